@@ -1,0 +1,1 @@
+"""Files and folders to a published version of a run."""

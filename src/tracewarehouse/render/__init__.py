@@ -1,0 +1,1 @@
+"""Results to tables, CSV, JSON and Markdown."""

@@ -1,0 +1,1 @@
+"""Runs and ranks to a DuckDB connection with views over just their files."""

@@ -1,0 +1,1 @@
+"""Parquet files and small manifests: the only truth."""
