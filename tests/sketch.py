@@ -1,0 +1,279 @@
+"""The sketch language: a trace in a few lines, written out as Kineto JSON.
+
+One line is one event, times are integer ns; `RUN RANK` come first on every line:
+
+    RUN RANK gpu sSTREAM[@DEVICE] NAME START DUR [k=v …]    Memcpy… and Memset… set the category
+    RUN RANK op|py|ann|call|sync tTHREAD NAME START DUR [k=v …]
+    RUN RANK step tTHREAD N START DUR [k=v …]
+    RUN RANK mem tTHREAD BYTES TOTAL AT [k=v …]
+    RUN RANK count NAME VALUE AT [k=v …]
+    RUN RANK flow NAME ID FROM TO
+    RUN RANK header {json}
+    RUN RANK raw {json}
+
+`id=3` on a call and on a gpu line is the correlation, on an op or an annotation the external id; any other
+`k=v` is an argument by its Kineto name, its value JSON where it reads as JSON, else a string. Quotes hold
+blanks together. `sync` also takes sSTREAM[@DEVICE], where the profiler puts such rows. FROM and TO of a flow
+are times, or PLACE:TIME to tie an end to a thread or stream. `header` keys are laid over the default ones,
+null takes one away. Blank lines and lines that begin with `#` are skipped.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HOST_PID = 1000  # a rank's process is HOST_PID + rank: never the number of a device
+PLACE = re.compile(r"(?:t(?P<thread>-?\d+)|s(?P<stream>-?\d+)(?:@(?P<device>\d+))?)")
+
+
+class SketchError(ValueError):
+    """A line that is no sketch; names the line and what it should have been."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an event stands: `pid` and `tid` as Kineto writes them."""
+
+    pid: int
+    tid: int
+    on_gpu: bool
+
+
+@dataclass
+class Rank:
+    """One trace file in the making: its header keys and the text of each event."""
+
+    run: str
+    rank: int
+    header: dict[str, Any] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+
+    def text(self, world_size: int) -> str:
+        """The Kineto JSON of this rank, one event per line."""
+        top: dict[str, Any] = {
+            "schemaVersion": 1,
+            "deviceProperties": [],
+            "distributedInfo": {"backend": "nccl", "rank": self.rank, "world_size": world_size},
+            "displayTimeUnit": "ms",
+        }
+        top.update(self.header)
+        lines = [
+            f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in top.items() if value is not None
+        ]
+        events = ",\n".join(f"    {event}" for event in self.events)
+        return "{\n" + ",\n".join([*lines, f'  "traceEvents": [\n{events}\n  ]']) + "\n}\n"
+
+
+def parse(sketch: str) -> list[Rank]:
+    """The ranks that a sketch draws, in the order they are first met. Raises SketchError."""
+    ranks: dict[tuple[str, int], Rank] = {}
+    for number, raw in enumerate(sketch.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        try:
+            run, rank, verb, rest = [*line.split(None, 3), ""][:4]
+            target = ranks.setdefault((run, int(rank)), Rank(run, int(rank)))
+            LINES[verb](target, rest)
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise SketchError(f"line {number}: {line}: {error!r}") from error
+    return list(ranks.values())
+
+
+def files(sketch: str) -> dict[str, str]:
+    """`RUN/rankN.json` to its text, for every rank of the sketch."""
+    ranks = parse(sketch)
+    sizes = {rank.run: sum(other.run == rank.run for other in ranks) for rank in ranks}
+    return {f"{rank.run}/rank{rank.rank}.json": rank.text(sizes[rank.run]) for rank in ranks}
+
+
+def write(sketch: str, folder: Path, *, zipped: bool = False) -> list[Path]:
+    """Write each rank to `folder/RUN/rankN.json[.gz]`; returns the paths. Same sketch, same bytes."""
+    paths = []
+    for name, text in files(sketch).items():
+        path = folder / (f"{name}.gz" if zipped else name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(zip_bytes(text) if zipped else text.encode())
+        paths.append(path)
+    return paths
+
+
+def zip_bytes(text: str) -> bytes:
+    """gzip without name and time, so that equal text gives equal bytes."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as out:
+        out.write(text.encode())
+    return buffer.getvalue()
+
+
+def micros(ns: int) -> str:
+    """ns as the µs text that Kineto prints: three decimals, no float on the way."""
+    sign, whole = ("-" if ns < 0 else ""), abs(ns)
+    return f"{sign}{whole // 1000}.{whole % 1000:03d}"
+
+
+def event_text(ts: int | None = None, dur: int | None = None, **keys: Any) -> str:
+    """One event as JSON; `ts` and `dur` in ns are printed exactly."""
+    args = keys.pop("args", None)
+    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in keys.items() if value is not None]
+    parts += [f'"{key}": {micros(ns)}' for key, ns in (("ts", ts), ("dur", dur)) if ns is not None]
+    if args is not None:
+        parts.append(f'"args": {json.dumps(args)}')
+    return "{" + ", ".join(parts) + "}"
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _split(rest: str, fixed: int) -> tuple[list[str], dict[str, Any]]:
+    words = shlex.split(rest)
+    if len(words) < fixed:
+        raise ValueError(f"{fixed} fields needed, {len(words)} found")
+    pairs = [word.partition("=") for word in words[fixed:]]
+    if any(not mark for _, mark, _ in pairs):
+        raise ValueError(f"k=v needed after {words[fixed - 1]}")
+    return words[:fixed], {key: _value(value) for key, _, value in pairs}
+
+
+def _place(word: str, rank: Rank) -> Place:
+    found = PLACE.fullmatch(word)
+    if found is None:
+        raise ValueError(f"tTHREAD or sSTREAM[@DEVICE] needed, not {word}")
+    if found["thread"] is not None:
+        return Place(HOST_PID + rank.rank, int(found["thread"]), False)
+    return Place(int(found["device"] or 0), int(found["stream"]), True)
+
+
+def _slice(rank: Rank, cat: str, place: Place, name: str, ts: str, dur: str, args: Mapping[str, Any]) -> None:
+    rank.events.append(
+        event_text(
+            ph="X",
+            cat=cat,
+            name=name,
+            pid=place.pid,
+            tid=place.tid,
+            ts=int(ts),
+            dur=int(dur),
+            args=dict(args),
+        )
+    )
+
+
+def _gpu(rank: Rank, rest: str) -> None:
+    (where, name, start, dur), args = _split(rest, 4)
+    place = _place(where, rank)
+    if not place.on_gpu:
+        raise ValueError("gpu needs sSTREAM[@DEVICE]")
+    copies = {"Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}
+    cat = next((cat for prefix, cat in copies.items() if name.startswith(prefix)), "kernel")
+    known = {"device": place.pid, "stream": place.tid}
+    if "id" in args:
+        known["correlation"] = args.pop("id")
+    _slice(rank, cat, place, name, start, dur, known | args)
+
+
+def _host(cat: str, id_key: str) -> Callable[[Rank, str], None]:
+    def add(rank: Rank, rest: str) -> None:
+        (where, name, start, dur), args = _split(rest, 4)
+        known = {id_key: args.pop("id")} if "id" in args else {}
+        driver = cat == "cuda_runtime" and re.match(r"cu[A-Z]", name)
+        _slice(rank, "cuda_driver" if driver else cat, _place(where, rank), name, start, dur, known | args)
+
+    return add
+
+
+def _sync(rank: Rank, rest: str) -> None:
+    (where, name, start, dur), args = _split(rest, 4)
+    place = _place(where, rank)
+    known: dict[str, Any] = {"cuda_sync_kind": name}
+    if place.on_gpu:
+        known |= {"device": place.pid, "stream": place.tid}
+    if "id" in args:
+        known["correlation"] = args.pop("id")
+    _slice(rank, "cuda_sync", place, name, start, dur, known | args)
+
+
+def _step(rank: Rank, rest: str) -> None:
+    (where, number, start, dur), args = _split(rest, 4)
+    _slice(rank, "user_annotation", _place(where, rank), f"ProfilerStep#{int(number)}", start, dur, args)
+
+
+def _memory(rank: Rank, rest: str) -> None:
+    (where, size, total, at), args = _split(rest, 4)
+    place = _place(where, rank)
+    known = {"Total Allocated": int(total), "Bytes": int(size), "Device Id": 0, "Device Type": 1}
+    rank.events.append(
+        event_text(
+            ph="i",
+            cat="cpu_instant_event",
+            s="t",
+            name="[memory]",
+            pid=place.pid,
+            tid=place.tid,
+            ts=int(at),
+            args=known | args,
+        )
+    )
+
+
+def _counter(rank: Rank, rest: str) -> None:
+    (name, value, at), args = _split(rest, 3)
+    known = {name: _value(value)}
+    rank.events.append(event_text(ph="C", name=name, pid=0, ts=int(at), args=known | args))
+
+
+def _flow(rank: Rank, rest: str) -> None:
+    (name, flow_id, start, end), _ = _split(rest, 4)
+    for ph, point in (("s", start), ("f", end)):
+        where, _, at = point.rpartition(":")
+        place = _place(where or "t1", rank)
+        ends = {"bp": "e"} if ph == "f" else {}
+        rank.events.append(
+            event_text(
+                ph=ph,
+                id=_value(flow_id),
+                pid=place.pid,
+                tid=place.tid,
+                cat=name,
+                name=name,
+                ts=int(at),
+                **ends,
+            )
+        )
+
+
+def _header(rank: Rank, rest: str) -> None:
+    rank.header.update(json.loads(rest))
+
+
+def _raw(rank: Rank, rest: str) -> None:
+    json.loads(rest)
+    rank.events.append(rest)
+
+
+LINES: dict[str, Callable[[Rank, str], None]] = {
+    "gpu": _gpu,
+    "op": _host("cpu_op", "External id"),
+    "py": _host("python_function", "Python id"),
+    "ann": _host("user_annotation", "External id"),
+    "call": _host("cuda_runtime", "correlation"),
+    "sync": _sync,
+    "step": _step,
+    "mem": _memory,
+    "count": _counter,
+    "flow": _flow,
+    "header": _header,
+    "raw": _raw,
+}
