@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-import sketch  # noqa: E402
+import sketch
 
 HERE = Path(__file__).parent
 RUN = "first-steps"
