@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -12,3 +15,9 @@ def real_traces() -> Path | None:
     """The folder of real traces that tests use where it is present, else None."""
     folder = Path(os.environ.get("TW_TRACES", ROOT.parent / "shared" / "traces"))
     return folder if folder.is_dir() else None
+
+
+@pytest.fixture
+def sql(tmp_path: Path) -> Path:
+    """A small `sql/` folder of the test's own: two tables, a view, one analysis."""
+    return Path(shutil.copytree(ROOT / "tests" / "data" / "sql", tmp_path / "sql"))

@@ -1,0 +1,77 @@
+"""SQL text as tokens: what the contracts' hashes and style checks are made of. Pure Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+TokenKind = Literal["comment", "string", "quoted", "param", "number", "word", "mark"]
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+)
+    | (?P<comment>--[^\n]*|/\*.*?\*/)
+    | (?P<string>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")*")
+    | (?P<param>\$[A-Za-z_]\w*)
+    | (?P<number>(?:\d[\d_]*)(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<mark>::|:=|<=|>=|<>|!=|==|\|\||->>|->|=>|\*\*|//|<<|>>|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of SQL, its line in the file and how many brackets it stands in."""
+
+    kind: TokenKind
+    text: str
+    line: int
+    depth: int
+
+
+def token_texts(sql: str) -> list[str]:
+    """The tokens' texts without comments and spacing: equal texts mean the same SQL."""
+    return [m.group() for m in _TOKEN.finditer(sql) if m.lastgroup not in ("space", "comment")]
+
+
+def tokens(sql: str, first_line: int = 1) -> list[Token]:
+    """The tokens without comments; a bracket has the depth of what it stands in."""
+    return list(_walk(sql, first_line))
+
+
+def _walk(sql: str, line: int) -> Iterator[Token]:
+    depth = 0
+    for match in _TOKEN.finditer(sql):
+        kind, text = match.lastgroup, match.group()
+        if text in ("(", "[", "{"):
+            depth += 1
+        if kind not in ("space", "comment"):
+            yield Token(kind, text, line, depth - (text in ("(", "[", "{")))  # type: ignore[arg-type]
+        if text in (")", "]", "}"):
+            depth -= 1
+        line += text.count("\n")
+
+
+def replace_params(sql: str, literals: dict[str, str]) -> str:
+    """The SQL with each `$name` replaced; strings and comments stay as they are."""
+
+    def literal(match: re.Match[str]) -> str:
+        text = match.group()
+        return literals[text[1:]] if match.lastgroup == "param" else text
+
+    return _TOKEN.sub(literal, sql)
+
+
+def quote_name(name: str) -> str:
+    """The name as a quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    """The text as a SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,19 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "parsed"
+-- version   = 1
+-- summary   = "Each slice of a rank."
+-- transient = true
+-- grain     = ["run_id", "rank", "event_id"]
+--
+-- [columns]
+-- run_id   = { type = "VARCHAR", doc = "The run." }
+-- rank     = { type = "INTEGER", doc = "The rank." }
+-- event_id = { type = "BIGINT", unit = "id", doc = "Position in the file." }
+-- category = { type = "VARCHAR", doc = "What made the slice." }
+-- ts_ns    = { type = "BIGINT", unit = "ts", doc = "Start." }
+-- dur_ns   = { type = "BIGINT", unit = "ns", doc = "Duration." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,169 @@
+"""The catalog: what is found, by which name, and which hash moves when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tracewarehouse.catalog import Catalog, Locked, own_hash, read_lock, write_lock
+from tracewarehouse.contract import Ref
+from tracewarehouse.errors import ContractError, UnknownName
+
+KERNELS = "tables/kernels.v1.sql"
+BUSY = "analyses/gpu/gpu_busy.v2.sql"
+
+
+def edit(folder: Path, file: str, old: str, new: str) -> Catalog:
+    path = folder / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return Catalog.read(folder)
+
+
+def test_finds_each_kind(sql: Path) -> None:
+    catalog = Catalog.read(sql)
+    assert [c.name for c in catalog.tables()] == ["kernels", "parsed"]
+    assert [c.name for c in catalog.views()] == ["kernel_ends"]
+    assert [(c.name, c.group) for c in catalog.analyses()] == [("gpu_busy", "gpu")]
+
+
+def test_newest_is_the_default(sql: Path) -> None:
+    old = (sql / BUSY).read_text()
+    new = old.replace("version  = 2", "version  = 3").replace("[changes]", '[changes]\n-- 3 = "Third."')
+    (sql / BUSY.replace("v2", "v3")).write_text(new)
+    catalog = Catalog.read(sql)
+    assert catalog.get("gpu_busy").version == 3
+    assert catalog.get("gpu_busy", 2) is catalog.get("gpu_busy@2")
+    assert [c.version for c in catalog.all("analysis")] == [2, 3]
+    assert [c.version for c in catalog.analyses()] == [3]
+
+
+def test_unknown_names_come_with_close_ones(sql: Path) -> None:
+    catalog = Catalog.read(sql)
+    with pytest.raises(UnknownName) as error:
+        catalog.get("gpu_bussy", kind="analysis")
+    assert (error.value.message, error.value.hint) == (
+        "unknown analysis: gpu_bussy",
+        "did you mean gpu_busy?",
+    )
+    with pytest.raises(UnknownName, match="unknown version: gpu_busy@9"):
+        catalog.get("gpu_busy@9")
+    with pytest.raises(UnknownName, match="unknown version: gpu_busy@new"):
+        catalog.get("gpu_busy@new")
+
+
+def test_closure_stands_in_order(sql: Path) -> None:
+    catalog = Catalog.read(sql)
+    assert [c.name for c in catalog.closure(catalog.get("gpu_busy"))] == ["parsed", "kernels"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("-- The latest end", "-- latest end"),
+        ("FROM kernels\n", "FROM   kernels -- all of them\n\n"),
+        ("The run.", "The run's name."),
+        ('order    = ["run_id", "rank"]', 'order    = ["-busy_ns"]'),
+        ('summary  = "How much', 'summary  = "Just how much'),
+        ('-- grain    = ["run_id"', '-- deprecated = "Use another."\n-- grain    = ["run_id"'),
+    ],
+)
+def test_wording_keeps_the_hash(sql: Path, old: str, new: str) -> None:
+    before = Catalog.read(sql)
+    after = edit(sql, BUSY, old, new)
+    assert before.own_hash(before.get("gpu_busy")) == after.own_hash(after.get("gpu_busy"))
+    assert before.effective_hash(before.get("gpu_busy")) == after.effective_hash(after.get("gpu_busy"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("nullif(span_ns, 0)", "nullif(span_ns, 1)"),
+        ("ts_ns AS start_ns", "dur_ns AS start_ns"),
+        ("default = 0", "default = 1"),
+        ('unit = "ratio"', 'unit = "count"'),
+        ('"DOUBLE"', '"BIGINT"'),
+        ('better = "higher"', 'better = "lower"'),
+        ('-- grain    = ["run_id", "rank"]', '-- needs = ["gpu"]\n-- grain    = ["run_id", "rank"]'),
+        ('-- grain    = ["run_id", "rank"]', '-- grain    = ["run_id", "rank", "span_ns"]'),
+        ('unit = "ns", doc = "Idle', 'unit = "ns", min = 0, doc = "Idle'),
+    ],
+)
+def test_meaning_moves_the_hash(sql: Path, old: str, new: str) -> None:
+    before = Catalog.read(sql)
+    after = edit(sql, BUSY, old, new)
+    assert before.own_hash(before.get("gpu_busy")) != after.own_hash(after.get("gpu_busy"))
+
+
+def test_a_literal_is_not_spacing(sql: Path) -> None:
+    before = Catalog.read(sql).get("kernels")
+    after = edit(sql, KERNELS, "'kernel'", "'kernel '").get("kernels")
+    assert own_hash(before) != own_hash(after)
+
+
+def test_a_changed_table_moves_what_stands_on_it(sql: Path) -> None:
+    before = Catalog.read(sql)
+    after = edit(sql, "tables/parsed.v1.sql", 'unit = "id", ', "")
+    for name in ("kernels", "kernel_ends", "gpu_busy"):
+        assert before.own_hash(before.get(name)) == after.own_hash(after.get(name))
+        assert before.effective_hash(before.get(name)) != after.effective_hash(after.get(name))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        (KERNELS, "parsed@1", "parsed@2", "requires parsed@2, which is not there"),
+        (KERNELS, "parsed@1", "gpu_busy@2", "may not require the analysis gpu_busy@2"),
+        (KERNELS, "parsed@1", "kernel_ends@1", "may not require the view kernel_ends@1"),
+        (BUSY, "kernels@1", "parsed@1", "may not require the table parsed@1"),
+        (BUSY, "-- name     =", '-- scope = "run"\n-- name     =', "may not require the table kernels@1"),
+    ],
+)
+def test_requires_that_cannot_be(sql: Path, file: str, old: str, new: str, message: str) -> None:
+    with pytest.raises(ContractError, match=message) as error:
+        edit(sql, file, old, new)
+    assert error.value.message.startswith(f"sql/{file}:1: ") and error.value.hint
+
+
+def test_a_circle_is_named(sql: Path) -> None:
+    text = (sql / KERNELS).read_text()
+    other = text.replace('"kernels"', '"rows"').replace("parsed", "kernels")
+    (sql / "tables/rows.v1.sql").write_text(other)
+    (sql / KERNELS).write_text(text.replace("parsed@1", "rows@1"))
+    with pytest.raises(ContractError, match="requires itself: kernels@1 → rows@1 → kernels@1"):
+        Catalog.read(sql)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        (KERNELS, "views/kernels.v2.sql", "kernels is a table too"),
+        (BUSY, "analyses/gpu/query.v2.sql", "query is a method of Warehouse"),
+        (BUSY, "analyses/kernel_ends/idle.v2.sql", "group kernel_ends is another name already"),
+    ],
+)
+def test_one_namespace(sql: Path, source: str, target: str, message: str) -> None:
+    name, version = Path(target).name.removesuffix(".sql").split(".v")
+    text = (sql / source).read_text().replace('name     = "gpu_busy"', f'name     = "{name}"')
+    if target.startswith("views"):
+        text = text.replace('"table"', '"view"').replace("version  = 1", f"version  = {version}")
+        text = text.replace("[changes]", '[changes]\n-- 2 = "Second."').replace("parsed", "kernel_ends")
+    (sql / target).parent.mkdir(exist_ok=True)
+    (sql / target).write_text(text)
+    with pytest.raises(ContractError, match=message):
+        Catalog.read(sql)
+
+
+def test_the_lock_says_what_was_written(tmp_path: Path) -> None:
+    entries = {
+        Ref("b", 1): Locked(Ref("b", 1), "released", "c" * 64, "d" * 64),
+        Ref("a", 2): Locked(Ref("a", 2), "retired", "a" * 64, "b" * 64),
+    }
+    (tmp_path / "released.lock").write_text(write_lock(entries))
+    assert read_lock(tmp_path) == entries
+    assert read_lock(tmp_path / "nowhere") == {}
+    (tmp_path / "released.lock").write_text("what")
+    with pytest.raises(ContractError, match=r"sql/released\.lock: not readable"):
+        read_lock(tmp_path)
