@@ -1,0 +1,63 @@
+"""Values as text for machines: exact, and one spelling each wherever they come from.
+
+CSV: null is empty, an empty string is `""`. JSON: null is `null`; a time (unit `ts`) is a string, because a
+reader may keep only 53 bits of a number. A DOUBLE prints as the shortest text that reads back the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+
+_NEEDS_QUOTES = re.compile('^$|^[ \t]|[ \t]$|[",\r\n]')
+
+
+def csv_text(value: object) -> str:
+    """One CSV field, in quotes where it must be."""
+    if value is None:
+        return ""
+    text = _text(value)
+    return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
+
+
+def json_text(value: object, *, unit: str | None = None, type_: str = "") -> str:
+    """One JSON value; a column of type JSON keeps its own text, digit by digit."""
+    if type_ == "JSON" and isinstance(value, str):
+        return value
+    if unit == "ts" and isinstance(value, int):
+        return f'"{value}"'
+    return _json(value)
+
+
+def _json(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool | int | Decimal):
+        return _text(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else "null"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_string(_text(key))}: {_json(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return "[" + ", ".join(map(_json, value)) + "]"
+    return _string(_text(value))
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping | list | tuple):
+        return _json(value)
+    return str(value)

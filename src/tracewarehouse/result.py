@@ -1,0 +1,247 @@
+"""What an analysis or a query gives: rows, their contract, and where they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from tracewarehouse.errors import TwError
+from tracewarehouse.plain import csv_text, json_text
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow as pa
+
+    from tracewarehouse.contract import Contract
+
+METADATA_KEY = b"tracewarehouse"
+_LINES_AT_ONCE = 100_000
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where rows come from: enough to get the same rows again."""
+
+    tool: str
+    runs: tuple[str, ...]  # RUN@vN, as a selector takes it
+    analysis: str | None = None
+    version: int | None = None
+    own_hash: str | None = None
+    effective_hash: str | None = None
+    params: dict[str, object] = field(default_factory=dict)
+    tables: dict[str, int] = field(default_factory=dict)  # table -> schema version
+    ranks: dict[str, list[int]] | None = None  # run -> ranks, where not all of a run were asked for
+    sql: str | None = None
+
+
+@dataclass(frozen=True)
+class Abstained:
+    """A rank that was left out because its trace does not carry what the analysis needs."""
+
+    run_id: str
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a result: its DuckDB type (None for a query) and unit."""
+
+    name: str
+    type: str
+    unit: str | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows as an Arrow table, their contract (None for a query), provenance, and what to tell people."""
+
+    table: pa.Table
+    provenance: Provenance
+    contract: Contract | None = None
+    abstained: tuple[Abstained, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    def arrow(self) -> pa.Table:
+        """The rows as an Arrow table; each column's unit and meaning are in its field metadata."""
+        return self.table
+
+    def polars(self) -> polars.DataFrame:
+        """The rows as a Polars data frame."""
+        import polars
+
+        frame = polars.from_arrow(self.table)
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def pandas(self) -> pandas.DataFrame:
+        """The rows as a pandas data frame. Raises TwError where pandas is not installed."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError as error:
+            raise TwError("pandas is not installed", "pip install 'tracewarehouse[pandas]'") from error
+        return self.table.to_pandas()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dictionaries, column to value."""
+        return self.table.to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def columns(self) -> tuple[Field, ...]:
+        """Name, type and unit of each column, in order."""
+        declared = {column.name: column for column in self.contract.columns} if self.contract else {}
+        return tuple(
+            Field(each.name, declared[each.name].type, declared[each.name].unit)
+            if each.name in declared
+            else Field(each.name, _type_name(each))
+            for each in self.table.schema
+        )
+
+    def head(self, count: int) -> Result:
+        """The first `count` rows; contract and provenance stay."""
+        return replace(self, table=self.table.slice(0, count))
+
+    def csv(self) -> Iterator[str]:
+        """The rows as CSV, heading first, in pieces of whole lines."""
+        yield ",".join(csv_text(name) for name in self.table.column_names) + "\n"
+        writers: list[Callable[[object], str]] = [csv_text] * self.table.num_columns
+        for cells in self._cells(writers):
+            yield "".join(",".join(row) + "\n" for row in zip(*cells, strict=True))
+
+    def jsonl(self) -> Iterator[str]:
+        """The rows as one JSON object per line, in pieces of whole lines."""
+        for lines in self._objects():
+            yield "".join(line + "\n" for line in lines)
+
+    def json(self) -> Iterator[str]:
+        """The rows as one array of JSON objects, in pieces."""
+        yield "["
+        before = "\n"
+        for lines in self._objects():
+            yield before + ",\n".join(lines)
+            before = ",\n"
+        yield "\n]\n" if len(self) else "]\n"
+
+    def write(self, path: str | Path) -> Path:
+        """Writes the rows to `path`, in the format of its ending, and gives the path back.
+
+        One of .parquet (contract and provenance go into its metadata), .csv, .json, .jsonl; else TwError.
+        """
+        path = Path(path)
+        writers = {
+            ".parquet": self._write_parquet,
+            ".csv": _text_writer(self.csv),
+            ".json": _text_writer(self.json),
+            ".jsonl": _text_writer(self.jsonl),
+        }
+        write = writers.get(path.suffix.lower())
+        if write is None:
+            raise TwError(f"{path}: no format has this ending", f"one of {', '.join(writers)}")
+        unfinished = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
+        try:
+            write(unfinished)
+            unfinished.replace(path)
+        except OSError as error:
+            raise TwError(f"{path}: cannot be written: {error.strerror or error}") from error
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return path
+
+    def metadata(self) -> dict[str, object]:
+        """Contract, provenance, abstained ranks and notices, as they go into Parquet's key-value metadata."""
+        contract = self.contract
+        return {
+            "contract": None
+            if contract is None
+            else {
+                "name": contract.name,
+                "version": contract.version,
+                "summary": contract.summary,
+                "grain": list(contract.grain),
+                "order": list(contract.order),
+                "columns": [vars(column) for column in contract.columns],
+            },
+            "provenance": vars(self.provenance),
+            "abstained": [vars(each) for each in self.abstained],
+            "notices": list(self.notices),
+        }
+
+    def _write_parquet(self, path: Path) -> None:
+        import pyarrow.parquet as parquet
+
+        text = json.dumps(self.metadata(), default=str)
+        kept = {**(self.table.schema.metadata or {}), METADATA_KEY: text.encode()}
+        parquet.write_table(self.table.replace_schema_metadata(kept), str(path), compression="zstd")
+
+    def _objects(self) -> Iterator[list[str]]:
+        fields = self.columns()
+        keys = [json_text(each.name) + ": " for each in fields]
+        writers = [_json_writer(each) for each in fields]
+        for cells in self._cells(writers):
+            named = [[key + cell for cell in column] for key, column in zip(keys, cells, strict=True)]
+            yield ["{" + ", ".join(row) + "}" for row in zip(*named, strict=True)]
+
+    def _cells(self, writers: list[Callable[[object], str]]) -> Iterator[list[list[str]]]:
+        """The text of every cell, column by column, a good many lines at a time."""
+        for start in range(0, self.table.num_rows, _LINES_AT_ONCE):
+            part = self.table.slice(start, _LINES_AT_ONCE).combine_chunks()
+            yield [_texts(column, write) for column, write in zip(part.columns, writers, strict=True)]
+
+
+def _text_writer(pieces: Callable[[], Iterator[str]]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(pieces())
+
+    return write
+
+
+def _json_writer(column: Field) -> Callable[[object], str]:
+    return lambda value: json_text(value, unit=column.unit, type_=column.type)
+
+
+def _texts(column: pa.ChunkedArray, write: Callable[[object], str]) -> list[str]:
+    """The text of each value; a value that repeats is put into words once."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = column.cast(pa.string())  # Python's datetime ends at microseconds
+    known: dict[object, str] = {}
+    texts = []
+    for value in column.to_pylist(maps_as_pydicts="lossy"):
+        if not isinstance(value, str):
+            texts.append(write(value))
+            continue
+        text = known.get(value)
+        if text is None:
+            text = known[value] = write(value)
+        texts.append(text)
+    return texts
+
+
+def _type_name(field: pa.Field) -> str:
+    """DuckDB's name for an Arrow type, for the columns of a query."""
+    import pyarrow as pa
+
+    told = (field.metadata or {}).get(b"type")
+    if told:
+        return str(told.decode())
+    names = {
+        pa.string(): "VARCHAR",
+        pa.int8(): "TINYINT",
+        pa.int16(): "SMALLINT",
+        pa.int32(): "INTEGER",
+        pa.int64(): "BIGINT",
+        pa.float32(): "FLOAT",
+        pa.float64(): "DOUBLE",
+        pa.bool_(): "BOOLEAN",
+    }
+    name: str = names.get(field.type, str(field.type).upper())
+    return name
