@@ -58,6 +58,10 @@ class ParamError(TwError):
     """A parameter with a value its contract does not allow."""
 
 
+class QueryError(TwError):
+    """A statement that DuckDB refuses; the message and hint are its own."""
+
+
 class SchemaVersionError(TwError):
     """A warehouse or table of a version this release cannot use; names both versions."""
 

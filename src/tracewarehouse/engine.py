@@ -1,0 +1,228 @@
+"""DuckDB, and the only module that imports it: connections, contracts run as SQL, results checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from . import params
+from .contract import Column, Contract
+from .errors import ContractError, QueryError
+from .sqltext import quote_name, quote_text, replace_params
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Connection = duckdb.DuckDBPyConnection
+Error = duckdb.Error
+
+
+def connect(
+    *,
+    threads: int | None = None,
+    memory_limit: str | None = None,
+    temp_directory: Path | None = None,
+    database: Path | None = None,
+    read_only: bool = False,
+) -> Connection:
+    """A connection to an in-memory database, or to the file `database`.
+
+    It never looks names up among Python variables and never fetches an extension.
+    """
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "python_enable_replacements": False,
+        "autoinstall_known_extensions": False,
+    }
+    if threads is not None:
+        config["threads"] = threads
+    if memory_limit is not None:
+        config["memory_limit"] = memory_limit
+    if temp_directory is not None:
+        config["temp_directory"] = str(temp_directory)
+    return duckdb.connect(str(database or ":memory:"), read_only=read_only, config=config)
+
+
+def bind(contract: Contract, values: Mapping[str, object]) -> dict[str, object]:
+    """Each parameter with its value of the declared type; `30us` is 30000 ns. Raises ParamError."""
+    return params.bind(contract.params, values, str(contract.ref))
+
+
+def literal(value: object, type_: str) -> str:
+    """The value as SQL of that type, NULL included."""
+    if value is None:
+        return f"CAST(NULL AS {type_})"
+    text = repr(value) if isinstance(value, float) else str(value)
+    return f"CAST({quote_text(text)} AS {type_})"
+
+
+def sql_with_params(contract: Contract, bound: Mapping[str, object]) -> str:
+    """The body with each `$name` as a literal of its declared type."""
+    types = {param.name: param.type for param in contract.params}
+    return replace_params(contract.body, {name: literal(bound[name], type_) for name, type_ in types.items()})
+
+
+def order_by(contract: Contract) -> str:
+    """`ORDER BY` the contract's order, then its grain; nulls come last."""
+    keys = [(key.removeprefix("-"), key.startswith("-")) for key in (*contract.order, *contract.grain)]
+    first = dict(reversed(keys))
+    terms = [f"{quote_name(name)}{' DESC' if first.pop(name) else ''}" for name, _ in keys if name in first]
+    return "ORDER BY " + ", ".join(f"{term} NULLS LAST" for term in terms)
+
+
+def ordered_sql(contract: Contract, bound: Mapping[str, object]) -> str:
+    """A SELECT of the contract's columns in its order."""
+    columns = ", ".join(quote_name(column.name) for column in contract.columns)
+    body = sql_with_params(contract, bound)
+    return f"SELECT {columns} FROM (\n{body}\n)\n{order_by(contract)}"
+
+
+def execute(con: Connection, contract: Contract, values: Mapping[str, object]) -> pa.Table:
+    """The rows of the contract's SELECT, in its order, with its field metadata.
+
+    Raises ParamError, ContractError where names or types differ from the contract, QueryError.
+    """
+    bound = bind(contract, values)
+    with con.cursor() as cursor:
+        try:
+            check_columns(contract, result_columns(cursor, sql_with_params(contract, bound)))
+            table = cursor.sql(ordered_sql(contract, bound)).to_arrow_table()
+        except Error as error:
+            raise query_error(error, f"{contract.source}: ") from error
+    return table.cast(arrow_schema(contract))
+
+
+def query(con: Connection, sql: str) -> pa.Table:
+    """The rows of a statement that someone wrote; raises QueryError with DuckDB's own words."""
+    with con.cursor() as cursor:
+        try:
+            return cursor.sql(sql).to_arrow_table()
+        except Error as error:
+            raise query_error(error) from error
+
+
+def query_error(error: Exception, place: str = "") -> QueryError:
+    """DuckDB's error as ours: its first line is the message, the rest the hint."""
+    first, _, rest = str(error).strip().partition("\n")
+    return QueryError(f"{place}{first}", rest.strip() or None)
+
+
+def result_columns(con: Connection, sql: str) -> list[tuple[str, str]]:
+    """Name and type of each column of a SELECT, by binding it alone."""
+    relation = con.sql(sql)
+    return list(zip(relation.columns, map(str, relation.types), strict=True))
+
+
+def check_columns(contract: Contract, found: Iterable[tuple[str, str]]) -> None:
+    """Raises ContractError with a diff where names, types or their order are not as declared."""
+    declared = [f"{column.name} {column.type}" for column in contract.columns]
+    got = [f"{name} {type_}" for name, type_ in found]
+    if declared == got:
+        return
+    raise ContractError(
+        f"{contract.source}:{contract.body_line}: the SELECT gives other columns than declared\n"
+        + _column_diff(declared, got),
+        _column_hint(declared, got),
+    )
+
+
+def _column_diff(declared: list[str], found: list[str]) -> str:
+    length = max(len(declared), len(found))
+    pairs = [
+        (a, b)
+        for a, b in zip(
+            declared + ["-"] * (length - len(declared)), found + ["-"] * (length - len(found)), strict=True
+        )
+        if a != b
+    ]
+    width = max(len("declared"), *(len(a) for a, _ in pairs))
+    rows = [("declared", "found"), *pairs]
+    return "\n".join(f"  {a:<{width}}  {b}" for a, b in rows)
+
+
+def _column_hint(declared: list[str], found: list[str]) -> str:
+    if sorted(declared) == sorted(found):
+        return "the order differs: bring [columns] into the order of the SELECT"
+    if len(declared) == len(found) and any(text.endswith(" HUGEINT") for text in found):
+        return "sum() widens to HUGEINT: write sum(…)::BIGINT"
+    return "correct [columns] or the SELECT"
+
+
+def empty_table_sql(contract: Contract, name: str) -> str:
+    """CREATE TABLE of that name with the contract's columns and types."""
+    columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in contract.columns)
+    return f"CREATE TABLE {quote_name(name)} ({columns})"
+
+
+def create_table(con: Connection, contract: Contract, sql: str | None = None) -> None:
+    """Makes the table of the contract, empty or from a SELECT of its columns."""
+    con.execute(empty_table_sql(contract, contract.name))
+    if sql is not None:
+        con.execute(f"INSERT INTO {quote_name(contract.name)} BY NAME {sql}")
+
+
+def create_view(con: Connection, name: str, sql: str) -> None:
+    """Makes or replaces the view of that name."""
+    con.execute(f"CREATE OR REPLACE VIEW {quote_name(name)} AS\n{sql}")
+
+
+def statement_kind(con: Connection, sql: str) -> str:
+    """DuckDB's type of the one statement in the text, `SELECT` say; raises QueryError."""
+    try:
+        statements = con.extract_statements(sql)
+    except Error as error:
+        raise query_error(error) from error
+    if len(statements) != 1:
+        raise QueryError(f"{len(statements)} statements", "write one statement")
+    return statements[0].type.name
+
+
+def keywords(con: Connection) -> dict[str, str]:
+    """DuckDB's keywords in lower case, each with its category."""
+    rows = con.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()").fetchall()
+    return {str(name): str(category) for name, category in rows}
+
+
+def arrow_schema(contract: Contract) -> pa.Schema:
+    """The columns as Arrow fields; each carries unit, doc and better as metadata."""
+    import pyarrow as pa
+
+    return pa.schema([_arrow_field(column) for column in contract.columns])
+
+
+def _arrow_field(column: Column) -> pa.Field:
+    import pyarrow as pa
+
+    metadata = {"doc": column.doc, "unit": column.unit, "better": column.better}
+    known = {key: value for key, value in metadata.items() if value is not None}
+    return pa.field(column.name, arrow_type(column.type), metadata=known)
+
+
+def arrow_type(type_: str) -> pa.DataType:
+    """The Arrow type that DuckDB gives for a type of the contracts."""
+    import pyarrow as pa
+
+    if type_.endswith("[]"):
+        return pa.list_(arrow_type(type_.removesuffix("[]")))
+    if type_.startswith("MAP("):
+        key, value = type_.removeprefix("MAP(").removesuffix(")").split(", ")
+        return pa.map_(arrow_type(key), arrow_type(value))
+    if type_.startswith("DECIMAL("):
+        precision, scale = type_.removeprefix("DECIMAL(").removesuffix(")").split(",")
+        return pa.decimal128(int(precision), int(scale))
+    return {
+        "BIGINT": pa.int64(),
+        "INTEGER": pa.int32(),
+        "SMALLINT": pa.int16(),
+        "TINYINT": pa.int8(),
+        "UBIGINT": pa.uint64(),
+        "HUGEINT": pa.decimal128(38, 0),
+        "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(),
+        "VARCHAR": pa.string(),
+        "JSON": pa.string(),
+        "BLOB": pa.binary(),
+        "TIMESTAMP": pa.timestamp("us"),
+    }[type_]
