@@ -1,0 +1,127 @@
+"""From the paths a person names to the files worth a look, in one fixed order."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# What a walk looks at: traces, and formats that people keep beside them (those are told as skipped).
+LOOKED_AT = re.compile(
+    r"\.(?:(?:json|jsonl|ndjson|trace|raw)(?:\.gz)?|sqlite|pickle|pkl|rpd|nsys-rep|pftrace)$", re.IGNORECASE
+)
+TEMPORARY = re.compile(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file to survey; `named` when it stood on the command line itself."""
+
+    path: Path
+    named: bool
+
+
+@dataclass(frozen=True)
+class NotFound:
+    """A path that cannot be taken, and why."""
+
+    path: Path
+    reason: str
+    hint: str | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The candidates in order of their paths, each real file once, and the paths refused."""
+
+    files: tuple[Candidate, ...]
+    refused: tuple[NotFound, ...]
+
+
+def discover(paths: Iterable[str | os.PathLike[str]]) -> Found:
+    """Walk the folders and keep the files named; raises nothing: what cannot be taken is listed."""
+    files: dict[tuple[int, int], Candidate] = {}
+    refused: list[NotFound] = []
+    for path in (Path(os.fspath(given)) for given in paths):
+        for found in _look(path):
+            if isinstance(found, NotFound):
+                refused.append(found)
+                continue
+            key = _identity(found.path)
+            # The same file may be named and met in a walk: what was named counts.
+            if key not in files or (found.named and not files[key].named):
+                files[key] = found
+    return Found(tuple(sorted(files.values(), key=lambda file: _order(file.path))), tuple(refused))
+
+
+def is_warehouse(folder: Path) -> bool:
+    """Whether a folder is one of our warehouses, whose files are no traces to ingest."""
+    return (folder / "_tw" / "warehouse.json").is_file()
+
+
+def _look(path: Path) -> Iterator[Candidate | NotFound]:
+    try:
+        is_folder = path.is_dir()
+        is_file = path.is_file()
+    except OSError as error:
+        yield NotFound(path, _reason(error), None)
+        return
+    if is_file:
+        yield Candidate(path, named=True)
+    elif is_folder:
+        yield from _look_in_folder(path)
+    elif path.exists():
+        yield NotFound(path, "neither a file nor a folder", "name trace files or folders of them")
+    else:
+        yield NotFound(path, "no such file or folder", "check the path; folders are searched to any depth")
+
+
+def _look_in_folder(folder: Path) -> Iterator[Candidate | NotFound]:
+    if is_warehouse(folder):
+        hint = "`tw ingest --inbox` takes in what lies in a warehouse's inbox"
+        yield NotFound(folder, "is a warehouse, not a folder of traces", hint)
+        return
+    empty = True
+    for found in _walk(folder, seen=set()):
+        empty = False
+        yield found
+    if empty:
+        hint = "traces end in .json, .json.gz, .jsonl or .trace; a file of another name can be named itself"
+        yield NotFound(folder, "a folder without traces", hint)
+
+
+def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | NotFound]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        identity = _identity(folder)
+    except OSError as error:
+        yield NotFound(folder, _reason(error), "check the folder's permissions")
+        return
+    # A link back up the tree would walk for ever.
+    if identity in seen:
+        return
+    seen.add(identity)
+    for entry in entries:
+        if entry.name.startswith(".") or TEMPORARY.search(entry.name):
+            continue
+        path = Path(entry.path)
+        if entry.is_dir():
+            if not is_warehouse(path):
+                yield from _walk(path, seen)
+        elif entry.is_file() and LOOKED_AT.search(entry.name):
+            yield Candidate(path, named=False)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    info = path.stat()
+    return info.st_dev, info.st_ino
+
+
+def _order(path: Path) -> tuple[str, ...]:
+    return path.absolute().parts
+
+
+def _reason(error: OSError) -> str:
+    return f"cannot be read: {error.strerror or error}"

@@ -1,0 +1,334 @@
+"""Which file is which run and rank: a pure function of names, what the traces say, and the options.
+
+The run is the one asked for, else the folder's name, with parents in front until names differ. Files of one
+folder whose names differ in more than rank and time are different runs, `<folder>.<remainder>`. The rank is
+what the trace says, else what its name says, else what was asked for, else 0 where nothing says one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tracewarehouse.ingest.names import NameParts, checked_run_name, folder_run_name, numbered, split_name
+from tracewarehouse.ingest.spans import Window, spans_of
+
+WindowOf = Callable[[Path], Window]
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """What naming needs to know of a surveyed trace; `rank` and `world_size` as the trace says them.
+
+    `run` and `span` are set for files that the trace handler put into an inbox: it knew both.
+    """
+
+    path: Path
+    digest: str
+    rank: int | None = None
+    world_size: int | None = None
+    damaged: bool = False
+    run: str | None = None
+    span: int | None = None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A file's place. `world_size` is the trace's, else its name's; `notes` tell conflicts."""
+
+    path: Path
+    run: str
+    rank: int
+    world_size: int | None = None
+    span: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """A file with the content of another file of the same run and rank."""
+
+    path: Path
+    of: Path
+    run: str
+    rank: int
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A file that has no place of its own, why, and what would give it one."""
+
+    path: Path
+    reason: str
+    hint: str
+    run: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Every file given is in exactly one of the three."""
+
+    assigned: tuple[Assignment, ...]
+    duplicates: tuple[Duplicate, ...]
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True)
+class _Named:
+    file: TraceFile
+    parts: NameParts
+    folder: Path
+    remainder: str
+    rank: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> tuple[Path, str]:
+        """Files of one kind differ in rank and time alone."""
+        return self.folder, self.remainder
+
+
+@dataclass
+class _Outcome:
+    assigned: list[Assignment]
+    duplicates: list[Duplicate]
+    refusals: list[Refusal]
+
+
+def assign(
+    files: Iterable[TraceFile], *, window: WindowOf, run: str | None = None, rank: int | None = None
+) -> Naming:
+    """Give each file a run and a rank, or say why it gets none.
+
+    `window` gives the first start and last end of a trace; it is asked only for files that collide.
+    Raises ParamError for a run name that cannot be used.
+    """
+    named = _resolve_remainders([_split(file) for file in sorted(files, key=lambda file: file.path)])
+    asked_run = checked_run_name(run) if run is not None else None
+    runs = dict.fromkeys(_kinds(named), asked_run) if asked_run else _run_names(named)
+    out = _Outcome([], [], [])
+    groups: dict[str, list[_Named]] = defaultdict(list)
+    for one in named:
+        name = runs[one.kind] if one.file.run is None else checked_run_name(one.file.run)
+        if name is None:
+            hint = "ingest it by itself with `--run NAME`"
+            out.refusals.append(
+                Refusal(one.file.path, "its run name is that of another folder of this call", hint)
+            )
+        else:
+            groups[name].append(one)
+    for name, members in groups.items():
+        _place(name, _with_ranks(members, rank, lone=len(named) == 1), window, out)
+    return Naming(tuple(out.assigned), tuple(out.duplicates), tuple(out.refusals))
+
+
+def _split(file: TraceFile) -> _Named:
+    parts = split_name(file.path.name)
+    return _Named(file, parts, file.path.absolute().parent, parts.remainder)
+
+
+def _kinds(named: Iterable[_Named]) -> list[tuple[Path, str]]:
+    return list(dict.fromkeys(one.kind for one in named))
+
+
+# Remainders ------------------------------------------------------------------------------------------
+
+
+def _resolve_remainders(named: Sequence[_Named]) -> list[_Named]:
+    """Drop from remainders what the traces' own ranks show to be a token: host_pid, and plain numbers."""
+    by_folder: dict[Path, list[_Named]] = defaultdict(list)
+    for one in named:
+        by_folder[one.folder].append(one)
+    done = {id(one): one for one in named}
+    for members in by_folder.values():
+        for one, remainder in [*_by_host(members), *_by_number(members)]:
+            done[id(one)] = replace(one, remainder=remainder)
+    return [done[id(one)] for one in named]
+
+
+def _by_host(members: Sequence[_Named]) -> list[tuple[_Named, str]]:
+    """host_pid.time names: one job where each rank has one host, else a job per host."""
+    ranked = [one for one in members if one.parts.host is not None and one.file.rank is not None]
+    hosts: dict[int | None, set[str | None]] = defaultdict(set)
+    for one in ranked:
+        hosts[one.file.rank].add(one.parts.host)
+    one_job = all(len(seen) == 1 for seen in hosts.values())
+    return [(one, "" if one_job else one.parts.host or "") for one in ranked]
+
+
+def _by_number(members: Sequence[_Named]) -> list[tuple[_Named, str]]:
+    """trace_0, trace_1, …: the number is a rank token only where every trace says that rank itself."""
+    bases: dict[str, list[tuple[_Named, int]]] = defaultdict(list)
+    for one in members:
+        says_rank = one.parts.rank is not None or one.parts.places or one.parts.host is not None
+        found = None if says_rank else numbered(one.remainder)
+        if found:
+            bases[found[0]].append((one, found[1]))
+    return [
+        (one, base)
+        for base, group in bases.items()
+        if all(one.file.rank == number for one, number in group)
+        for one, _ in group
+    ]
+
+
+# Run names -------------------------------------------------------------------------------------------
+
+
+def _run_names(named: Sequence[_Named]) -> Mapping[tuple[Path, str], str | None]:
+    """A name per kind of file; None for one that cannot be told from an earlier one."""
+    kinds = _kinds(named)
+    remainders: dict[Path, set[str]] = defaultdict(set)
+    for folder, remainder in kinds:
+        remainders[folder].add(remainder)
+    depth = dict.fromkeys(remainders, 1)
+    while clashing := _clashing(kinds, remainders, depth):
+        deepen = {folder for folder, _ in clashing if depth[folder] < len(folder.parts) - 1}
+        if not deepen:
+            break
+        for folder in deepen:
+            depth[folder] += 1
+    names: dict[tuple[Path, str], str | None] = {}
+    taken: set[str] = set()
+    for kind in kinds:
+        name = _run_name(kind, remainders, depth)
+        names[kind] = None if name.lower() in taken else name
+        taken.add(name.lower())
+    return names
+
+
+def _clashing(
+    kinds: Sequence[tuple[Path, str]], remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]
+) -> list[tuple[Path, str]]:
+    by_name: dict[str, list[tuple[Path, str]]] = defaultdict(list)
+    for kind in kinds:
+        by_name[_run_name(kind, remainders, depth).lower()].append(kind)
+    return [kind for group in by_name.values() if len({folder for folder, _ in group}) > 1 for kind in group]
+
+
+def _run_name(kind: tuple[Path, str], remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]) -> str:
+    folder, remainder = kind
+    parts = [part for part in folder.parts if part != folder.anchor][-depth[folder] :]
+    if len(remainders[folder]) > 1 and remainder:
+        parts.append(remainder)
+    return folder_run_name(".".join(parts))
+
+
+# Ranks -----------------------------------------------------------------------------------------------
+
+
+def _with_ranks(members: Sequence[_Named], asked: int | None, *, lone: bool) -> list[_Named]:
+    """Ranks for the files of one run; None stays where the run has ranks and a file says none."""
+    by_place = _ranks_by_place(members)
+    ranked = [_with_rank(one, by_place.get(one.file.path), asked, lone=lone) for one in members]
+    if any(one.rank is not None for one in ranked):
+        return ranked
+    return [replace(one, rank=0) for one in ranked]
+
+
+def _with_rank(one: _Named, by_place: int | None, asked: int | None, *, lone: bool) -> _Named:
+    said, token = one.file.rank, one.parts.rank if one.parts.rank is not None else by_place
+    # With one file there is no doubt what `--rank` is about: the person who typed it is believed.
+    if asked is not None and lone:
+        other = said if said is not None else token
+        notes = (f"stored as rank {asked}; it says rank {other}",) if other not in (None, asked) else ()
+        return replace(one, rank=asked, notes=notes)
+    if said is not None:
+        notes = (f"its name says rank {token}, the trace rank {said}",) if token not in (None, said) else ()
+        return replace(one, rank=said, notes=notes)
+    return replace(one, rank=token if token is not None else asked)
+
+
+def _ranks_by_place(members: Sequence[_Named]) -> dict[Path, int]:
+    """TP-3-DP-0: the coordinate that varies; where several do, tensor ranks if no two files have the same."""
+    placed = [(one.file.path, dict(one.parts.places)) for one in members if one.parts.places]
+    varying = {kind for _, places in placed for kind, value in places.items() if value}
+    tensor = [places["tp"] for _, places in placed if "tp" in places]
+    if len(varying) > 1 and len(tensor) == len(placed) == len(set(tensor)):
+        varying = {"tp"}
+    if len(varying) <= 1:
+        return {path: sum(places.get(kind, 0) for kind in varying) for path, places in placed}
+    return {path: 0 for path, places in placed if not any(places.values())}
+
+
+# Places ----------------------------------------------------------------------------------------------
+
+
+def _place(run: str, members: Sequence[_Named], window: WindowOf, out: _Outcome) -> None:
+    """Settle who gets (run, rank): doubles go, spans are told apart, then the later name loses."""
+    kept: list[_Named] = []
+    for one in sorted(members, key=lambda one: (one.file.damaged, one.file.path)):
+        first = _same_content(one, kept)
+        if one.rank is None:
+            hint = "`--rank N` with this file alone"
+            out.refusals.append(Refusal(one.file.path, f"says no rank, and run {run} has ranks", hint, run))
+        elif first is not None:
+            out.duplicates.append(Duplicate(one.file.path, first.file.path, run, one.rank))
+        else:
+            kept.append(one)
+    _give_spans(run, kept, window, out)
+
+
+def _same_content(one: _Named, kept: Sequence[_Named]) -> _Named | None:
+    for other in kept:
+        if (other.rank, other.file.digest, other.file.span) == (one.rank, one.file.digest, one.file.span):
+            return other
+    return None
+
+
+def _give_spans(run: str, kept: Sequence[_Named], window: WindowOf, out: _Outcome) -> None:
+    slots = _slots(kept, window)
+    many = any(one.file.span is None and slot > 1 for one, slot in slots)
+    holders: dict[tuple[int, int | None], _Named] = {}
+    for one, slot in slots:
+        assert one.rank is not None
+        place = (slot, one.rank)
+        if place in holders:
+            out.refusals.append(_taken(run, one, holders[place]))
+            continue
+        holders[place] = one
+        out.assigned.append(_assignment(run, one, slot, many=many))
+
+
+def _assignment(run: str, one: _Named, slot: int, *, many: bool) -> Assignment:
+    """The first span a handler writes is the run itself: it cannot know whether others follow."""
+    assert one.rank is not None
+    told = one.file.span
+    suffix = f"~{slot}" if many or (told is not None and told > 1) else ""
+    span = slot if many or told is not None else None
+    world_size = one.file.world_size if one.file.world_size is not None else one.parts.world_size
+    return Assignment(one.file.path, f"{run}{suffix}", one.rank, world_size, span, one.notes)
+
+
+def _slots(kept: Sequence[_Named], window: WindowOf) -> list[tuple[_Named, int]]:
+    """Each file with its span, 1 where there is but one; files that cannot be told apart share a slot."""
+    by_rank: dict[int | None, list[_Named]] = defaultdict(list)
+    for one in kept:
+        by_rank[one.rank].append(one)
+    told = all(one.file.span is not None for one in kept)
+    if told or all(len(group) == 1 for group in by_rank.values()):
+        return [(one, one.file.span or 1) for one in kept]
+    # Spans are of one job: only files that differ in rank and time alone can be.
+    if len({one.kind for one in kept}) > 1:
+        return [(one, 1) for one in kept]
+    windows = {one.file.path: window(one.file.path) for one in kept}
+    slots = spans_of(
+        {
+            rank: [(one.file.path, windows[one.file.path]) for one in group]
+            for rank, group in by_rank.items()
+            if rank is not None
+        }
+    )
+    return [(one, slots[one.file.path]) for one in kept]
+
+
+def _taken(run: str, one: _Named, holder: _Named) -> Refusal:
+    token = one.parts.rank
+    hint = "`--run NAME` or `--rank N` with this file alone gives it a place"
+    if token is not None and token != one.rank:
+        hint = f"`--rank {token}` with this file alone: its name says so"
+    reason = f"rank {one.rank} of run {run} is taken by {holder.file.path.name}"
+    return Refusal(one.file.path, reason, hint, run, one.rank)
