@@ -1,1 +1,41 @@
-"""Parquet files and small manifests: the only truth."""
+"""Parquet files and small manifests on a disk: what a warehouse is made of."""
+
+from tracewarehouse.store.faults import disk_error, disk_errors
+from tracewarehouse.store.model import (
+    Changes,
+    CleanReport,
+    Json,
+    Problem,
+    Published,
+    RunVersion,
+    Scan,
+    Staged,
+    StagedTable,
+    TableFile,
+    Unit,
+    Waiting,
+)
+from tracewarehouse.store.names import parse_reference, run_key, run_name, uid
+from tracewarehouse.store.store import Store
+
+__all__ = [
+    "Changes",
+    "CleanReport",
+    "Json",
+    "Problem",
+    "Published",
+    "RunVersion",
+    "Scan",
+    "Staged",
+    "StagedTable",
+    "Store",
+    "TableFile",
+    "Unit",
+    "Waiting",
+    "disk_error",
+    "disk_errors",
+    "parse_reference",
+    "run_key",
+    "run_name",
+    "uid",
+]

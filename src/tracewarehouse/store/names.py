@@ -1,0 +1,66 @@
+"""Names of runs, and the fingerprint of an ingested source. Pure: touches no disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+from tracewarehouse.errors import ParamError
+
+MAX_RUN_NAME = 128
+_ALLOWED = re.compile(r"[A-Za-z0-9._+=~-]")
+_REFERENCE = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]+)")
+
+
+def run_name(text: str) -> tuple[str, bool]:
+    """The run name made of `text`, and whether it had to change.
+
+    A character outside `A-Z a-z 0-9 . _ + = ~ -` becomes `-`; leading `.` and `-` go.
+    Raises ParamError where nothing is left or the name is longer than 128 characters.
+    """
+    name = "".join(char if _ALLOWED.match(char) else "-" for char in text).lstrip(".-")
+    if not re.search(r"[A-Za-z0-9]", name):
+        raise ParamError(
+            f"{_shown(text)} cannot name a run",
+            "a run name is 1 to 128 letters, digits and . _ + = ~ -; give one with --run NAME",
+        )
+    if len(name) > MAX_RUN_NAME:
+        raise ParamError(
+            f"run name {_shown(text)} has {len(name)} characters, {MAX_RUN_NAME} are allowed",
+            "give a shorter one with --run NAME",
+        )
+    return name, name != text
+
+
+def _shown(text: str) -> str:
+    """The text on one short line, whatever it holds."""
+    shown = ascii(text)
+    return shown if len(shown) <= 60 else f"{shown[:56]}…{shown[-1]}"
+
+
+def check_run_name(name: str) -> str:
+    """The name itself; raises ParamError where it is not a run name as it stands."""
+    clean, changed = run_name(name)
+    if changed:
+        raise ParamError(f"{_shown(name)} is not a run name", f"it could be {clean}")
+    return name
+
+
+def run_key(run: str) -> str:
+    """The folder name of a run: lower case, for names are unique without regard to case."""
+    return check_run_name(run).lower()
+
+
+def parse_reference(text: str) -> tuple[str, int | None]:
+    """`RUN@vN` as name and version number; the number is None where no `@vN` is given."""
+    match = _REFERENCE.fullmatch(text)
+    return (match["run"], int(match["number"])) if match else (text, None)
+
+
+def uid(digest: str, run: str, rank: int, reader: int, options: Mapping[str, object] | None = None) -> str:
+    """16 hex digits that say which source, as which rank, was read how."""
+    parts = [digest, run, rank, reader, dict(options or {})]
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,265 @@
+"""The store of a warehouse: units are committed, versions of runs published, readers see versions only."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from tracewarehouse.errors import TwError, UnknownName, WarehouseError
+from tracewarehouse.store import layout, root, units
+from tracewarehouse.store.blobs import Blobs, LocalBlobs
+from tracewarehouse.store.codec import decode_version, encode_version
+from tracewarehouse.store.faults import disk_errors
+from tracewarehouse.store.merge import Merged, merge
+from tracewarehouse.store.model import (
+    Changes,
+    CleanReport,
+    Problem,
+    Published,
+    RunVersion,
+    Staged,
+    Unit,
+    Waiting,
+)
+
+
+class Store:
+    """A warehouse's files. Any number of processes may hold one; there is no lock and no server."""
+
+    def __init__(self, folder: Path, identity: root.Identity, tool: str = "") -> None:
+        self.root = folder
+        self.id = identity.id
+        self.salt = bytes.fromhex(identity.salt)
+        self.tool = tool
+        self.blobs: Blobs = LocalBlobs(folder)
+        self._read: dict[tuple[str, int], RunVersion] = {}
+
+    @classmethod
+    def create(cls, folder: Path, tool: str = "") -> Store:
+        """Makes a warehouse of a new or empty folder; one that is there already is opened."""
+        return cls(folder, root.read(folder) if root.exists(folder) else root.create(folder), tool)
+
+    open_or_create = create
+
+    @classmethod
+    def open(cls, folder: Path, tool: str = "") -> Store:
+        """Opens a warehouse; raises WarehouseError where there is none, SchemaVersionError where too new."""
+        return cls(folder, root.read(folder), tool)
+
+    # Reading
+
+    def path(self, relative: str) -> Path:
+        """The path of a file that a version or unit names."""
+        return self.blobs.path(relative)
+
+    def versions(self, run: str) -> tuple[int, ...]:
+        """The numbers of the published versions of a run, ascending, tombstones included."""
+        names = self.blobs.list(layout.versions(run))
+        numbers = (layout.version_number(name) for name in names)
+        return tuple(sorted(number for number in numbers if number is not None))
+
+    def get(self, run: str, number: int) -> RunVersion:
+        """A version by its number; raises UnknownName where it is not there."""
+        key = (layout.versions(run), number)
+        if key not in self._read:
+            name = layout.version(run, number)
+            try:
+                data = self.blobs.get(name)
+            except FileNotFoundError:
+                known = [f"{run}@v{other}" for other in self.versions(run)]
+                raise UnknownName("version", f"{run}@v{number}", known) from None
+            self._read[key] = decode_version(data, str(self.path(name)))
+        return self._read[key]
+
+    def history(self, run: str) -> tuple[RunVersion, ...]:
+        """Every version of a run that is still kept, oldest first, tombstones included."""
+        return tuple(self.get(run, number) for number in self.versions(run))
+
+    def newest(self, run: str) -> RunVersion | None:
+        """What readers see of a run: its newest version, None where there is none or it was removed."""
+        version = self._head(run)
+        return None if version.number == 0 or version.tombstone else version
+
+    def runs(self) -> tuple[str, ...]:
+        """The names of the runs that readers see, sorted."""
+        versions = (self.newest(key) for key in self.keys(layout.RUNS))
+        return tuple(sorted(version.run for version in versions if version))
+
+    def keys(self, folder: str) -> tuple[str, ...]:
+        """The run keys under one of the manifest folders, sorted; foreign names are passed over."""
+        return tuple(sorted(name for name in self.blobs.list(folder) if layout.is_run_key(name)))
+
+    def spelling(self, run: str) -> str:
+        """The name as it is stored, where a run of that name is there in other letter case."""
+        version = self.newest(run)
+        return version.run if version else run
+
+    def bytes_of(self, run: str) -> int:
+        """Bytes of the Parquet files of the newest version, 0 where there is none."""
+        version = self.newest(run)
+        return version.bytes if version else 0
+
+    def _head(self, run: str) -> RunVersion:
+        """The newest version, a tombstone too; version 0 where nothing was ever published."""
+        numbers = self.versions(run)
+        if numbers:
+            return self.get(run, numbers[-1])
+        return RunVersion(run, 0, (), {}, None, "", self.tool)
+
+    # Writing
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """A folder on the warehouse's own disk for Parquet in the making; gone afterwards."""
+        folder = self.root / layout.STAGING / secrets.token_hex(8)
+        with disk_errors(self.root):
+            folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def commit(self, staged: Sequence[Staged]) -> tuple[Unit, ...]:
+        """Makes units of what is staged, in the order given; the staged files are moved or packed.
+
+        Raises WarehouseError where the disk is full or refuses, or a file is not what it should be.
+        """
+        with disk_errors(self.root):
+            return units.commit(self.blobs, staged)
+
+    def commit_unit(self, staged: Staged) -> Unit:
+        """Makes a unit of one rank."""
+        return self.commit([staged])[0]
+
+    def committed(self, run: str, rank: int, uid: str) -> Unit | None:
+        """A unit of just this source that a broken-off call left, whole and never published; else None."""
+        names = [name for name in units.names(self.blobs, run, rank) if name.startswith(f"{uid}-")]
+        settled = units.settled(self.history(run)) if names else frozenset()
+        for name in names:
+            if name not in settled:
+                unit = units.read(self.blobs, run, rank, name)
+                if self._missing_file(unit) is None:
+                    return unit
+        return None
+
+    def publish(self, run: str, changes: Changes) -> Published:
+        """Applies a call's own changes to the newest version of a run; see `merge` for the rules.
+
+        Raises RunExists where the name is taken in another spelling, UnknownName where there is
+        nothing to change, WarehouseError where the disk refuses; nothing is half published.
+        """
+        _check(run, changes)
+        with disk_errors(self.root):
+            for unit in changes.units:
+                self._check_files(unit)
+            if changes.expected_ranks is not None:
+                units.mark(self.blobs, changes.units, changes.expected_ranks, changes.replace)
+            try:
+                merged = self._settle(run, changes)
+            except TwError:
+                units.unmark(self.blobs, run, changes.units)
+                raise
+            if changes.expected_ranks is not None:
+                units.unmark(self.blobs, run, merged.settled)
+        return Published(merged.version, merged.outcome, merged.pending)
+
+    def _settle(self, run: str, changes: Changes) -> Merged:
+        """Merges and writes until no other call was quicker."""
+        while True:
+            # Markers first, then the newest version: a marker that is gone was published before.
+            waiting = self.waiting(run) if changes.expected_ranks is not None else ()
+            base = self._head(run)
+            if not changes.units and (base.number == 0 or base.tombstone):
+                raise UnknownName("run", run, self.runs())
+            merged = merge(base, changes, waiting)
+            if merged.version is None:
+                return merged
+            version = replace(merged.version, created_at=units.now(), tool=self.tool)
+            if self._put(version):
+                return replace(merged, version=version)
+
+    def _put(self, version: RunVersion) -> bool:
+        key = layout.version(version.run, version.number)
+        return self.blobs.put_if_absent(key, encode_version(version))
+
+    def relabel(self, run: str, labels: Mapping[str, str | None]) -> Published:
+        """Sets labels, takes away those that are None; raises UnknownName."""
+        return self.publish(run, Changes(labels=labels))
+
+    def remove(self, run: str) -> RunVersion:
+        """Publishes the run's tombstone, and drops what waits; raises UnknownName where nothing is there.
+
+        Older versions stay readable as RUN@vN until `clean` takes them.
+        """
+        with disk_errors(self.root):
+            while True:
+                waiting = self.waiting(run)
+                head = self._head(run)
+                gone = head.number == 0 or head.tombstone
+                if gone and not waiting:
+                    raise UnknownName("run", run, self.runs())
+                dropped = tuple(one.unit.name for one in waiting)
+                version = RunVersion(
+                    head.run, head.number + 1, (), {}, None, units.now(), self.tool, True, dropped
+                )
+                if self._put(version):
+                    units.unmark(self.blobs, run, [one.unit for one in waiting])
+                    return version
+
+    # Waiting for --expect-ranks
+
+    def waiting(self, run: str) -> tuple[Waiting, ...]:
+        """The units of a run that wait for others, by rank."""
+        marked = units.markers(self.blobs, run)
+        settled = units.settled(self.history(run)) if marked else frozenset()
+        return tuple(units.waiting(self.blobs, run, one) for one in marked if one.name not in settled)
+
+    def waiting_runs(self) -> dict[str, tuple[Waiting, ...]]:
+        """Run → its waiting units, for every run that has some, published or not."""
+        found = {key: self.waiting(key) for key in self.keys(layout.UNITS)}
+        return {waiting[0].unit.run: waiting for waiting in found.values() if waiting}
+
+    # Keeping house
+
+    def verify(self) -> list[Problem]:
+        """What is wrong with the stored files: manifests, presence, sizes, rows, checksums, numbering."""
+        from tracewarehouse.store.verify import verify
+
+        with disk_errors(self.root):
+            return verify(self)
+
+    def clean(self, grace_s: float = 86_400.0) -> CleanReport:
+        """Takes away what no kept version needs and what is older than `grace_s` seconds."""
+        from tracewarehouse.store.clean import clean
+
+        with disk_errors(self.root):
+            return clean(self, grace_s)
+
+    def forget(self) -> None:
+        """Drops what was read: after a clean, versions may be gone."""
+        self._read.clear()
+
+    def _missing_file(self, unit: Unit) -> str | None:
+        for file in unit.files:
+            found = self.blobs.stat(file.path)
+            if found is None or found.bytes != file.bytes:
+                return file.path
+        return None
+
+    def _check_files(self, unit: Unit) -> None:
+        missing = self._missing_file(unit)
+        if missing is not None:
+            raise WarehouseError(
+                f"{self.path(missing)}: gone before rank {unit.rank} was published", "ingest it again"
+            )
+
+
+def _check(run: str, changes: Changes) -> None:
+    """Slips of the caller, not of a user."""
+    ranks = [unit.rank for unit in changes.units]
+    if len(set(ranks)) != len(ranks) or any(unit.run != run for unit in changes.units):
+        raise ValueError("a publish brings each rank of its run once")

@@ -1,0 +1,82 @@
+"""Small real Parquet files, staged for the store's tests, and processes that share one warehouse."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tracewarehouse.store import Staged, StagedTable, Store, Unit, uid
+
+TABLES = {"events": 40, "kernels": 12}
+
+
+def staged(
+    folder: Path,
+    rank: int,
+    *,
+    run: str = "run",
+    content: str = "a",
+    reader: int = 1,
+    status: Any = "whole",
+    text_bytes: int = 1000,
+    tables: dict[str, int] | None = None,
+) -> Staged:
+    """A rank's staged tables; `content` makes its digest and fills its rows."""
+    place = folder / f"{run}-{rank}-{content}-{reader}"
+    place.mkdir(parents=True, exist_ok=True)
+    made = [
+        table(place, name, run, rank, rows, content)
+        for name, rows in (TABLES if tables is None else tables).items()
+    ]
+    digest = f"{content}-{rank}"
+    key = uid(digest, run, rank, reader)
+    facts: dict[str, Any] = {"world_size": 8, "start_ns": 2**60 + rank, "header": '{"a": 1}'}
+    return Staged(run, rank, key, digest, text_bytes, reader, status, tuple(made), facts)
+
+
+def table(place: Path, name: str, run: str, rank: int, rows: int, content: str) -> StagedTable:
+    """One staged Parquet file."""
+    columns = {
+        "run_id": pa.array([run] * rows, pa.string()),
+        "rank": pa.array([rank] * rows, pa.int32()),
+        "event_id": pa.array(range(rows), pa.int64()),
+        "name": pa.array([content] * rows, pa.string()),
+    }
+    path = place / f"{name}.parquet"
+    pq.write_table(pa.table(columns), path)
+    return StagedTable(name, 1, path, rows)
+
+
+def commit(store: Store, rank: int, **said: Any) -> Unit:
+    """A committed unit of one rank."""
+    with store.staging() as folder:
+        return store.commit_unit(staged(folder, rank, **said))
+
+
+def seen(store: Store, run: str = "run", table: str = "events") -> dict[int, list[str]]:
+    """Rank → the contents its rows carry, as a reader of the newest version sees them."""
+    version = store.newest(run)
+    assert version is not None
+    found: dict[int, list[str]] = {}
+    for scan in version.scan_plan(table):
+        rows = pq.read_table(store.path(scan.path), use_threads=False).to_pylist()
+        for row in rows:
+            if scan.ranks is None or row["rank"] in scan.ranks:
+                found.setdefault(row["rank"], []).append(row["name"])
+    return found
+
+
+def processes(target: Callable[..., None], arguments: Iterable[tuple[Any, ...]]) -> None:
+    """Runs one process for each tuple of arguments, all at once; every one must end well."""
+    context = multiprocessing.get_context("forkserver")
+    started = [context.Process(target=target, args=one) for one in arguments]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(120)
+    assert [process.exitcode for process in started] == [0] * len(started)
