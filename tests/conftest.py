@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,17 @@ def real_traces() -> Path | None:
 def sql(tmp_path: Path) -> Path:
     """A small `sql/` folder of the test's own: two tables, a view, one analysis."""
     return Path(shutil.copytree(ROOT / "tests" / "data" / "sql", tmp_path / "sql"))
+
+
+@pytest.fixture
+def same_text(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Holds a text against a file under `tests/golden`; --update-golden rewrites it."""
+
+    def compare(name: str, text: str) -> None:
+        path = ROOT / "tests" / "golden" / name
+        if request.config.getoption("--update-golden", default=False):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare

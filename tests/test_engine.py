@@ -87,7 +87,7 @@ def test_a_missing_column_shows_as_one(con: engine.Connection, busy: Contract) -
 
 def test_duckdb_s_words_come_with_the_file(con: engine.Connection, busy: Contract) -> None:
     with pytest.raises(
-        QueryError, match=r"sql/analyses/gpu/gpu_busy\.v2\.sql: Catalog Error: .* kernel_rows"
+        QueryError, match=r"sql/analyses/gpu/gpu_busy\.v2\.sql:33: Catalog Error: .* kernel_rows"
     ):
         engine.execute(con, replace(busy, body=busy.body.replace("FROM kernels", "FROM kernel_rows")), {})
 

@@ -60,9 +60,12 @@ def toml(place: Place) -> dict[str, Any]:
         return tomllib.loads("\n".join(place.lines))
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"\(at line (\d+), column \d+\)", str(error))
-        line = int(found[1]) + 1 if found else len(place.lines) + 2
+        line = min(int(found[1]) if found else len(place.lines), len(place.lines)) + 1
         reason = re.sub(r" \(at .*\)", "", str(error))
-        raise ContractError(f"{place.source}:{line}: not TOML: {reason}", "see https://toml.io") from None
+        raise ContractError(
+            f"{place.source}:{line}: not TOML: {reason}",
+            'write `key = "text"`, `key = 1` or `key = ["a", "b"]`',
+        ) from None
 
 
 def check_keys(found: Mapping[str, Any], known: Sequence[str], place: Place, where: str = "") -> None:
@@ -89,10 +92,11 @@ def text_or_none(head: Mapping[str, Any], key: str, place: Place) -> str | None:
     return value
 
 
-def flag(head: Mapping[str, Any], key: str, place: Place) -> bool:
+def flag(head: Mapping[str, Any], key: str, place: Place, column: str = "") -> bool:
     value = head.get(key, False)
     if not isinstance(value, bool):
-        raise place.error(f"{key} is {value!r}", "write true or false", key)
+        section = "columns" if column else ""
+        raise place.error(f"{key} is {value!r}", "write true or false", column or key, section)
     return value
 
 

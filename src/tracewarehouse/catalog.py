@@ -49,14 +49,24 @@ class Catalog:
     @classmethod
     def read(cls, folder: Path) -> Catalog:
         """Like `load`, but reads the files anew."""
-        found = {}
-        for path in contract_files(folder):
-            contract = read_contract(folder, path)
-            found[contract.ref] = contract
-        catalog = cls(MappingProxyType(found), folder)
-        for error in catalog.faults():
+        catalog, errors = cls.scan(folder)
+        for error in errors:
             raise error
         return catalog
+
+    @classmethod
+    def scan(cls, folder: Path) -> tuple[Catalog, list[ContractError]]:
+        """What can be read under `folder`, and everything that is wrong with the rest."""
+        found: dict[Ref, Contract] = {}
+        errors = []
+        for path in contract_files(folder):
+            try:
+                contract = read_contract(folder, path)
+                found[contract.ref] = contract
+            except ContractError as error:
+                errors.append(error)
+        catalog = cls(MappingProxyType(found), folder)
+        return catalog, errors or list(catalog.faults())
 
     def get(self, name: str, version: int | None = None, kind: Kind | None = None) -> Contract:
         """The contract of that name, newest unless a version is given (`name@2` too)."""

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from .block import NAME, Place, check_keys, flag, one_of, section, split, text_or_none, texts
 from .errors import ContractError, ParamError
 from .params import PARAM_TYPES, Param, cast
-from .sqltext import token_texts
+from .sqltext import token_texts, tokens
 from .units import UNITS
 
 Kind = Literal["table", "view", "analysis"]
@@ -237,8 +237,8 @@ def _column(name: str, entry: Mapping[str, Any], place: Place) -> Column:
         doc=entry["doc"],
         unit=_unit(name, entry, place, "columns"),
         better=entry.get("better"),
-        null=flag(entry, "null", place),
-        signed=flag(entry, "signed", place),
+        null=flag(entry, "null", place, name),
+        signed=flag(entry, "signed", place, name),
     )
     _check_goal(column, place)
     return column
@@ -322,7 +322,7 @@ def _check_kind(contract: Contract, place: Place) -> None:
     if contract.params and kind == "view":
         raise place.error("a view has no parameters", "move them to the analyses that read it", "", "params")
     if contract.transient and kind != "table":
-        raise place.error(f"a {kind} is not transient", "only tables are", "transient")
+        raise place.error("an analysis or view is not transient", "only tables are", "transient")
     if (contract.scope == "run") != (name in RUN_TABLES) and kind != "analysis":
         wanted = "run" if name in RUN_TABLES else "rank"
         raise place.error(f"scope of {kind} {name} is {contract.scope}", f'write scope = "{wanted}"', "scope")
@@ -349,7 +349,7 @@ def _check_shape(contract: Contract, place: Place) -> None:
 def _check_body(contract: Contract, place: Place) -> None:
     if not contract.body:
         if contract.kind != "table":
-            raise place.error(f"a {contract.kind} needs a SELECT", "write it under the block")
+            raise place.error("there is no SELECT", "write it under the block")
         if contract.requires:
             raise place.error("without a SELECT nothing is required", "leave it out", "requires")
         return
@@ -368,14 +368,21 @@ def _check_param_use(contract: Contract, found: Sequence[str], place: Place) -> 
     declared = {param.name for param in contract.params}
     used = {text[1:] for text in found if len(text) > 1 and text[0] == "$"}
     for name in sorted(used - declared):
-        raise place.error(f"${name} is not declared", "add it to [params]", "", "params")
+        raise _in_body(contract, f"${name}", f"${name} is not declared", "add it to [params]")
     for name in sorted(declared - used):
         raise place.error(
             f"parameter `{name}` is not used", f"write ${name} in the body, or drop it", name, "params"
         )
-    if "$" in found or "?" in found:
-        raise place.error("a value comes in without a name", "write $name and declare it in [params]")
+    for mark in ("$", "?"):
+        if mark in found:
+            hint = "write $name and declare it in [params]"
+            raise _in_body(contract, mark, "a value comes in without a name", hint)
     words = {text.strip('"').lower() for text in found} | {column.name for column in contract.columns}
     for name in sorted(declared & words):
         hint = "rename the parameter: in a macro it would capture the column"
         raise place.error(f"parameter `{name}` is also a column or alias", hint, name, "params")
+
+
+def _in_body(contract: Contract, text: str, message: str, hint: str) -> ContractError:
+    line = next(token.line for token in tokens(contract.body, contract.body_line) if token.text == text)
+    return ContractError(f"{contract.source}:{line}: {message}", hint)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +93,7 @@ def execute(con: Connection, contract: Contract, values: Mapping[str, object]) -
             check_columns(contract, result_columns(cursor, sql_with_params(contract, bound)))
             table = cursor.sql(ordered_sql(contract, bound)).to_arrow_table()
         except Error as error:
-            raise query_error(error, f"{contract.source}: ") from error
+            raise query_error(error, f"{error_place(contract, error)}: ") from error
     return table.cast(arrow_schema(contract))
 
 
@@ -98,7 +101,7 @@ def query(con: Connection, sql: str) -> pa.Table:
     """The rows of a statement that someone wrote; raises QueryError with DuckDB's own words."""
     with con.cursor() as cursor:
         try:
-            return cursor.sql(sql).to_arrow_table()
+            return relation(cursor, sql).to_arrow_table()
         except Error as error:
             raise query_error(error) from error
 
@@ -111,8 +114,23 @@ def query_error(error: Exception, place: str = "") -> QueryError:
 
 def result_columns(con: Connection, sql: str) -> list[tuple[str, str]]:
     """Name and type of each column of a SELECT, by binding it alone."""
-    relation = con.sql(sql)
-    return list(zip(relation.columns, map(str, relation.types), strict=True))
+    bound = relation(con, sql)
+    return list(zip(bound.columns, map(str, bound.types), strict=True))
+
+
+def relation(con: Connection, sql: str) -> duckdb.DuckDBPyRelation:
+    """The SELECT, bound but not run; where it does not bind, DuckDB's error names the line."""
+    try:
+        return con.sql(sql)
+    except (duckdb.BinderException, duckdb.CatalogException):
+        con.execute(sql)  # fails alike, and unlike sql() tells the line
+        raise
+
+
+def error_place(contract: Contract, error: Exception) -> str:
+    """File and line of an error in the contract's body."""
+    found = re.search(r"^LINE (\d+):", str(error), re.MULTILINE)
+    return f"{contract.source}:{contract.body_line + (int(found[1]) - 1 if found else 0)}"
 
 
 def check_columns(contract: Contract, found: Iterable[tuple[str, str]]) -> None:
@@ -129,14 +147,10 @@ def check_columns(contract: Contract, found: Iterable[tuple[str, str]]) -> None:
 
 
 def _column_diff(declared: list[str], found: list[str]) -> str:
-    length = max(len(declared), len(found))
-    pairs = [
-        (a, b)
-        for a, b in zip(
-            declared + ["-"] * (length - len(declared)), found + ["-"] * (length - len(found)), strict=True
-        )
-        if a != b
-    ]
+    pairs: list[tuple[str, str]] = []
+    for tag, a, b, c, d in SequenceMatcher(None, declared, found, autojunk=False).get_opcodes():
+        if tag != "equal":
+            pairs += zip_longest(declared[a:b], found[c:d], fillvalue="-")
     width = max(len("declared"), *(len(a) for a, _ in pairs))
     rows = [("declared", "found"), *pairs]
     return "\n".join(f"  {a:<{width}}  {b}" for a, b in rows)
