@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from tracewarehouse import __version__
 from tracewarehouse.errors import TwError
 from tracewarehouse.plain import csv_text, json_text
 
@@ -100,7 +101,7 @@ class Result:
         return tuple(
             Field(each.name, declared[each.name].type, declared[each.name].unit)
             if each.name in declared
-            else Field(each.name, _type_name(each))
+            else Field(each.name, _type_name(each), _unit_name(each))
             for each in self.table.schema
         )
 
@@ -226,6 +227,11 @@ def _texts(column: pa.ChunkedArray, write: Callable[[object], str]) -> list[str]
     return texts
 
 
+def _unit_name(field: pa.Field) -> str | None:
+    told = (field.metadata or {}).get(b"unit")
+    return told.decode() if told else None
+
+
 def _type_name(field: pa.Field) -> str:
     """DuckDB's name for an Arrow type, for the columns of a query."""
     import pyarrow as pa
@@ -245,3 +251,28 @@ def _type_name(field: pa.Field) -> str:
     }
     name: str = names.get(field.type, str(field.type).upper())
     return name
+
+
+def from_rows(
+    fields: Sequence[Field], rows: Sequence[Sequence[object]], notices: Sequence[str] = ()
+) -> Result:
+    """Rows that no SQL made, with the types and units of `fields`, as a result without a contract."""
+    import pyarrow as pa
+
+    types = {
+        "VARCHAR": pa.string(),
+        "INTEGER": pa.int32(),
+        "BIGINT": pa.int64(),
+        "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(),
+    }
+    schema = pa.schema(
+        [
+            pa.field(each.name, types[each.type], metadata={"type": each.type, "unit": each.unit or ""})
+            for each in fields
+        ]
+    )
+    columns = [[row[at] for row in rows] for at in range(len(fields))]
+    arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
+    provenance = Provenance(tool=f"tracewarehouse {__version__}", runs=())
+    return Result(pa.Table.from_arrays(arrays, schema=schema), provenance)

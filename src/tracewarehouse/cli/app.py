@@ -1,0 +1,127 @@
+"""`tw`: the commands, made only when called, and the way from a command line to an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+import click
+
+from tracewarehouse.cli.errors import failure, report
+from tracewarehouse.cli.session import Session
+
+SECTIONS: dict[str, dict[str, str]] = {
+    "Ask": {
+        "list": "contracts:list_",
+        "describe": "contracts:describe",
+        "sql": "contracts:sql",
+    },
+    "Tools": {"completion": "completion:completion"},
+}
+_PLACES = {name: place for section in SECTIONS.values() for name, place in section.items()}
+
+
+class Commands(click.Group):
+    """The group `tw`; imports the module of a command when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return list(_PLACES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None."""
+        if cmd_name not in _PLACES:
+            return None
+        module, attribute = _PLACES[cmd_name].split(":")
+        command = getattr(import_module(f"tracewarehouse.cli.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command and the arguments left for it; a usage error with close names for another."""
+        if args and args[0] not in _PLACES and not ctx.resilient_parsing:
+            close = get_close_matches(args[0], _PLACES, n=3)
+            meant = f" (did you mean {', '.join(close)}?)" if close else ""
+            ctx.fail(f"no such command: {args[0]}{meant}")
+        ctx.ensure_object(Session).command = args[0]
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands by section."""
+        width = max(map(len, _PLACES))
+        for title, names in SECTIONS.items():
+            commands = [(name.ljust(width), self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, command.get_short_help_str(90)) for name, command in commands if command]
+                )
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from tracewarehouse import __version__
+
+        click.echo(f"tw {__version__}")
+        ctx.exit()
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="\b\nExample:\n  tw ingest traces/ && tw show temporal_breakdown",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+)
+def app() -> None:
+    """A warehouse for GPU profiler traces: a folder of traces in, answers in SQL out."""
+
+
+def run(args: Sequence[str]) -> int:
+    """Runs one command line and returns its exit code; errors are told on stderr, never raised."""
+    if "_TW_COMPLETE" in os.environ:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(app, {}, "tw", "_TW_COMPLETE", os.environ["_TW_COMPLETE"])
+    session = Session(json="--json" in args, debug="--debug" in args)
+    try:
+        code = _invoke(list(args), session)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return _closed_pipe()
+    except BaseException as error:
+        return _fail(error, session)
+
+
+def _invoke(args: list[str], session: Session) -> int:
+    try:
+        with app.make_context("tw", args, obj=session) as ctx:
+            code = app.invoke(ctx)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: BaseException, session: Session) -> int:
+    told = failure(error)
+    try:
+        if session.json:
+            session.out.failed(told.kind, told.message, told.hint)
+        report(told, error, debug=session.debug)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _closed_pipe()
+    return told.exit_code
+
+
+def _closed_pipe() -> int:
+    """The reader has what it wanted; nothing is left to tell."""
+    # The interpreter flushes stdout once more at exit, and would complain there.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

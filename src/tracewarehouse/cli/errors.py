@@ -1,0 +1,78 @@
+"""The one place where errors become a line on stderr, a hint and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from dataclasses import dataclass
+
+import click
+
+from tracewarehouse.errors import TwError
+
+INTERRUPTED = 130
+_SYSTEM_HINTS = {
+    errno.ENOSPC: "free some space, or put the warehouse elsewhere with --warehouse",
+    errno.EDQUOT: "free some space, or put the warehouse elsewhere with --warehouse",
+    errno.EFBIG: "raise the limit on file size (ulimit -f), or put the warehouse elsewhere with --warehouse",
+    errno.EACCES: "check who owns the file or folder and what its permissions are",
+    errno.EPERM: "check who owns the file or folder and what its permissions are",
+    errno.EROFS: "put the warehouse on a disk that can be written, with --warehouse",
+    errno.EMFILE: "raise the limit on open files (ulimit -n), or use fewer --jobs",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error as people meet it."""
+
+    kind: str
+    message: str
+    hint: str | None
+    exit_code: int
+
+
+def failure(error: BaseException) -> Failure:
+    """What to tell about `error`, and the exit code it means."""
+    if isinstance(error, TwError):
+        return Failure(type(error).__name__, error.message, error.hint, error.exit_code)
+    if isinstance(error, click.UsageError):
+        return Failure("UsageError", error.format_message(), _usage_hint(error), error.exit_code)
+    if isinstance(error, click.ClickException):
+        return Failure(type(error).__name__, error.format_message(), None, error.exit_code)
+    if isinstance(error, KeyboardInterrupt | click.Abort | EOFError):
+        return Failure("Interrupted", "interrupted", "what was published before is whole", INTERRUPTED)
+    if isinstance(error, OSError):
+        hint = _SYSTEM_HINTS.get(error.errno or 0, "run again with --debug to see where it happened")
+        return Failure("SystemError", _system_message(error), hint, 1)
+    if type(error).__module__ in ("duckdb", "_duckdb"):
+        # Told by name: importing the engine to name its errors would make every start slow.
+        return Failure(
+            "EngineError", str(error).partition("\n")[0], "run again with --debug to see the rest", 1
+        )
+    if isinstance(error, MemoryError):
+        return Failure("MemoryError", "out of memory", "use fewer --jobs, or choose fewer runs or ranks", 1)
+    hint = "this is a fault in tw: please report it with what --debug shows"
+    return Failure(type(error).__name__, f"unexpected {type(error).__name__}: {error}", hint, 1)
+
+
+def report(told: Failure, error: BaseException, *, debug: bool) -> None:
+    """Writes the error and its hint to stderr, each on one line."""
+    from tracewarehouse.render.text import one_line
+
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    print(f"tw: {one_line(told.message)}", file=sys.stderr)
+    if told.hint:
+        print(f"hint: {one_line(told.hint)}", file=sys.stderr)
+
+
+def _usage_hint(error: click.UsageError) -> str | None:
+    return f"{error.ctx.command_path} --help" if error.ctx is not None else None
+
+
+def _system_message(error: OSError) -> str:
+    what = error.strerror or str(error) or type(error).__name__
+    places = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return f"{' -> '.join(places)}: {what}" if places else what

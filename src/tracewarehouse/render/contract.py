@@ -1,0 +1,92 @@
+"""A contract in words: what `tw describe` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from textwrap import fill
+
+from tracewarehouse.contract import Contract
+from tracewarehouse.params import Param
+from tracewarehouse.render.values import show
+
+_WIDTH = 100
+
+
+def described(contract: Contract, own_hash: str, effective_hash: str) -> str:
+    """Head, parameters, columns and changes of a contract, for people."""
+    parts = [f"{contract.ref}  {_what(contract)}", fill(contract.summary, _WIDTH)]
+    if contract.deprecated:
+        parts.append(fill(f"Deprecated: {contract.deprecated}", _WIDTH))
+    parts.append(_pairs(_facts(contract, own_hash, effective_hash)))
+    if contract.params:
+        parts.append("Parameters\n" + _pairs((f"  {_option(each)}", _told(each)) for each in contract.params))
+    parts.append("Columns\n" + _columns(contract))
+    changes = ((f"  {version}", text) for version, text in contract.changes)
+    parts.append("Changes\n" + _pairs(changes))
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(contract: Contract) -> str:
+    kept = " (not stored)" if contract.transient else ""
+    group = f" in {contract.group}" if contract.group else ""
+    return f"{contract.kind}{group}{kept}"
+
+
+def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterable[tuple[str, str]]:
+    yield "one row per", ", ".join(contract.grain)
+    if contract.order:
+        yield "in order of", ", ".join(contract.order)
+    if contract.requires:
+        yield "reads", ", ".join(map(str, contract.requires))
+    if contract.needs:
+        yield "needs", ", ".join(contract.needs)
+    yield "file", contract.source
+    yield "hash", f"{own_hash[:12]}, with all it reads {effective_hash[:12]}"
+
+
+def _option(param: Param) -> str:
+    return "--" + param.name.replace("_", "-")
+
+
+def _told(param: Param) -> str:
+    facts = [f"default {show(param.default, param.unit)}"] if param.default is not None else []
+    facts += [
+        f"{name} {value}" for name, value in (("min", param.min), ("max", param.max)) if value is not None
+    ]
+    facts += [f"one of {', '.join(map(str, param.choices))}"] if param.choices else []
+    return f"{param.doc} [{', '.join((param.type, *facts))}]"
+
+
+def _columns(contract: Contract) -> str:
+    rows = []
+    for column in contract.columns:
+        marks = [column.unit or "", f"{column.better} is better" if column.better else ""]
+        marks += ["may be null" if column.null else "", "may be negative" if column.signed else ""]
+        rows.append((column.name, column.type, column.doc, ", ".join(filter(None, marks))))
+    names, types = (max(len(row[at]) for row in rows) for at in (0, 1))
+    indent = 2 + names + 2 + types + 2
+    return "\n".join(
+        fill(
+            f"{doc} ({marks})" if marks else doc,
+            _WIDTH,
+            initial_indent=f"  {name.ljust(names)}  {type_.ljust(types)}  ",
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+        )
+        for name, type_, doc, marks in rows
+    )
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    rows: Sequence[tuple[str, str]] = list(pairs)
+    names = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(
+        fill(
+            text,
+            _WIDTH,
+            initial_indent=f"{name.ljust(names)}  ",
+            subsequent_indent=" " * (names + 2),
+            break_long_words=False,
+        )
+        for name, text in rows
+    )

@@ -1,0 +1,191 @@
+"""Where the answer of a command goes: stdout or a file, in one of six formats or in the JSON envelope.
+
+Rows go to stdout or the file and nothing else does; what people must be told beside them goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from tracewarehouse.errors import TwError
+from tracewarehouse.render.table import markdown, table
+from tracewarehouse.render.text import for_terminal, one_line
+
+if TYPE_CHECKING:
+    from tracewarehouse.result import Result
+
+ENDINGS = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".md": "md",
+    ".parquet": "parquet",
+    ".txt": "table",
+}
+_TABLE_ROWS = 50  # a screen or so; who wants more says --head
+
+
+class OutputError(TwError):
+    """A format that cannot be told, or cannot go where it was sent."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Output:
+    """The way out of one command. `show`, `say` or `failed` is called once."""
+
+    command: str
+    format: str | None = None
+    path: Path | None = None
+    head: int | None = None
+    envelope: bool = False
+
+    def show(self, result: Result, error: TwError | None = None) -> None:
+        """Prints rows, then what must be told about them. `error` marks the envelope as failed."""
+        cut = result if self.head is None else result.head(self.head)
+        if self.envelope:
+            self._write([self._envelope(cut, error)])
+        else:
+            self._rows(cut, self._chosen_format(), total=len(result))
+        if len(cut) < len(result) and (self.envelope or self._chosen_format() != "table"):
+            self.notice(_more_rows(len(result) - len(cut)))
+        for notice in result.notices:
+            self.notice(notice)
+
+    def say(self, text: str, **facts: object) -> None:
+        """Prints text for people; in the envelope `facts` stand in its place."""
+        if self.envelope:
+            self._write([_enveloped(self.command, rows=_dump([facts]))])
+        else:
+            self._write([text if text.endswith("\n") or not text else text + "\n"])
+
+    def failed(self, kind: str, message: str, hint: str | None) -> None:
+        """Prints the envelope of an error; stderr is told by the caller."""
+        error = {"class": kind, "message": message, "hint": hint}
+        sys.stdout.write(_enveloped(self.command, ok=False, error=error))
+
+    def notice(self, text: str) -> None:
+        """Tells people something on stderr, in one line."""
+        print(one_line(text), file=sys.stderr)
+
+    def _chosen_format(self) -> str:
+        if self.format is not None:
+            return self.format
+        if self.path is None:
+            return "table" if sys.stdout.isatty() else "csv"
+        known = ENDINGS.get(self.path.suffix.lower())
+        if known is None:
+            raise OutputError(
+                f"{self.path}: its ending tells no format", f"one of {', '.join(ENDINGS)}, or give --format"
+            )
+        return known
+
+    def _rows(self, result: Result, format_: str, total: int) -> None:
+        if format_ == "parquet":
+            self._parquet(result)
+        elif format_ == "table":
+            shown = result if self.head is not None else result.head(_TABLE_ROWS)
+            self._table(shown, more=total - len(shown))
+        elif format_ == "md":
+            self._write([markdown(result.columns(), _values(result))])
+        else:
+            self._write({"csv": result.csv, "json": result.json, "jsonl": result.jsonl}[format_]())
+
+    def _table(self, result: Result, more: int) -> None:
+        on_terminal = self.path is None and sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else None
+        grain = result.contract.grain if result.contract else ()
+        laid_out = table(result.columns(), _values(result), width=width, keys=grain)
+        lines = laid_out.lines(bold=on_terminal and "NO_COLOR" not in os.environ)
+        if not len(result) and not more:
+            lines.append("(no rows)")
+        if more:
+            lines.append(_more_rows(more))
+        # Its cells are escaped already; what is left are our own line ends and marks.
+        self._put(line + "\n" for line in lines)
+
+    def _parquet(self, result: Result) -> None:
+        if self.path is None and sys.stdout.isatty():
+            raise OutputError(
+                "Parquet is not for a terminal", "add --output FILE.parquet, or send it to a pipe"
+            )
+        with TemporaryDirectory() as folder:
+            data = result.write(Path(folder, "rows.parquet")).read_bytes()
+        if self.path is None:
+            sys.stdout.buffer.write(data)
+        else:
+            with _replacing(self.path) as unfinished:
+                unfinished.write_bytes(data)
+
+    def _envelope(self, result: Result, error: TwError | None) -> str:
+        told = error and {"class": type(error).__name__, "message": error.message, "hint": error.hint}
+        return _enveloped(
+            self.command,
+            ok=error is None,
+            # The rows keep the one spelling that --format json gives them.
+            rows="".join(result.json()).rstrip("\n"),
+            columns=[{"name": each.name, "type": each.type, "unit": each.unit} for each in result.columns()],
+            provenance=vars(result.provenance),
+            abstained=[vars(each) for each in result.abstained],
+            quality=list(result.notices),
+            error=told,
+        )
+
+    def _write(self, pieces: Iterable[str]) -> None:
+        """Writes text that came from traces; on a terminal its control characters are escaped."""
+        if self.path is None and sys.stdout.isatty():
+            pieces = map(for_terminal, pieces)
+        self._put(pieces)
+
+    def _put(self, pieces: Iterable[str]) -> None:
+        if self.path is None:
+            sys.stdout.writelines(pieces)
+            return
+        with _replacing(self.path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(pieces)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` that takes its place when all is written."""
+    unfinished = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    except OSError as error:
+        raise TwError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _enveloped(command: str, rows: str = "[]", **parts: object) -> str:
+    """The envelope, in the order people read it; every key is always there."""
+    first = {"tw": 1, "command": command, "ok": parts.pop("ok", True)}
+    rest = {"columns": [], "provenance": {}, "abstained": [], "quality": [], "error": None, **parts}
+    return f'{_dump(first)[:-1]}, "result": {rows}, {_dump(rest)[1:]}\n'
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _values(result: Result) -> list[tuple[object, ...]]:
+    """The rows as tuples; a query may name two columns alike, so dictionaries will not do."""
+    columns = [column.to_pylist(maps_as_pydicts="lossy") for column in result.table.columns]
+    return list(zip(*columns, strict=True))
+
+
+def _more_rows(count: int) -> str:
+    return f"… {count:,} more row{'s' if count > 1 else ''} (--head)"

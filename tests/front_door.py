@@ -1,0 +1,61 @@
+"""`tw` as people call it: a process, or the same entry in this one; exit code, stdout and stderr apart."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from conftest import ROOT
+
+TW = (sys.executable, "-W", "error", "-c", "from tracewarehouse.cli import main; main()")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a call of `tw` gave."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        """The lines on stderr."""
+        return self.err.splitlines()
+
+
+def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a process that runs this checkout's `tw`, without the caller's settings."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("TW_", "_TW_"))}
+    return {**kept, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", **(changes or {})}
+
+
+def process(*args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Told:
+    """Runs `tw` in a process of its own."""
+    done = subprocess.run(
+        [*TW, *map(str, args)],
+        cwd=cwd,
+        env=environment(env),
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+    )
+    return Told(done.returncode, done.stdout, done.stderr)
+
+
+def tw(*args: str | Path) -> Told:
+    """Runs `tw` in this process: the same entry, without the start of an interpreter."""
+    from tracewarehouse.cli.app import run
+
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run([str(arg) for arg in args])
+        out.flush()
+    assert isinstance(out.buffer, io.BytesIO)
+    return Told(code, out.buffer.getvalue().decode(), err.getvalue())

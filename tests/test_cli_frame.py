@@ -1,0 +1,154 @@
+"""The frame of the command line: help, usage, errors and exit codes, before any command does its work."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from front_door import TW, environment, process, tw
+from tracewarehouse import __version__
+from tracewarehouse.cli.app import app
+from tracewarehouse.cli.errors import failure, report
+from tracewarehouse.errors import UnknownName
+
+HEAVY = ("duckdb", "pyarrow", "polars", "numpy", "pandas", "rich", "msgspec", "isal", "scipy")
+
+
+def commands(group: click.Group = app, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command and group below `tw`."""
+    ctx = click.Context(group)
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+@pytest.mark.parametrize("words", [(), *commands()], ids=" ".join)
+def test_every_help_has_a_sentence_and_an_example(words: tuple[str, ...]) -> None:
+    told = tw(*words, "--help")
+    assert (told.code, told.err) == (0, "")
+    usage, sentence = told.out.splitlines()[0], told.out.splitlines()[2]
+    assert usage.startswith(" ".join(("Usage: tw", *words)))
+    assert sentence.strip()[0].isupper()
+    examples = told.out.partition("Example")[2].splitlines()[1:]
+    assert any(line.strip().startswith(("tw " + " ".join(words)).strip()) for line in examples) or (
+        words == ("completion",) and "$(tw completion bash)" in examples[0]
+    ), told.out
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_every_command_takes_the_shared_options(words: tuple[str, ...]) -> None:
+    if words == ("dev",) or words == ("export",):
+        return
+    text = tw(*words, "--help").out
+    for option in ("--warehouse", "--json", "--debug", "--output"):
+        assert option in text
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = f"""
+import sys
+from tracewarehouse.cli.app import run
+code = run(["--help"])
+print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+def test_version() -> None:
+    assert tw("--version").out == f"tw {__version__}\n"
+
+
+def test_usage_is_exit_2_one_line_and_a_hint() -> None:
+    told = tw("lst")
+    assert (told.code, told.out) == (2, "")
+    assert told.errors == ["tw: no such command: lst (did you mean list?)", "hint: tw --help"]
+
+
+def test_the_envelope_tells_usage_errors_too() -> None:
+    told = tw("list", "--kind", "nonsense", "--json")
+    envelope = json.loads(told.out)
+    assert told.code == 2
+    assert list(envelope) == [
+        "tw", "command", "ok", "result", "columns", "provenance", "abstained", "quality", "error",
+    ]  # fmt: skip
+    assert (envelope["tw"], envelope["command"], envelope["ok"]) == (1, "list", False)
+    assert envelope["error"]["class"] == "UsageError"
+    assert envelope["error"]["message"] in told.err
+
+
+def test_an_error_is_one_line_whatever_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    error = UnknownName("run", "a\nb\x1b[31m\x9bred\u202eder\udc80", ["x\ny"])
+    report(failure(error), error, debug=False)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines() == [
+        r"tw: unknown run: a\nb\x1b[31m\x9bred\u202eder\udc80",
+        r"hint: there are: x\ny",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "start"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (click.Abort(), 130, "interrupted"),
+        (OSError(errno.ENOSPC, "No space left on device", "/data/x"), 1, "/data/x: No space left on device"),
+        (MemoryError(), 1, "out of memory"),
+        (ZeroDivisionError("division by zero"), 1, "unexpected ZeroDivisionError"),
+    ],
+)
+def test_what_each_error_means(error: BaseException, code: int, start: str) -> None:
+    told = failure(error)
+    assert told.exit_code == code
+    assert told.message.startswith(start)
+    assert told.hint
+
+
+def test_debug_shows_the_traceback() -> None:
+    assert "Traceback" not in tw("describe", "nonsense").err
+    assert "Traceback" in tw("describe", "nonsense", "--debug").err
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*TW, "completion", "bash"], env=environment(), stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_names_tw(shell: str) -> None:
+    told = tw("completion", shell)
+    assert told.code == 0
+    assert "_TW_COMPLETE" in told.out
+
+
+def complete(line: str, warehouse: Path) -> list[str]:
+    """What bash would offer at the end of `line`."""
+    words = line.split(" ")
+    settings = {
+        "_TW_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+        "TW_WAREHOUSE": str(warehouse),
+    }
+    return [each.partition(",")[2] for each in process(env=settings).out.splitlines()]
+
+
+def test_completion_offers_commands(tmp_path: Path) -> None:
+    assert complete("tw desc", tmp_path) == ["describe"]
