@@ -7,10 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from tracewarehouse.errors import ParamError
-
-MAX_RUN_NAME = 128
-RUN_NAME = re.compile(r"[A-Za-z0-9_+=~][A-Za-z0-9._+=~-]{0,127}")
+from tracewarehouse.store.names import MAX_RUN_NAME
 
 _LEFT = r"(?<![A-Za-z0-9])"
 _RIGHT = r"(?![A-Za-z0-9])"
@@ -78,35 +75,15 @@ def numbered(remainder: str) -> tuple[str, int] | None:
     return (match["base"] or "", int(match["number"])) if match else None
 
 
-def checked_run_name(given: str) -> str:
-    """A run name that a person typed, other characters made `-`.
-
-    Raises ParamError where nothing usable is left, it is too long, or it starts with `.` or `-`.
-    """
-    name = _clean(given)
-    if len(name) > MAX_RUN_NAME:
-        raise ParamError(
-            f"run name of {len(name)} characters: {name[:40]}…", f"at most {MAX_RUN_NAME} characters"
-        )
-    if not RUN_NAME.fullmatch(name) or not re.search(r"[A-Za-z0-9]", name):
-        raise ParamError(
-            f"run name {given!r} cannot be used",
-            "1 to 128 of A-Z a-z 0-9 . _ + = ~ -, not starting with . or -",
-        )
-    return name
-
-
 def folder_run_name(text: str) -> str:
     """A usable run name made from the names of folders and files; long ones end in a hash."""
-    name = _clean(text).lstrip(".-") or "run"
+    name = re.sub(r"[^A-Za-z0-9._+=~-]", "-", text).lstrip(".-")
+    if not re.search(r"[A-Za-z0-9]", name):
+        name = "run"
     if len(name) <= MAX_RUN_NAME:
         return name
     mark = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     return f"{name[: MAX_RUN_NAME - 9]}-{mark}"
-
-
-def _clean(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._+=~-]", "-", text)
 
 
 def _stem(name: str) -> str:

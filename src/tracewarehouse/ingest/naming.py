@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tracewarehouse.ingest.names import NameParts, checked_run_name, folder_run_name, numbered, split_name
+from tracewarehouse.ingest.names import NameParts, folder_run_name, numbered, split_name
 from tracewarehouse.ingest.spans import Window, spans_of
+from tracewarehouse.store.names import run_name
 
 WindowOf = Callable[[Path], Window]
 
@@ -69,11 +70,12 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Naming:
-    """Every file given is in exactly one of the three."""
+    """Every file given is in exactly one of the first three; `notes` tell of run names that were changed."""
 
     assigned: tuple[Assignment, ...]
     duplicates: tuple[Duplicate, ...]
     refusals: tuple[Refusal, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,12 @@ class _Outcome:
     assigned: list[Assignment]
     duplicates: list[Duplicate]
     refusals: list[Refusal]
+    notes: list[str]
+
+    def renamed(self, asked: str, name: str) -> None:
+        note = f"run {ascii(asked)[1:-1]} is called {name}: a run name has A-Z a-z 0-9 . _ + = ~ -"
+        if note not in self.notes:
+            self.notes.append(note)
 
 
 def assign(
@@ -107,22 +115,38 @@ def assign(
     Raises ParamError for a run name that cannot be used.
     """
     named = _resolve_remainders([_split(file) for file in sorted(files, key=lambda file: file.path)])
-    asked_run = checked_run_name(run) if run is not None else None
-    runs = dict.fromkeys(_kinds(named), asked_run) if asked_run else _run_names(named)
-    out = _Outcome([], [], [])
+    out = _Outcome([], [], [], [])
+    for name, members in _groups(named, run, out).items():
+        _place(name, _with_ranks(members, rank, lone=len(named) == 1), window, out)
+    return Naming(tuple(out.assigned), tuple(out.duplicates), tuple(out.refusals), tuple(out.notes))
+
+
+def _groups(named: Sequence[_Named], run: str | None, out: _Outcome) -> dict[str, list[_Named]]:
+    """The files of each run, by its name."""
     groups: dict[str, list[_Named]] = defaultdict(list)
-    for one in named:
-        name = runs[one.kind] if one.file.run is None else checked_run_name(one.file.run)
+    told = [one for one in named if one.file.run is not None]
+    others = [one for one in named if one.file.run is None]
+    for one in told:
+        groups[_run_as_asked(one.file.run or "", out)].append(one)
+    if run is not None:
+        groups[_run_as_asked(run, out)] += others
+        return groups
+    names = _run_names(others, out)
+    for one in others:
+        name = names[one.kind]
         if name is None:
-            hint = "ingest it by itself with `--run NAME`"
-            out.refusals.append(
-                Refusal(one.file.path, "its run name is that of another folder of this call", hint)
-            )
+            reason, hint = "its run name is that of another folder of this call", "`--run NAME` with it alone"
+            out.refusals.append(Refusal(one.file.path, reason, hint))
         else:
             groups[name].append(one)
-    for name, members in groups.items():
-        _place(name, _with_ranks(members, rank, lone=len(named) == 1), window, out)
-    return Naming(tuple(out.assigned), tuple(out.duplicates), tuple(out.refusals))
+    return groups
+
+
+def _run_as_asked(asked: str, out: _Outcome) -> str:
+    name, changed = run_name(asked)
+    if changed:
+        out.renamed(asked, name)
+    return name
 
 
 def _split(file: TraceFile) -> _Named:
@@ -178,12 +202,27 @@ def _by_number(members: Sequence[_Named]) -> list[tuple[_Named, str]]:
 # Run names -------------------------------------------------------------------------------------------
 
 
-def _run_names(named: Sequence[_Named]) -> Mapping[tuple[Path, str], str | None]:
+def _run_names(named: Sequence[_Named], out: _Outcome) -> Mapping[tuple[Path, str], str | None]:
     """A name per kind of file; None for one that cannot be told from an earlier one."""
     kinds = _kinds(named)
     remainders: dict[Path, set[str]] = defaultdict(set)
     for folder, remainder in kinds:
         remainders[folder].add(remainder)
+    depth = _depths(kinds, remainders)
+    names: dict[tuple[Path, str], str | None] = {}
+    taken: set[str] = set()
+    for kind in kinds:
+        wanted = _wanted_name(kind, remainders, depth)
+        name = folder_run_name(wanted)
+        if name != wanted:
+            out.renamed(wanted, name)
+        names[kind] = None if name.lower() in taken else name
+        taken.add(name.lower())
+    return names
+
+
+def _depths(kinds: Sequence[tuple[Path, str]], remainders: Mapping[Path, set[str]]) -> dict[Path, int]:
+    """How many of its last folders a name takes: as few as make names differ."""
     depth = dict.fromkeys(remainders, 1)
     while clashing := _clashing(kinds, remainders, depth):
         deepen = {folder for folder, _ in clashing if depth[folder] < len(folder.parts) - 1}
@@ -191,13 +230,7 @@ def _run_names(named: Sequence[_Named]) -> Mapping[tuple[Path, str], str | None]
             break
         for folder in deepen:
             depth[folder] += 1
-    names: dict[tuple[Path, str], str | None] = {}
-    taken: set[str] = set()
-    for kind in kinds:
-        name = _run_name(kind, remainders, depth)
-        names[kind] = None if name.lower() in taken else name
-        taken.add(name.lower())
-    return names
+    return depth
 
 
 def _clashing(
@@ -205,16 +238,18 @@ def _clashing(
 ) -> list[tuple[Path, str]]:
     by_name: dict[str, list[tuple[Path, str]]] = defaultdict(list)
     for kind in kinds:
-        by_name[_run_name(kind, remainders, depth).lower()].append(kind)
+        by_name[folder_run_name(_wanted_name(kind, remainders, depth)).lower()].append(kind)
     return [kind for group in by_name.values() if len({folder for folder, _ in group}) > 1 for kind in group]
 
 
-def _run_name(kind: tuple[Path, str], remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]) -> str:
+def _wanted_name(
+    kind: tuple[Path, str], remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]
+) -> str:
     folder, remainder = kind
     parts = [part for part in folder.parts if part != folder.anchor][-depth[folder] :]
     if len(remainders[folder]) > 1 and remainder:
         parts.append(remainder)
-    return folder_run_name(".".join(parts))
+    return ".".join(parts)
 
 
 # Ranks -----------------------------------------------------------------------------------------------

@@ -1,0 +1,81 @@
+"""What the top of a trace says about its rank: place in the job, devices, host, framework."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+MAX_RANK = 999_999
+_VERSION_KEYS = ("torch_version", "pytorch_version", "framework_version")
+_HOST_KEYS = ("host_name", "hostname", "HOSTNAME")
+
+
+def header_of(text: str) -> Mapping[str, Any]:
+    """The header as a mapping; empty where there is none (a bare list) or it is no object."""
+    try:
+        header = json.loads(text)
+    except ValueError:
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of `ranks` that the header gives; null where it says nothing."""
+    info = _mapping(header.get("distributedInfo"))
+    devices = _devices(header)
+    groups = info.get("pg_config")
+    names = [str(device["name"]) for device in devices if device.get("name")]
+    return {
+        "world_size": number(info.get("world_size")),
+        "backend": _text(info.get("backend")),
+        "process_groups": json.dumps(groups, ensure_ascii=False) if isinstance(groups, list) else None,
+        "device_name": names[0] if names else None,
+        "device_count": len(devices) if devices else None,
+        "host": _first(header, _HOST_KEYS),
+        "framework_version": _first(header, _VERSION_KEYS),
+    }
+
+
+def rank_of(header: Mapping[str, Any]) -> int | None:
+    """The rank that the trace itself says."""
+    rank = number(_mapping(header.get("distributedInfo")).get("rank"))
+    return rank if rank is not None and rank <= MAX_RANK else None
+
+
+def number(value: object) -> int | None:
+    """A count that may be written as a number or as text; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    return value if isinstance(value, int) and 0 <= value < 2**31 else None
+
+
+def _devices(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The device table, `computeProperties` in torch 1.8; an empty one says nothing."""
+    for key in ("deviceProperties", "computeProperties"):
+        found = header.get(key)
+        if isinstance(found, list) and found:
+            return [device for device in found if isinstance(device, dict)]
+    return []
+
+
+def _first(header: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    """The first of these keys, looked for level by level: wrappers bury them in a `metadata` of theirs."""
+    level = [header]
+    while level:
+        for place in level:
+            for key in keys:
+                if text := _text(place.get(key)):
+                    return text
+        level = [value for place in level for value in place.values() if isinstance(value, dict)]
+    return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,43 @@
+"""How many processes an ingest may use here, and how much memory each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+# Below this a process takes longer to start than the work takes.
+_WORTH_A_PROCESS_BYTES = 1 << 20
+_SHARE = 0.7
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def jobs(asked: int | None, paths: Iterable[Path]) -> int:
+    """Processes for these files: as asked, else a core each where there is enough to do."""
+    sizes = [path.stat().st_size for path in paths if path.exists()]
+    if asked is None and sum(sizes) < 2 * _WORTH_A_PROCESS_BYTES:
+        return 1
+    return max(1, min(asked or cores(), len(sizes)))
+
+
+def threads(jobs: int) -> int:
+    """Threads for each of so many processes."""
+    return max(1, cores() // jobs)
+
+
+def memory_limit(jobs: int) -> str:
+    """DuckDB's memory limit for each of so many processes."""
+    return f"{max(256, int(_memory_bytes() * _SHARE / jobs) >> 20)}MiB"
+
+
+def _memory_bytes() -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):
+        total = min(total, int(_CGROUP_LIMIT.read_text()))
+    return total
