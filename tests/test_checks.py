@@ -86,6 +86,8 @@ def test_what_is_said(sql: Path, same_text: Callable[[str, str], None]) -> None:
     [
         "SELECT run_id, rank, event_id, count(*) OVER () * 2 AS end_ns FROM kernels",
         "SELECT run_id, rank, event_id, (1000 * ts_ns)::BIGINT AS end_ns FROM kernels WHERE dur_ns <> 4294",
+        "SELECT run_id, rank, event_id, {'Big Key': ts_ns}.\"Big Key\" AS end_ns FROM kernels",
+        "SELECT run_id, rank, event_id, ts_ns AS end_ns FROM kernels WHERE ts_ns * 1000 > dur_ns",
         "SELECT run_id, rank, event_id, left('SELECT * from x limit 1', 2)::BIGINT AS end_ns FROM kernels",
         "SELECT run_id, rank, event_id, max(n) OVER (ORDER BY n ROWS UNBOUNDED PRECEDING) AS end_ns FROM ("
         "SELECT run_id, rank, event_id, row_number() OVER (ORDER BY ts_ns, event_id) AS n FROM kernels)",

@@ -50,6 +50,7 @@ INEXACT = re.compile(
 )
 SNAKE = re.compile(r"[a-z_][a-z0-9_]*")
 COMPARISONS = frozenset(("<", ">", "<=", ">=", "BETWEEN"))
+FACTORS = frozenset(("*", "/", "//", "%"))
 PLAIN_NUMBERS = frozenset(("0", "1", "2"))
 
 Rule = Callable[[Contract, Sequence[Token]], Iterator[tuple[Token, str, str]]]
@@ -110,7 +111,10 @@ def _constants(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str
     for n, token in enumerate(found):
         if token.kind != "number" or token.text in PLAIN_NUMBERS:
             continue
-        if {_near(found, n - 1), _near(found, n + 1)} & COMPARISONS or _near(found, n - 3) == "BETWEEN":
+        beside = {_near(found, n - 1), _near(found, n + 1)}
+        if beside & FACTORS and re.fullmatch(r"10+", token.text):
+            continue  # a change of units
+        if beside & COMPARISONS or _near(found, n - 3) == "BETWEEN":
             remedy = "make it a parameter in [params], with a unit"
             yield token, f"{token.text} is a tuning constant", remedy
 
@@ -120,8 +124,8 @@ RULES: tuple[Rule, ...] = (_wildcards, _cuts, _functions, _constants)
 
 def _spelling(found: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[tuple[Token, str, str]]:
     for n, token in enumerate(found):
-        if token.kind not in ("word", "quoted"):
-            continue
+        if token.kind not in ("word", "quoted") or token.kind == "quoted" and _near(found, n - 1) == ".":
+            continue  # a quoted key of a struct is the trace's own spelling
         text, name = token.text.strip('"'), token.text.strip('"').lower()
         before = _near(found, n - 1)
         if token.kind == "word" and text != text.upper() and before != ".":

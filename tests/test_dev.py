@@ -1,0 +1,143 @@
+"""What `tw dev` does: generated files that are fresh, findings that name the file, a lock that holds."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from tracewarehouse import dev
+from tracewarehouse.catalog import Catalog, read_lock
+from tracewarehouse.contract import Ref
+from tracewarehouse.errors import ContractError, UnknownName
+from tracewarehouse.generate import analyses_py, readme_table, reference_md
+
+BUSY = "sql/analyses/gpu/gpu_busy.v2.sql"
+GOLDENS = ("analyses/gpu/gpu_busy.v2", "views/kernel_ends.v1", "tables/kernels.v1")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A small checkout, in order."""
+    shutil.copytree(ROOT / "tests" / "data" / "sql", tmp_path / "sql")
+    (tmp_path / "src" / "tracewarehouse").mkdir(parents=True)
+    (tmp_path / "README.md").write_text("# Mine\n\n<!-- analyses -->\n<!-- /analyses -->\n\nMore.\n")
+    for stem in GOLDENS:
+        path = tmp_path / "tests" / "golden" / f"{stem}.golden"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    dev.sync(tmp_path)
+    return tmp_path
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_sync_writes_what_is_stale_and_only_that(checkout: Path) -> None:
+    assert dev.sync(checkout) == [] and dev.check(checkout) == []
+    (checkout / "sql" / "README.md").write_text("old")
+    (finding,) = dev.check(checkout)
+    assert (finding.place, finding.remedy) == ("sql/README.md", "run `tw dev sync`")
+    assert dev.sync(checkout) == [checkout / "sql" / "README.md"]
+    assert dev.check(checkout) == []
+
+
+def test_a_new_doc_makes_the_files_stale(checkout: Path) -> None:
+    change(checkout / BUSY, "on any stream", "on some stream")
+    assert [f.place for f in dev.check(checkout)] == ["src/tracewarehouse/analyses.py", "sql/README.md"]
+
+
+def test_the_readme_keeps_what_is_around_its_table(checkout: Path) -> None:
+    text = (checkout / "README.md").read_text()
+    assert text.startswith("# Mine\n\n<!-- analyses -->\n| analysis |")
+    assert text.endswith("|\n<!-- /analyses -->\n\nMore.\n")
+    (checkout / "README.md").write_text("# Mine\n")
+    (finding,) = dev.check(checkout)
+    assert finding.message == "no place for the analyses"
+
+
+def test_broken_contracts_come_all_at_once(checkout: Path) -> None:
+    change(checkout / BUSY, '"BIGINT"', '"BIG"')
+    change(checkout / "sql/views/kernel_ends.v1.sql", '"id"', '"key"')
+    assert [f.place for f in dev.check(checkout)] == [
+        "sql/analyses/gpu/gpu_busy.v2.sql:16",
+        "sql/views/kernel_ends.v1.sql:12",
+    ]
+
+
+def test_every_version_has_a_golden_file(checkout: Path) -> None:
+    golden = checkout / "tests/golden/analyses/gpu/gpu_busy.v2.golden"
+    golden.rename(golden.with_name("gpu_busy.v2.gaps.golden"))
+    assert dev.check(checkout) == []
+    golden.with_name("gpu_busy.v2.gaps.golden").rename(golden.with_name("gpu_busy.v20.golden"))
+    (finding,) = dev.check(checkout)
+    assert finding.place == "tests/golden/analyses/gpu/gpu_busy.v2.golden"
+
+
+def test_release_takes_what_stands_below(checkout: Path) -> None:
+    new = dev.release(checkout, ["gpu_busy"])
+    assert [str(locked.ref) for locked in new] == ["gpu_busy@2", "kernels@1", "parsed@1"]
+    assert dev.release(checkout, ["gpu_busy"]) == []
+    assert [str(locked.ref) for locked in dev.release(checkout)] == ["kernel_ends@1"]
+    assert len(read_lock(checkout / "sql")) == 4 and dev.check(checkout) == []
+
+
+def test_a_changed_release_is_refused(checkout: Path) -> None:
+    dev.release(checkout)
+    change(checkout / "sql/tables/kernels.v1.sql", "'kernel'", "'gpu'")
+    before = (checkout / "sql/released.lock").read_text()
+    with pytest.raises(ContractError, match="is released, but"):
+        dev.release(checkout)
+    assert (checkout / "sql/released.lock").read_text() == before
+
+
+def test_a_number_is_retired_once_its_file_is_gone(checkout: Path) -> None:
+    dev.release(checkout)
+    with pytest.raises(ContractError, match="gpu_busy@2 is still there"):
+        dev.release(checkout, ["gpu_busy@2"], retire=True)
+    with pytest.raises(UnknownName, match="unknown released version: gpu_bussy@2"):
+        dev.release(checkout, ["gpu_bussy@2"], retire=True)
+    text = (checkout / BUSY).read_text()
+    (checkout / BUSY).unlink()
+    assert [f.place for f in dev.check(checkout)][0] == "sql/released.lock"
+    dev.release(checkout, ["gpu_busy@2"], retire=True)
+    assert read_lock(checkout / "sql")[Ref("gpu_busy", 2)].status == "retired"
+    dev.sync(checkout)
+    assert dev.check(checkout) == []
+    (checkout / BUSY).write_text(text)
+    assert "gpu_busy@2 is retired" in [f.message for f in dev.check(checkout)]
+
+
+def test_texts_do_not_depend_on_the_order_of_files(checkout: Path) -> None:
+    catalog = Catalog.read(checkout / "sql")
+    turned = Catalog(dict(reversed(catalog.contracts.items())), catalog.folder)
+    for text in (analyses_py, reference_md, readme_table):
+        assert text(catalog) == text(turned)
+
+
+def test_methods_are_formatted_and_typed(checkout: Path) -> None:
+    params = "".join(
+        f'-- number_{n}_ns = {{ type = "BIGINT", default = {n}, unit = "ns", doc = "Number {n}." }}\n'
+        for n in range(8)
+    )
+    params += '-- side = { type = "VARCHAR", default = "a\\"b", doc = "A \\\\ side." }\n'
+    params += '-- top = { type = "DOUBLE", doc = "No default." }\n'
+    params += '-- all_of = { type = "BOOLEAN", default = true, doc = "All." }\n'
+    used = " AND ".join([*(f"$number_{n}_ns = 0" for n in range(8)), "$side = '' AND $top = 0 AND $all_of"])
+    change(checkout / BUSY, "-- [params]\n", f"-- [params]\n{params}")
+    change(checkout / BUSY, "FROM kernels\n", f"FROM kernels\n    WHERE {used}\n")
+    dev.sync(checkout)
+    path = checkout / "src" / "tracewarehouse" / "analyses.py"
+    ruff = ["ruff", "format", "--check", "--line-length", "110", "--isolated", str(path)]
+    done = subprocess.run([sys.executable, "-m", *ruff], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + path.read_text()
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(path)]
+    done = subprocess.run(mypy, capture_output=True, text=True, cwd=checkout)
+    assert done.returncode == 0, done.stdout
