@@ -138,8 +138,9 @@ BAD = {
     "transient analysis": (BUSY, "-- grain ", "-- transient = true\n-- grain "),
     "transient is a word": (FILLED, "= true", '= "yes"'),
     "table of run scope": (TABLE, "-- grain ", '-- scope = "run"\n-- grain '),
-    "analysis without SELECT": (BUSY, "-- ///\nWITH", "-- ///\n/* WITH"),
+    "analysis without SELECT": (BUSY, "-- ///\nWITH", "-- ///\n-- Later.\n"),
     "filled table that requires": (FILLED, "-- grain ", '-- requires = ["raw@1"]\n-- grain '),
+    "body that is a comment": (VIEW, "-- ///\nSELECT", "-- ///\n/* SELECT"),
     "two statements": (VIEW, "FROM kernels", "FROM kernels; SELECT 1"),
     "not a SELECT": (VIEW, "-- ///\nSELECT", "-- ///\nCREATE TABLE x AS SELECT"),
 }  # fmt: skip
@@ -153,6 +154,8 @@ def broken(case: str) -> ContractError:
         begin, end = text.index("-- run_id   ="), text.index("--\n-- [changes]")
         text = text[:begin] + text[end:]
     elif case == "analysis without SELECT":
+        text = text[: text.index(old)] + new
+    elif case == "body that is a comment":
         text = text.replace(old, new) + "*/\n"
     elif case == "changes oldest first":
         text = text.replace('-- 1 = "First version."\n', "").replace(old, new)

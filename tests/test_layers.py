@@ -121,3 +121,8 @@ def test_contracts_load_without_libraries() -> None:
 
 def test_a_bare_import_is_light() -> None:
     assert modules_after("import tracewarehouse") <= {"click"}
+
+
+def test_help_is_light() -> None:
+    code = "from tracewarehouse.cli import main\nsys.argv = ['tw', '--help']\n"
+    assert modules_after(code + "try:\n    main()\nexcept SystemExit:\n    pass") == {"click"}

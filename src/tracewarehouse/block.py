@@ -10,7 +10,6 @@ from pathlib import PurePath
 from typing import Any
 
 from .errors import ContractError
-from .sqltext import token_texts
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -51,8 +50,9 @@ def split(text: str, path: PurePath) -> tuple[dict[str, Any], Place, str, int]:
                 f"{source}:{number}: not a comment", "begin each line of the block with `-- `"
             )
     place = Place(source, [line[3:] for line in lines[1:end]])
-    body = "\n".join(lines[end + 1 :]).rstrip()
-    return toml(place), place, body if token_texts(body) else "", end + 2
+    rest = lines[end + 1 :]
+    said = any(line.strip() and not line.lstrip().startswith("--") for line in rest)
+    return toml(place), place, "\n".join(rest).rstrip() if said else "", end + 2
 
 
 def toml(place: Place) -> dict[str, Any]:

@@ -354,7 +354,7 @@ def _check_body(contract: Contract, place: Place) -> None:
             raise place.error("without a SELECT nothing is required", "leave it out", "requires")
         return
     found = token_texts(contract.body)
-    if found[0].upper() not in ("WITH", "SELECT") or ";" in found:
+    if not found or found[0].upper() not in ("WITH", "SELECT") or ";" in found:
         raise ContractError(
             f"{place.source}:{contract.body_line}: the body is not one SELECT",
             "one statement that begins with WITH or SELECT, without a semicolon",
