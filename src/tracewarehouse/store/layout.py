@@ -68,8 +68,12 @@ def marker(run: str, rank: int, name: str) -> str:
     return f"{waiting(run)}/{rank:06d}-{name}.json"
 
 
-def table_file(table: str, run: str, rank: int, name: str) -> str:
-    """A Parquet file of a table; a packed one is named for its first rank."""
+def table_file(table: str, version: int, run: str, rank: int, name: str) -> str:
+    """A Parquet file of a table; a packed one is named for its first rank.
+
+    From version 2 on the name says the version: a unit may hold two.
+    """
     if not _TABLE.fullmatch(table):
         raise ValueError(f"not a table name: {table!r}")
-    return f"{DATA}/{table}/{run_key(run)}/{rank:06d}-{name}.parquet"
+    ending = "parquet" if version == 1 else f"v{version}.parquet"
+    return f"{DATA}/{table}/{run_key(run)}/{rank:06d}-{name}.{ending}"

@@ -40,9 +40,9 @@ def commit(blobs: Blobs, staged: Sequence[Staged]) -> tuple[Unit, ...]:
     files: dict[tuple[str, int], list[TableFile]] = {key: [] for key in attempts}
     moves: dict[str, Path] = {}
     for group in pack.groups(staged):
-        first = group[0].staged
+        first, table = group[0].staged, group[0].table
         name = f"{first.uid}-{attempts[first.run, first.rank]}"
-        key = layout.table_file(group[0].table.table, first.run, first.rank, name)
+        key = layout.table_file(table.table, table.version, first.run, first.rank, name)
         moves[key] = _one_file(group)
         for part, file in zip(group, _table_files(group, key, moves[key]), strict=True):
             files[part.staged.run, part.staged.rank].append(file)
