@@ -1,0 +1,52 @@
+-- /// tw
+-- kind     = "table"
+-- scope    = "run"
+-- name     = "ranks"
+-- version  = 1
+-- summary  = "The ranks of the runs: source file, process, window, counts, and the facts that analyses need."
+-- grain    = ["run_id", "rank"]
+-- order    = ["run_id", "rank"]
+--
+-- [columns]
+-- run_id            = { type = "VARCHAR", doc = "The run." }
+-- rank              = { type = "INTEGER", doc = "The rank." }
+-- source_name       = { type = "VARCHAR", null = true, doc = "Name of the file it came from." }
+-- source_bytes      = { type = "BIGINT", unit = "bytes", null = true, doc = "Size of the file as it was." }
+-- source_sha256     = { type = "VARCHAR", null = true, doc = "sha256 of the file's decompressed text." }
+-- text_bytes        = { type = "BIGINT", unit = "bytes", null = true, doc = "Size of the decompressed text." }
+-- status            = { type = "VARCHAR", doc = "whole, repaired (all events were saved) or damaged (some are lost)." }
+-- lost_bytes        = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes of the text that could not be read." }
+-- lost_events       = { type = "BIGINT", unit = "count", null = true, doc = "Events in them; null where that cannot be known." }
+-- redacted          = { type = "BIGINT", unit = "count", null = true, doc = "Values that were taken out as secrets." }
+-- host              = { type = "VARCHAR", null = true, doc = "Name of the host." }
+-- pid               = { type = "VARCHAR", null = true, doc = "The host process." }
+-- device_name       = { type = "VARCHAR", null = true, doc = "Name of the first device." }
+-- device_count      = { type = "INTEGER", unit = "count", null = true, doc = "Devices the trace describes." }
+-- backend           = { type = "VARCHAR", null = true, doc = "Backend of the collectives." }
+-- world_size        = { type = "INTEGER", unit = "count", null = true, doc = "Number of ranks, as this file says." }
+-- framework_version = { type = "VARCHAR", null = true, doc = "Version of the framework." }
+-- process_groups    = { type = "JSON", null = true, doc = "The process groups, as the file gives them." }
+-- header            = { type = "JSON", null = true, doc = "All top-level keys but the events, as in the file, secrets taken out." }
+-- base_time_ns      = { type = "BIGINT", unit = "ts", null = true, doc = "What was added to each time of the file; 0 where the file has no base time." }
+-- start_ns          = { type = "BIGINT", unit = "ts", null = true, doc = "First event." }
+-- end_ns            = { type = "BIGINT", unit = "ts", null = true, doc = "Last end of an event." }
+-- gpu_start_ns      = { type = "BIGINT", unit = "ts", null = true, doc = "First GPU row." }
+-- gpu_end_ns        = { type = "BIGINT", unit = "ts", null = true, doc = "Last end of a GPU row." }
+-- events            = { type = "BIGINT", unit = "count", null = true, doc = "Elements of the file's event array." }
+-- non_events        = { type = "BIGINT", unit = "count", null = true, doc = "Elements among them that are no objects." }
+-- gpu_rows          = { type = "BIGINT", unit = "count", null = true, doc = "GPU rows." }
+-- steps             = { type = "BIGINT", unit = "count", null = true, doc = "Profiler steps." }
+-- gpu               = { type = "BOOLEAN", null = true, doc = "The trace has GPU rows." }
+-- launches          = { type = "BOOLEAN", null = true, doc = "It has host calls that launched them." }
+-- shapes            = { type = "BOOLEAN", null = true, doc = "Operators carry their input shapes." }
+-- stacks            = { type = "BOOLEAN", null = true, doc = "It has Python functions." }
+-- modules           = { type = "BOOLEAN", null = true, doc = "It has modules." }
+-- memory_events     = { type = "BOOLEAN", null = true, doc = "It has allocations." }
+-- collective_args   = { type = "BOOLEAN", null = true, doc = "Collectives carry their arguments." }
+-- counters          = { type = "BOOLEAN", null = true, doc = "It has counters." }
+-- reader_version    = { type = "INTEGER", unit = "id", doc = "Version of the reader that read the file." }
+-- ingested_at       = { type = "TIMESTAMP", doc = "When it was ingested, UTC." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

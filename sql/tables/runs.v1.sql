@@ -1,0 +1,29 @@
+-- /// tw
+-- kind     = "table"
+-- scope    = "run"
+-- name     = "runs"
+-- version  = 1
+-- summary  = "The runs: one row per run, made from the version that readers see."
+-- grain    = ["run_id"]
+-- order    = ["start_ns", "ingested_at"]
+--
+-- [columns]
+-- run_id             = { type = "VARCHAR", doc = "The run's name." }
+-- labels             = { type = "MAP(VARCHAR, VARCHAR)", doc = "The run's labels." }
+-- start_ns           = { type = "BIGINT", unit = "ts", null = true, doc = "First event of any rank; null where no event has a time." }
+-- end_ns             = { type = "BIGINT", unit = "ts", null = true, doc = "Last end of an event of any rank." }
+-- world_size         = { type = "INTEGER", unit = "count", null = true, doc = "World size that most ranks name; null where none does." }
+-- ranks_present      = { type = "INTEGER", unit = "count", doc = "Ranks that are stored." }
+-- ranks_expected     = { type = "INTEGER", unit = "count", null = true, doc = "Ranks that were announced at ingest, else the world size; null where neither is known." }
+-- device_names       = { type = "VARCHAR[]", doc = "Names of the devices, each once." }
+-- framework_versions = { type = "VARCHAR[]", doc = "Versions of the framework, each once." }
+-- schema_versions    = { type = "MAP(VARCHAR, INTEGER)", doc = "Table and version of what is stored; the newest where ranks differ." }
+-- tool_version       = { type = "VARCHAR", doc = "Version of this tool that wrote the run's version." }
+-- ingested_at        = { type = "TIMESTAMP", doc = "When the last of its ranks was ingested, UTC." }
+-- version            = { type = "INTEGER", unit = "id", doc = "Number of the run's version; RUN@vN reads it later." }
+-- state              = { type = "VARCHAR", doc = "whole; incomplete (ranks are missing or damaged); pending (waits for announced ranks)." }
+-- bytes              = { type = "BIGINT", unit = "bytes", doc = "Size of the run's Parquet files." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
