@@ -17,6 +17,9 @@ class Shelf:
         self.runs = {each.run: each for each in runs}
         self.read: list[str] = []
 
+    def find(self, run: str, number: int | None) -> str | None:
+        return next((name for name in self.runs if name.casefold() == run.casefold()), None)
+
     def names(self) -> Sequence[str]:
         return sorted(self.runs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from pathlib import Path
@@ -77,9 +77,13 @@ def order_by(contract: Contract) -> str:
 
 def ordered_sql(contract: Contract, bound: Mapping[str, object]) -> str:
     """A SELECT of the contract's columns in its order."""
+    return ordered(contract, sql_with_params(contract, bound))
+
+
+def ordered(contract: Contract, sql: str) -> str:
+    """The contract's columns of `sql`, in its order."""
     columns = ", ".join(quote_name(column.name) for column in contract.columns)
-    body = sql_with_params(contract, bound)
-    return f"SELECT {columns} FROM (\n{body}\n)\n{order_by(contract)}"
+    return f"SELECT {columns} FROM (\n{sql}\n)\n{order_by(contract)}"
 
 
 def execute(con: Connection, contract: Contract, values: Mapping[str, object]) -> pa.Table:
@@ -98,12 +102,21 @@ def execute(con: Connection, contract: Contract, values: Mapping[str, object]) -
 
 
 def query(con: Connection, sql: str) -> pa.Table:
-    """The rows of a statement that someone wrote; raises QueryError with DuckDB's own words."""
+    """The rows of a statement that someone wrote, with DuckDB's type in each field's metadata.
+
+    Raises QueryError with DuckDB's own words.
+    """
+    import pyarrow as pa
+
     with con.cursor() as cursor:
         try:
-            return relation(cursor, sql).to_arrow_table()
+            bound = relation(cursor, sql)
+            table = bound.to_arrow_table()
         except Error as error:
             raise query_error(error) from error
+        types = map(str, bound.types)
+    fields = [field.with_metadata({"type": type_}) for field, type_ in zip(table.schema, types, strict=True)]
+    return table.cast(pa.schema(fields))
 
 
 def query_error(error: Exception, place: str = "") -> QueryError:
@@ -175,6 +188,26 @@ def create_table(con: Connection, contract: Contract, sql: str | None = None) ->
     con.execute(empty_table_sql(contract, contract.name))
     if sql is not None:
         con.execute(f"INSERT INTO {quote_name(contract.name)} BY NAME {sql}")
+
+
+def create_from_rows(
+    con: Connection, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]]
+) -> None:
+    """Makes a table of that name, columns and types, and fills it with the rows."""
+    import pyarrow as pa
+
+    schema = pa.schema([pa.field(column, arrow_type(type_)) for column, type_ in types.items()])
+    casts = ", ".join(f"CAST({quote_name(c)} AS {type_}) AS {quote_name(c)}" for c, type_ in types.items())
+    con.register("tw_rows", pa.Table.from_pylist(list(rows), schema=schema))
+    con.execute(f"CREATE TABLE {quote_name(name)} AS SELECT {casts} FROM tw_rows")
+    con.unregister("tw_rows")
+
+
+def table_of(contract: Contract, rows: Iterable[Mapping[str, object]]) -> pa.Table:
+    """Rows that no SQL made as an Arrow table with the contract's columns and metadata."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(list(rows), schema=arrow_schema(contract))
 
 
 def create_view(con: Connection, name: str, sql: str) -> None:

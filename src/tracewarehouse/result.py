@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,6 +194,23 @@ class Result:
         for start in range(0, self.table.num_rows, _LINES_AT_ONCE):
             part = self.table.slice(start, _LINES_AT_ONCE).combine_chunks()
             yield [_texts(column, write) for column, write in zip(part.columns, writers, strict=True)]
+
+
+def lazy_frame(files: Mapping[tuple[int, ...] | None, Sequence[str]], more: pa.Table) -> polars.LazyFrame:
+    """Parquet files as one Polars LazyFrame with the columns and types of `more`, whose rows come last.
+
+    `files`: by the ranks to keep of them, None for all.
+    """
+    import polars
+
+    last = polars.from_arrow(more)
+    assert isinstance(last, polars.DataFrame)
+    frames = []
+    for ranks, paths in files.items():
+        frame = polars.scan_parquet(list(paths), hive_partitioning=False, glob=False)
+        frame = frame if ranks is None else frame.filter(polars.col("rank").is_in(list(ranks)))
+        frames.append(frame.select(last.columns).cast(last.schema))
+    return polars.concat([*frames, last.lazy()])
 
 
 def _text_writer(pieces: Callable[[], Iterator[str]]) -> Callable[[Path], None]:

@@ -41,7 +41,10 @@ class Pick:
 
 
 class Shelf(Protocol):
-    """What selectors look at. `names` is cheap; `known` reads a run's version."""
+    """What selectors look at; `names` and `known` read versions of runs, `find` looks for one name only."""
+
+    def find(self, run: str, number: int | None) -> str | None:
+        """The stored spelling of a run of just this name that has this version (None: one to be seen)."""
 
     def names(self) -> Sequence[str]: ...
 
@@ -70,16 +73,17 @@ def _picks(selector: str, shelf: Shelf) -> list[Pick]:
         raise UnknownName("selector", selector, ["@latest", "@previous"], f"a run is {_EXAMPLES}")
     versioned = _VERSIONED.fullmatch(selector)
     if versioned:
-        return [Pick(_by_name(versioned["run"], shelf), int(versioned["number"]))]
+        number = int(versioned["number"])
+        return [Pick(_by_name(versioned["run"], shelf, number), number)]
     return [Pick(_by_name(selector, shelf))]
 
 
-def _by_name(name: str, shelf: Shelf) -> str:
+def _by_name(name: str, shelf: Shelf, number: int | None = None) -> str:
+    exact = shelf.find(name, number)
+    if exact is not None:
+        return exact
     names = shelf.names()
-    if name in names:
-        return name
-    same = [each for each in names if each.casefold() == name.casefold()]  # names differ in more than case
-    found = same or sorted(each for each in names if name and each.startswith(name))
+    found = sorted(each for each in names if name and each.startswith(name))
     if len(found) > 1:
         shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
         raise TwError(f"{name} is the beginning of {len(found)} runs", f"one of {shown}")

@@ -1,0 +1,75 @@
+"""What an analysis needs of a trace: ranks that lack it are left out, and said to be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tracewarehouse.contract import Contract
+from tracewarehouse.result import Abstained
+from tracewarehouse.select.chosen import Chosen
+from tracewarehouse.store import Unit
+
+_MISSING = {
+    "gpu": "no GPU rows recorded",
+    "launches": "no launches recorded",
+    "shapes": "no shapes recorded",
+    "stacks": "no stacks recorded",
+    "modules": "no modules recorded",
+    "memory_events": "no memory events recorded",
+    "collective_args": "no arguments of collectives recorded",
+    "counters": "no counters recorded",
+}
+
+
+@dataclass(frozen=True)
+class Able:
+    """The ranks an analysis can look at, and those that abstain."""
+
+    chosen: tuple[Chosen, ...]
+    abstained: tuple[Abstained, ...]
+
+
+def able(contract: Contract, chosen: Sequence[Chosen]) -> Able:
+    """The chosen ranks that carry what the contract needs; the rest with the first thing they lack."""
+    kept: list[Chosen] = []
+    left_out: list[Abstained] = []
+    for each in chosen:
+        reasons = _reasons(contract, each)
+        left_out += [Abstained(each.run, rank, reason) for rank, reason in reasons.items()]
+        ranks = tuple(rank for rank in each.ranks if rank not in reasons)
+        if ranks:
+            kept.append(replace(each, ranks=ranks))
+    return Able(tuple(kept), tuple(left_out))
+
+
+def _reasons(contract: Contract, chosen: Chosen) -> dict[int, str]:
+    units = chosen.units
+    of_a_rank = [need for need in contract.needs if not need.startswith("ranks>=")]
+    found = {unit.rank: _lack(unit, of_a_rank) for unit in units}
+    reasons = {rank: reason for rank, reason in found.items() if reason}
+    able_ranks = len(units) - len(reasons)
+    for need in contract.needs:
+        if need.startswith("ranks>=") and able_ranks < _number(need):
+            few = f"{_plural(able_ranks, 'rank')}, needs {_number(need)}"
+            return {unit.rank: reasons.get(unit.rank, few) for unit in units}
+    return reasons
+
+
+def _lack(unit: Unit, needs: Sequence[str]) -> str | None:
+    for need in needs:
+        if need.startswith("steps>="):
+            steps = unit.facts.get("steps") or 0
+            if not isinstance(steps, int) or steps < _number(need):
+                return f"{_plural(steps, 'step')}, needs {_number(need)}"
+        elif unit.facts.get(need) is not True:
+            return _MISSING[need]
+    return None
+
+
+def _number(need: str) -> int:
+    return int(need.partition(">=")[2])
+
+
+def _plural(count: object, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

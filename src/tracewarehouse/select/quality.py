@@ -1,0 +1,110 @@
+"""Rules of `data_quality` that only a whole run can break: its ranks, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tracewarehouse.select.chosen import Chosen, spans
+from tracewarehouse.store import RunVersion, Unit
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A rule that fired, as a row of `data_quality`; rank None means the run."""
+
+    run_id: str
+    rank: int | None
+    rule: str
+    severity: str
+    rows: int
+    ns_affected: int | None
+    example: str
+
+
+def run_rules(chosen: Iterable[Chosen]) -> list[Fired]:
+    """What fired in the chosen runs. A run is judged whole, then what concerns other ranks is left out."""
+    return [
+        fired
+        for each in chosen
+        for fired in _of_run(each.version)
+        if fired.rank is None or fired.rank in each.ranks
+    ]
+
+
+def usual(values: Iterable[object]) -> int | None:
+    """The number that occurs most, the larger on a tie; None where there is none."""
+    counts = Counter(value for value in values if isinstance(value, int))
+    return max(counts, key=lambda value: (counts[value], value)) if counts else None
+
+
+def world_size(version: RunVersion) -> int | None:
+    """The world size that most ranks name."""
+    return usual(unit.facts.get("world_size") for unit in version.units)
+
+
+def expected_ranks(version: RunVersion) -> int | None:
+    """How many ranks were announced at ingest, else the world size."""
+    return version.expected_ranks or world_size(version)
+
+
+def _of_run(version: RunVersion) -> Iterator[Fired]:
+    yield from _ranks_missing(version)
+    yield from _world_size_differs(version)
+    yield from _time_base_differs(version)
+    yield from _rank_conflict(version)
+
+
+def _ranks_missing(version: RunVersion) -> Iterator[Fired]:
+    expected = expected_ranks(version)
+    missing = set(range(expected or 0)) - set(version.ranks)
+    if missing:
+        example = f"ranks {spans(missing)} of {expected}"
+        yield Fired(version.run, None, "ranks_missing", "warning", len(missing), None, example)
+
+
+def _world_size_differs(version: RunVersion) -> Iterator[Fired]:
+    most = world_size(version)
+    for unit in version.units:
+        own = unit.facts.get("world_size")
+        if isinstance(own, int) and own != most:
+            yield _fired(unit, "world_size_differs", "warning", f"world size {own}, most ranks have {most}")
+
+
+def _time_base_differs(version: RunVersion) -> Iterator[Fired]:
+    """Bases are added to the times, so another base does no harm unless the windows lie apart."""
+    most = usual(unit.facts.get("base_time_ns") for unit in version.units)
+    others = [unit for unit in version.units if unit.facts.get("base_time_ns") == most]
+    for unit in version.units:
+        own = unit.facts.get("base_time_ns")
+        if isinstance(own, int) and own != most:
+            severity = "info" if any(_meet(unit, other) for other in others) else "warning"
+            yield _fired(unit, "time_base_differs", severity, f"base {own} ns, most ranks have {most}")
+
+
+def _meet(one: Unit, other: Unit) -> bool:
+    spans_ns = [(unit.facts.get("start_ns"), unit.facts.get("end_ns")) for unit in (one, other)]
+    times = [time for span in spans_ns for time in span if isinstance(time, int)]
+    return len(times) == 4 and times[0] <= times[3] and times[2] <= times[1]
+
+
+def _rank_conflict(version: RunVersion) -> Iterator[Fired]:
+    for unit in version.units:
+        said = _rank_in_file(unit)
+        if said is not None and said != unit.rank:
+            yield _fired(unit, "rank_conflict", "warning", f"the file says rank {said}")
+
+
+def _rank_in_file(unit: Unit) -> int | None:
+    header = unit.facts.get("header")
+    if isinstance(header, str):
+        header = json.loads(header) if '"distributedInfo"' in header else None
+    info = header.get("distributedInfo") if isinstance(header, dict) else None
+    rank = info.get("rank") if isinstance(info, dict) else None
+    return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+
+
+def _fired(unit: Unit, rule: str, severity: str, example: str) -> Fired:
+    return Fired(unit.run, unit.rank, rule, severity, 1, None, example)

@@ -1,0 +1,156 @@
+"""Tables, views and analyses as relations over just the files of the chosen ranks, in any database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.contract import Contract, Ref
+from tracewarehouse.engine import Connection, bind, create_from_rows, literal, sql_with_params
+from tracewarehouse.select.chosen import Chosen
+from tracewarehouse.select.facts import BUILT, built_rows
+from tracewarehouse.select.quality import Fired, run_rules
+from tracewarehouse.sqltext import quote_name, quote_text
+
+FilesByRanks = dict[tuple[int, ...] | None, list[str]]
+
+_QUALITY = "data_quality"
+
+
+def is_stored(contract: Contract) -> bool:
+    """Whether its rows stand in Parquet files of the warehouse."""
+    return contract.kind == "table" and not (
+        contract.transient or is_built(contract) or is_constant(contract)
+    )
+
+
+def is_built(contract: Contract) -> bool:
+    """Whether it is made from published versions."""
+    return contract.kind == "table" and contract.name in BUILT
+
+
+def is_constant(contract: Contract) -> bool:
+    """Whether it is a table of rules, the same for every run."""
+    return contract.kind == "table" and bool(contract.body) and not contract.requires
+
+
+def readable(catalog: Catalog) -> tuple[Contract, ...]:
+    """The newest version of every table and view that people read, each after what it stands on."""
+    tables = [table for table in catalog.tables() if not table.transient]
+    return below(catalog, (*tables, *catalog.views()))
+
+
+def below(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contract, ...]:
+    """The contracts (but analyses) with all that must be there for them, each after what it stands on."""
+    order: dict[Ref, Contract] = {}
+
+    def visit(contract: Contract) -> None:
+        if contract.kind != "table":  # a table's own sources were there when it was made
+            for ref in contract.requires:
+                visit(catalog.contracts[ref])
+        if contract.kind != "analysis":
+            order.setdefault(contract.ref, contract)
+
+    for contract in contracts:
+        visit(contract)
+    return tuple(order.values())
+
+
+def names_of(contracts: Iterable[Contract], plain: Iterable[Ref] = ()) -> dict[Ref, str]:
+    """Ref → name of its relation: bare for `plain` and else the newest, `kernels_v1` for older ones."""
+    refs = {contract.ref for contract in contracts}
+    bare = {ref.name: ref for ref in sorted(refs)} | {ref.name: ref for ref in plain}
+    return {ref: ref.name if bare[ref.name] == ref else f"{ref.name}_v{ref.version}" for ref in refs}
+
+
+@dataclass(frozen=True)
+class Relations:
+    """How the chosen ranks become relations. `names` says what each contract's relation is called."""
+
+    root: Path
+    chosen: tuple[Chosen, ...]
+    names: Mapping[Ref, str]
+
+    def create(self, con: Connection, contract: Contract) -> None:
+        """Makes the relation of a table or view in the current schema."""
+        name = quote_name(self.names[contract.ref])
+        if is_built(contract):
+            types = {column.name: column.type for column in contract.columns}
+            create_from_rows(con, self.names[contract.ref], types, built_rows(contract, self.chosen))
+        else:
+            con.execute(f"CREATE VIEW {name} AS\n{self.sql(contract)}")
+
+    def sql(self, contract: Contract) -> str:
+        """The SELECT behind the relation of a stored table, a table of rules or a view."""
+        if is_stored(contract):
+            return self._stored_sql(contract)
+        return self.body(contract, sql_with_params(contract, bind(contract, {})))
+
+    def body(
+        self, contract: Contract, sql: str, schema: str | None = None, keep: Mapping[Ref, str] | None = None
+    ) -> str:
+        """`sql` with each name it requires bound to the right relation, whatever it is called and wherever.
+
+        `schema` qualifies them, as a macro must; `keep` says by a WHERE which of their rows are read.
+        """
+        aliases = []
+        for ref in contract.requires:
+            name = self.names[ref]
+            where = keep.get(ref, "") if keep else ""
+            if name != ref.name or schema or where:
+                place = f"{quote_name(schema)}.{quote_name(name)}" if schema else quote_name(name)
+                source = f"SELECT * FROM {place} AS relation {where}".rstrip()
+                aliases.append(f"{quote_name(ref.name)} AS NOT MATERIALIZED ({source})")
+        if not aliases:
+            return sql
+        columns = ", ".join(quote_name(column.name) for column in contract.columns)
+        listed = ",\n  ".join(aliases)
+        return f"WITH\n  {listed}\nSELECT {columns} FROM (\n{sql}\n)"
+
+    def _stored_sql(self, contract: Contract) -> str:
+        files = data_files(self.root, contract, self.chosen)
+        parts = [_scan_sql(contract, paths, ranks) for ranks, paths in files.items()]
+        fired = run_rules(self.chosen) if contract.name == _QUALITY else []
+        if fired:
+            parts.append(_fired_sql(contract, fired))
+        return "\nUNION ALL\n".join(parts) if parts else _empty_sql(contract)
+
+
+def data_files(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> FilesByRanks:
+    """The Parquet files of a stored table, by the ranks to keep of them, None for all."""
+    found: FilesByRanks = {}
+    for each in chosen:
+        for scan in each.version.scan_plan(contract.name, contract.version, each.ranks):
+            found.setdefault(scan.ranks, []).append(str(root / scan.path))
+    return found
+
+
+def _scan_sql(contract: Contract, paths: Sequence[str], ranks: tuple[int, ...] | None) -> str:
+    # Hive partitions are never guessed from a path: with two of them ASOF JOIN gives wrong rows.
+    listed = ", ".join(map(quote_text, paths))
+    sql = f"SELECT {_casts(contract)} FROM read_parquet([{listed}], hive_partitioning = false)"
+    return sql if ranks is None else f"{sql} WHERE rank IN ({', '.join(map(str, ranks))})"
+
+
+def _casts(contract: Contract) -> str:
+    return ", ".join(
+        f"CAST({quote_name(column.name)} AS {column.type}) AS {quote_name(column.name)}"
+        for column in contract.columns
+    )
+
+
+def _empty_sql(contract: Contract) -> str:
+    columns = (f"{literal(None, column.type)} AS {quote_name(column.name)}" for column in contract.columns)
+    return f"SELECT {', '.join(columns)} WHERE false"
+
+
+def _fired_sql(contract: Contract, fired: Iterable[Fired]) -> str:
+    rows = [
+        ", ".join(literal(getattr(each, column.name, None), column.type) for column in contract.columns)
+        for each in fired
+    ]
+    columns = ", ".join(quote_name(column.name) for column in contract.columns)
+    values = ", ".join(f"({row})" for row in rows)
+    return f"SELECT {columns} FROM (VALUES {values}) AS fired({columns})"

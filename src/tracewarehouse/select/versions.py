@@ -1,0 +1,39 @@
+"""Which versions of its tables a unit holds. Empty tables are not written, so files alone do not tell.
+
+A unit may say it itself: its fact `tables_held` maps a table to the versions it has of it, empty ones, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tracewarehouse.contract import Contract
+from tracewarehouse.select.chosen import Chosen
+from tracewarehouse.select.relations import is_stored
+from tracewarehouse.store import Unit
+
+
+def held(unit: Unit, table: str) -> frozenset[int]:
+    """The versions of a table that a unit holds; none where nothing is known of it."""
+    told = unit.facts.get("tables_held")
+    if isinstance(told, dict) and table in told:
+        versions = told[table]
+        listed = versions if isinstance(versions, list) else [versions]
+        return frozenset(version for version in listed if isinstance(version, int))
+    return frozenset(file.version for file in unit.files if file.table == table)
+
+
+def lacking(contracts: Iterable[Contract], chosen: Sequence[Chosen]) -> dict[Contract, tuple[Chosen, ...]]:
+    """Stored tables, each with the chosen runs that hold it in other versions only."""
+    found: dict[Contract, tuple[Chosen, ...]] = {}
+    for contract in contracts:
+        if is_stored(contract):
+            runs = tuple(each for each in chosen if any(_lacks(unit, contract) for unit in each.units))
+            if runs:
+                found[contract] = runs
+    return found
+
+
+def _lacks(unit: Unit, contract: Contract) -> bool:
+    versions = held(unit, contract.name)
+    return bool(versions) and contract.version not in versions
