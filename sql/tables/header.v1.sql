@@ -1,0 +1,18 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "header"
+-- version   = 1
+-- summary   = "The top-level keys of a trace file but its events, secrets redacted."
+-- transient = true
+-- grain     = ["run_id", "rank"]
+-- order     = ["run_id", "rank"]
+--
+-- [columns]
+-- run_id  = { type = "VARCHAR", doc = "The run." }
+-- rank    = { type = "INTEGER", doc = "The rank." }
+-- header  = { type = "JSON", doc = "One object, values verbatim; empty for a bare list of events." }
+-- base_ns = { type = "BIGINT", unit = "ts", doc = "baseTimeNanoseconds: what event times count from; 0 where absent." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

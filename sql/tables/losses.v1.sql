@@ -1,0 +1,20 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "losses"
+-- version   = 1
+-- summary   = "What the reader could not save of a trace file, and what it mended."
+-- transient = true
+-- grain     = ["run_id", "rank", "byte_from", "byte_to", "reason"]
+-- order     = ["run_id", "rank", "byte_from", "byte_to", "reason"]
+--
+-- [columns]
+-- run_id      = { type = "VARCHAR", doc = "The run." }
+-- rank        = { type = "INTEGER", doc = "The rank." }
+-- byte_from   = { type = "BIGINT", doc = "First byte in the decompressed text." }
+-- byte_to     = { type = "BIGINT", doc = "First byte after; equal to byte_from where something was mended and nothing lost." }
+-- events_lost = { type = "BIGINT", unit = "count", null = true, doc = "Events lost there; null where it cannot be known." }
+-- reason      = { type = "VARCHAR", doc = "What is wrong there." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

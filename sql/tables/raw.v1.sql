@@ -1,0 +1,31 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "raw"
+-- version   = 1
+-- summary   = "The elements of a trace file's event array as the reader found them, secrets redacted."
+-- transient = true
+-- grain     = ["run_id", "rank", "event_id"]
+-- order     = ["run_id", "rank", "event_id"]
+--
+-- [columns]
+-- run_id   = { type = "VARCHAR", doc = "The run." }
+-- rank     = { type = "INTEGER", doc = "The rank." }
+-- event_id = { type = "BIGINT", unit = "id", doc = "Position in the event array." }
+-- text     = { type = "VARCHAR", doc = "The element as in the file, without the blanks between its tokens; valid JSON always." }
+-- ph       = { type = "VARCHAR", null = true, doc = "Phase; null where it is missing or no string." }
+-- cat      = { type = "VARCHAR", null = true, doc = "Category as the file spells it; null where it is missing or no string." }
+-- name     = { type = "VARCHAR", null = true, doc = "Name; null where it is missing or no string." }
+-- pid      = { type = "JSON", null = true, doc = "Process id, verbatim." }
+-- tid      = { type = "JSON", null = true, doc = "Thread id, verbatim." }
+-- id       = { type = "JSON", null = true, doc = "Id, verbatim." }
+-- ts       = { type = "DECIMAL(28,9)", null = true, doc = "Start in microseconds, cut after nine decimals; null where it is no number." }
+-- dur      = { type = "DECIMAL(28,9)", null = true, doc = "Duration in microseconds, cut after nine decimals; null where it is no number." }
+-- ts_text  = { type = "VARCHAR", null = true, doc = "Start as in the file: a number's digits, or a string without its quotes." }
+-- dur_text = { type = "VARCHAR", null = true, doc = "Duration as in the file: a number's digits, or a string without its quotes." }
+-- args     = { type = "JSON", null = true, doc = "Arguments, verbatim, of whatever JSON type; null where they are missing or JSON null." }
+-- extra    = { type = "JSON", null = true, doc = "Other keys of the event, and known ones of unusual type: JSON null, a string for a number; earlier values of a key that comes twice stand under __duplicates__." }
+-- repaired = { type = "BOOLEAN", doc = "Whether the element had to be mended to be JSON." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,19 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "redactions"
+-- version   = 1
+-- summary   = "Where the reader replaced a secret."
+-- transient = true
+-- grain     = ["run_id", "rank", "event_id", "path", "kind"]
+-- order     = ["run_id", "rank", "event_id", "path", "kind"]
+--
+-- [columns]
+-- run_id   = { type = "VARCHAR", doc = "The run." }
+-- rank     = { type = "INTEGER", doc = "The rank." }
+-- event_id = { type = "BIGINT", unit = "id", null = true, doc = "The event; null for the header." }
+-- path     = { type = "VARCHAR", doc = "JSON path of the value within the event or header." }
+-- kind     = { type = "VARCHAR", doc = "The rule that fired: key, or the shape of the value." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,184 @@
+"""From a path to the text of a trace: plain or gzip by content, whole or cut, always with a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, TypeAlias, cast
+
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
+
+from tracewarehouse.errors import TraceFormatError
+
+Buffer: TypeAlias = bytes | bytearray | mmap.mmap
+
+GZIP_MAGIC = b"\x1f\x8b"
+# Its type stub names no exception class.
+_ISAL_ERROR = cast(type[Exception], IsalError)
+_PIECE_BYTES = 1 << 20
+# Text beyond this goes to a temporary file that is mapped, so that memory stays flat.
+SPILL_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Text:
+    """The decompressed text of a file: `cut` tells why the container gave less than it promised."""
+
+    path: Path
+    stored_bytes: int
+    text_bytes: int
+    digest: str
+    buffer: Buffer
+    cut: str | None = None
+
+
+class _Sink:
+    """Collects text in memory, and in a mapped temporary file once it is large."""
+
+    def __init__(self) -> None:
+        self.sha = hashlib.sha256()
+        self.size = 0
+        self._memory = bytearray()
+        self._file: IO[bytes] | None = None
+
+    def write(self, piece: bytes) -> None:
+        self.sha.update(piece)
+        self.size += len(piece)
+        if self._file is None and self.size > SPILL_BYTES:
+            self._file = TemporaryFile()  # noqa: SIM115  closed when the map goes
+            self._file.write(self._memory)
+            self._memory = bytearray()
+        if self._file is None:
+            self._memory += piece
+        else:
+            self._file.write(piece)
+
+    def buffer(self) -> Buffer:
+        if self._file is None:
+            return self._memory
+        self._file.flush()
+        with self._file as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def read_text(path: Path) -> Text:
+    """Everything the file holds, decompressed. Raises TraceFormatError where it cannot be read."""
+    try:
+        with _open(path) as file:
+            sink = _Sink()
+            cut = None
+            pieces = _Pieces(file)
+            if file.peek(2)[:2] == GZIP_MAGIC:  # type: ignore[attr-defined]
+                cut = _gunzip(pieces, sink)
+            else:
+                for piece in pieces:
+                    sink.write(piece)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return Text(path, pieces.taken, sink.size, sink.sha.hexdigest(), sink.buffer(), cut)
+
+
+def prefix_digest(path: Path, length: int) -> str | None:
+    """sha256 of the first `length` bytes of the decompressed text; None where it is shorter."""
+    text = read_text(path)
+    if text.text_bytes < length:
+        return None
+    return hashlib.sha256(memoryview(text.buffer)[:length]).hexdigest()
+
+
+class _Pieces:
+    """The stored bytes, piece by piece, with a way to give back what a gzip member did not use."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._back = b""
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        while piece := self.next():
+            yield piece
+
+    def next(self) -> bytes:
+        if self._back:
+            piece, self._back = self._back, b""
+            return piece
+        piece = self._file.read(_PIECE_BYTES)
+        self.taken += len(piece)
+        return piece
+
+    def give_back(self, rest: bytes) -> None:
+        self._back = rest
+
+
+def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
+    """Every member of a gzip file; returns why it ended early, if it did."""
+    while True:
+        if (cut := _member(pieces, sink)) is not None:
+            return cut
+        rest = _skip_padding(pieces)
+        if not rest:
+            return None
+        if rest[:1] != GZIP_MAGIC[:1]:
+            return "bytes that are no gzip follow the compressed data"
+        pieces.give_back(rest)
+
+
+def _member(pieces: _Pieces, sink: _Sink) -> str | None:
+    member = isal_zlib.decompressobj(wbits=31)
+    before, fed = sink.size, list[bytes]()
+    while not member.eof:
+        if not (piece := pieces.next()):
+            _save_rest(fed, sink, before)
+            return "the gzip stream is cut short"
+        fed.append(piece)
+        try:
+            sink.write(member.decompress(piece))
+        except _ISAL_ERROR:
+            _save_rest(fed, sink, before)
+            return "the gzip stream is corrupt"
+    pieces.give_back(member.unused_data)
+    return None
+
+
+def _save_rest(fed: list[bytes], sink: _Sink, before: int) -> None:
+    """What a broken member still gives beyond what is out: its last piece is read byte by byte."""
+    member = zlib.decompressobj(wbits=31)
+    skip = sink.size - before
+    steps = [*fed[:-1], *(fed[-1][at : at + 1] for at in range(len(fed[-1])))] if fed else []
+    with suppress(zlib.error):
+        for step in steps:
+            out = member.decompress(step)
+            sink.write(out[skip:])
+            skip = max(skip - len(out), 0)
+
+
+def _skip_padding(pieces: _Pieces) -> bytes:
+    for piece in pieces:
+        if rest := piece.lstrip(b"\0"):
+            return rest
+    return b""
+
+
+def _open(path: Path) -> IO[bytes]:
+    if path.is_dir():
+        raise TraceFormatError(
+            path, "this is a folder, not a file", hint="name a trace file, or let `tw ingest` walk it"
+        )
+    return path.open("rb")
+
+
+def _unreadable(path: Path, error: OSError) -> TraceFormatError:
+    if isinstance(error, FileNotFoundError):
+        return TraceFormatError(path, "no such file", hint="check the path")
+    if isinstance(error, PermissionError):
+        return TraceFormatError(path, "the file may not be read", hint="check the file's permissions")
+    return TraceFormatError(
+        path, f"the file cannot be read: {error.strerror or error}", hint="check the disk and the path"
+    )

@@ -1,0 +1,190 @@
+"""The event array, in bulk where it is sound and event by event where it is not.
+
+It knows three states: a proved chunk, an element that stands alone, and a place where nothing fits. There
+it goes on at the next thing that looks like the start of an event, and tells what lies between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tracewarehouse.reader.findings import Findings
+from tracewarehouse.reader.mend import mend
+from tracewarehouse.reader.source import Buffer
+from tracewarehouse.reader.strict import Chunk, cut, elements, is_utf8, minify
+
+_EVENT_KEYS = rb'"(?:ph|name|cat|pid|tid|ts|dur|id|args|bp|s)"\s*:'
+EVENT_START = re.compile(rb"[,\[\]}]\s*(\{\s*" + _EVENT_KEYS + rb")")
+_ARRAY_GOES_ON = re.compile(rb"\]\s*,?\s*\{\s*" + _EVENT_KEYS)
+_ARRAY_END = re.compile(rb'[}\]]\s*(\])\s*(?:,\s*"|\}|$)')
+_LINE_START = re.compile(rb"\n\s*(\{)")
+_BLANKS = re.compile(rb"[ \t\r\n]*")
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s,:{}\[\]"]+', re.DOTALL)
+_CLOSER = {b"{": b"}", b"[": b"]"}
+# A lone element is looked for in growing windows, so that a broken one does not cost the whole file.
+_WINDOWS = (1 << 16, 1 << 22, 1 << 62)
+_BULK_LEAST = 4096
+_CONTAINERS = (b"{", b"[", b'"')
+
+
+def skip_blanks(buffer: Buffer, at: int) -> int:
+    """The next byte that is no blank."""
+    found = _BLANKS.match(buffer, at)
+    return found.end() if found else at
+
+
+def value_end(buffer: Buffer, at: int, limit: int) -> int | None:
+    """Where the JSON value at `at` ends, by its brackets and quotes; None if it does not before `limit`."""
+    if buffer[at] not in b"{[":
+        scalar = _SCALAR.match(buffer, at, limit)
+        return scalar.end() if scalar else None
+    closers: list[bytes] = []
+    for match in _TOKEN.finditer(buffer, at, limit):
+        token = match.group()
+        if token in _CLOSER:
+            closers.append(_CLOSER[token])
+        elif len(token) == 1:
+            if closers.pop() != token:
+                return None
+            if not closers:
+                return match.end()
+    return None
+
+
+class ArrayWalker:
+    """Walks over the elements of an array; `at` is where it stands, `closed` whether it met the end."""
+
+    def __init__(
+        self, buffer: Buffer, at: int, findings: Findings, step: int, *, lines: bool = False
+    ) -> None:
+        self.buffer = buffer
+        self.at = at
+        self.findings = findings
+        self.step = step
+        self.lines = lines
+        self.closed = False
+        self.limit = len(buffer)
+
+    def walk(self, end: int | None = None) -> Iterator[Chunk]:
+        """The chunks up to the closing bracket; `end`: where strict JSON has found it."""
+        size, after_value = self.step, False
+        while not self._at_end(after_value):
+            if self.buffer[self.at] == ord(","):
+                if not after_value:
+                    self.findings.mend(self.at, "a comma too many")
+                self.at, after_value = self.at + 1, False
+                continue
+            if after_value and not self.lines:
+                self.findings.mend(self.at, "a comma was missing")
+            found = self._bulk(size, end) if size >= _BULK_LEAST else None
+            if found is None and size >= _BULK_LEAST:
+                size //= 8
+                after_value = False
+                continue
+            chunk = found or self._element()
+            size = min(max(size, 512) * 2, self.step)
+            after_value = chunk is not None
+            if chunk is not None and chunk.events:
+                yield chunk
+
+    def _at_end(self, after_value: bool) -> bool:
+        """Whether nothing more follows; tells what stands at the end that should not."""
+        self.at = skip_blanks(self.buffer, self.at)
+        if self.at >= self.limit:
+            self.closed = self.lines
+            return True
+        if self.lines or self.buffer[self.at] != ord("]"):
+            return False
+        if _ARRAY_GOES_ON.match(self.buffer, self.at):
+            self.findings.lose(self.at, self.at + 1, None, "a closing bracket in the middle of the events")
+            self.at += 1
+            return self._at_end(True)
+        if not after_value and self._comma_before():
+            self.findings.mend(self.at, "a comma before the closing bracket")
+        self.at += 1
+        self.closed = True
+        return True
+
+    def _comma_before(self) -> bool:
+        before = self.at - 1
+        while before > 0 and self.buffer[before] in b" \t\r\n":
+            before -= 1
+        return self.buffer[before] == ord(",")
+
+    def _bulk(self, size: int, end: int | None) -> Chunk | None:
+        if self.lines:
+            return self._bulk_lines(size)
+        limit = self.limit if end is None else end - 1
+        found = cut(self.buffer, self.at, limit, size, last=end is not None)
+        if found is None:
+            return None
+        self.at, chunk = found
+        return chunk
+
+    def _bulk_lines(self, size: int) -> Chunk | None:
+        stop = self.buffer.rfind(b"\n", self.at, self.at + size)
+        lines = [
+            line for line in bytes(self.buffer[self.at : max(stop, self.at)]).split(b"\n") if line.strip()
+        ]
+        array = b"[" + b",".join(lines) + b"]"
+        found = elements(array) if lines else None
+        if found is None or len(found) != len(lines) or not is_utf8(array):
+            return None
+        self.at = stop + 1
+        return Chunk(array, len(found))
+
+    def _element(self) -> Chunk | None:
+        """The element at hand, as it is or mended; None where it is lost."""
+        start = self.at
+        for window in _WINDOWS:
+            limit = min(start + window, self.limit)
+            stop = value_end(self.buffer, start, limit)
+            if stop is not None and (chunk := self._sound(start, stop)) is not None:
+                return chunk
+            next_start = self._next_start(start + 1, limit)
+            if next_start is not None:
+                return self._broken(start, next_start)
+            if limit == self.limit:
+                break
+        return self._broken(start, None)
+
+    def _sound(self, start: int, stop: int) -> Chunk | None:
+        raw = bytes(self.buffer[start:stop])
+        if (small := minify(raw)) is not None:
+            self.at = stop
+            return Chunk(b"[" + small + b"]", 1)
+        mended = mend(raw)
+        if mended is None or raw[:1] not in _CONTAINERS:
+            return None
+        for reason in mended[1]:
+            self.findings.mend(start, reason)
+        self.at = stop
+        return Chunk(b"[" + mended[0] + b"]", 1, (0,))
+
+    def _next_start(self, at: int, limit: int) -> int | None:
+        found = (_LINE_START if self.lines else EVENT_START).search(self.buffer, max(at - 1, 0), limit)
+        return found.start(1) if found else None
+
+    def _broken(self, start: int, next_start: int | None) -> Chunk | None:
+        """An element that does not stand alone: all up to the next one is tried, then given up."""
+        if next_start is None:
+            return self._broken_last(start)
+        stop = start + len(bytes(self.buffer[start:next_start]).rstrip(b" \t\r\n,"))
+        if stop > start and (chunk := self._sound(start, stop)) is not None:
+            return chunk
+        events = bytes(self.buffer[start:next_start]).count(b'"ph"')
+        self.findings.lose(start, next_start, 1 if events == 1 else None, "an event that cannot be read")
+        self.at = next_start
+        return None
+
+    def _broken_last(self, start: int) -> Chunk | None:
+        """No event follows: either the array closes after this, or the text ends inside it."""
+        if (close := _ARRAY_END.search(self.buffer, start)) is not None:
+            self.findings.lose(start, close.start(1), None, "an event that cannot be read")
+            self.at = close.start(1)
+            return None
+        self.findings.lose(start, self.limit, None, "the text ends inside an event; what followed is missing")
+        self.at = self.limit
+        return None

@@ -1,0 +1,148 @@
+"""From the texts of events to the relation `raw`: in bulk, in DuckDB, on the original text.
+
+DuckDB's own number parsing goes through a double and prints it anew. Two doors are exact: a top-level
+number that `json_transform` hands out, and a cut of the text; only these two are used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from tracewarehouse.reader import odd
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_COLUMNS: Final = (
+    "run_id, rank, event_id, text, ph, cat, name, pid, tid, id, ts, dur, ts_text, dur_text,"
+    " args, extra, repaired"
+)
+_NUMBER: Final = r"-?[0-9]+(\.[0-9]+)?"
+_SCALARS: Final = ("ph", "cat", "name", "pid", "tid", "id", "ts", "dur", "bp", "s")
+# With a DECIMAL among the types json_transform keeps every number as text, nested ones too; a test pins it.
+_EXACT: Final = '"__exact__":"DECIMAL(28,9)"'
+_SHAPE: Final = "{" + ",".join(f'"{key}":"JSON"' for key in (*_SCALARS, "args")) + f",{_EXACT}}}"
+
+
+def _text(key: str) -> str:
+    return f"v.{key}::VARCHAR"
+
+
+def _is_string(key: str) -> str:
+    """By the first sign of its JSON text: a quote sorts before all else."""
+    return f"{_text(key)} < '#'"
+
+
+def _is_scalar(key: str) -> str:
+    """A string or a number: quote, minus and digits sort before `t`, `f`, `[` and `{`."""
+    return f"{_text(key)} < ':'"
+
+
+def _is_plain_number(key: str) -> str:
+    """A number without exponent, or a string that is one: what a cast to DECIMAL reads exactly."""
+    exponent = f"contains({_text(key)}, 'e') OR contains({_text(key)}, 'E')"
+    quoted = f"regexp_full_match({_text(key)}, '\"{_NUMBER}\"')"
+    return f"coalesce(CASE WHEN {_is_string(key)} THEN {quoted} ELSE NOT ({exponent}) END, true)"
+
+
+def _string(key: str) -> str:
+    """A JSON string's value; most hold no escape, and a cut is cheaper than a parse."""
+    cut = f"substring({_text(key)}, 2, length({_text(key)}) - 2)"
+    return f"CASE WHEN contains({_text(key)}, '\\') THEN v.{key} ->> '$' ELSE {cut} END"
+
+
+def _time_text(key: str) -> str:
+    return f"CASE WHEN {_is_string(key)} THEN {_string(key)} ELSE {_text(key)} END"
+
+
+def _decimal(text: str) -> str:
+    """Cut after nine decimals: rounding there and again to ns could round twice."""
+    point = f"position('.' IN {text})"
+    return (
+        f"TRY_CAST(CASE WHEN length({text}) > {point} + 9 AND {point} > 0 THEN left({text}, {point} + 9)"
+        f" ELSE {text} END AS DECIMAL(28,9))"
+    )
+
+
+def _extra() -> str:
+    tests = {
+        "bp": "v.bp IS NOT NULL",
+        "s": "v.s IS NOT NULL",
+        **{key: _is_string(key) for key in odd.TIME_KEYS},
+    }
+    parts = [f"CASE WHEN {test} THEN '\"{key}\":' || {_text(key)} END" for key, test in tests.items()]
+    some = " OR ".join(tests.values())
+    return f"CASE WHEN {some} THEN '{{' || concat_ws(',', {', '.join(parts)}) || '}}' END"
+
+
+def _usual() -> str:
+    """The shapes that are handled in bulk: known keys, each once, of their usual types."""
+    known = " + ".join(f"(v.{key} IS NOT NULL)::INTEGER" for key in (*_SCALARS, "args"))
+    tests = ["text >= '{'", f"length(k) = {known}"]
+    tests += [f"coalesce({_is_string(key)}, true)" for key in odd.STRING_KEYS]
+    tests += [f"coalesce({_is_scalar(key)}, true)" for key in (*odd.JSON_KEYS, *odd.TIME_KEYS)]
+    tests += map(_is_plain_number, odd.TIME_KEYS)
+    return " AND ".join(tests)
+
+
+_BULK: Final = f"""
+INSERT INTO raw ({_COLUMNS})
+WITH parsed AS (
+  SELECT event_id, text, repaired, json_transform(text, '{_SHAPE}') AS v, json_keys(text) AS k
+  FROM tw_chunk
+), timed AS (
+  SELECT *, {_time_text("ts")} AS ts_text, {_time_text("dur")} AS dur_text FROM parsed WHERE {_usual()}
+)
+SELECT $run_id, $rank, event_id, text, {", ".join(map(_string, odd.STRING_KEYS))}, v.pid, v.tid, v.id,
+  {_decimal("ts_text")}, {_decimal("dur_text")}, ts_text, dur_text, v.args, {_extra()}, repaired
+FROM timed
+"""
+
+_LEFT_OUT: Final = """
+SELECT event_id, text, repaired FROM tw_chunk
+WHERE event_id NOT IN (SELECT event_id FROM raw WHERE event_id BETWEEN $first AND $last)
+"""
+
+_ODD: Final = f"""
+INSERT INTO raw ({_COLUMNS})
+SELECT $run_id, $rank, event_id, text, ph, cat, name, pid, tid, id, ts::DECIMAL(28,9), dur::DECIMAL(28,9),
+  ts_text, dur_text, args, extra, repaired
+FROM tw_odd
+"""
+
+
+class RawWriter:
+    """Appends events to the table `raw` of a connection; `rows` is the next `event_id`."""
+
+    def __init__(self, con: DuckDBPyConnection, run_id: str, rank: int) -> None:
+        self.con = con
+        self.key = {"run_id": run_id, "rank": rank}
+        self.rows = 0
+
+    def append(self, texts: pa.StringArray, mended: Sequence[int] = ()) -> None:
+        """The next events in file order; `mended` are positions in `texts`."""
+        first, count = self.rows, len(texts)
+        marks = set(mended)
+        repaired = [at in marks for at in range(count)] if marks else pa.repeat(False, count)
+        ids = pa.array(range(first, first + count), pa.int64())
+        self.con.register("tw_chunk", pa.table({"event_id": ids, "text": texts, "repaired": repaired}))
+        done = self.con.execute(_BULK, self.key).fetchone()
+        if done is None or done[0] != count:
+            self._append_odd({"first": first, "last": first + count - 1})
+        self.con.unregister("tw_chunk")
+        self.rows += count
+
+    def _append_odd(self, bounds: dict[str, int]) -> None:
+        left = self.con.execute(_LEFT_OUT, bounds).fetchall()
+        rows = [
+            {"event_id": event_id, "text": text, "repaired": repaired, **odd.row(text)}
+            for event_id, text, repaired in left
+        ]
+        text_columns = [key for key in rows[0] if key not in ("event_id", "repaired")]
+        types = {"event_id": pa.int64(), "repaired": pa.bool_(), **dict.fromkeys(text_columns, pa.string())}
+        self.con.register("tw_odd", pa.Table.from_pylist(rows, schema=pa.schema(types)))
+        self.con.execute(_ODD, self.key)
+        self.con.unregister("tw_odd")
