@@ -48,12 +48,12 @@ def _walk(sql: str, line: int) -> Iterator[Token]:
     depth = 0
     for match in _TOKEN.finditer(sql):
         kind, text = match.lastgroup, match.group()
-        if text in ("(", "[", "{"):
-            depth += 1
-        if kind not in ("space", "comment"):
-            yield Token(kind, text, line, depth - (text in ("(", "[", "{")))  # type: ignore[arg-type]
         if text in (")", "]", "}"):
             depth -= 1
+        if kind not in ("space", "comment"):
+            yield Token(kind, text, line, depth)  # type: ignore[arg-type]
+        if text in ("(", "[", "{"):
+            depth += 1
         line += text.count("\n")
 
 
