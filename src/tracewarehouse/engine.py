@@ -91,14 +91,24 @@ def execute(con: Connection, contract: Contract, values: Mapping[str, object]) -
 
     Raises ParamError, ContractError where names or types differ from the contract, QueryError.
     """
-    bound = bind(contract, values)
+    body = sql_with_params(contract, bind(contract, values))
     with con.cursor() as cursor:
         try:
-            check_columns(contract, result_columns(cursor, sql_with_params(contract, bound)))
-            table = cursor.sql(ordered_sql(contract, bound)).to_arrow_table()
+            table = _sorted(cursor, contract, body).to_arrow_table()
         except Error as error:
             raise query_error(error, f"{error_place(contract, error)}: ") from error
     return table.cast(arrow_schema(contract))
+
+
+def _sorted(con: Connection, contract: Contract, body: str) -> duckdb.DuckDBPyRelation:
+    """The body in the contract's order, its columns checked; bound once, since views may span many files."""
+    try:
+        rows = con.sql(f"SELECT * FROM (\n{body}\n)\n{order_by(contract)}")
+    except Error:
+        check_columns(contract, result_columns(con, body))
+        raise
+    check_columns(contract, zip(rows.columns, map(str, rows.types), strict=True))
+    return rows
 
 
 def query(con: Connection, sql: str) -> pa.Table:
