@@ -141,3 +141,9 @@ def test_methods_are_formatted_and_typed(checkout: Path) -> None:
     mypy = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(path)]
     done = subprocess.run(mypy, capture_output=True, text=True, cwd=checkout)
     assert done.returncode == 0, done.stdout
+
+
+def test_only_a_checkout_has_files_to_write(tmp_path: Path) -> None:
+    for call in (dev.sync, dev.check, dev.release):
+        with pytest.raises(ContractError, match="no checkout, sql is missing"):
+            call(tmp_path)

@@ -18,7 +18,7 @@ FOLDER_OF = {"table": "tables", "view": "views", "analysis": "analyses"}
 def sync(root: Path) -> list[Path]:
     """Writes what is made from the contracts of a checkout; gives the files that changed."""
     changed = []
-    for path, text in generated(Catalog.read(root / "sql"), root).items():
+    for path, text in generated(Catalog.read(_sql(root)), root).items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             changed.append(path)
@@ -27,7 +27,7 @@ def sync(root: Path) -> list[Path]:
 
 def check(root: Path) -> list[Finding]:
     """Everything that can be said of the contracts of a checkout without a trace; empty when all is well."""
-    catalog, errors = Catalog.scan(root / "sql")
+    catalog, errors = Catalog.scan(_sql(root))
     if errors:
         return [finding(error) for error in errors]
     return [*check_catalog(catalog), *_missing_goldens(catalog, root), *_stale(catalog, root)]
@@ -39,13 +39,22 @@ def release(root: Path, names: Iterable[str] = (), *, retire: bool = False) -> l
     Without names, all of them. With `retire`, marks released numbers whose file is gone. Raises
     ContractError where a released contract changed, UnknownName.
     """
-    catalog = Catalog.read(root / "sql")
+    catalog = Catalog.read(_sql(root))
     lock = read_lock(catalog.folder)
     new = _retired(catalog, lock, names) if retire else _released(catalog, lock, names)
     if new:
         text = write_lock({**lock, **{locked.ref: locked for locked in new}})
         (catalog.folder / "released.lock").write_text(text, encoding="utf-8")
     return new
+
+
+def _sql(root: Path) -> Path:
+    for needed in (root / "sql", root / "src" / "tracewarehouse", root / "README.md"):
+        if not needed.exists():
+            raise ContractError(
+                f"{root}: no checkout, {needed.name} is missing", "run it at the top of a checkout"
+            )
+    return root / "sql"
 
 
 def _released(catalog: Catalog, lock: dict[Ref, Locked], names: Iterable[str]) -> list[Locked]:
