@@ -1,0 +1,133 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "launches"
+-- version   = 1
+-- summary   = "A GPU row and the host call that launched it, or why none is known."
+-- requires  = ["parsed@1", "categories@1", "calls@1"]
+-- grain     = ["run_id", "rank", "kernel_id"]
+-- order     = ["run_id", "rank", "kernel_id"]
+-- transient = true
+--
+-- [columns]
+-- run_id       = { type = "VARCHAR", doc = "The run." }
+-- rank         = { type = "INTEGER", doc = "The rank." }
+-- kernel_id    = { type = "BIGINT", unit = "id", doc = "The GPU row." }
+-- device       = { type = "BIGINT", unit = "id", signed = true, doc = "Its device; -1 where the trace does not say." }
+-- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "Its stream; -1 where the trace does not say." }
+-- runtime_id   = { type = "BIGINT", null = true, unit = "id", doc = "The host call." }
+-- call_ts_ns   = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start of the host call." }
+-- launch_state = { type = "VARCHAR", doc = "linked; before_window: it starts before the first linked row of its stream; missing." }
+-- is_graph     = { type = "BOOLEAN", null = true, doc = "The host call launches a graph, so one call has many GPU rows; null where no call is known." }
+-- via          = { type = "VARCHAR", null = true, doc = "What links the two: correlation, or flow where the row has no id." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  device_row AS (
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      coalesce(device, -1) AS device,
+      coalesce(stream, -1) AS stream,
+      pid,
+      tid,
+      ts_ns,
+      CASE WHEN correlation > 0 THEN correlation END AS correlation
+    FROM parsed
+    WHERE ph IN ('X', 'B') AND dur_ns IS NOT NULL
+      AND category IN (SELECT category FROM categories WHERE role = 'device')
+  ),
+  numbered_call AS (
+    SELECT
+      event_id,
+      correlation,
+      ts_ns,
+      end_ns,
+      max(end_ns) OVER (
+        PARTITION BY correlation ORDER BY ts_ns, end_ns DESC, event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ) AS earlier_end_ns
+    FROM calls
+    SEMI JOIN device_row ON device_row.correlation = calls.correlation
+  ),
+  by_correlation AS (
+    -- Of calls that share an id the outermost; of several of those the last one before the GPU row.
+    SELECT device_row.event_id AS kernel_id, call.event_id AS runtime_id
+    FROM device_row
+    JOIN numbered_call AS call ON call.correlation = device_row.correlation
+    WHERE call.earlier_end_ns IS NULL OR call.earlier_end_ns < call.end_ns
+    QUALIFY row_number() OVER (
+      PARTITION BY device_row.event_id
+      ORDER BY call.ts_ns > device_row.ts_ns, abs(device_row.ts_ns - call.ts_ns), call.event_id
+    ) = 1
+  ),
+  flow_start AS (
+    -- The arrow that ends at the GPU row begins on the thread of its launch.
+    SELECT device_row.event_id AS kernel_id, tail.pid, tail.tid, tail.ts_ns
+    FROM device_row
+    JOIN parsed AS head
+      ON head.ph = 'f' AND head.category = 'ac2g' AND head.pid = device_row.pid
+      AND head.tid = device_row.tid AND head.ts_ns = device_row.ts_ns
+    JOIN parsed AS tail
+      ON tail.ph = 's' AND tail.raw_category = head.raw_category AND tail.flow_id = head.flow_id
+    WHERE device_row.correlation IS NULL
+    QUALIFY row_number() OVER (PARTITION BY device_row.event_id ORDER BY tail.ts_ns DESC, tail.event_id) = 1
+  ),
+  call_start AS (
+    SELECT pid, tid, ts_ns, max(end_ns) AS end_ns, arg_max(event_id, (end_ns, -event_id)) AS event_id
+    FROM calls
+    SEMI JOIN (SELECT DISTINCT pid, tid FROM flow_start) AS thread USING (pid, tid)
+    GROUP BY pid, tid, ts_ns
+  ),
+  by_flow AS (
+    SELECT flow_start.kernel_id, call_start.event_id AS runtime_id
+    FROM flow_start
+    ASOF JOIN call_start
+      ON call_start.pid = flow_start.pid AND call_start.tid = flow_start.tid
+      AND call_start.ts_ns <= flow_start.ts_ns
+    WHERE call_start.end_ns >= flow_start.ts_ns
+  ),
+  link AS (
+    SELECT kernel_id, runtime_id, 'correlation' AS via
+    FROM by_correlation
+    UNION ALL
+    SELECT kernel_id, runtime_id, 'flow' AS via
+    FROM by_flow
+  ),
+  linked AS (
+    SELECT
+      device_row.run_id,
+      device_row.rank,
+      device_row.event_id AS kernel_id,
+      device_row.device,
+      device_row.stream,
+      device_row.ts_ns,
+      link.runtime_id,
+      call.ts_ns AS call_ts_ns,
+      contains(call.name, 'GraphLaunch') AS is_graph,
+      link.via,
+      min(device_row.ts_ns) FILTER (link.runtime_id IS NOT NULL) OVER (
+        PARTITION BY device_row.device, device_row.stream
+      ) AS first_linked_ns
+    FROM device_row
+    LEFT JOIN link ON link.kernel_id = device_row.event_id
+    LEFT JOIN calls AS call ON call.event_id = link.runtime_id
+  )
+SELECT
+  run_id,
+  rank,
+  kernel_id,
+  device,
+  stream,
+  runtime_id,
+  call_ts_ns,
+  CASE
+    WHEN runtime_id IS NOT NULL THEN 'linked'
+    WHEN ts_ns < first_linked_ns THEN 'before_window'
+    ELSE 'missing'
+  END AS launch_state,
+  is_graph,
+  via
+FROM linked

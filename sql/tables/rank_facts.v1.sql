@@ -1,0 +1,87 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "rank_facts"
+-- version   = 1
+-- summary   = "What a rank holds: counts, windows, and the facts behind `needs`."
+-- requires  = ["events@1", "header@1", "launches@1", "step_marks@1", "counters@1", "memory_events@1"]
+-- grain     = ["run_id", "rank"]
+-- order     = ["run_id", "rank"]
+-- transient = true
+--
+-- [columns]
+-- run_id          = { type = "VARCHAR", doc = "The run." }
+-- rank            = { type = "INTEGER", doc = "The rank." }
+-- base_time_ns    = { type = "BIGINT", unit = "ts", doc = "The base time that the file adds to its times; 0 where it has none." }
+-- pid             = { type = "VARCHAR", null = true, doc = "The process that most host slices are of." }
+-- start_ns        = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start of the first slice." }
+-- end_ns          = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "End of the last slice." }
+-- gpu_start_ns    = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start of the first GPU row." }
+-- gpu_end_ns      = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "End of the last GPU row." }
+-- events          = { type = "BIGINT", unit = "count", doc = "Elements of the event array." }
+-- non_events      = { type = "BIGINT", unit = "count", doc = "Elements that are no event: no object, or one without phase, or without name and time." }
+-- gpu_rows        = { type = "BIGINT", unit = "count", doc = "GPU rows with usable times." }
+-- steps           = { type = "BIGINT", unit = "count", doc = "Profiler steps." }
+-- gpu             = { type = "BOOLEAN", doc = "It has GPU rows." }
+-- launches        = { type = "BOOLEAN", doc = "A GPU row is linked to its launch." }
+-- shapes          = { type = "BOOLEAN", doc = "Operators carry the shapes of their inputs." }
+-- stacks          = { type = "BOOLEAN", doc = "It has Python frames." }
+-- modules         = { type = "BOOLEAN", doc = "It has nn.Module frames." }
+-- memory_events   = { type = "BOOLEAN", doc = "It has allocations and frees." }
+-- collective_args = { type = "BOOLEAN", doc = "A GPU row carries a collective's arguments." }
+-- counters        = { type = "BOOLEAN", doc = "It has counters." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  host_process AS (
+    SELECT arg_max(pid, (slices, pid)) AS pid
+    FROM (SELECT pid, count(*) AS slices FROM events WHERE pre IS NOT NULL GROUP BY pid) AS process
+  ),
+  device_row AS (
+    SELECT
+      min(ts_ns) AS gpu_start_ns,
+      max(ts_ns + dur_ns) AS gpu_end_ns,
+      coalesce(bool_or(contains(args, '"Collective name"')), FALSE) AS collective_args
+    FROM events
+    WHERE event_id IN (SELECT kernel_id FROM launches)
+  ),
+  counted AS (
+    SELECT
+      min(ts_ns) FILTER (ph IN ('X', 'B') AND dur_ns IS NOT NULL) AS start_ns,
+      max(ts_ns + dur_ns) FILTER (ph IN ('X', 'B')) AS end_ns,
+      count(*) AS events,
+      count(*) FILTER (
+        ph IS NULL
+        OR name IS NULL AND ts_ns IS NULL AND ts_text IS NULL AND coalesce(NOT contains(extra, '"name"'), TRUE)
+      ) AS non_events,
+      coalesce(bool_or(shapes IS NOT NULL), FALSE) AS shapes,
+      coalesce(bool_or(category = 'python_function'), FALSE) AS stacks,
+      coalesce(bool_or(category = 'python_function' AND starts_with(name, 'nn.Module: ')), FALSE) AS modules
+    FROM events
+  )
+SELECT
+  header.run_id,
+  header.rank,
+  header.base_ns AS base_time_ns,
+  host_process.pid,
+  counted.start_ns,
+  counted.end_ns,
+  device_row.gpu_start_ns,
+  device_row.gpu_end_ns,
+  counted.events,
+  counted.non_events,
+  (SELECT count(*) FROM launches) AS gpu_rows,
+  (SELECT count(DISTINCT step) FROM step_marks) AS steps,
+  (SELECT count(*) FROM launches) > 0 AS gpu,
+  (SELECT count(runtime_id) FROM launches) > 0 AS launches,
+  counted.shapes,
+  counted.stacks,
+  counted.modules,
+  (SELECT count(*) FROM memory_events) > 0 AS memory_events,
+  device_row.collective_args,
+  (SELECT count(*) FROM counters) > 0 AS counters
+FROM header
+CROSS JOIN counted
+CROSS JOIN device_row
+CROSS JOIN host_process

@@ -1,0 +1,81 @@
+"""From the reader's relation to all tables of a rank, and from its stored events to tables of another version.
+
+What is made, and in which order, stands in the contracts: each table's SELECT runs once, after those it
+requires. A table's SELECT sees one rank at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from .. import engine
+from ..catalog import Catalog
+from ..contract import Contract
+from ..errors import ContractError
+from ..sqltext import quote_name
+
+FILE_RULES = ("lost_events", "repaired_events", "redacted_values", "file_read")
+
+
+def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
+    """The tables that are written to Parquet: newest versions, by name."""
+    return tuple(table for table in catalog.tables() if not table.transient and not table.filled_by_program)
+
+
+def build(con: engine.Connection, catalog: Catalog) -> None:
+    """Makes every table that has a SELECT; the connection holds what the reader found in one file.
+
+    Raises ContractError where two contracts of one name are needed.
+    """
+    wanted = [table for table in catalog.tables() if not table.filled_by_program and table.scope == "rank"]
+    _make(con, _in_order(catalog, wanted, frozenset()))
+
+
+def rebuild(con: engine.Connection, catalog: Catalog, wanted: Iterable[Contract]) -> None:
+    """Makes the wanted tables from the `events` of one rank, which the connection holds.
+
+    Where it also holds the stored `data_quality`, what that says of reading the file is kept.
+    """
+    wanted = [contract for contract in wanted if contract.name != "events"]
+    parsed, events = catalog.get("parsed", kind="table"), catalog.get("events", kind="table")
+    order = list(_in_order(catalog, wanted, frozenset((parsed.name, events.name, "file_quality"))))
+    columns = ", ".join(quote_name(column.name) for column in parsed.columns)
+    engine.create_table(con, parsed, f"SELECT {columns} FROM events")
+    _keep_file_quality(con, catalog)
+    _make(con, order)
+
+
+def _keep_file_quality(con: engine.Connection, catalog: Catalog) -> None:
+    contract = catalog.get("file_quality", kind="table")
+    stored = con.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'data_quality'").fetchone()
+    if stored is None:
+        engine.create_table(con, contract)
+        return
+    rules = ", ".join(f"'{rule}'" for rule in FILE_RULES)
+    columns = ", ".join(quote_name(column.name) for column in contract.columns)
+    engine.create_table(con, contract, f"SELECT {columns} FROM data_quality WHERE rule IN ({rules})")
+    con.execute("DROP TABLE data_quality")
+
+
+def _in_order(catalog: Catalog, wanted: Iterable[Contract], given: frozenset[str]) -> Iterator[Contract]:
+    """What is wanted and all that it stands on, but for what is given; each after what it requires."""
+    done: dict[str, Contract] = {}
+
+    def visit(contract: Contract) -> Iterator[Contract]:
+        known = done.setdefault(contract.name, contract)
+        if known.version != contract.version:
+            raise ContractError(f"{contract.ref} and {known.ref} are both needed", "rebuild one at a time")
+        for ref in contract.requires:
+            if ref.name not in given and ref.name not in done:
+                yield from visit(catalog.contracts[ref])
+        if not contract.filled_by_program:
+            yield contract
+
+    for contract in wanted:
+        if contract.name not in done:
+            yield from visit(contract)
+
+
+def _make(con: engine.Connection, order: Iterable[Contract]) -> None:
+    for contract in order:
+        engine.create_table(con, contract, engine.sql_with_params(contract, engine.bind(contract, {})))
