@@ -1,4 +1,4 @@
-"""From the reader's relation to all tables of a rank, and from its stored events to tables of another version.
+"""From what the reader found to all tables of a rank, and from stored events to tables of another version.
 
 What is made, and in which order, stands in the contracts: each table's SELECT runs once, after those it
 requires. A table's SELECT sees one rank at a time.
