@@ -191,7 +191,8 @@ def stage(
     """A rank as ingest would stage it; tables are named `kernels@1`."""
     rows = {"kernels@1": kernels(run, rank)} if tables is None else tables
     made = [_write(folder / f"{name}-{rank}.parquet", catalog, name, rows[name]) for name in rows]
-    status = other.pop("status", "whole")
+    status, told = other.pop("status", "whole"), other.pop("said_tables", None)
+    other |= {} if told is None else {"tables": told}
     digest = f"{content}-{run}-{rank}"
     key = uid(digest, run, rank, 1)
     return Staged(run, rank, key, digest, 1000, 1, status, tuple(made), facts(run, rank, **other))

@@ -180,7 +180,7 @@ def test_a_unit_that_holds_another_version_is_found(store: Store, tmp_path: Path
     rebuilt = {"kernels@2": kernels("b", 0)}
     for run, tables in {"b": rebuilt, "c": {}, "d": {}, "e": {}}.items():
         said = {"d": {"kernels": [1]}, "e": {"kernels": [1, 2]}}.get(run)
-        bring(store, catalog, run, (0,), tables=tables, **({"tables_held": said} if said else {}))
+        bring(store, catalog, run, (0,), tables=tables, said_tables=said)
     newest = catalog.get("kernels")
     assert [each.run for each in lacking([newest], choose(store))[newest]] == ["a", "d"]
 

@@ -28,10 +28,10 @@
 -- process_groups    = { type = "JSON", null = true, doc = "The process groups, as the file gives them." }
 -- header            = { type = "JSON", null = true, doc = "All top-level keys but the events, as in the file, secrets taken out." }
 -- base_time_ns      = { type = "BIGINT", unit = "ts", null = true, doc = "What was added to each time of the file; 0 where the file has no base time." }
--- start_ns          = { type = "BIGINT", unit = "ts", null = true, doc = "First event." }
--- end_ns            = { type = "BIGINT", unit = "ts", null = true, doc = "Last end of an event." }
--- gpu_start_ns      = { type = "BIGINT", unit = "ts", null = true, doc = "First GPU row." }
--- gpu_end_ns        = { type = "BIGINT", unit = "ts", null = true, doc = "Last end of a GPU row." }
+-- start_ns          = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "First event." }
+-- end_ns            = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Last end of an event." }
+-- gpu_start_ns      = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "First GPU row." }
+-- gpu_end_ns        = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Last end of a GPU row." }
 -- events            = { type = "BIGINT", unit = "count", null = true, doc = "Elements of the file's event array." }
 -- non_events        = { type = "BIGINT", unit = "count", null = true, doc = "Elements among them that are no objects." }
 -- gpu_rows          = { type = "BIGINT", unit = "count", null = true, doc = "GPU rows." }

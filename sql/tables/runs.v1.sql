@@ -10,8 +10,8 @@
 -- [columns]
 -- run_id             = { type = "VARCHAR", doc = "The run's name." }
 -- labels             = { type = "MAP(VARCHAR, VARCHAR)", doc = "The run's labels." }
--- start_ns           = { type = "BIGINT", unit = "ts", null = true, doc = "First event of any rank; null where no event has a time." }
--- end_ns             = { type = "BIGINT", unit = "ts", null = true, doc = "Last end of an event of any rank." }
+-- start_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "First event of any rank; null where no event has a time." }
+-- end_ns             = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Last end of an event of any rank." }
 -- world_size         = { type = "INTEGER", unit = "count", null = true, doc = "World size that most ranks name; null where none does." }
 -- ranks_present      = { type = "INTEGER", unit = "count", doc = "Ranks that are stored." }
 -- ranks_expected     = { type = "INTEGER", unit = "count", null = true, doc = "Ranks that were announced at ingest, else the world size; null where neither is known." }

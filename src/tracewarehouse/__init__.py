@@ -1,3 +1,45 @@
-"""A SQL-backed warehouse for GPU profiler traces."""
+"""A SQL-backed warehouse for GPU profiler traces.
+
+import tracewarehouse as tw
+wh = tw.open("warehouse")
+wh.ingest("traces/", run="fp8-on")
+wh.select(runs="fp8-on").temporal_breakdown().polars()
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from os import PathLike
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tracewarehouse.errors import TwError as TwError
+    from tracewarehouse.ingest.handler import (  # type: ignore[import-not-found, unused-ignore]
+        trace_handler as trace_handler,
+    )
+    from tracewarehouse.result import Result as Result
+    from tracewarehouse.warehouse import Warehouse as Warehouse
 
 __version__ = "0.1.0"
+__all__ = ["Result", "TwError", "Warehouse", "__version__", "open", "trace_handler"]
+
+# Loaded on first use: a training script that imports trace_handler pays for nothing else.
+_HOMES = {
+    "Result": "tracewarehouse.result",
+    "TwError": "tracewarehouse.errors",
+    "Warehouse": "tracewarehouse.warehouse",
+    "trace_handler": "tracewarehouse.ingest.handler",
+}
+
+
+def open(path: str | PathLike[str]) -> Warehouse:
+    """The warehouse in a folder. One that is not there yet is made by the first `ingest`."""
+    from tracewarehouse.warehouse import Warehouse
+
+    return Warehouse(path)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

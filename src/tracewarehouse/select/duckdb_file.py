@@ -51,10 +51,12 @@ def write(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen]) ->
     con = connect()
     try:
         con.execute(f"ATTACH {quote_text(str(path))} AS tw_file (STORAGE_VERSION '{STORAGE_VERSION}')")
+        con.execute("BEGIN")  # one for all: each statement alone would wait for the disk
         for schema, part in (("main", tuple(chosen)), ("latest", tuple(chosen[-1:]))):
             con.execute(f"CREATE SCHEMA IF NOT EXISTS tw_file.{schema}")
             con.execute(f"USE tw_file.{schema}")
             _Schema(con, root, catalog, part, schema).fill()
+        con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH tw_file")
     except Error as error:

@@ -1,6 +1,6 @@
 """Which versions of its tables a unit holds. Empty tables are not written, so files alone do not tell.
 
-A unit may say it itself: its fact `tables_held` maps a table to the versions it has of it, empty ones, too.
+A unit may say it itself: its fact `tables` maps a table to the versions it has of it, empty ones too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tracewarehouse.store import Unit
 
 def held(unit: Unit, table: str) -> frozenset[int]:
     """The versions of a table that a unit holds; none where nothing is known of it."""
-    told = unit.facts.get("tables_held")
+    told = unit.facts.get("tables")
     if isinstance(told, dict) and table in told:
         versions = told[table]
         listed = versions if isinstance(versions, list) else [versions]

@@ -1,0 +1,353 @@
+"""A warehouse as one object: a directory, no server, no lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracewarehouse import __version__
+from tracewarehouse.analyses import Analyses
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.contract import Contract
+from tracewarehouse.errors import ParamError, SchemaVersionError, UnknownName
+from tracewarehouse.result import Provenance, Result
+from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks
+from tracewarehouse.store import CleanReport, Problem, Published, Store
+
+if TYPE_CHECKING:
+    import polars
+
+    from tracewarehouse.engine import Connection
+    from tracewarehouse.ingest.outcome import IngestReport, Watch
+    from tracewarehouse.select.info import RunInfo
+    from tracewarehouse.select.removal import Removed
+
+
+class Warehouse(Analyses[Result]):
+    """The runs in a folder, or those that `select` chose of them.
+
+    Every analysis is a method: `wh.temporal_breakdown()`. A folder that is not there yet is made by the
+    first `ingest`; whatever reads raises WarehouseError until then.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        catalog: Catalog | None = None,
+        chosen: Sequence[Chosen] | None = None,
+    ) -> None:
+        self.root = Path(path).absolute()
+        self.catalog = catalog or Catalog.load()
+        self._chosen = None if chosen is None else tuple(chosen)
+
+    def __repr__(self) -> str:
+        if self._chosen is None:
+            return f"Warehouse({str(self.root)!r})"
+        return f"Warehouse({str(self.root)!r}, runs={[each.selector for each in self._chosen]})"
+
+    @cached_property
+    def store(self) -> Store:
+        """The files below; raises WarehouseError where there is no warehouse."""
+        return Store.open(self.root, tool=__version__)
+
+    def chosen(self) -> tuple[Chosen, ...]:
+        """What is looked at, in order of time: the selection, else every run as it is now."""
+        return choose(self.store) if self._chosen is None else self._chosen
+
+    # Reading
+
+    def select(
+        self, runs: str | Iterable[str] | None = None, ranks: int | Iterable[int] | None = None
+    ) -> Warehouse:
+        """The same warehouse narrowed to runs (selectors) and ranks, each run in the version it has now.
+
+        Raises UnknownName for a selector or rank without a match.
+        """
+        chosen = self.chosen() if runs is None else self._matching([runs] if isinstance(runs, str) else runs)
+        if ranks is not None:
+            chosen = only_ranks(chosen, [ranks] if isinstance(ranks, int) else ranks)
+        return self._with(chosen)
+
+    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The rows of an analysis (`name` or `name@2`; newest version by default).
+
+        Ranks whose trace lacks what it needs are in `Result.abstained`. A table that is stored in another
+        version only is rebuilt first, with a notice. Raises UnknownName, ParamError.
+        """
+        from tracewarehouse.engine import bind, execute
+        from tracewarehouse.select.needs import able
+        from tracewarehouse.select.notices import notices
+        from tracewarehouse.select.relations import below
+
+        contract = self.catalog.get(name, version, kind="analysis")
+        values = bind(contract, params)
+        part, rebuilt = self._with_tables(below(self.catalog, [contract]))
+        found = able(contract, part.chosen())
+        with part._with(found.chosen)._session([contract]) as con:
+            table = execute(con, contract, values)
+        provenance = part._provenance(contract, values)
+        told = (*rebuilt, *notices(found.chosen))
+        return Result(table, provenance, contract, found.abstained, told)
+
+    def query(self, sql: str) -> Result:
+        """The rows of one SELECT over the tables and views; it can neither write nor read other files.
+
+        Raises QueryError, in DuckDB's words.
+        """
+        from tracewarehouse.engine import query
+        from tracewarehouse.select.notices import notices
+        from tracewarehouse.select.relations import readable
+        from tracewarehouse.select.sandbox import check_reads_only, lock
+
+        part, rebuilt = self._with_tables(readable(self.catalog))
+        with part._session(None) as con:
+            check_reads_only(con, sql)
+            lock(con, self.root / "data")
+            table = query(con, sql)
+        return Result(table, part._provenance(None, {}, sql), notices=(*rebuilt, *notices(part.chosen())))
+
+    def scan(self, table: str) -> polars.LazyFrame:
+        """A stored table as a Polars LazyFrame over just the files of what was chosen.
+
+        JSON columns are strings. Raises UnknownName.
+        """
+        from tracewarehouse.select.scan import scan
+
+        contract = self.catalog.get(table)
+        part, _ = self._with_tables([contract])
+        return scan(self.root, contract, part.chosen())
+
+    def runs(self) -> Result:
+        """A row per run, with the columns of the table `runs`; runs that wait for ranks, too."""
+        from tracewarehouse.engine import table_of
+        from tracewarehouse.select.facts import pending_row, run_row
+
+        chosen = self.chosen()
+        contract = self.catalog.get("runs", kind="table")
+        rows = [run_row(each.version) for each in chosen]
+        if self._chosen is None:
+            published = {each.run for each in chosen}
+            waiting = self.store.waiting_runs()
+            rows += [pending_row(units) for run, units in waiting.items() if run not in published]
+        return Result(table_of(contract, rows), self._provenance(contract, {}), contract)
+
+    def info(self, run: str) -> RunInfo:
+        """One run in full; raises UnknownName."""
+        from tracewarehouse.engine import table_of
+        from tracewarehouse.select.facts import built_rows, run_row
+        from tracewarehouse.select.info import RunInfo, table_sizes
+
+        part = self._one(run)
+        each = part.chosen()[0]
+        contract = self.catalog.get("ranks", kind="table")
+        ranks = Result(
+            table_of(contract, built_rows(contract, [each])), part._provenance(contract, {}), contract
+        )
+        versions = self.store.versions(each.run)
+        return RunInfo(run_row(each.version), ranks, table_sizes(each), versions)
+
+    # Writing
+
+    def ingest(
+        self,
+        *paths: str | PathLike[str],
+        run: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        rank: int | None = None,
+        expect_ranks: int | None = None,
+        jobs: int | None = None,
+        replace: bool = False,
+        settle_s: float = 30.0,
+        strict: bool = False,
+        inbox: bool = False,
+        progress: Watch | None = None,
+    ) -> IngestReport:
+        """Takes trace files and folders in; the report tells what became of each file.
+
+        A file that cannot be read stops no other. The same content again writes nothing.
+        """
+        from tracewarehouse.ingest.outcome import Options
+        from tracewarehouse.ingest.pipeline import ingest  # type: ignore[import-not-found, unused-ignore]
+
+        options = Options(
+            run=run,
+            labels=dict(labels or {}),
+            rank=rank,
+            expect_ranks=expect_ranks,
+            jobs=jobs,
+            replace=replace,
+            settle_s=settle_s,
+            strict=strict,
+            inbox=inbox,
+        )
+        store = Store.create(self.root, tool=__version__)
+        report: IngestReport = ingest(store, self.catalog, paths, options, progress)
+        return report
+
+    def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
+        """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
+        published = self.store.relabel(self._one(run).chosen()[0].run, labels)
+        if published.version is not None:
+            self.refresh()
+        return published
+
+    def remove(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        where: str | Iterable[str] = (),
+        older_than: str | timedelta | None = None,
+        dry_run: bool = False,
+    ) -> tuple[Removed, ...]:
+        """Takes out the runs that all conditions mean: selectors, `label.K=V`, an age like `90d`.
+
+        At least one condition is needed. Older versions stay readable until `clean`. Raises UnknownName.
+        """
+        from tracewarehouse.select.removal import Removed, matching, parse_age, parse_where
+
+        wanted = [runs] if isinstance(runs, str) else None if runs is None else list(runs)
+        labels = parse_where([where] if isinstance(where, str) else where)
+        age = None if older_than is None else parse_age(older_than)
+        if not wanted and not labels and age is None:
+            raise ParamError("nothing says what to remove", "name runs, or give a label or an age")
+        waiting = self._waiting_only(wanted or ())
+        named = [each for each in wanted or () if each not in waiting]
+        chosen = self._matching(named) if wanted else self.chosen()
+        found = matching(chosen, labels, age, time.time_ns())
+        gone = [Removed(each.run, len(each.version.units), each.version.bytes) for each in found]
+        gone += [Removed(run, ranks, 0) for run, ranks in waiting.items()]
+        if gone and not dry_run:
+            for each in gone:
+                self.store.remove(each.run)
+            self.refresh()
+        return tuple(gone)
+
+    def refresh(self) -> Path:
+        """Writes `warehouse.duckdb` anew, for the DuckDB shell; after a move of the folder, too."""
+        from tracewarehouse.select.duckdb_file import refresh
+
+        return refresh(self.store, self.catalog)
+
+    def upgrade(self) -> tuple[str, ...]:
+        """Rebuilds tables that are stored in other versions than this release reads, from `events`.
+
+        Gives a line per table and run; nothing to do gives none.
+        """
+        from tracewarehouse.select.relations import readable
+
+        return self._with_tables(readable(self.catalog))[1]
+
+    def verify(self) -> list[Problem]:
+        """What is wrong with the stored files; nothing in a sound warehouse."""
+        return self.store.verify()
+
+    def clean(self, grace_s: float = 86_400.0) -> CleanReport:
+        """Takes away files that no kept version needs and that are older than `grace_s` seconds."""
+        return self.store.clean(grace_s)
+
+    # The shell
+
+    @contextmanager
+    def shell_file(self) -> Iterator[Path]:
+        """A DuckDB file to open read-only: `warehouse.duckdb`, or one over just what was selected."""
+        from tempfile import TemporaryDirectory
+
+        from tracewarehouse.select.duckdb_file import NAME, write
+
+        if self._chosen is None:
+            path = self.store.root / NAME
+            yield path if path.exists() else self.refresh()
+            return
+        with TemporaryDirectory(prefix="tw-") as folder:
+            path = Path(folder) / NAME
+            write(path, self.root, self.catalog, self._chosen)
+            yield path
+
+    # Parts
+
+    def _with(self, chosen: Sequence[Chosen]) -> Warehouse:
+        narrowed = Warehouse(self.root, catalog=self.catalog, chosen=chosen)
+        narrowed.__dict__["store"] = self.store  # keeps the versions it has read
+        return narrowed
+
+    def _matching(self, runs: Iterable[str]) -> tuple[Chosen, ...]:
+        return choose(self.store, runs) if self._chosen is None else narrow(self._chosen, runs)
+
+    def _one(self, run: str) -> Warehouse:
+        found = self._matching([run])
+        if len(found) != 1:
+            names = ", ".join(each.run for each in found)
+            raise UnknownName("single run", run, [], f"it means {names}")
+        return self._with(found)
+
+    def _waiting_only(self, runs: Iterable[str]) -> dict[str, int]:
+        """Those of the names that nothing is published of yet, with their waiting ranks."""
+        wanted = set(runs)
+        waiting = self.store.waiting_runs() if wanted else {}
+        return {
+            run: len(units) for run, units in waiting.items() if run in wanted and not self.store.newest(run)
+        }
+
+    @contextmanager
+    def _session(self, contracts: Iterable[Contract] | None) -> Iterator[Connection]:
+        from tracewarehouse.select.session import session
+
+        with session(self.root, self.catalog, self.chosen(), contracts) as con:
+            yield con
+
+    def _with_tables(self, contracts: Iterable[Contract]) -> tuple[Warehouse, tuple[str, ...]]:
+        """This selection with every table in the version asked for, and what had to be rebuilt for it."""
+        from tracewarehouse.select.versions import lacking
+
+        chosen = self.chosen()
+        missing = lacking(contracts, chosen)
+        if not missing:
+            return self._with(chosen), ()
+        runs = {each.run: each for part in missing.values() for each in part}
+        for each in runs.values():
+            newest = self.store.newest(each.run)
+            if newest is None or newest.number != each.version.number:
+                tables = ", ".join(str(contract.ref) for contract in missing)
+                raise SchemaVersionError(
+                    f"{each.selector} does not hold {tables}, and an older version cannot be rebuilt",
+                    f"select {each.run} without a version",
+                )
+        from tracewarehouse.ingest.upgrade import upgrade  # type: ignore[import-not-found, unused-ignore]
+
+        upgrade(self.store, self.catalog, sorted(runs), tuple(missing))
+        self.refresh()
+        told = tuple(
+            f"{contract.ref} was rebuilt for {', '.join(each.run for each in part)}"
+            for contract, part in missing.items()
+        )
+        return self._with(in_order(self._renewed(each, each.run in runs) for each in chosen)), told
+
+    def _renewed(self, each: Chosen, rebuilt: bool) -> Chosen:
+        newest = self.store.newest(each.run) if rebuilt else None
+        return each if newest is None else Chosen(newest, each.ranks)
+
+    def _provenance(
+        self, contract: Contract | None, values: Mapping[str, object], sql: str | None = None
+    ) -> Provenance:
+        chosen = self.chosen()
+        analysis = contract if contract and contract.kind == "analysis" else None
+        below = self.catalog.closure(contract) if contract else ()
+        return Provenance(
+            tool=__version__,
+            runs=tuple(each.selector for each in chosen),
+            analysis=analysis.name if analysis else None,
+            version=analysis.version if analysis else None,
+            own_hash=self.catalog.own_hash(contract) if contract else None,
+            effective_hash=self.catalog.effective_hash(contract) if contract else None,
+            params=dict(values),
+            tables={each.name: each.version for each in below if not each.transient},
+            ranks={each.run: list(each.ranks) for each in chosen if each.is_part} or None,
+            sql=sql,
+        )

@@ -1,0 +1,245 @@
+"""`warehouse.duckdb` in the DuckDB shell that people have: every relation and macro gives what we give."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from small_warehouse import bring, kernels, small_catalog
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.contract import Contract
+from tracewarehouse.engine import execute
+from tracewarehouse.params import Param
+from tracewarehouse.select.chosen import choose
+from tracewarehouse.select.duckdb_file import refresh, write
+from tracewarehouse.select.relations import below, names_of
+from tracewarehouse.select.session import session
+from tracewarehouse.sqltext import quote_name, quote_text
+from tracewarehouse.store import Store
+from tracewarehouse.warehouse import Warehouse
+
+
+def shell(path: Path, *statements: str, read_only: bool = True) -> str:
+    """What the shell of PyPI's duckdb-cli prints."""
+    command = [sys.executable, "-m", "duckdb_cli", *(["-readonly"] if read_only else []), "-csv", "-noheader"]
+    script = "\n".join(f"{statement};" for statement in statements)
+    done = subprocess.run(
+        [*command, "-bail", "-no-init", str(path)], input=script, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return done.stdout
+
+
+def through_shell(path: Path, folder: Path, selects: dict[str, str]) -> dict[str, pa.Table]:
+    """What each SELECT gives in the shell, values and types, by way of Parquet."""
+    folder.mkdir()
+    files = {name: folder / f"{number}.parquet" for number, name in enumerate(selects)}
+    shell(path, *(f"COPY ({selects[name]}) TO {quote_text(str(files[name]))}" for name in selects))
+    return {name: parquet.read_table(str(file)) for name, file in files.items()}
+
+
+def other_value(param: Param) -> Any:
+    """A value that is not the default."""
+    if param.choices:
+        return param.choices[-1]
+    if param.type == "BOOLEAN":
+        return not param.default
+    if param.type == "VARCHAR":
+        return "gemm"
+    wanted = (param.default or 0) * 2 + 1  # type: ignore[operator]
+    return wanted if param.max is None else type(wanted)(min(wanted, param.max))
+
+
+def check_all(wh: Warehouse, path: Path, folder: Path) -> int:
+    """Compares every relation and macro of the file with what the library gives; how many there were."""
+    tables = [table for table in wh.catalog.all("table") if not table.transient]
+    analyses = wh.catalog.all("analysis")
+    below_all = below(wh.catalog, (*tables, *wh.catalog.all("view"), *analyses))
+    names = names_of((*below_all, *analyses))
+    latest = wh.select("@latest")
+    selects, wanted = {}, {}
+    for schema, part in (("main", wh), ("latest", latest)):
+        for contract in below_all:
+            place = f"{schema}.{names[contract.ref]}"
+            selects[place] = f"SELECT * FROM {place} ORDER BY ALL"
+            wanted[place] = relation(part, contract)
+        for contract in analyses:
+            for key, call, values in calls(contract, f"{schema}.{quote_name(names[contract.ref])}"):
+                selects[key] = f"FROM {call}"
+                wanted[key] = part.run(contract.name, contract.version, **values).table
+    found = through_shell(path, folder, selects)
+    for key in selects:
+        table = found[key].cast(wanted[key].schema)
+        assert table.replace_schema_metadata() == wanted[key].replace_schema_metadata(), key
+    return len(selects)
+
+
+def calls(contract: Contract, place: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The view, the macro without arguments, and the macro with each argument once."""
+    yield place, place, {}
+    yield f"{place}()", f"{place}()", {}
+    for param in contract.params:
+        value = other_value(param)
+        given = quote_text(value) if isinstance(value, str) else str(value)
+        yield f"{place}({param.name})", f"{place}({param.name} := {given})", {param.name: value}
+
+
+def relation(wh: Warehouse, contract: Contract) -> pa.Table:
+    with session(wh.root, wh.catalog, wh.chosen(), [contract]) as con:
+        sql = f"SELECT * FROM {contract.name} ORDER BY ALL"
+        return con.sql(sql).to_arrow_table()
+
+
+@pytest.fixture
+def wh(tmp_path: Path) -> Warehouse:
+    """Two versions of a table, ranks that abstain, an incomplete run, a path that needs care."""
+    catalog = small_catalog(tmp_path / "sql")
+    store = Store.create(tmp_path / 'it\'s "a" ware=house; DROP TABLE x')
+    both = ("kernels@1", "kernels@2")
+    for run, ranks in {"a": (0, 1), "a'c": (0,), "b": (0, 1, 3)}.items():
+        name = run.replace("'", "-")
+        for rank in ranks:
+            rows = [row | {"dur_ns": row["dur_ns"] * 2} for row in kernels(name, rank)]
+            tables = dict(zip(both, (kernels(name, rank), rows), strict=True))
+            bring(store, catalog, name, (rank,), tables=tables, shapes=rank != 3, gpu=name != "a-c")
+    return Warehouse(store.root, catalog=catalog)
+
+
+def test_every_relation_and_macro_gives_what_we_give(wh: Warehouse, tmp_path: Path) -> None:
+    path = wh.refresh()
+    assert path == wh.root / "warehouse.duckdb"
+    assert check_all(wh, path, tmp_path / "out") == 2 * (7 + 1 + 5 * 2 + 2)
+
+
+def test_an_empty_warehouse_has_a_file_too(tmp_path: Path) -> None:
+    catalog = small_catalog(tmp_path / "sql")
+    path = refresh(Store.create(tmp_path / "w"), catalog)
+    assert (
+        shell(path, "SELECT count(*) FROM kernels", "SELECT count(*) FROM latest.kernel_time()") == "0\n0\n"
+    )
+
+
+def test_a_selection_has_a_file_of_its_own(wh: Warehouse, tmp_path: Path) -> None:
+    with wh.select("b", [0, 3]).shell_file() as path:
+        assert path != wh.root / "warehouse.duckdb"
+        out = shell(path, "SELECT DISTINCT run_id, rank FROM kernels ORDER BY ALL", "FROM tw_abstained")
+        assert out.splitlines()[:2] == ["b,0", "b,3"]
+        assert "gemm_shapes,1,b,3,no shapes recorded" in out
+    assert not path.exists()
+    with wh.shell_file() as path:
+        assert path == wh.root / "warehouse.duckdb" and path.exists()
+
+
+def test_a_macro_takes_its_parameters_typed_and_by_name(wh: Warehouse) -> None:
+    path = wh.refresh()
+    counts = shell(
+        path,
+        "SELECT sum(count) FROM kernel_time(least_ns := 20)",
+        "SELECT sum(count) FROM kernel_time(word := 'gemm', least_ns := 0)",
+        "SELECT parameters, parameter_types FROM duckdb_functions() WHERE function_name = 'kernel_time'",
+    )
+    assert counts.splitlines() == ["5", "5", *['"[least_ns, word]","[BIGINT, VARCHAR]"'] * 2]
+
+
+def test_macros_read_the_schema_they_stand_in(wh: Warehouse) -> None:
+    path = wh.refresh()
+    runs = "SELECT string_agg(DISTINCT run_id, ' ' ORDER BY run_id) FROM {}kernel_time()"
+    out = shell(
+        path, runs.format(""), runs.format("latest."), "USE latest", runs.format(""), runs.format("main.")
+    )
+    assert out.splitlines() == ["a b", "b", "b", "a b"]
+
+
+def test_the_file_explains_itself(wh: Warehouse) -> None:
+    out = shell(
+        wh.refresh(),
+        "SELECT column_name, type, unit, doc FROM tw_help WHERE name = 'kernel_time' AND part = 'parameter'",
+        "SELECT DISTINCT name FROM tw_help WHERE kind = 'analysis' ORDER BY 1",
+        "SELECT comment FROM duckdb_views() WHERE view_name = 'gemms'",
+        "SELECT comment FROM duckdb_columns() WHERE table_name = 'kernels' AND column_name = 'dur_ns'",
+        "SELECT comment FROM duckdb_functions() WHERE function_name = 'findings'",
+    )
+    lines = out.splitlines()
+    assert lines[0] == "least_ns,BIGINT,ns,Shorter ones are left out."
+    assert lines[2:7] == ["doubled_time", "findings", "gemm_shapes", "kernel_time", "kernel_time_v1"]
+    assert sorted(set(lines[7:])) == ['"It\'s findings."', '"It\'s gemms."', "Length. [ns]"]
+
+
+def test_a_shell_that_only_reads_keeps_nobody_from_writing(wh: Warehouse, tmp_path: Path) -> None:
+    path = wh.refresh()
+    command = [sys.executable, "-m", "duckdb_cli", "-readonly", "-csv", "-noheader", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdin is not None and running.stdout is not None
+        running.stdin.write("SELECT count(*) FROM runs;\n")
+        running.stdin.flush()
+        assert running.stdout.readline() == "3\n"
+        wh.remove("a")
+        assert shell(path, "SELECT count(*) FROM runs") == "2\n"
+        running.stdin.write("SELECT count(*) FROM kernels WHERE run_id = 'a';\n")
+        running.stdin.close()
+        assert running.stdout.read() == "6\n"
+
+
+def test_after_a_move_it_is_written_again(wh: Warehouse, tmp_path: Path) -> None:
+    wh.refresh()
+    moved = Warehouse(wh.root.rename(tmp_path / "moved"), catalog=wh.catalog)
+    assert shell(moved.refresh(), "SELECT count(*) FROM kernels") == "18\n"
+
+
+def test_whoever_refreshes_last_has_seen_the_last_version(wh: Warehouse) -> None:
+    names = [f"run{number}" for number in range(6)]
+
+    def publish(name: str) -> None:
+        store = Store.open(wh.root)
+        bring(
+            store,
+            wh.catalog,
+            name,
+            (0,),
+            tables={"kernels@1": kernels(name, 0), "kernels@2": kernels(name, 0)},
+        )
+        refresh(store, wh.catalog)
+
+    threads = [threading.Thread(target=publish, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = shell(wh.root / "warehouse.duckdb", "SELECT run_id FROM runs WHERE run_id LIKE 'run%' ORDER BY 1")
+    assert found.split() == names
+    assert not list((wh.root / "_tw" / "staging").iterdir())
+
+
+def test_a_file_over_many_ranks_reads_each_row_once(tmp_path: Path) -> None:
+    catalog = small_catalog(
+        tmp_path / "sql", without=["tables/kernels.v2.sql", "analyses/gpu/doubled_time.v1.sql"]
+    )
+    store = Store.create(tmp_path / "w")
+    bring(store, catalog, "a", range(70))
+    chosen = choose(store)
+    write(tmp_path / "x.duckdb", store.root, catalog, chosen)
+    assert shell(tmp_path / "x.duckdb", "SELECT count(*), count(DISTINCT rank) FROM kernels") == "210,70\n"
+    with session(store.root, catalog, chosen, [catalog.get("kernel_time")]) as con:
+        assert execute(con, catalog.get("kernel_time"), {}).num_rows == 70
+
+
+def test_the_catalog_names_every_contract(wh: Warehouse) -> None:
+    assert isinstance(wh.catalog, Catalog)
+    out = shell(wh.refresh(), "SELECT DISTINCT name FROM tw_help ORDER BY 1")
+    assert set(out.split()) >= {
+        "kernels",
+        "kernels_v1",
+        "runs",
+        "ranks",
+        "data_quality",
+        "name_rules",
+        "gemms",
+    }

@@ -1,0 +1,269 @@
+"""`Warehouse`: what a notebook does with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+
+import tracewarehouse as tw
+from small_warehouse import START, bring, kernel, small_catalog
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.errors import (
+    ParamError,
+    QueryError,
+    SchemaVersionError,
+    TwError,
+    UnknownName,
+    WarehouseError,
+)
+from tracewarehouse.store import Store
+from tracewarehouse.warehouse import Warehouse
+
+BOTH = {"start_ns": START + 7, "end_ns": START + 8}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return small_catalog(
+        tmp_path / "sql", without=["tables/kernels.v2.sql", "analyses/gpu/doubled_time.v1.sql"]
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path / "warehouse")
+
+
+@pytest.fixture
+def wh(store: Store, catalog: Catalog) -> Warehouse:
+    bring(store, catalog, "a", labels={"commit": "3f2a"})
+    bring(store, catalog, "b", (0, 1, 2), labels={"commit": "77b1"}, **BOTH)
+    return Warehouse(store.root, catalog=catalog)
+
+
+def test_an_analysis_gives_rows_contract_and_provenance(wh: Warehouse, catalog: Catalog) -> None:
+    found = wh.run("kernel_time", least_ns="11ns")
+    assert found.rows() == [
+        {"run_id": "b", "rank": 2, "count": 2, "sum_ns": 72},
+        {"run_id": "a", "rank": 1, "count": 2, "sum_ns": 51},
+        {"run_id": "b", "rank": 1, "count": 2, "sum_ns": 51},
+        {"run_id": "a", "rank": 0, "count": 1, "sum_ns": 20},
+        {"run_id": "b", "rank": 0, "count": 1, "sum_ns": 20},
+    ]
+    told = found.provenance
+    assert (told.analysis, told.version, told.runs) == ("kernel_time", 2, ("a@v1", "b@v1"))
+    assert told.params == {"least_ns": 11, "word": None}
+    assert told.tables == {"kernels": 1} and told.tool == tw.__version__
+    assert told.effective_hash == catalog.effective_hash(catalog.get("kernel_time"))
+    assert found.notices == () and found.abstained == ()
+    again = wh.select(runs=told.runs).run(f"{told.analysis}@{told.version}", **told.params)
+    assert again.table == found.table and again.provenance == found.provenance
+
+
+def test_older_versions_stay_within_reach(wh: Warehouse) -> None:
+    assert wh.select("a", 0).run("kernel_time@1").rows()[0]["count"] == 3
+    assert wh.select("a", 0).run("kernel_time", version=1).provenance.version == 1
+
+
+def test_select_narrows_and_stays_as_it_was(wh: Warehouse, store: Store, catalog: Catalog) -> None:
+    part = wh.select(runs=["@latest", "label:commit=3f2a"], ranks=[1])
+    assert [(each.selector, each.ranks) for each in part.chosen()] == [("a@v1", (1,)), ("b@v1", (1,))]
+    assert part.run("kernel_time").provenance.ranks == {"a": [1], "b": [1]}
+    bring(
+        store,
+        catalog,
+        "a",
+        (1,),
+        tables={"kernels@1": [kernel("a", 1, 0, "x", 7)]},
+        content="z",
+        replace=True,
+    )
+    assert part.select(runs="a").query("SELECT count(*) AS n FROM kernels").rows() == [{"n": 3}]
+    assert wh.select("a", 1).query("SELECT count(*) AS n FROM kernels").rows() == [{"n": 1}]
+    assert wh.select("a@v1", 1).query("SELECT count(*) AS n FROM kernels").rows() == [{"n": 3}]
+    with pytest.raises(UnknownName):
+        part.select(runs="c")
+    with pytest.raises(UnknownName):
+        wh.select(ranks=9)
+    assert repr(part) == f"Warehouse({str(wh.root)!r}, runs=['a@v1', 'b@v1'])"
+
+
+def test_wrong_names_and_values_are_told(wh: Warehouse) -> None:
+    with pytest.raises(UnknownName) as told:
+        wh.run("kernel_tim")
+    assert told.value.hint == "did you mean kernel_time?"
+    with pytest.raises(UnknownName):
+        wh.run("kernels")
+    with pytest.raises(ParamError):
+        wh.run("kernel_time", least_ns=-1)
+    with pytest.raises(ParamError, match="has no parameter least"):
+        wh.run("kernel_time", least=1)
+
+
+def test_ranks_without_what_is_needed_are_left_out_and_said(
+    wh: Warehouse, store: Store, catalog: Catalog
+) -> None:
+    bring(store, catalog, "c", (0, 1), shapes=False)
+    bring(store, catalog, "d", (0,), tables={})
+    found = wh.run("gemm_shapes")
+    assert {row["run_id"] for row in found.rows()} == {"a", "b"}
+    assert [(each.run_id, each.rank, each.reason) for each in found.abstained] == [
+        ("c", 0, "no shapes recorded"),
+        ("c", 1, "no shapes recorded"),
+        ("d", 0, "1 rank, needs 2"),
+    ]
+    assert len(wh.select("c").run("gemm_shapes")) == 0
+
+
+def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catalog) -> None:
+    bring(store, catalog, "c", (1,), status="damaged")
+    told = wh.select("c").run("kernel_time").notices
+    assert told == ("1 damaged rank (c rank 1)", "c has 1 of 2 ranks")
+    assert wh.select("a").query("SELECT 1").notices == ()
+
+
+def test_query_reads_and_nothing_else(wh: Warehouse, tmp_path: Path) -> None:
+    found = wh.query(
+        "SELECT name, sum(dur_ns) AS s, '{\"a\": 1.10}'::JSON AS j FROM kernels GROUP BY name ORDER BY 1"
+    )
+    assert [row["name"] for row in found.rows()] == ["copy", "gemm", "it's relu"]
+    assert [each.type for each in found.columns()] == ["VARCHAR", "HUGEINT", "JSON"]
+    assert '"j": {"a": 1.10}' in "".join(found.json())
+    assert found.provenance.sql is not None and found.contract is None
+    for sql in (
+        "DROP TABLE runs",
+        f"COPY runs TO '{tmp_path}/x.csv'",
+        "SELECT * FROM nowhere",
+        "SELECT 1; SELECT 2",
+    ):
+        with pytest.raises(QueryError):
+            wh.query(sql)
+    with pytest.raises(QueryError):
+        wh.query(f"SELECT * FROM glob('{tmp_path}/*')")
+    kernels = [{"name": "not me"}]  # a caller's variable is never mistaken for a table
+    assert wh.query("SELECT count(*) AS n FROM kernels").rows() != kernels
+
+
+def test_scan_gives_just_the_chosen_rows(wh: Warehouse, catalog: Catalog) -> None:
+    import polars
+
+    frame = wh.select("b", [0, 2]).scan("kernels")
+    assert isinstance(frame, polars.LazyFrame)
+    found = frame.group_by("run_id", "rank").agg(polars.col("dur_ns").sum()).sort("rank").collect()
+    assert found.rows() == [("b", 0, 34), ("b", 2, 76)]
+    assert wh.scan("counters").collect().schema["args"] == polars.String()
+    assert wh.scan("counters").collect().height == 0
+    assert wh.scan("ranks").collect()["rank"].to_list() == [0, 1, 0, 1, 2]
+    assert "3f2a" in str(wh.scan("runs").collect()["labels"].to_list()[0])
+    with pytest.raises(UnknownName):
+        wh.scan("gemms")
+    columns = [column.name for column in catalog.get("kernels").columns]
+    assert wh.scan("kernels").collect_schema().names() == columns
+
+
+def test_runs_tells_waiting_ones_too(wh: Warehouse, store: Store, catalog: Catalog) -> None:
+    bring(store, catalog, "c", (0,), expected_ranks=8)
+    rows = {row["run_id"]: row for row in wh.runs().rows()}
+    assert [(name, row["state"]) for name, row in rows.items()] == [
+        ("a", "whole"),
+        ("b", "whole"),
+        ("c", "pending"),
+    ]
+    assert (rows["c"]["ranks_present"], rows["c"]["ranks_expected"]) == (1, 8)
+    assert [row["run_id"] for row in wh.select("a").runs().rows()] == ["a"]
+
+
+def test_info_tells_tables_ranks_and_versions(wh: Warehouse) -> None:
+    wh.label("a", {"who": "x"})
+    found = wh.info("a")
+    assert found.run["labels"] == {"commit": "3f2a", "who": "x"}
+    assert [row["rank"] for row in found.ranks.rows()] == [0, 1]
+    assert [(each.table, each.version, each.rows, each.files) for each in found.tables] == [
+        ("kernels", 1, 6, 1)
+    ]
+    assert found.tables[0].bytes == found.run["bytes"]
+    assert found.versions == (1, 2)
+    with pytest.raises(UnknownName):
+        wh.info("nowhere")
+
+
+def test_a_label_is_set_and_taken_away(wh: Warehouse) -> None:
+    wh.label("a", {"commit": None, "who": "x"})
+    assert wh.runs().rows()[0]["labels"] == {"who": "x"}
+    assert (wh.root / "warehouse.duckdb").exists()
+    with pytest.raises(UnknownName):
+        wh.label("nowhere", {"a": "b"})
+
+
+def test_remove_takes_what_all_conditions_mean(wh: Warehouse, store: Store, catalog: Catalog) -> None:
+    now = time.time_ns()
+    bring(store, catalog, "young", (0,), labels={"commit": "3f2a"}, start_ns=now, end_ns=now)
+    bring(store, catalog, "waits", (0,), expected_ranks=2)
+    would = wh.remove(where="label.commit=3f2a", older_than="1d", dry_run=True)
+    assert [(each.run, each.ranks) for each in would] == [("a", 2)] and would[0].bytes > 0
+    assert store.runs() == ("a", "b", "young")
+    assert wh.remove(where="label.commit=3f2a", older_than="1d") == would
+    assert store.runs() == ("b", "young")
+    assert [each.run for each in wh.remove(["young", "waits"])] == ["young", "waits"]
+    assert [row["run_id"] for row in wh.runs().rows()] == ["b"]
+    assert wh.select("a@v1").query("SELECT count(*) AS n FROM kernels").rows() == [{"n": 6}]
+    for wrong in ({}, {"runs": "a"}, {"older_than": "long"}, {"where": "commit=1"}):
+        with pytest.raises(TwError):
+            wh.remove(**wrong)
+
+
+def test_results_go_to_parquet_with_all_that_is_known(wh: Warehouse, tmp_path: Path) -> None:
+    path = wh.run("kernel_time").write(tmp_path / "x.parquet")
+    schema = parquet.read_schema(str(path))
+    assert schema.field("sum_ns").metadata[b"unit"] == b"ns"
+    assert b'"runs": ["a@v1", "b@v1"]' in schema.metadata[b"tracewarehouse"]
+
+
+def test_a_warehouse_that_is_not_there_is_told_when_it_is_read(tmp_path: Path) -> None:
+    missing = tw.open(tmp_path / "nowhere")
+    with pytest.raises(WarehouseError, match="no warehouse here"):
+        missing.runs()
+    with pytest.raises(WarehouseError):
+        missing.select("a")
+    assert not missing.root.exists()
+
+
+def test_an_empty_warehouse_answers_with_no_rows(tmp_path: Path, catalog: Catalog) -> None:
+    wh = Warehouse(Store.create(tmp_path / "w").root, catalog=catalog)
+    assert len(wh.runs()) == len(wh.run("kernel_time")) == len(wh.run("findings")) == 0
+    assert wh.scan("kernels").collect().height == 0
+
+
+def test_an_older_version_without_the_table_cannot_be_rebuilt(store: Store, tmp_path: Path) -> None:
+    catalog = small_catalog(tmp_path / "sql2")
+    bring(store, catalog, "a", (0,), tables={"kernels@1": [kernel("a", 0, 0, "gemm", 1)]})
+    wh = Warehouse(store.root, catalog=catalog)
+    wh.label("a", {"k": "v"})
+    with pytest.raises(SchemaVersionError, match="a@v1 does not hold kernels@2"):
+        wh.select("a@v1").query("SELECT 1")
+    assert wh.select("a@v1").run("kernel_time").rows() == []
+
+
+def test_verify_and_clean_are_those_of_the_store(wh: Warehouse) -> None:
+    assert wh.verify() == []
+    wh.remove("a")
+    assert wh.clean(grace_s=0).files > 0
+    with pytest.raises(UnknownName):
+        wh.select("a@v1")
+
+
+def test_the_package_is_light_to_import() -> None:
+    code = (
+        "import sys, tracewarehouse as tw; tw.open; tw.__version__;"
+        "heavy = {'duckdb', 'pyarrow', 'polars', 'click', 'rich', 'msgspec', 'tracewarehouse.warehouse'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = tw.nonsense  # type: ignore[attr-defined]
