@@ -1,0 +1,68 @@
+"""Laws over every contract that need no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from laws import CATALOG, EXCEPTIONS, contracts, required, variants
+from tracewarehouse import engine
+from tracewarehouse.checks import check_binding, check_lock
+from tracewarehouse.contract import Contract
+from tracewarehouse.sqlstyle import check_style
+
+LAWS = {"types", "style", "binding", "values", "empty"}
+
+
+@pytest.fixture
+def con() -> Iterator[engine.Connection]:
+    with engine.connect(threads=1) as con:
+        con.execute("SET enable_external_access = false")
+        yield con
+
+
+@contracts("types", body=False)
+def test_types_are_duckdb_s(con: engine.Connection, contract: Contract) -> None:
+    engine.create_table(con, contract)
+    found = con.table(contract.name)
+    engine.check_columns(contract, zip(found.columns, map(str, found.types), strict=True))
+    assert found.to_arrow_table().cast(engine.arrow_schema(contract)).num_rows == 0
+
+
+@contracts("style")
+def test_style(con: engine.Connection, contract: Contract) -> None:
+    assert check_style(contract, required(contract), engine.keywords(con)) == []
+
+
+@contracts("binding")
+def test_reads_exactly_what_it_requires(con: engine.Connection, contract: Contract) -> None:
+    assert check_binding(con, contract, required(contract)) == []
+
+
+@contracts("values")
+def test_columns_do_not_depend_on_parameters(con: engine.Connection, contract: Contract) -> None:
+    for other in required(contract):
+        engine.create_table(con, other)
+    for values in variants(contract):
+        sql = engine.sql_with_params(contract, engine.bind(contract, values))
+        engine.check_columns(contract, engine.result_columns(con, sql))
+
+
+@contracts("empty")
+def test_no_rows_in_no_rows_out(con: engine.Connection, contract: Contract) -> None:
+    for other in required(contract):
+        engine.create_table(con, other)
+    found = engine.execute(con, contract, {})
+    assert (found.num_rows == 0) == bool(contract.requires)
+    assert found.schema == engine.arrow_schema(contract)
+
+
+def test_exceptions_belong_to_a_law_and_a_contract() -> None:
+    assert set(EXCEPTIONS) <= LAWS
+    for excepted in EXCEPTIONS.values():
+        assert set(excepted) <= {str(ref) for ref in CATALOG.contracts}
+
+
+def test_what_was_released_is_unchanged() -> None:
+    assert list(check_lock(CATALOG)) == []
