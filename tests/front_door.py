@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import subprocess
 import sys
+import termios
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +49,23 @@ def process(*args: str | Path, cwd: Path | None = None, env: Mapping[str, str] |
         stdin=subprocess.DEVNULL,
     )
     return Told(done.returncode, done.stdout, done.stderr)
+
+
+def on_terminal(*args: str | Path, columns: int = 100, env: Mapping[str, str] | None = None) -> Told:
+    """Runs `tw` with stdout and stderr on a terminal of that width; both come back as `out`."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (50, columns))
+    settings = {key: value for key, value in environment(env).items() if key not in ("COLUMNS", "LINES")}
+    running = subprocess.Popen(
+        [*TW, *map(str, args)], env=settings, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave
+    )
+    os.close(slave)
+    shown = b""
+    with suppress(OSError):  # what Linux gives at the end of a terminal
+        while part := os.read(master, 65_536):
+            shown += part
+    os.close(master)
+    return Told(running.wait(), shown.decode().replace("\r\n", "\n"), "")
 
 
 def tw(*args: str | Path) -> Told:

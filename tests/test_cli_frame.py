@@ -76,6 +76,13 @@ def test_usage_is_exit_2_one_line_and_a_hint() -> None:
     assert told.errors == ["tw: no such command: lst (did you mean list?)", "hint: tw --help"]
 
 
+@pytest.mark.parametrize("rank", ["x", "-1", "1-", "0,,2", "3-1"])
+def test_a_bad_rank_is_usage(rank: str) -> None:
+    told = tw("runs", "--rank", rank)
+    assert told.code == 2
+    assert told.errors[-1] == "hint: tw runs --help"
+
+
 def test_the_envelope_tells_usage_errors_too() -> None:
     told = tw("list", "--kind", "nonsense", "--json")
     envelope = json.loads(told.out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracewarehouse.render.table import markdown, middle, table
+from tracewarehouse.render.table import markdown, shortened, table
 from tracewarehouse.render.text import for_terminal, one_line
 from tracewarehouse.render.values import show
 from tracewarehouse.result import Field
@@ -107,7 +107,12 @@ def test_no_rows_have_a_heading() -> None:
 def test_wide_characters_count_their_cells() -> None:
     lines = table([Field("name", "VARCHAR"), Field("n", "BIGINT")], [("核函数", 1), ("abc", 2)]).lines()
     assert lines == ["name    n", "核函数  1", "abc     2"]
-    assert middle("核函数核函数", 7) == "核函…数"
+    assert shortened("核函数核函数", 7) == "核函…数"
+
+
+def test_a_sentence_keeps_its_start_and_a_name_both_ends() -> None:
+    assert shortened("How long each step took.", 12) == "How long ea…"
+    assert shortened("void gemm<float, 128>", 12) == "void gem…28>"
 
 
 HOSTILE = [

@@ -291,5 +291,5 @@ def from_rows(
     )
     columns = [[row[at] for row in rows] for at in range(len(fields))]
     arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
-    provenance = Provenance(tool=f"tracewarehouse {__version__}", runs=())
+    provenance = Provenance(tool=__version__, runs=())
     return Result(pa.Table.from_arrays(arrays, schema=schema), provenance)

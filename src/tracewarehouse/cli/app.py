@@ -11,15 +11,29 @@ from importlib import import_module
 import click
 
 from tracewarehouse.cli.errors import failure, report
-from tracewarehouse.cli.session import Session
+from tracewarehouse.cli.session import Session, examples
 
 SECTIONS: dict[str, dict[str, str]] = {
+    "Take in": {"ingest": "ingest:ingest"},
     "Ask": {
+        "show": "show:show",
+        "query": "query:query",
+        "shell": "query:shell",
+        "runs": "runs:runs",
+        "info": "runs:info",
         "list": "contracts:list_",
         "describe": "contracts:describe",
         "sql": "contracts:sql",
     },
-    "Tools": {"completion": "completion:completion"},
+    "Keep": {
+        "label": "runs:label",
+        "remove": "remove:remove",
+        "verify": "house:verify",
+        "clean": "house:clean",
+        "refresh": "house:refresh",
+        "upgrade": "house:upgrade",
+    },
+    "Tools": {"completion": "completion:completion", "dev": "dev:dev"},
 }
 _PLACES = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
@@ -73,7 +87,9 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="\b\nExample:\n  tw ingest traces/ && tw show temporal_breakdown",
+    epilog=examples(
+        "tw ingest traces/ && tw show temporal_breakdown",
+    ),
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."

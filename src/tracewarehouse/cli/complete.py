@@ -35,7 +35,7 @@ def complete_contracts(ctx: click.Context, param: click.Parameter, incomplete: s
 
 def _stored_runs(ctx: click.Context) -> list[str]:
     try:
-        return list(ctx.obj.run_names())
+        return list(ctx.obj.open().store.runs())
     except Exception:
         return []  # A half-typed command line is not answered with an error.
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import click
 
-from tracewarehouse.cli.session import Session, output_options, pass_session
+from tracewarehouse.cli.session import Session, examples, output_options, pass_session
 
 
-@click.command(epilog='\b\nExample:\n  eval "$(tw completion bash)"      # or add that line to ~/.bashrc')
+@click.command(
+    epilog=examples(
+        'eval "$(tw completion bash)"      # or add that line to ~/.bashrc',
+    )
+)
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @output_options
 @pass_session
@@ -20,4 +24,4 @@ def completion(session: Session, /, shell: str) -> None:
     script = get_completion_class(shell)
     assert script is not None
     text = script(app, {}, "tw", "_TW_COMPLETE").source()
-    session.out.say(text, shell=shell, script=text)
+    session.out.say(text, [{"shell": shell, "script": text}])

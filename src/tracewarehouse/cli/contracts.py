@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracewarehouse.cli.complete import complete_contracts
-from tracewarehouse.cli.session import Session, output_options, pass_session, result_options
+from tracewarehouse.cli.session import Session, examples, output_options, pass_session, result_options
 
 if TYPE_CHECKING:
     from tracewarehouse.contract import Contract
@@ -18,7 +18,11 @@ KINDS = ("analysis", "view", "table")
 
 @click.command(
     "list",
-    epilog="\b\nExamples:\n  tw list\n  tw list --kind table\n  tw list --all --format json",
+    epilog=examples(
+        "tw list",
+        "tw list --kind table",
+        "tw list --all --format json",
+    ),
 )
 @click.option("--kind", type=click.Choice(KINDS), help="Only analyses, views or tables.")
 @click.option("--all", "every", is_flag=True, help="Older versions and tables that are not stored, too.")
@@ -35,7 +39,11 @@ def list_(session: Session, /, kind: str | None, every: bool) -> None:
 
 
 @click.command(
-    epilog="\b\nExamples:\n  tw describe kernels\n  tw describe temporal_breakdown\n  tw describe coverage@1"
+    epilog=examples(
+        "tw describe kernels",
+        "tw describe temporal_breakdown",
+        "tw describe coverage@1",
+    )
 )
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_contracts)
 @output_options
@@ -50,10 +58,15 @@ def describe(session: Session, /, name: str) -> None:
     hashes = {"own_hash": catalog.own_hash(contract), "effective_hash": catalog.effective_hash(contract)}
     facts = {key: value for key, value in asdict(contract).items() if key not in ("body", "body_line")}
     facts["requires"] = [str(ref) for ref in contract.requires]
-    session.out.say(described(contract, **hashes), **facts, **hashes)
+    session.out.say(described(contract, **hashes), [{**facts, **hashes}])
 
 
-@click.command(epilog="\b\nExamples:\n  tw sql temporal_breakdown\n  tw sql temporal_breakdown | tw query -")
+@click.command(
+    epilog=examples(
+        "tw sql temporal_breakdown",
+        "tw sql temporal_breakdown | tw query -",
+    )
+)
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_contracts)
 @output_options
 @pass_session
@@ -64,12 +77,11 @@ def sql(session: Session, /, name: str) -> None:
 
     contract = Catalog.load().get(name)
     if contract.filled_by_program:
-        session.out.say(
-            f"-- {contract.name} has no SQL: the program fills it.", name=str(contract.ref), sql=None
-        )
+        text = f"-- {contract.ref}: the program fills it.\n"
+        session.out.say(text, [{"name": str(contract.ref), "sql": None}])
         return
     text = sql_with_params(contract, bind(contract, {}))
-    session.out.say(text, name=str(contract.ref), sql=text)
+    session.out.say(text, [{"name": str(contract.ref), "sql": text}])
 
 
 def _chosen(kind: str | None, every: bool) -> list[Contract]:

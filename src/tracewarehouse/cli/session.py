@@ -15,6 +15,7 @@ from tracewarehouse.cli.complete import complete_runs
 
 if TYPE_CHECKING:
     from tracewarehouse.render.output import Output
+    from tracewarehouse.warehouse import Warehouse
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 FORMATS = ("table", "csv", "json", "jsonl", "md", "parquet")
@@ -43,8 +44,25 @@ class Session:
             command=self.command, format=self.format, path=self.output, head=self.head, envelope=self.json
         )
 
+    def open(self) -> Warehouse:
+        """The warehouse as it is asked for: narrowed to --run and --rank where they are given.
+
+        Raises WarehouseError where there is none, UnknownName for a run or rank that is not there.
+        """
+        from tracewarehouse.warehouse import Warehouse
+
+        whole = Warehouse(self.warehouse)
+        if not self.runs and self.ranks is None:
+            return whole
+        return whole.select(runs=self.runs or None, ranks=self.ranks)
+
 
 pass_session = click.make_pass_decorator(Session)
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text: lines to try, kept as they are."""
+    return "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
 
 
 class RankList(click.ParamType[tuple[int, ...]]):
@@ -65,6 +83,21 @@ class RankList(click.ParamType[tuple[int, ...]]):
         if not ranks:
             self.fail(f"{value!r} holds no rank: the first comes first", param, ctx)
         return tuple(ranks)
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """`K=V`, a label."""
+
+    name = "K=V"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Key and value; a usage error where there is no `=` or no key."""
+        key, equals, text = str(value).partition("=")
+        if not equals or not key.strip():
+            self.fail(f"{value!r} is no label: K=V", param, ctx)
+        return key.strip(), text
 
 
 def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:

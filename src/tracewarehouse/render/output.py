@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from tracewarehouse.errors import TwError
-from tracewarehouse.render.table import markdown, table
+from tracewarehouse.render.table import markdown, table, values
 from tracewarehouse.render.text import for_terminal, one_line
 
 if TYPE_CHECKING:
@@ -64,17 +64,16 @@ class Output:
         for notice in result.notices:
             self.notice(notice)
 
-    def say(self, text: str, **facts: object) -> None:
-        """Prints text for people; in the envelope `facts` stand in its place."""
+    def say(self, text: str, rows: Sequence[Mapping[str, object]], error: TwError | None = None) -> None:
+        """Prints text for people; in the envelope `rows` stand in its place."""
         if self.envelope:
-            self._write([_enveloped(self.command, rows=_dump([facts]))])
+            self._write([_enveloped(self.command, rows=_dump(rows), error=error)])
         else:
             self._write([text if text.endswith("\n") or not text else text + "\n"])
 
     def failed(self, kind: str, message: str, hint: str | None) -> None:
         """Prints the envelope of an error; stderr is told by the caller."""
-        error = {"class": kind, "message": message, "hint": hint}
-        sys.stdout.write(_enveloped(self.command, ok=False, error=error))
+        sys.stdout.write(_enveloped(self.command, error={"class": kind, "message": message, "hint": hint}))
 
     def notice(self, text: str) -> None:
         """Tells people something on stderr, in one line."""
@@ -99,7 +98,7 @@ class Output:
             shown = result if self.head is not None else result.head(_TABLE_ROWS)
             self._table(shown, more=total - len(shown))
         elif format_ == "md":
-            self._write([markdown(result.columns(), _values(result))])
+            self._write([markdown(result.columns(), values(result))])
         else:
             self._write({"csv": result.csv, "json": result.json, "jsonl": result.jsonl}[format_]())
 
@@ -107,7 +106,7 @@ class Output:
         on_terminal = self.path is None and sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else None
         grain = result.contract.grain if result.contract else ()
-        laid_out = table(result.columns(), _values(result), width=width, keys=grain)
+        laid_out = table(result.columns(), values(result), width=width, keys=grain)
         lines = laid_out.lines(bold=on_terminal and "NO_COLOR" not in os.environ)
         if not len(result) and not more:
             lines.append("(no rows)")
@@ -130,17 +129,15 @@ class Output:
                 unfinished.write_bytes(data)
 
     def _envelope(self, result: Result, error: TwError | None) -> str:
-        told = error and {"class": type(error).__name__, "message": error.message, "hint": error.hint}
         return _enveloped(
             self.command,
-            ok=error is None,
+            error=error,
             # The rows keep the one spelling that --format json gives them.
             rows="".join(result.json()).rstrip("\n"),
             columns=[{"name": each.name, "type": each.type, "unit": each.unit} for each in result.columns()],
             provenance=vars(result.provenance),
             abstained=[vars(each) for each in result.abstained],
             quality=list(result.notices),
-            error=told,
         )
 
     def _write(self, pieces: Iterable[str]) -> None:
@@ -170,21 +167,28 @@ def _replacing(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def _enveloped(command: str, rows: str = "[]", **parts: object) -> str:
+def _enveloped(
+    command: str,
+    rows: str = "[]",
+    error: TwError | Mapping[str, object] | None = None,
+    **parts: object,
+) -> str:
     """The envelope, in the order people read it; every key is always there."""
-    first = {"tw": 1, "command": command, "ok": parts.pop("ok", True)}
-    rest = {"columns": [], "provenance": {}, "abstained": [], "quality": [], "error": None, **parts}
-    return f'{_dump(first)[:-1]}, "result": {rows}, {_dump(rest)[1:]}\n'
+    if isinstance(error, TwError):
+        error = {"class": type(error).__name__, "message": error.message, "hint": error.hint}
+    first = {"tw": 1, "command": command, "ok": error is None}
+    rest: dict[str, object] = {
+        "columns": [],
+        "provenance": {},
+        "abstained": [],
+        "quality": [],
+        "error": error,
+    }
+    return f'{_dump(first)[:-1]}, "result": {rows}, {_dump({**rest, **parts})[1:]}\n'
 
 
 def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _values(result: Result) -> list[tuple[object, ...]]:
-    """The rows as tuples; a query may name two columns alike, so dictionaries will not do."""
-    columns = [column.to_pylist(maps_as_pydicts="lossy") for column in result.table.columns]
-    return list(zip(*columns, strict=True))
 
 
 def _more_rows(count: int) -> str:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse.render.text import one_line
@@ -15,48 +15,52 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _NAME_CELLS = 32
+# Where in the work on a file each stage begins and ends, roughly.
+_PARTS = {"survey": (0.0, 0.1), "read": (0.1, 0.6), "tables": (0.6, 1.0), "done": (1.0, 1.0)}
 
 
 class Step(Protocol):
-    """What is told while files are taken in: bytes done of a file, and what is being done to it."""
+    """What is told while files are taken in: the bytes done of a file in the stage it is in."""
 
     @property
-    def file(self) -> PurePath | str: ...
+    def path(self) -> Path: ...
+    @property
+    def stage(self) -> str: ...
     @property
     def done_bytes(self) -> int: ...
     @property
     def total_bytes(self) -> int: ...
-    @property
-    def stage(self) -> str: ...
 
 
 @dataclass
 class Bars:
-    """The bars of the files in work, under one for the whole."""
+    """A bar for each file in work, under one for all of them."""
 
     progress: Progress
     whole: TaskID
-    files: dict[str, TaskID] = field(default_factory=dict)
-    done: dict[str, int] = field(default_factory=dict)
-    total: dict[str, int] = field(default_factory=dict)
+    files: dict[Path, TaskID] = field(default_factory=dict)
+    shares: dict[Path, float] = field(default_factory=dict)
 
     def __call__(self, step: Step) -> None:
         """Moves the bars; a file's bar goes away when the file is done."""
-        name = str(step.file)
-        self.done[name], self.total[name] = step.done_bytes, step.total_bytes
+        share = min(step.done_bytes / step.total_bytes, 1.0) if step.total_bytes else 0.0
+        begins, ends = _PARTS.get(step.stage, (0.0, 1.0))
+        self.shares[step.path] = begins + share * (ends - begins)
         if step.stage == "done":
-            self.done[name] = step.total_bytes
-            if (finished := self.files.pop(name, None)) is not None:
+            if (finished := self.files.pop(step.path, None)) is not None:
                 self.progress.remove_task(finished)
         else:
-            self._move(name, step)
-        self.progress.update(self.whole, completed=sum(self.done.values()), total=sum(self.total.values()))
+            self._move(step)
+        self.progress.update(self.whole, completed=sum(self.shares.values()), total=len(self.shares))
 
-    def _move(self, name: str, step: Step) -> None:
-        if name not in self.files:
-            self.files[name] = self.progress.add_task("", total=step.total_bytes)
-        told = f"{one_line(PurePath(name).name)[-_NAME_CELLS:]} {step.stage}"
-        self.progress.update(self.files[name], completed=step.done_bytes, description=told)
+    def _move(self, step: Step) -> None:
+        if step.path not in self.files:
+            self.files[step.path] = self.progress.add_task("")
+        told = f"{one_line(step.path.name)[-_NAME_CELLS:]} ({step.stage})"
+        task = self.files[step.path]
+        self.progress.update(
+            task, completed=step.done_bytes, total=step.total_bytes or None, description=told
+        )
 
 
 @contextmanager
@@ -66,12 +70,12 @@ def bars() -> Iterator[Callable[[Step], None] | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        DownloadColumn(binary_units=True),
+        TaskProgressColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

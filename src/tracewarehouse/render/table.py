@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tracewarehouse.render.text import one_line
 from tracewarehouse.render.values import show
-from tracewarehouse.result import Field
+from tracewarehouse.result import Field, Result
 
 _GAP = "  "
 _SHORTEST_NAME = 16
@@ -77,6 +77,12 @@ def table(
     )
 
 
+def values(result: Result) -> list[tuple[object, ...]]:
+    """The rows of `result` as tuples; a query may name two columns alike, so dictionaries will not do."""
+    columns = [column.to_pylist(maps_as_pydicts="lossy") for column in result.table.columns]
+    return list(zip(*columns, strict=True))
+
+
 def markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
     """`rows` as a Markdown table, printed as in `table`; a name in it stays text."""
     sides = ["---:" if is_number(each) else "---" for each in fields]
@@ -87,17 +93,19 @@ def markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def middle(text: str, width: int) -> str:
-    """`text` in at most `width` cells: both of its ends, an ellipsis between."""
+def shortened(text: str, width: int) -> str:
+    """`text` in at most `width` cells: of a sentence its start, of a name both ends."""
     if _width(text) <= width:
         return text
+    if text.endswith("."):
+        return _take(text, width - 1) + "…"
     tail = (width - 1) // 3
     return _take(text, width - 1 - tail) + "…" + _take(text[::-1], tail)[::-1]
 
 
 def _same(columns: Sequence[_Column], width: int | None) -> str:
     told = ", ".join(f"{column.name} {column.cells[0]}" for column in columns)
-    return middle(f"in every row: {told}", width or len(told)) if told else ""
+    return shortened(f"in every row: {told}", width or len(told)) if told else ""
 
 
 def _column(field: Field, values: Sequence[object], is_key: bool) -> _Column:
@@ -123,7 +131,7 @@ def _upright(columns: list[_Column], width: int) -> Table:
     body = [
         _pad(column.name, names, right=False)
         + _GAP
-        + (column.cells[0] if column.is_number else middle(column.cells[0], room))
+        + (column.cells[0] if column.is_number else shortened(column.cells[0], room))
         for column in columns
     ]
     return Table("", "", tuple(body), ())
@@ -155,7 +163,7 @@ def _fitting(columns: list[_Column], width: int | None) -> tuple[list[_Column], 
 
 def _row(columns: Sequence[_Column], cells: Sequence[str]) -> str:
     parts = [
-        _pad(middle(cell, column.width), column.width, right=column.is_number)
+        _pad(shortened(cell, column.width), column.width, right=column.is_number)
         for column, cell in zip(columns, cells, strict=True)
     ]
     return _GAP.join(parts).rstrip()

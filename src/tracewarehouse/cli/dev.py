@@ -1,0 +1,73 @@
+"""`tw dev`: for those who write analyses, in a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tracewarehouse.cli.session import Session, examples, output_options, pass_session
+from tracewarehouse.errors import ContractError
+
+
+@click.group(
+    epilog=examples(
+        "tw dev sync && tw dev check",
+    )
+)
+def dev() -> None:
+    """Write analyses: generated files, checks, releases. At the top of a checkout."""
+
+
+@dev.command(
+    epilog=examples(
+        "tw dev sync",
+    )
+)
+@output_options
+@pass_session
+def sync(session: Session, /) -> None:
+    """Write the files that are made from the contracts: methods, reference, table in the README."""
+    from tracewarehouse import dev as work
+
+    root = Path.cwd()
+    changed = [str(path.relative_to(root)) for path in work.sync(root)]
+    text = "".join(f"wrote {path}\n" for path in changed) or "all generated files are fresh\n"
+    session.out.say(text, [{"path": path} for path in changed])
+
+
+@dev.command(
+    epilog=examples(
+        "tw dev check",
+    )
+)
+@output_options
+@pass_session
+def check(session: Session, /) -> int:
+    """Check every contract, golden file and generated file; needs no trace. Exit code 1 on a finding."""
+    from tracewarehouse import dev as work
+
+    findings = work.check(Path.cwd())
+    lines = [f"{each.place}: {each.message}\n    {each.remedy}\n" for each in findings]
+    stale = ContractError(f"{len(findings)} findings") if findings else None
+    session.out.say("".join(lines) or "all well\n", [vars(each) for each in findings], stale)
+    return 1 if findings else 0
+
+
+@dev.command(
+    epilog=examples(
+        "tw dev release temporal_breakdown",
+        "tw dev release --retire gpu_busy@1",
+    )
+)
+@click.argument("names", metavar="[NAME[@VERSION]]...", nargs=-1)
+@click.option("--retire", is_flag=True, help="Mark released numbers whose file is gone.")
+@output_options
+@pass_session
+def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
+    """Freeze contracts, and all they read, in sql/released.lock; without names, all of them."""
+    from tracewarehouse import dev as work
+
+    new = work.release(Path.cwd(), names, retire=retire)
+    text = "".join(f"{each.status} {each.ref}\n" for each in new) or "nothing new\n"
+    session.out.say(text, [{"name": str(each.ref), "status": each.status} for each in new])

@@ -1,0 +1,96 @@
+"""`tw verify`, `clean`, `refresh` and `upgrade`: looking after what is stored."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from tracewarehouse.cli.session import Session, examples, output_options, pass_session, result_options
+from tracewarehouse.errors import WarehouseError
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+class Span(click.ParamType[float]):
+    """`90s`, `30m`, `12h`, `90d` or `2w`, in seconds."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds; a usage error for anything else."""
+        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw]?)", str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is no time: 90s, 30m, 12h, 90d or 2w", param, ctx)
+        return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+@click.command(
+    epilog=examples(
+        "tw verify",
+        "tw verify --json",
+    )
+)
+@result_options
+@pass_session
+def verify(session: Session, /) -> None:
+    """Check every manifest and file: there, whole, with the rows and checksum it was stored with."""
+    from tracewarehouse.result import Field, from_rows
+
+    warehouse = session.open()
+    problems = warehouse.verify()
+    if not problems:
+        session.out.say(f"all well: {len(warehouse.store.runs())} runs\n", [])
+        return
+    fields = [Field(name, "VARCHAR") for name in ("run", "path", "what")]
+    damage = WarehouseError(
+        f"{session.warehouse}: {len(problems)} problem{'s' if len(problems) > 1 else ''} found",
+        "ingest the named runs again with --replace, or tw remove them",
+    )
+    session.out.show(from_rows(fields, [(each.run, each.path, each.what) for each in problems]), error=damage)
+    raise click.exceptions.Exit(1)
+
+
+@click.command(
+    epilog=examples(
+        "tw clean",
+        "tw clean --grace 0s      # nobody else is writing or reading",
+    )
+)
+@click.option("--grace", type=Span(), default="1d", show_default=True, help="Spare what is younger.")
+@output_options
+@pass_session
+def clean(session: Session, /, grace: float) -> None:
+    """Take away files that no kept version of a run holds."""
+    from tracewarehouse.render.values import count, size
+
+    done = session.open().clean(grace)
+    told = f"{count(done.files)} files taken away, {size(done.bytes)}; {count(done.versions)} old versions"
+    session.out.say(told if done.files else "nothing to take away", [vars(done)])
+
+
+@click.command(
+    epilog=examples(
+        "tw refresh      # after moving the warehouse to another place",
+    )
+)
+@output_options
+@pass_session
+def refresh(session: Session, /) -> None:
+    """Write warehouse.duckdb, the file for the DuckDB shell, anew."""
+    path = session.open().refresh()
+    session.out.say(f"wrote {path}", [{"path": str(path)}])
+
+
+@click.command(
+    epilog=examples(
+        "tw upgrade      # after installing another release",
+    )
+)
+@output_options
+@pass_session
+def upgrade(session: Session, /) -> None:
+    """Rebuild the tables that this release reads in another version than is stored, from the events."""
+    told = session.open().upgrade()
+    session.out.say("\n".join(told) or "nothing to rebuild", [{"what": line} for line in told])

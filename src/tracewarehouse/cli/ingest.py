@@ -1,0 +1,107 @@
+"""`tw ingest`: files and folders into the warehouse, with bars while it runs and a summary at the end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracewarehouse.cli.session import Pair, Session, examples, output_options, pass_session
+
+if TYPE_CHECKING:
+    from tracewarehouse.ingest.outcome import FileOutcome, IngestReport
+
+
+@click.command(
+    epilog=examples(
+        "tw ingest traces/",
+        "tw ingest traces/fp8 --run fp8-on --label commit=3f2a91c",
+        "tw ingest rank3.json.gz --run fp8-on --expect-ranks 8     # each job brings its own rank",
+        "tw ingest --inbox                                         # what training jobs left for us",
+    )
+)
+@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--run", metavar="NAME", help="Name of the run. [default: the name of the folder]")
+@click.option("--label", "labels", multiple=True, type=Pair(), help="A label for the run.")
+@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Rank, where a file does not tell.")
+@click.option(
+    "--expect-ranks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Publish when N ranks are there, not before.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. [default: one per core]")
+@click.option("--replace", is_flag=True, help="Put these files in the place of what is stored.")
+@click.option(
+    "--settle",
+    type=click.FloatRange(min=0),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="Leave a file cut short that is younger than this for later.",
+)
+@click.option("--strict", is_flag=True, help="Store nothing unless every file is whole.")
+@click.option("--inbox", is_flag=True, help="Take in what training jobs left in the inbox of the warehouse.")
+@output_options
+@pass_session
+def ingest(
+    session: Session,
+    /,
+    paths: tuple[Path, ...],
+    run: str | None,
+    labels: tuple[tuple[str, str], ...],
+    rank: int | None,
+    expect_ranks: int | None,
+    jobs: int | None,
+    replace: bool,
+    settle: float,
+    strict: bool,
+    inbox: bool,
+) -> int:
+    """Take traces into the warehouse: files, or folders with one file per rank."""
+    from tracewarehouse.render.progress import bars
+
+    if not paths and not inbox:
+        raise click.UsageError("name the files or folders to take in, or say --inbox")
+    with bars() as progress:
+        report = session.open().ingest(
+            *paths,
+            run=run,
+            labels=dict(labels),
+            rank=rank,
+            expect_ranks=expect_ranks,
+            jobs=jobs,
+            replace=replace,
+            settle_s=settle,
+            strict=strict,
+            inbox=inbox,
+            progress=progress,
+        )
+    _tell(session, report)
+    return report.exit_code
+
+
+def _tell(session: Session, report: IngestReport) -> None:
+    """The summary to stdout, what went wrong to stderr."""
+    from tracewarehouse.cli.summary import failed, notices, summary
+
+    error = failed(report)
+    if error is None or session.json:
+        session.out.say(summary(report), [_row(file) for file in report.files], error)
+    for line in notices(report):
+        session.out.notice(line)
+    if error is not None:
+        session.out.notice(f"tw: {error.message}")
+    if session.debug:
+        sys.stderr.writelines(file.details for file in report.files if file.details)
+
+
+def _row(file: FileOutcome) -> dict[str, object]:
+    found = file.content
+    row: dict[str, object] = {"path": str(file.path), "state": file.state, "run": file.run, "rank": file.rank}
+    row |= {"reason": file.reason, "hint": file.hint, "notes": file.notes}
+    for name in ("events", "non_events", "lost_bytes", "lost_events", "steps", "text_bytes"):
+        row[name] = getattr(found, name) if found else None
+    return row

@@ -1,0 +1,115 @@
+"""`tw show`: any analysis, its parameters as options from its contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracewarehouse.cli.complete import complete_analyses
+from tracewarehouse.cli.session import Session, choosing_options, examples, pass_session, result_options
+from tracewarehouse.errors import TwError
+
+if TYPE_CHECKING:
+    from tracewarehouse.contract import Contract
+    from tracewarehouse.params import Param
+
+_CONTRACT = "tracewarehouse.contract"
+
+
+class AnalysisCommand(click.Command):
+    """A command whose last options come from the contract of the analysis it is given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Finds the analysis among the arguments first, for its parameters decide how to read the rest."""
+        try:
+            ctx.meta[_CONTRACT] = _named(self._words(args))
+        except TwError:
+            if not ctx.resilient_parsing and not _wants_help(args):
+                raise
+        return super().parse_args(ctx, args)
+
+    def _words(self, args: list[str]) -> list[str]:
+        """The arguments that are neither options nor values of the options known so far."""
+        options = [each for each in self.params if isinstance(each, click.Option) and not each.is_flag]
+        with_value = {name for option in options for name in option.opts}
+        after = [None, *args]
+        return [
+            arg
+            for arg, before in zip(args, after, strict=False)
+            if arg[:1] != "-" and before not in with_value
+        ]
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The shared options, then those of the analysis."""
+        contract: Contract | None = ctx.meta.get(_CONTRACT)
+        return [*super().get_params(ctx), *map(_option, contract.params if contract else ())]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """With an analysis its summary, without one all there are."""
+        contract: Contract | None = ctx.meta.get(_CONTRACT)
+        if contract is not None:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(f"{contract.ref}: {contract.summary}")
+            return
+        super().format_help_text(ctx, formatter)
+        from tracewarehouse.catalog import Catalog
+
+        if analyses := [(each.name, each.summary) for each in Catalog.load().analyses()]:
+            with formatter.section("Analyses"):
+                formatter.write_dl(analyses)
+
+
+@click.command(
+    cls=AnalysisCommand,
+    epilog=examples(
+        "tw show temporal_breakdown",
+        "tw show temporal_breakdown --help",
+        "tw show kernel_summary --run fp8-on --rank 0-3 --head 20",
+        "tw show launch_stats --run @latest --format csv > launches.csv",
+    ),
+)
+@click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_analyses)
+@choosing_options
+@result_options
+@pass_session
+def show(session: Session, /, name: str, **values: str | None) -> None:
+    """Run an analysis over all runs, or those chosen with --run and --rank."""
+    given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
+    session.out.show(session.open().run(name, **given))
+
+
+def _named(words: list[str]) -> Contract | None:
+    """The analysis that one of `words` names; raises UnknownName if there are words and none does."""
+    from tracewarehouse.catalog import Catalog
+
+    catalog = Catalog.load()
+    known = {contract.name for contract in catalog.all("analysis")}
+    found = next((word for word in words if word.partition("@")[0] in known), words[0] if words else None)
+    return catalog.get(found, kind="analysis") if found is not None else None
+
+
+def _wants_help(args: list[str]) -> bool:
+    return "--help" in args or "-h" in args
+
+
+def _option(param: Param) -> click.Option:
+    """The option of a parameter; its value is checked by the contract, like one from Python."""
+    return click.Option(
+        ["--" + param.name.replace("_", "-"), param.name],
+        metavar=_metavar(param),
+        help=param.doc + ("" if param.default is None else f"  [default: {param.default}]"),
+        shell_complete=_choices(param),
+    )
+
+
+def _metavar(param: Param) -> str:
+    if param.choices:
+        return "[" + "|".join(map(str, param.choices)) + "]"
+    return "DURATION" if param.unit == "ns" else param.type
+
+
+def _choices(param: Param) -> Any:
+    texts = [str(choice) for choice in param.choices]
+    return lambda ctx, option, incomplete: [text for text in texts if text.startswith(incomplete)]
