@@ -64,7 +64,8 @@ def seen(store: Store, run: str = "run", table: str = "events") -> dict[int, lis
     assert version is not None
     found: dict[int, list[str]] = {}
     for scan in version.scan_plan(table):
-        rows = pq.read_table(store.path(scan.path), use_threads=False).to_pylist()
+        with pq.ParquetFile(store.path(scan.path)) as file:
+            rows = file.read(use_threads=False).to_pylist()
         for row in rows:
             if scan.ranks is None or row["rank"] in scan.ranks:
                 found.setdefault(row["rank"], []).append(row["name"])
@@ -74,7 +75,10 @@ def seen(store: Store, run: str = "run", table: str = "events") -> dict[int, lis
 def context() -> Any:
     """Clean processes, quick to start: forked from a server that has only imported."""
     made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["pytest", "pyarrow.parquet", "tracewarehouse.store"])
+    # pandas, because `pa.array` imports it where it is there.
+    made.set_forkserver_preload(
+        ["pytest", "pandas", "pyarrow.compute", "pyarrow.parquet", "tracewarehouse.store"]
+    )
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,10 @@ from tracewarehouse.store import Changes, RunVersion, Store
 WRITERS = 8
 
 
-def race(root: str, writer: int, rounds: int, told: str) -> None:
+def race(root: str, writer: int, rounds: int, told: str, start: Any) -> None:
     """Tries to be the first to put each of the same objects; tells which ones it wrote."""
     store = Store.open(Path(root))
+    start.wait(60)
     text = f"writer {writer}".encode()
     won = [number for number in range(rounds) if store.blobs.put_if_absent(f"race/v{number:06d}", text)]
     Path(told).write_text(" ".join(map(str, won)))
@@ -26,7 +28,8 @@ def test_of_eight_that_put_the_same_object_one_wins(tmp_path: Path) -> None:
     rounds = 200
     store = Store.create(tmp_path / "warehouse")
     told = [tmp_path / f"told-{writer}" for writer in range(WRITERS)]
-    processes(race, [(str(store.root), writer, rounds, str(told[writer])) for writer in range(WRITERS)])
+    start = context().Barrier(WRITERS)
+    processes(race, [(str(store.root), one, rounds, str(told[one]), start) for one in range(WRITERS)])
     won = [[int(number) for number in path.read_text().split()] for path in told]
     assert sorted(sum(won, [])) == list(range(rounds))
     for writer, numbers in enumerate(won):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,22 @@ def test_a_refused_link_is_told_at_creation(tmp_path: Path, monkeypatch: pytest.
     error = refusal(lambda: Store.create(tmp_path / "warehouse"))
     assert "refuses hard links" in error.message
     assert not (tmp_path / "warehouse" / "_tw" / "warehouse.json").exists()
+
+
+USE = """
+import sys
+from pathlib import Path
+from tracewarehouse.store import Changes, Store, Unit
+store = Store.create(Path(sys.argv[1]))
+unit = Unit("run", 0, "u", "a", "d", 1, 1, "whole", "2026", (), {"name": "é", "n": 2**60})
+store.publish("run", Changes(units=(unit,)))
+assert Store.open(store.root).newest("run").units == (unit,)
+print(sorted({"pandas", "duckdb", "polars", "pyarrow.dataset"} & set(sys.modules)))
+"""
+
+
+def test_publishing_and_reading_a_version_imports_nothing_heavy(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", USE, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any
 
 from tracewarehouse.errors import WarehouseError
@@ -45,11 +47,25 @@ def encode_version(version: RunVersion) -> bytes:
     rows = [asdict(unit) for unit in version.units]
     for row, unit in zip(rows, version.units, strict=True):
         row |= {"files": dump(row["files"]), "facts": dump(dict(unit.facts))}
-    table = pa.Table.from_pylist(rows, schema=_schema(_meta(version)))
+    schema = _schema(_meta(version))
+    columns = [_column(field.type, [row[field.name] for row in rows]) for field in schema]
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", store_schema=True)
+    pq.write_table(pa.Table.from_arrays(columns, schema=schema), sink, compression="zstd")
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def _column(kind: Any, values: Sequence[Any]) -> Any:
+    """An Arrow array without nulls, from buffers: `pa.array` would import pandas where it is installed."""
+    import pyarrow as pa
+
+    if kind != pa.large_string():
+        numbers = array("q", values)
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])
+    texts = [value.encode() for value in values]
+    ends = array("q", accumulate(map(len, texts), initial=0))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
+    return pa.Array.from_buffers(kind, len(texts), buffers)
 
 
 def _meta(version: RunVersion) -> bytes:
@@ -60,10 +76,10 @@ def _meta(version: RunVersion) -> bytes:
 def _schema(meta: bytes) -> Any:
     import pyarrow as pa
 
-    texts = ("uid", "attempt", "digest", "status", "committed_at", "files", "facts")
-    whole = (("rank", pa.int32()), ("reader", pa.int32()), ("text_bytes", pa.int64()))
-    names = [("run", pa.string()), *whole, *((name, pa.string()) for name in texts)]
-    return pa.schema(names, metadata={_META: meta})
+    numbers = ("rank", "reader", "text_bytes")
+    texts = ("run", "uid", "attempt", "digest", "status", "committed_at", "files", "facts")
+    fields = [(name, pa.int64()) for name in numbers] + [(name, pa.large_string()) for name in texts]
+    return pa.schema(fields, metadata={_META: meta})
 
 
 def decode_version(data: bytes, path: str) -> RunVersion:
@@ -73,7 +89,7 @@ def decode_version(data: bytes, path: str) -> RunVersion:
 
     try:
         # A buffer and one thread: a Python file object with threads aborts pyarrow at exit.
-        table = pq.read_table(pa.BufferReader(data), use_threads=False)
+        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
         head = json.loads(table.schema.metadata[_META])
         units = (_unit(_opened(row)) for row in table.to_pylist())
         return RunVersion(**{**head, "units": tuple(units), "dropped": tuple(head["dropped"])})

@@ -71,7 +71,8 @@ def write(group: Sequence[Part], path: Path) -> None:
     with pq.ParquetWriter(path, schema, compression="zstd", store_schema=False) as writer:
         for part in group:
             # Paths and one thread only: file objects with threads abort pyarrow at exit.
-            rows: Any = pq.read_table(part.table.path, use_threads=False)
+            with pq.ParquetFile(part.table.path) as file:
+                rows: Any = file.read(use_threads=False)
             writer.write_table(rows.cast(schema), row_group_size=part.table.rows)
 
 
