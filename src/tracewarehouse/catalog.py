@@ -18,6 +18,7 @@ from .sqltext import token_texts
 WAREHOUSE_METHODS = frozenset(
     ("open", "select", "run", "query", "scan", "runs", "ingest", "info", "label", "remove", "verify")
     + ("clean", "refresh", "upgrade", "diff", "record", "history", "report", "check", "export", "close")
+    + ("root", "catalog", "store", "chosen", "shell_file")
 )
 RUN_SCOPE_TABLES = ("runs", "ranks", "data_quality")
 LOCK_HEADER = "# Written by `tw dev release`. A released version never changes: its hashes stand here.\n"

@@ -8,9 +8,11 @@ import pytest
 
 from laws import CATALOG, EXCEPTIONS, contracts, required, variants
 from tracewarehouse import engine
+from tracewarehouse.catalog import WAREHOUSE_METHODS
 from tracewarehouse.checks import check_binding, check_lock
 from tracewarehouse.contract import Contract
 from tracewarehouse.sqlstyle import check_style
+from tracewarehouse.warehouse import Warehouse
 
 LAWS = {"types", "style", "binding", "values", "empty"}
 
@@ -66,3 +68,8 @@ def test_exceptions_belong_to_a_law_and_a_contract() -> None:
 
 def test_what_was_released_is_unchanged() -> None:
     assert list(check_lock(CATALOG)) == []
+
+
+def test_no_analysis_hides_what_a_warehouse_has() -> None:
+    own = {name for name in (*vars(Warehouse), *vars(Warehouse("nowhere"))) if not name.startswith("_")}
+    assert own - {analysis.name for analysis in CATALOG.analyses()} <= WAREHOUSE_METHODS
