@@ -111,6 +111,8 @@ class Document:
     def _salvage(self) -> Iterator[Chunk]:
         walker = DocumentWalker(self.buffer, self.findings, CHUNK_BYTES if self.trust else 1)
         yield from walker.walk()
+        if self.trust and self.findings.status == "whole":
+            self.findings.mend(0, "the text is not strict JSON")
         self.members, self._wrong_events = walker.members, walker.wrong_events
         self._closed = walker.closed
         if not walker.starts:

@@ -54,7 +54,7 @@ class DocumentWalker:
             if documents and not self._another_document(at):
                 return
             documents += 1
-            if self.buffer[at] == ord("["):
+            if self.buffer[at] == ord("[") and not self._holds_document(at):
                 yield from self._array(at + 1)
             elif self.buffer[at] == ord("{"):
                 yield from self._object(at + 1)
@@ -73,6 +73,11 @@ class DocumentWalker:
         )
         self.at = len(self.buffer)
         return False
+
+    def _holds_document(self, at: int) -> bool:
+        """Whether the bracket is a stray one before an object with traceEvents."""
+        found = _EVENTS.search(self.buffer, at)
+        return found is not None and self.buffer.find(b'"ph"', at, found.start()) < 0
 
     def _stray_start(self, at: int) -> Iterator[Chunk]:
         """Text before the document, such as a log line: it goes on at the event array, if there is one."""
@@ -144,7 +149,7 @@ class DocumentWalker:
         raw = bytes(self.buffer[at:stop])
         name = self._key_name(key)
         value = minify(raw)
-        if value is None and (mended := mend(raw)) is not None:
+        if value is None and not _EVENTS.search(raw) and (mended := mend(raw)) is not None:
             value = mended[0]
             for reason in mended[1]:
                 self.findings.mend(at, reason)
@@ -161,6 +166,8 @@ class DocumentWalker:
             if mended is None:
                 return None
             token = mended[0]
+            for reason in mended[1]:
+                self.findings.mend(key.start(), reason)
         return unquote(token.decode())
 
     def _keep(self, name: str, value: bytes, start: int, stop: int) -> None:

@@ -15,9 +15,13 @@ from tracewarehouse.reader.source import Buffer
 from tracewarehouse.reader.strict import Chunk, cut, elements, is_utf8, minify
 
 _EVENT_KEYS = rb'"(?:ph|name|cat|pid|tid|ts|dur|id|args|bp|s)"\s*:'
-EVENT_START = re.compile(rb"[,\[\]}]\s*(\{\s*" + _EVENT_KEYS + rb")")
+# Not after a colon: there it is a value inside an event.
+EVENT_START = re.compile(rb"[^:\s]\s*(\{\s*" + _EVENT_KEYS + rb")")
 _ARRAY_GOES_ON = re.compile(rb"\]\s*,?\s*\{\s*" + _EVENT_KEYS)
 _ARRAY_END = re.compile(rb'[}\]]\s*(\])\s*(?:,\s*"|\}|$)')
+_STRAY_BRACKET = re.compile(rb"[\[,]\s*\[\s*\{\s*" + _EVENT_KEYS)
+_WORD = re.compile(rb"[A-Za-z0-9]")
+_FOLLOWS = re.compile(rb"\s*(?:[,\]]|$)")
 _LINE_START = re.compile(rb"\n\s*(\{)")
 _BLANKS = re.compile(rb"[ \t\r\n]*")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
@@ -26,7 +30,7 @@ _CLOSER = {b"{": b"}", b"[": b"]"}
 # A lone element is looked for in growing windows, so that a broken one does not cost the whole file.
 _WINDOWS = (1 << 16, 1 << 22, 1 << 62)
 _BULK_LEAST = 4096
-_CONTAINERS = (b"{", b"[", b'"')
+_CONTAINERS = (b"{", b"[")
 
 
 def skip_blanks(buffer: Buffer, at: int) -> int:
@@ -118,7 +122,7 @@ class ArrayWalker:
             return self._bulk_lines(size)
         limit = self.limit if end is None else end - 1
         found = cut(self.buffer, self.at, limit, size, last=end is not None)
-        if found is None:
+        if found is None or (end is None and _STRAY_BRACKET.search(found[1].array)):
             return None
         self.at, chunk = found
         return chunk
@@ -140,23 +144,26 @@ class ArrayWalker:
         start = self.at
         for window in _WINDOWS:
             limit = min(start + window, self.limit)
-            stop = value_end(self.buffer, start, limit)
-            if stop is not None and (chunk := self._sound(start, stop)) is not None:
-                return chunk
             next_start = self._next_start(start + 1, limit)
+            stop = value_end(self.buffer, start, limit)
+            if stop is not None and (chunk := self._sound(start, stop, next_start)) is not None:
+                return chunk
             if next_start is not None:
                 return self._broken(start, next_start)
             if limit == self.limit:
                 break
-        return self._broken(start, None)
+        return self._broken_last(start)
 
-    def _sound(self, start: int, stop: int) -> Chunk | None:
+    def _sound(self, start: int, stop: int, next_start: int | None) -> Chunk | None:
+        """The element in these bytes, if it can stand; mended only where it holds no other event."""
         raw = bytes(self.buffer[start:stop])
-        if (small := minify(raw)) is not None:
+        alone = next_start is None or stop <= next_start
+        small = minify(raw) if alone or raw[:1] == b"{" else None
+        if small is not None and (raw[:1] == b"{" or _FOLLOWS.match(self.buffer, stop)):
             self.at = stop
             return Chunk(b"[" + small + b"]", 1)
-        mended = mend(raw)
-        if mended is None or raw[:1] not in _CONTAINERS:
+        mended = mend(raw) if alone and raw[:1] in _CONTAINERS else None
+        if mended is None:
             return None
         for reason in mended[1]:
             self.findings.mend(start, reason)
@@ -172,10 +179,13 @@ class ArrayWalker:
         if next_start is None:
             return self._broken_last(start)
         stop = start + len(bytes(self.buffer[start:next_start]).rstrip(b" \t\r\n,"))
-        if stop > start and (chunk := self._sound(start, stop)) is not None:
+        if stop > start and (chunk := self._sound(start, stop, next_start)) is not None:
             return chunk
-        events = bytes(self.buffer[start:next_start]).count(b'"ph"')
-        self.findings.lose(start, next_start, 1 if events == 1 else None, "an event that cannot be read")
+        lost = bytes(self.buffer[start:next_start])
+        events = 0 if not _WORD.search(lost) else 1 if lost.count(b'"ph"') == 1 else None
+        self.findings.lose(
+            start, next_start, events, "an event that cannot be read" if events != 0 else "stray signs"
+        )
         self.at = next_start
         return None
 
