@@ -18,14 +18,18 @@ from tracewarehouse.reader.walk import unquote
 
 _KEY = re.compile(rb'("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*(?=\[)')
-_LINE = re.compile(rb'\s*\{[^\n]*"ph"\s*:[^\n]*\}[ \t\r]*(?:\n|$)')
+_LINE_MOST = 1 << 20
 _ARRAY_CLOSED = re.compile(rb"\s*(?:,|\}|$)")
 _END_MISSING = "the end is missing: more events may have followed"
 
 
 def is_lines(buffer: Buffer) -> bool:
-    """Whether the text is JSON lines, one event each."""
-    return _LINE.match(buffer) is not None and _EVENTS.search(buffer) is None
+    """Whether the text is JSON lines, one event each: by its first line."""
+    start = skip_blanks(buffer, 0)
+    stop = buffer.find(b"\n", start)
+    line = bytes(buffer[start : stop if stop >= 0 else len(buffer)][:_LINE_MOST]).rstrip()
+    is_event = line.startswith(b"{") and line.endswith(b"}") and b'"ph"' in line
+    return is_event and _EVENTS.search(buffer) is None
 
 
 class DocumentWalker:

@@ -22,6 +22,8 @@ _ARRAY_END = re.compile(rb'[}\]]\s*(\])\s*(?:,\s*"|\}|$)')
 _STRAY_BRACKET = re.compile(rb"[\[,]\s*\[\s*\{\s*" + _EVENT_KEYS)
 _WORD = re.compile(rb"[A-Za-z0-9]")
 _FOLLOWS = re.compile(rb"\s*(?:[,\]]|$)")
+# After a stray bracket the list would end with the array: a header key or nothing follows.
+_LIST_FOLLOWS = re.compile(rb'\s*(?:,\s*[^"\s]|\])')
 _LINE_START = re.compile(rb"\n\s*(\{)")
 _BLANKS = re.compile(rb"[ \t\r\n]*")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
@@ -158,7 +160,8 @@ class ArrayWalker:
         """The element in these bytes, if it can stand; mended only where it holds no other event."""
         raw = bytes(self.buffer[start:stop])
         alone = next_start is None or stop <= next_start
-        small = minify(raw) if alone or raw[:1] == b"{" else None
+        inside = alone or raw[:1] == b"{" or _LIST_FOLLOWS.match(self.buffer, stop)
+        small = minify(raw) if inside else None
         if small is not None and (raw[:1] == b"{" or _FOLLOWS.match(self.buffer, stop)):
             self.at = stop
             return Chunk(b"[" + small + b"]", 1)
