@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
 from tracewarehouse.errors import ParamError
+from tracewarehouse.ingest import naming as rule
 from tracewarehouse.ingest.names import folder_run_name, split_name
-from tracewarehouse.ingest.naming import Naming, TraceFile, assign
+from tracewarehouse.ingest.naming import Naming, TraceFile
+from tracewarehouse.ingest.spans import Window
 
 
 def no_window(path: Path) -> tuple[int | None, int | None]:
     raise AssertionError(f"{path} collides with nothing: its window is not needed")
+
+
+def assign(files: Iterable[TraceFile], *, window: Callable[[Path], Window], **options: object) -> Naming:
+    return rule.assign(files, windows=lambda paths: {path: window(path) for path in paths}, **options)  # type: ignore[arg-type]
 
 
 def trace(path: str, rank: int | None = None, **more: object) -> TraceFile:

@@ -16,7 +16,7 @@ from tracewarehouse.ingest.names import NameParts, folder_run_name, numbered, sp
 from tracewarehouse.ingest.spans import Window, spans_of
 from tracewarehouse.store.names import run_name
 
-WindowOf = Callable[[Path], Window]
+WindowsOf = Callable[[Sequence[Path]], Mapping[Path, Window]]
 
 
 @dataclass(frozen=True)
@@ -107,17 +107,17 @@ class _Outcome:
 
 
 def assign(
-    files: Iterable[TraceFile], *, window: WindowOf, run: str | None = None, rank: int | None = None
+    files: Iterable[TraceFile], *, windows: WindowsOf, run: str | None = None, rank: int | None = None
 ) -> Naming:
     """Give each file a run and a rank, or say why it gets none.
 
-    `window` gives the first start and last end of a trace; it is asked only for files that collide.
+    `windows` gives the first start and last end of traces; it is asked only for files that collide.
     Raises ParamError for a run name that cannot be used.
     """
     named = _resolve_remainders([_split(file) for file in sorted(files, key=lambda file: file.path)])
     out = _Outcome([], [], [], [])
     for name, members in _groups(named, run, out).items():
-        _place(name, _with_ranks(members, rank, lone=len(named) == 1), window, out)
+        _place(name, _with_ranks(members, rank, lone=len(named) == 1), windows, out)
     return Naming(tuple(out.assigned), tuple(out.duplicates), tuple(out.refusals), tuple(out.notes))
 
 
@@ -292,7 +292,7 @@ def _ranks_by_place(members: Sequence[_Named]) -> dict[Path, int]:
 # Places ----------------------------------------------------------------------------------------------
 
 
-def _place(run: str, members: Sequence[_Named], window: WindowOf, out: _Outcome) -> None:
+def _place(run: str, members: Sequence[_Named], windows: WindowsOf, out: _Outcome) -> None:
     """Settle who gets (run, rank): doubles go, spans are told apart, then the later name loses."""
     kept: list[_Named] = []
     for one in sorted(members, key=lambda one: (one.file.damaged, one.file.path)):
@@ -304,7 +304,7 @@ def _place(run: str, members: Sequence[_Named], window: WindowOf, out: _Outcome)
             out.duplicates.append(Duplicate(one.file.path, first.file.path, run, one.rank))
         else:
             kept.append(one)
-    _give_spans(run, kept, window, out)
+    _give_spans(run, kept, windows, out)
 
 
 def _same_content(one: _Named, kept: Sequence[_Named]) -> _Named | None:
@@ -314,8 +314,8 @@ def _same_content(one: _Named, kept: Sequence[_Named]) -> _Named | None:
     return None
 
 
-def _give_spans(run: str, kept: Sequence[_Named], window: WindowOf, out: _Outcome) -> None:
-    slots = _slots(kept, window)
+def _give_spans(run: str, kept: Sequence[_Named], windows: WindowsOf, out: _Outcome) -> None:
+    slots = _slots(kept, windows)
     many = any(one.file.span is None and slot > 1 for one, slot in slots)
     holders: dict[tuple[int, int | None], _Named] = {}
     for one, slot in slots:
@@ -338,7 +338,7 @@ def _assignment(run: str, one: _Named, slot: int, *, many: bool) -> Assignment:
     return Assignment(one.file.path, f"{run}{suffix}", one.rank, world_size, span, one.notes)
 
 
-def _slots(kept: Sequence[_Named], window: WindowOf) -> list[tuple[_Named, int]]:
+def _slots(kept: Sequence[_Named], windows: WindowsOf) -> list[tuple[_Named, int]]:
     """Each file with its span, 1 where there is but one; files that cannot be told apart share a slot."""
     by_rank: dict[int | None, list[_Named]] = defaultdict(list)
     for one in kept:
@@ -349,10 +349,10 @@ def _slots(kept: Sequence[_Named], window: WindowOf) -> list[tuple[_Named, int]]
     # Spans are of one job: only files that differ in rank and time alone can be.
     if len({one.kind for one in kept}) > 1:
         return [(one, 1) for one in kept]
-    windows = {one.file.path: window(one.file.path) for one in kept}
+    found = windows([one.file.path for one in kept])
     slots = spans_of(
         {
-            rank: [(one.file.path, windows[one.file.path]) for one in group]
+            rank: [(one.file.path, found[one.file.path]) for one in group]
             for rank, group in by_rank.items()
             if rank is not None
         }

@@ -51,7 +51,7 @@ class Content:
     `linked_ns` is GPU time whose launch is known, `with_op_ns` whose operator is. `quality`: rule → rows.
     """
 
-    status: str
+    status: Literal["whole", "repaired", "damaged"]
     text_bytes: int
     events: int
     non_events: int = 0

@@ -35,6 +35,8 @@ class Staged:
     status: Status
     tables: tuple[StagedTable, ...]
     facts: Mapping[str, Json] = field(default_factory=dict)
+    # Files of the unit whose place it takes that stay as they are.
+    kept: tuple[TableFile, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def commit(blobs: Blobs, staged: Sequence[Staged]) -> tuple[Unit, ...]:
     attempts = {(one.run, one.rank): secrets.token_hex(4) for one in staged}
     if len(attempts) != len(staged):
         raise ValueError("one call commits each rank of a run once")
-    files: dict[tuple[str, int], list[TableFile]] = {key: [] for key in attempts}
+    files: dict[tuple[str, int], list[TableFile]] = {(one.run, one.rank): list(one.kept) for one in staged}
     moves: dict[str, Path] = {}
     for group in pack.groups(staged):
         first, table = group[0].staged, group[0].table

@@ -1,0 +1,127 @@
+"""What the tests of ingest share: small traces, a view of what readers see, and ingests as real processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sketch
+from tracewarehouse import engine
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options
+from tracewarehouse.ingest.pipeline import ingest
+from tracewarehouse.store import Store
+
+# Runs an ingest as a process of its own, as `tw ingest` does, and prints what came of it.
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.ingest.outcome import Options
+from tracewarehouse.ingest.pipeline import ingest
+from tracewarehouse.store import Store
+
+given = json.loads(sys.argv[1])
+store = Store.open_or_create(Path(given["warehouse"]))
+try:
+    report = ingest(store, Catalog.load(), given["paths"], Options(**given["options"]))
+except KeyboardInterrupt:
+    sys.exit(130)
+print(json.dumps([[str(file.path), file.state] for file in report.files]))
+sys.exit(report.exit_code)
+"""
+
+
+def lines(rank: int, kernels: int = 3, mark: str = "k", at: int = 0) -> str:
+    """A rank in the sketch language: a step, and kernels with their launches. RUN stands for the run."""
+    text = [f"RUN {rank} step t1 1 {at} {kernels * 100 + 100}"]
+    for n in range(kernels):
+        start = at + n * 100
+        text.append(f"RUN {rank} op t1 aten::{mark}{n} {start} 50")
+        text.append(f"RUN {rank} call t1 cudaLaunchKernel {start + 10} 10 id={n + 1}")
+        text.append(f"RUN {rank} gpu s7 {mark}{n} {start + 40} 30 id={n + 1}")
+    return "\n".join(text) + "\n"
+
+
+def write(
+    folder: Path, ranks: Iterable[int] = (0,), kernels: int = 3, mark: str = "k", at: int = 0
+) -> list[Path]:
+    """Trace files `rankN.json`, one per rank, in the folder."""
+    text = "".join(lines(rank, kernels, mark, at) for rank in ranks)
+    return sorted(sketch.write(text.replace("RUN ", f"{folder.name} "), folder.parent))
+
+
+def take(root: Path, *paths: Path, **options: object) -> IngestReport:
+    """Ingest into the warehouse at `root`; files that are cut short are taken as they are."""
+    store = Store.open_or_create(root)
+    asked = Options(**{"settle_s": 0, **options})  # type: ignore[arg-type]
+    return ingest(store, Catalog.load(), paths, asked)
+
+
+def states(report: IngestReport) -> dict[str, str]:
+    """File name → state."""
+    return {file.path.name: file.state for file in report.files}
+
+
+def only(report: IngestReport) -> FileOutcome:
+    """The one file of a report."""
+    (file,) = report.files
+    return file
+
+
+def seen(root: Path, sql: str) -> list[tuple[object, ...]]:
+    """Rows of a query over `events` and `kernels` of every published run."""
+    store = Store.open(root)
+    con = engine.connect()
+    for table in ("events", "kernels"):
+        parts = []
+        for run in store.runs():
+            version = store.newest(run)
+            for scan in version.scan_plan(table) if version else ():
+                ranks = "" if scan.ranks is None else f" WHERE rank IN ({', '.join(map(str, scan.ranks))})"
+                path = str(store.path(scan.path)).replace("'", "''")
+                parts.append(f"FROM read_parquet('{path}', hive_partitioning = false){ranks}")
+        con.execute(
+            f"CREATE VIEW {table} AS {' UNION ALL '.join(parts) or 'SELECT NULL AS name WHERE false'}"
+        )
+    rows = con.execute(sql).fetchall()
+    con.close()
+    return rows
+
+
+def ranks_seen(root: Path) -> dict[str, tuple[int, ...]]:
+    """Run → the ranks that readers see."""
+    store = Store.open(root)
+    versions = [store.newest(run) for run in store.runs()]
+    return {version.run: version.ranks for version in versions if version}
+
+
+def files_under(root: Path) -> dict[str, str]:
+    """Every file of a warehouse with its content's hash: two listings differ where anything was written."""
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def start(root: Path, paths: Sequence[Path], **options: object) -> subprocess.Popen[str]:
+    """An ingest as a process of its own."""
+    given = {
+        "warehouse": str(root),
+        "paths": [str(path) for path in paths],
+        "options": {"settle_s": 0, **options},
+    }
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, json.dumps(given)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        text=True,
+    )

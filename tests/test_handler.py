@@ -1,0 +1,126 @@
+"""The handler: what a training job drops into an inbox, and what the inbox gives back."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tracewarehouse.errors import ParamError
+from tracewarehouse.ingest import inbox
+from tracewarehouse.ingest.handler import Place, place_of_this_process, trace_handler
+
+
+class FakeProfiler:
+    """Stands for torch's profiler: writes a trace where it is told to, gzipped by the name's ending."""
+
+    def __init__(self, trace: dict[str, object] | None = None) -> None:
+        self.trace = trace or {
+            "traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]
+        }
+
+    def export_chrome_trace(self, path: str) -> None:
+        assert path.endswith(".gz")
+        with gzip.open(path, "wt") as file:
+            json.dump(self.trace, file)
+
+
+class FullDisk:
+    def export_chrome_trace(self, path: str) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, Place(3, 8)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "16"}, Place(5, 16)),
+        ({"RANK": "0", "WORLD_SIZE": "2", "SLURM_PROCID": "7"}, Place(0, 2)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, Place(2, 4)),
+        ({"LOCAL_RANK": "2"}, Place(2, None)),
+        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "4"}, Place(2, 4)),
+        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "8"}, Place(None, 8)),
+        ({"RANK": "none"}, Place(None, None)),
+        ({}, Place(None, None)),
+    ],
+)
+def test_the_launcher_tells_the_place(environment: dict[str, str], place: Place) -> None:
+    assert place_of_this_process(environment) == place
+
+
+def clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if any(word in name for word in ("RANK", "WORLD", "SLURM", "OMPI", "PMI")):
+            monkeypatch.delenv(name)
+
+
+def test_spans_and_ranks_lie_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clear(monkeypatch)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        handler = trace_handler(tmp_path / "wh", run="job", labels={"commit": "3f2a"})
+        handler(FakeProfiler())
+        handler(FakeProfiler())
+    files = [one.path for one in inbox.waiting_files(tmp_path / "wh").files]
+    assert [path.name.split(".")[:2] for path in files] == [
+        ["rank0of2", "span1"],
+        ["rank0of2", "span2"],
+        ["rank1of2", "span1"],
+        ["rank1of2", "span2"],
+    ]
+    assert [inbox.dropped(path) for path in files] == [
+        inbox.Dropped("job", span, 2, {"commit": "3f2a"}) for _ in "01" for span in (1, 2)
+    ]
+    assert json.loads(gzip.decompress(files[0].read_bytes()))["traceEvents"]
+
+
+def test_without_a_launcher_the_name_is_host_and_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clear(monkeypatch)
+    trace_handler(tmp_path, run="job")(FakeProfiler())
+    (file,) = inbox.waiting_files(tmp_path).files
+    assert file.path.name.startswith(f"{socket.gethostname()}_{os.getpid()}.span1.")
+
+
+def test_a_failure_is_a_warning_and_leaves_nothing(tmp_path: Path) -> None:
+    handler = trace_handler(tmp_path, run="job")
+    with pytest.warns(RuntimeWarning, match="span 1 not stored: .*No space left"):
+        handler(FullDisk())
+    assert list((tmp_path / "inbox" / "job").iterdir()) == []
+    handler(FakeProfiler())
+    assert "span2" in inbox.waiting_files(tmp_path).files[0].path.name
+
+
+def test_a_run_name_that_cannot_be_used_fails_before_the_training(tmp_path: Path) -> None:
+    with pytest.raises(ParamError):
+        trace_handler(tmp_path, run="/")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_put_there_by_hand_is_of_its_folders_run(tmp_path: Path) -> None:
+    path = inbox.inbox(tmp_path) / "job" / "rank0.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    inbox.beside(path).write_text("half a no")
+    assert inbox.dropped(path) == inbox.Dropped("job")
+
+
+def test_unfinished_files_wait_and_old_notes_go(tmp_path: Path) -> None:
+    folder = inbox.inbox(tmp_path) / "job"
+    folder.mkdir(parents=True)
+    (folder / ".0123.json.gz").touch()
+    for name, age_s in (("fresh.tw", 0), ("old.tw", 7200)):
+        (folder / name).touch()
+        os.utime(folder / name, (time.time() - age_s,) * 2)
+    assert inbox.waiting_files(tmp_path).files == ()
+    assert sorted(path.name for path in folder.iterdir()) == [".0123.json.gz", "fresh.tw"]
+
+
+def test_a_warehouse_without_an_inbox_has_nothing_waiting(tmp_path: Path) -> None:
+    assert inbox.waiting_files(tmp_path).files == ()
