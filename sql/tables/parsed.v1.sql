@@ -65,10 +65,6 @@ WITH
       raw.pid ->> '$' AS pid,
       raw.tid ->> '$' AS tid,
       raw.id ->> '$' AS flow_id,
-      -- A number is kept as its text, a string as itself: where that loses the JSON type, `extra` has it.
-      starts_with(raw.pid, '"') = (TRY_CAST(pid AS BIGINT)::VARCHAR IS NOT DISTINCT FROM pid) AS odd_pid,
-      starts_with(raw.tid, '"') = (TRY_CAST(tid AS BIGINT)::VARCHAR IS NOT DISTINCT FROM tid) AS odd_tid,
-      starts_with(raw.id, '"') = (TRY_CAST(flow_id AS BIGINT)::VARCHAR IS NOT DISTINCT FROM flow_id) AS odd_id,
       raw.pid AS pid_json,
       raw.tid AS tid_json,
       raw.id AS id_json,
@@ -151,12 +147,15 @@ SELECT
   end_id,
   args,
   CASE
-    WHEN odd_pid OR odd_tid OR odd_id THEN (
+    -- A number is kept as its text, a string as itself: where that loses the JSON type, `extra` has it.
+    WHEN starts_with(pid_json, '"') = (TRY_CAST(pid AS BIGINT)::VARCHAR IS NOT DISTINCT FROM pid)
+      OR starts_with(tid_json, '"') = (TRY_CAST(tid AS BIGINT)::VARCHAR IS NOT DISTINCT FROM tid)
+      OR starts_with(id_json, '"') = (TRY_CAST(flow_id AS BIGINT)::VARCHAR IS NOT DISTINCT FROM flow_id) THEN (
       '{' || concat_ws(
         ', ',
-        CASE WHEN odd_pid THEN '"pid": ' || pid_json END,
-        CASE WHEN odd_tid THEN '"tid": ' || tid_json END,
-        CASE WHEN odd_id THEN '"id": ' || id_json END,
+        CASE WHEN starts_with(pid_json, '"') = (TRY_CAST(pid AS BIGINT)::VARCHAR IS NOT DISTINCT FROM pid) THEN '"pid": ' || pid_json END,
+        CASE WHEN starts_with(tid_json, '"') = (TRY_CAST(tid AS BIGINT)::VARCHAR IS NOT DISTINCT FROM tid) THEN '"tid": ' || tid_json END,
+        CASE WHEN starts_with(id_json, '"') = (TRY_CAST(flow_id AS BIGINT)::VARCHAR IS NOT DISTINCT FROM flow_id) THEN '"id": ' || id_json END,
         substr(extra, 2, length(extra) - 2)
       ) || '}'
     )::JSON

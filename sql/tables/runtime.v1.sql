@@ -3,13 +3,9 @@
 -- name     = "runtime"
 -- version  = 1
 -- summary  = "A host call of the CUDA, HIP, MTIA or another runtime or driver."
--- requires = ["calls@1", "launches@1", "events@1"]
+-- requires = ["calls@1", "launches@1", "events@1", "call_rules@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "event_id"]
---
--- [params]
--- launch_pattern = { type = "VARCHAR", default = "(?i)launch.*kernel|graphlaunch|memcpy|memset|^runFunction", doc = "Names of calls that put work on a device (RE2)." }
--- sync_pattern   = { type = "VARCHAR", default = "(?i)synchronize", doc = "Names of calls that wait (RE2)." }
 --
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
@@ -39,6 +35,15 @@ WITH
     JOIN events AS op ON op.pre < calls.pre AND op.post >= calls.pre
     WHERE op.category = 'cpu_op'
     GROUP BY calls.event_id
+  ),
+  named AS (
+    SELECT
+      call.name,
+      bool_or(call_rules.action = 'launch') AS is_launch,
+      bool_or(call_rules.action = 'sync') AS is_sync
+    FROM (SELECT DISTINCT name FROM calls) AS call
+    JOIN call_rules ON regexp_matches(call.name, call_rules.pattern)
+    GROUP BY call.name
   )
 SELECT
   calls.run_id,
@@ -52,10 +57,11 @@ SELECT
   calls.ts_ns,
   calls.end_ns - calls.ts_ns AS dur_ns,
   calls.event_id IN (SELECT runtime_id FROM launches WHERE runtime_id IS NOT NULL)
-    OR coalesce(regexp_matches(calls.name, $launch_pattern), FALSE) AS is_launch,
-  coalesce(regexp_matches(calls.name, $sync_pattern), FALSE) AS is_sync,
+    OR coalesce(named.is_launch, FALSE) AS is_launch,
+  coalesce(named.is_sync, FALSE) AS is_sync,
   call_op.op_id,
   events.step
 FROM calls
 JOIN events ON events.event_id = calls.event_id
+LEFT JOIN named ON named.name = calls.name
 LEFT JOIN call_op ON call_op.event_id = calls.event_id

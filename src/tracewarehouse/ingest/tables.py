@@ -14,8 +14,6 @@ from ..contract import Contract
 from ..errors import ContractError
 from ..sqltext import quote_name
 
-FILE_RULES = ("lost_events", "repaired_events", "redacted_values", "file_read")
-
 
 def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
     """The tables that are written to Parquet: newest versions, by name."""
@@ -46,13 +44,14 @@ def rebuild(con: engine.Connection, catalog: Catalog, wanted: Iterable[Contract]
 
 
 def _keep_file_quality(con: engine.Connection, catalog: Catalog) -> None:
+    """Makes `file_quality` from the rules of the stored `data_quality` that only reading the file gives."""
     contract = catalog.get("file_quality", kind="table")
     stored = con.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'data_quality'").fetchone()
     if stored is None:
         engine.create_table(con, contract)
         return
-    rules = ", ".join(f"'{rule}'" for rule in FILE_RULES)
     columns = ", ".join(quote_name(column.name) for column in contract.columns)
+    rules = f"SELECT rule FROM ({_select(catalog.get('quality_rules', kind='table'))}) WHERE source = 'file'"
     engine.create_table(con, contract, f"SELECT {columns} FROM data_quality WHERE rule IN ({rules})")
     con.execute("DROP TABLE data_quality")
 
@@ -78,4 +77,8 @@ def _in_order(catalog: Catalog, wanted: Iterable[Contract], given: frozenset[str
 
 def _make(con: engine.Connection, order: Iterable[Contract]) -> None:
     for contract in order:
-        engine.create_table(con, contract, engine.sql_with_params(contract, engine.bind(contract, {})))
+        engine.create_table(con, contract, _select(contract))
+
+
+def _select(contract: Contract) -> str:
+    return engine.sql_with_params(contract, engine.bind(contract, {}))
