@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -110,6 +111,37 @@ def test_killed_before_every_single_step(tmp_path: Path, case: str) -> None:
             break
     assert child.exitcode == 0
     assert step > 10, "too few steps were seen to be killed at"
+
+
+def act_and_die_writing(root: str, act: Act, limit: int) -> None:
+    """Acts, and is killed by the system in the middle of the first write past `limit` bytes of a file."""
+    store = Store.open(Path(root))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    act(store, "run")
+
+
+def label(store: Store, run: str) -> None:
+    """Brings rank 0 anew with a long label: the version is the longest of the files."""
+    unit = commit(store, 0, tables={})
+    store.publish(run, Changes(units=(unit,), labels={"long": "".join(map(str, range(3000)))}, rebuilt=True))
+
+
+@pytest.mark.parametrize("limit", [0, 1, 20, 100, 400, 1000, 3000])
+@pytest.mark.parametrize("act", [complete_the_run, label])
+def test_killed_in_the_middle_of_a_write(tmp_path: Path, act: Act, limit: int) -> None:
+    store = Store.create(tmp_path / "warehouse")
+    (start_waiting if act is complete_the_run else start_small)(store, "run")
+    before = contents(store, "run")
+    child = context().Process(target=act_and_die_writing, args=(str(store.root), act, limit))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGXFSZ
+    assert contents(store, "run") == before
+    assert store.verify() == []
+    act(store, "run")
+    check_nothing_is_left(store)
 
 
 def check_nothing_is_left(store: Store) -> None:

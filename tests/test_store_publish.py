@@ -243,6 +243,17 @@ def test_a_marker_left_by_a_dead_call_is_not_taken_for_waiting(store: Store) -> 
     assert seen(store)[0] == ["b"] * 40
 
 
+def test_a_marker_that_outlives_a_removal_is_not_taken_for_waiting(store: Store) -> None:
+    bring(store, 0, expected_ranks=2)
+    (left,) = (store.root / "_tw" / "units" / "run" / "waiting").iterdir()
+    text = left.read_text()
+    store.remove("run")
+    left.parent.mkdir(exist_ok=True)
+    left.write_text(text)
+    assert store.waiting("run") == ()
+    assert bring(store, 1, expected_ranks=2).pending == (1, 2)
+
+
 def test_a_unit_of_a_broken_off_call_is_found_until_it_was_published(store: Store) -> None:
     unit = commit(store, 0)
     assert store.committed("run", 0, unit.uid) == unit

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import accumulate
 from typing import Any
 
@@ -23,7 +22,13 @@ def dump(value: object) -> str:
 
 def encode_unit(unit: Unit) -> bytes:
     """A unit's manifest."""
-    return dump(asdict(unit) | {"facts": dict(unit.facts)}).encode()
+    return dump(_row(unit)).encode()
+
+
+def _row(unit: Unit) -> dict[str, Any]:
+    """A unit's fields, ready for JSON."""
+    # Not asdict: it copies deeply, and ten thousand ranks have a hundred thousand files.
+    return vars(unit) | {"files": [vars(file) for file in unit.files], "facts": dict(unit.facts)}
 
 
 def decode_unit(data: bytes, path: str) -> Unit:
@@ -44,9 +49,7 @@ def encode_version(version: RunVersion) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [asdict(unit) for unit in version.units]
-    for row, unit in zip(rows, version.units, strict=True):
-        row |= {"files": dump(row["files"]), "facts": dump(dict(unit.facts))}
+    rows = [_closed(_row(unit)) for unit in version.units]
     schema = _schema(_meta(version))
     columns = [_column(field.type, [row[field.name] for row in rows]) for field in schema]
     sink = pa.BufferOutputStream()
@@ -95,6 +98,10 @@ def decode_version(data: bytes, path: str) -> RunVersion:
         return RunVersion(**{**head, "units": tuple(units), "dropped": tuple(head["dropped"])})
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise WarehouseError(f"{path}: damaged version: {_first_line(error)}", _DAMAGED) from error
+
+
+def _closed(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"files": dump(row["files"]), "facts": dump(row["facts"])}
 
 
 def _opened(row: dict[str, Any]) -> dict[str, Any]:
