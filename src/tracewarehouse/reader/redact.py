@@ -105,7 +105,7 @@ def _clean_token(token: StringToken, value: str, salt: bytes) -> tuple[str, list
 
 def _clean_value(value: str, salt: bytes) -> tuple[str, list[str]]:
     """A string value: by its shape, and by the keys of JSON that it may hold."""
-    if value.lstrip()[:1] in ("{", "[") and minify(value.encode(errors="replace")) is not None:
+    if value.lstrip()[:1] in ("{", "[", '"') and minify(value.encode(errors="replace")) is not None:
         inside, found = redact(value, salt)
         return inside, [redaction.kind for redaction in found]
     value, kinds = _clean_shapes(value, salt)
