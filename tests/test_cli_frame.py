@@ -102,7 +102,8 @@ def test_an_error_is_one_line_whatever_it_holds(capsys: pytest.CaptureFixture[st
     assert told.out == ""
     assert told.err.splitlines() == [
         r"tw: unknown run: a\nb\x1b[31m\x9bred\u202eder\udc80",
-        r"hint: there are: x\ny",
+        "hint: there are: x",
+        "      y",
     ]
 
 

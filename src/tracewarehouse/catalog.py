@@ -17,7 +17,19 @@ from .sqltext import token_texts
 
 WAREHOUSE_METHODS = frozenset(
     ("open", "select", "run", "query", "scan", "runs", "ingest", "info", "label", "remove", "verify")
-    + ("clean", "refresh", "upgrade", "diff", "record", "history", "report", "check", "export", "close")
+    + (
+        "clean",
+        "refresh",
+        "upgrade",
+        "diff",
+        "record",
+        "history",
+        "report",
+        "check",
+        "export",
+        "export_trace",
+        "close",
+    )
     + ("root", "catalog", "store", "chosen", "shell_file")
 )
 RUN_SCOPE_TABLES = ("runs", "ranks", "data_quality")

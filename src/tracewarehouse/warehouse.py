@@ -17,7 +17,7 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.errors import ParamError, SchemaVersionError, UnknownName
 from tracewarehouse.result import Provenance, Result
-from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks
+from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks, spans
 from tracewarehouse.store import CleanReport, Problem, Published, Store
 
 if TYPE_CHECKING:
@@ -152,6 +152,21 @@ class Warehouse(Analyses[Result]):
         )
         versions = self.store.versions(each.run)
         return RunInfo(run_row(each.version), ranks, table_sizes(each), versions)
+
+    def export_trace(self, run: str, rank: int | None = None) -> Iterator[str]:
+        """A rank's trace as it was read, as JSON text in pieces: its header, then every event.
+
+        The rank may be left out where the run has one. Raises UnknownName, ParamError.
+        """
+        from tracewarehouse.export import trace_text
+
+        part = self._one(run) if rank is None else self._one(run).select(ranks=rank)
+        (chosen,) = part.chosen()
+        if len(chosen.ranks) != 1:
+            raise ParamError(f"{chosen.run} has more than one rank", f"name one of {spans(chosen.ranks)}")
+        contracts = [self.catalog.get(table, kind="table") for table in ("events", "ranks")]
+        with part._session(contracts) as con:
+            yield from trace_text(con, chosen.run, chosen.ranks[0])
 
     # Writing
 

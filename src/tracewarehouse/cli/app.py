@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "list": "contracts:list_",
         "describe": "contracts:describe",
         "sql": "contracts:sql",
+        "export": "export:export",
     },
     "Keep": {
         "label": "runs:label",

@@ -58,14 +58,12 @@ def failure(error: BaseException) -> Failure:
 
 
 def report(told: Failure, error: BaseException, *, debug: bool) -> None:
-    """Writes the error and its hint to stderr, each on one line."""
-    from tracewarehouse.render.text import one_line
+    """Writes the error to stderr, on one line, and its hint."""
+    from tracewarehouse.render.output import error_lines
 
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    print(f"tw: {one_line(told.message)}", file=sys.stderr)
-    if told.hint:
-        print(f"hint: {one_line(told.hint)}", file=sys.stderr)
+    sys.stderr.write(error_lines(told.message, told.hint))
 
 
 def _usage_hint(error: click.UsageError) -> str | None:

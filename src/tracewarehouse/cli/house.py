@@ -41,7 +41,8 @@ def verify(session: Session, /) -> None:
     warehouse = session.open()
     problems = warehouse.verify()
     if not problems:
-        session.out.say(f"all well: {len(warehouse.store.runs())} runs\n", [])
+        runs = len(warehouse.store.runs())
+        session.out.say(f"all well: {runs} run{'s' if runs != 1 else ''}", [])
         return
     fields = [Field(name, "VARCHAR") for name in ("run", "path", "what")]
     damage = WarehouseError(

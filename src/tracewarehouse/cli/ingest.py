@@ -88,12 +88,10 @@ def _tell(session: Session, report: IngestReport) -> None:
     from tracewarehouse.cli.summary import failed, notices, summary
 
     error = failed(report)
-    if error is None or session.json:
-        session.out.say(summary(report), [_row(file) for file in report.files], error)
     for line in notices(report):
         session.out.notice(line)
-    if error is not None:
-        session.out.notice(f"tw: {error.message}")
+    text = "" if error else summary(report)
+    session.out.say(text, [_row(file) for file in report.files], error)
     if session.debug:
         sys.stderr.writelines(file.details for file in report.files if file.details)
 

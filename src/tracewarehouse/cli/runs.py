@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from tracewarehouse.result import Result
     from tracewarehouse.select.info import RunInfo
 
+# The rest of a run is for machines, and in `tw info`.
+_FOR_EYES = [
+    *("run_id", "version", "state", "ranks_present", "ranks_expected", "start_ns", "labels", "device_names"),
+    "bytes",
+]
+
 
 @click.command(
     epilog=examples(
@@ -34,7 +41,10 @@ if TYPE_CHECKING:
 @pass_session
 def runs(session: Session, /) -> None:
     """List the stored runs: ranks, labels, devices, times, bytes, state."""
-    session.out.show(session.open().runs())
+    found = session.open().runs()
+    if not session.json and session.out.chosen_format in ("table", "md"):
+        found = replace(found, table=found.table.select(_FOR_EYES))
+    session.out.show(found)
 
 
 @click.command(
@@ -72,7 +82,7 @@ def label(session: Session, /, run: str, labels: tuple[tuple[str, str], ...]) ->
     if done.version is None:
         session.out.say(f"{run}: nothing to change", [])
         return
-    name, kept = f"{done.version.run}@v{done.version.number}", dict(done.version.labels)
+    name, kept = f"{done.version.run}@v{done.version.number}", dict(sorted(done.version.labels.items()))
     shown = ", ".join(f"{key}={value}" for key, value in kept.items()) or "no labels"
     session.out.say(f"{name}: {shown}", [{"run": name, "labels": kept}])
 

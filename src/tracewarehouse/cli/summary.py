@@ -35,7 +35,7 @@ def failed(report: IngestReport) -> TwError | None:
     if report.strict:
         bad = len(refused) + len(report.of("damaged"))
         return TwError(f"--strict: {bad} of {len(report.files)} files are not whole, nothing was stored")
-    return TwError(f"nothing was stored: {len(refused)} refused", refused[0].hint)
+    return TwError(f"nothing was stored: {len(refused)} refused")
 
 
 def summary(report: IngestReport) -> str:

@@ -156,8 +156,7 @@ class IngestReport:
         names = [run.run for run in self.runs if run.version is not None]
         if not names:
             return ()
-        shown = ["tw runs", f"tw show temporal_breakdown --run {names[0]}"]
-        return (*shown, f"tw diff {names[0]} {names[1]}") if len(names) > 1 else tuple(shown)
+        return ("tw runs", f"tw show temporal_breakdown --run {names[0]}")
 
     @property
     def exit_code(self) -> int:

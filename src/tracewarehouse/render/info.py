@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Protocol
 
-from tracewarehouse.render.table import table, values
+from tracewarehouse.render.table import table, upright, values
 from tracewarehouse.result import Field, Result
 
 _OF_A_RANK = (
@@ -42,7 +42,7 @@ def described(run: Result, ranks: Result, tables: Sequence[TableSize], versions:
     fields.append(Field("bytes", "BIGINT", "bytes"))
     sizes = [(each.table, each.version, each.rows, each.bytes) for each in tables]
     parts = [
-        "\n".join(table(run.columns(), values(run), width=1).lines()),
+        "\n".join(upright(run.columns(), values(run)[0], width).lines()),
         "\n".join(_ranks(ranks, width)),
         "\n".join(table(fields, sizes, width=width).lines()),
         "versions  " + ", ".join(f"v{number}" for number in versions),

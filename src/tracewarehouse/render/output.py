@@ -5,13 +5,15 @@ Rows go to stdout or the file and nothing else does; what people must be told be
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -53,16 +55,17 @@ class Output:
     envelope: bool = False
 
     def show(self, result: Result, error: TwError | None = None) -> None:
-        """Prints rows, then what must be told about them. `error` marks the envelope as failed."""
+        """Prints rows, then what must be told about them, at last the error that they are."""
         cut = result if self.head is None else result.head(self.head)
         if self.envelope:
             self._write([self._envelope(cut, error)])
         else:
-            self._rows(cut, self._chosen_format(), total=len(result))
-        if len(cut) < len(result) and (self.envelope or self._chosen_format() != "table"):
+            self._rows(cut, self.chosen_format, total=len(result))
+        if len(cut) < len(result) and (self.envelope or self.chosen_format != "table"):
             self.notice(_more_rows(len(result) - len(cut)))
         for notice in result.notices:
             self.notice(notice)
+        self._fault(error)
 
     def say(self, text: str, rows: Sequence[Mapping[str, object]], error: TwError | None = None) -> None:
         """Prints text for people; in the envelope `rows` stand in its place."""
@@ -70,16 +73,29 @@ class Output:
             self._write([_enveloped(self.command, rows=_dump(rows), error=error)])
         else:
             self._write([text if text.endswith("\n") or not text else text + "\n"])
+        self._fault(error)
+
+    def pour(self, pieces: Iterable[str], fact: Mapping[str, object]) -> None:
+        """Writes a long text in pieces; what it was is told on stdout where it went to a file."""
+        self._write(pieces)
+        if self.path is not None:
+            replace(self, path=None).say(f"wrote {self.path}", [{"path": str(self.path), **fact}])
 
     def failed(self, kind: str, message: str, hint: str | None) -> None:
         """Prints the envelope of an error; stderr is told by the caller."""
         sys.stdout.write(_enveloped(self.command, error={"class": kind, "message": message, "hint": hint}))
 
+    def _fault(self, error: TwError | None) -> None:
+        if error is not None:
+            sys.stderr.write(error_lines(error.message, error.hint))
+
     def notice(self, text: str) -> None:
         """Tells people something on stderr, in one line."""
         print(one_line(text), file=sys.stderr)
 
-    def _chosen_format(self) -> str:
+    @cached_property
+    def chosen_format(self) -> str:
+        """The format that was asked for, or that suits where the rows go; raises OutputError."""
         if self.format is not None:
             return self.format
         if self.path is None:
@@ -150,8 +166,10 @@ class Output:
         if self.path is None:
             sys.stdout.writelines(pieces)
             return
-        with _replacing(self.path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
-            file.writelines(pieces)
+        with _replacing(self.path) as unfinished:
+            packed = self.path.suffix == ".gz"
+            with (gzip.open if packed else open)(unfinished, "wt", encoding="utf-8", newline="") as file:
+                file.writelines(pieces)
 
 
 @contextmanager
@@ -162,7 +180,10 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield unfinished
         unfinished.replace(path)
     except OSError as error:
-        raise TwError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise TwError(
+            f"{path}: cannot be written: {error.strerror or error}",
+            "name a file in a folder that is there and may be written",
+        ) from error
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -189,6 +210,15 @@ def _enveloped(
 
 def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def error_lines(message: str, hint: str | None) -> str:
+    """An error as people see it: one line, then its hint, whose lines are kept."""
+    hints = [one_line(line) for line in (hint or "").splitlines() if line.strip()]
+    lines = [f"tw: {one_line(message)}"]
+    if hints:
+        lines.append("hint: " + "\n      ".join(hints))
+    return "\n".join(lines) + "\n"
 
 
 def _more_rows(count: int) -> str:

@@ -77,6 +77,12 @@ def table(
     )
 
 
+def upright(fields: Sequence[Field], row: Sequence[object], width: int) -> Table:
+    """One row as a list of names and values, a line each."""
+    columns = [_column(field, [value], False) for field, value in zip(fields, row, strict=True)]
+    return _upright(columns, width)
+
+
 def values(result: Result) -> list[tuple[object, ...]]:
     """The rows of `result` as tuples; a query may name two columns alike, so dictionaries will not do."""
     columns = [column.to_pylist(maps_as_pydicts="lossy") for column in result.table.columns]
