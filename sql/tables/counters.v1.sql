@@ -36,5 +36,5 @@ SELECT DISTINCT
   pid,
   tid,
   ts_ns,
-  TRY_CAST(json_extract_string(args, '$."' || series || '"') AS DOUBLE) AS value
+  TRY_CAST(json_extract_string(args, '/' || replace(replace(series, '~', '~0'), '/', '~1')) AS DOUBLE) AS value
 FROM counter

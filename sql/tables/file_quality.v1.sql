@@ -12,7 +12,7 @@
 -- run_id      = { type = "VARCHAR", doc = "The run." }
 -- rank        = { type = "INTEGER", doc = "The rank." }
 -- rule        = { type = "VARCHAR", doc = "The rule's name." }
--- rows        = { type = "BIGINT", unit = "count", doc = "Events lost, places mended, events mended, values redacted." }
+-- rows        = { type = "BIGINT", unit = "count", doc = "Events lost (1 where the number is not known), places, events or values." }
 -- ns_affected = { type = "BIGINT", null = true, unit = "ns", doc = "Null: such rows have no time." }
 -- example     = { type = "VARCHAR", null = true, doc = "One of them." }
 --
@@ -24,8 +24,12 @@ WITH
     SELECT
       run_id,
       rank,
-      CASE WHEN byte_to > byte_from THEN 'lost_events' ELSE 'mended_file' END AS rule,
-      CASE WHEN byte_to > byte_from THEN coalesce(events_lost, 1) ELSE 1 END AS rows,
+      CASE
+        WHEN byte_to = byte_from THEN 'mended_file'
+        WHEN events_lost = 0 THEN 'skipped_bytes'
+        ELSE 'lost_events'
+      END AS rule,
+      coalesce(nullif(events_lost, 0), 1) AS rows,
       byte_from AS place,
       'bytes ' || byte_from || ' to ' || byte_to || ': ' || reason AS example
     FROM losses

@@ -24,6 +24,7 @@ SELECT
 FROM (
   VALUES
     ('lost_events', 'error', 'file', 'an event that could not be saved'),
+    ('skipped_bytes', 'warning', 'file', 'bytes of the file that are in no event and in no header'),
     ('mended_file', 'warning', 'file', 'a place of the file that had to be mended to be read'),
     ('repaired_event', 'warning', 'file', 'an event that had to be mended to be JSON'),
     ('redacted_value', 'info', 'file', 'a value that looked like a secret'),
