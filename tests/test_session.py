@@ -12,6 +12,7 @@ from tracewarehouse.engine import Connection
 from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
 from tracewarehouse.select.chosen import Chosen, choose, narrow, only_ranks
 from tracewarehouse.select.needs import able
+from tracewarehouse.select.quality import usual
 from tracewarehouse.select.sandbox import check_reads_only, lock
 from tracewarehouse.select.session import session
 from tracewarehouse.select.versions import lacking
@@ -121,8 +122,8 @@ def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog
         (0, "negative_duration", "warning", 4, None),
         (3, "rank_conflict", "warning", 1, "the file says rank 0"),
         (None, "ranks_missing", "warning", 3, "ranks 2, 4-5 of 6"),
-        (3, "time_base_differs", "warning", 1, f"base 5 ns, most ranks have {START - 1000}"),
-        (3, "world_size_differs", "warning", 1, "world size 4, most ranks have 6"),
+        (3, "time_base_differs", "warning", 1, f"base 5 ns, elsewhere {START - 1000} ns"),
+        (3, "world_size_differs", "warning", 1, "world size 4, elsewhere 6"),
     ]
     some = asked(store, catalog, only_ranks(choose(store), [1]), "SELECT rank, rule FROM data_quality")
     assert some == [(None, "ranks_missing")]
@@ -269,3 +270,9 @@ def test_a_snippet_reads_no_other_file(locked: Connection, tmp_path: Path) -> No
         with pytest.raises(Exception, match="Error"):
             locked.execute(sql).fetchall()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["it's a=b warehouse", "secret.csv", "sql"]
+
+
+def test_where_two_world_sizes_tie_the_one_of_the_lower_rank_holds() -> None:
+    assert usual([8, None, 16]) == 8
+    assert usual([8, 16, 16]) == 16
+    assert usual([None, "8"]) is None

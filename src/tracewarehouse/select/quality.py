@@ -35,13 +35,13 @@ def run_rules(chosen: Iterable[Chosen]) -> list[Fired]:
 
 
 def usual(values: Iterable[object]) -> int | None:
-    """The number that occurs most, the larger on a tie; None where there is none."""
+    """The number that occurs most, on a tie the one that comes first; None where there is none."""
     counts = Counter(value for value in values if isinstance(value, int))
-    return max(counts, key=lambda value: (counts[value], value)) if counts else None
+    return counts.most_common(1)[0][0] if counts else None
 
 
 def world_size(version: RunVersion) -> int | None:
-    """The world size that most ranks name."""
+    """The world size that most ranks name, on a tie the one that the lowest of them names."""
     return usual(unit.facts.get("world_size") for unit in version.units)
 
 
@@ -70,7 +70,7 @@ def _world_size_differs(version: RunVersion) -> Iterator[Fired]:
     for unit in version.units:
         own = unit.facts.get("world_size")
         if isinstance(own, int) and own != most:
-            yield _fired(unit, "world_size_differs", "warning", f"world size {own}, most ranks have {most}")
+            yield _fired(unit, "world_size_differs", "warning", f"world size {own}, elsewhere {most}")
 
 
 def _time_base_differs(version: RunVersion) -> Iterator[Fired]:
@@ -81,7 +81,7 @@ def _time_base_differs(version: RunVersion) -> Iterator[Fired]:
         own = unit.facts.get("base_time_ns")
         if isinstance(own, int) and own != most:
             severity = "info" if any(_meet(unit, other) for other in others) else "warning"
-            yield _fired(unit, "time_base_differs", severity, f"base {own} ns, most ranks have {most}")
+            yield _fired(unit, "time_base_differs", severity, f"base {own} ns, elsewhere {most} ns")
 
 
 def _meet(one: Unit, other: Unit) -> bool:
