@@ -19,6 +19,7 @@ from tracewarehouse.reader.walk import unquote
 _KEY = re.compile(rb'("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*(?=\[)')
 _LINE_MOST = 1 << 20
+_DOCUMENT = re.compile(rb'\{\s*["}]|\[\s*[{\]]')
 _ARRAY_CLOSED = re.compile(rb"\s*(?:,|\}|$)")
 _END_MISSING = "the end is missing: more events may have followed"
 
@@ -67,8 +68,7 @@ class DocumentWalker:
 
     def _another_document(self, at: int) -> bool:
         """Whether what follows the end can be read too; tells what it is."""
-        sign = self.buffer[at : at + 1]
-        if sign in (b"{", b"["):
+        if _DOCUMENT.match(self.buffer, at):
             self.findings.mend(at, "another document follows the first; its events are added")
             return True
         events = None if self.buffer.find(b'"ph"', at) >= 0 else 0
