@@ -113,6 +113,27 @@ def test_killed_before_every_single_step(tmp_path: Path, case: str) -> None:
     assert step > 10, "too few steps were seen to be killed at"
 
 
+def create_and_die(root: str, step: int) -> None:
+    die_at(step, root)
+    Store.create(Path(root))
+
+
+def test_killed_before_every_step_of_its_making(tmp_path: Path) -> None:
+    for step in range(50):
+        root = tmp_path / f"warehouse{step}"
+        child = context().Process(target=create_and_die, args=(str(root), step))
+        child.start()
+        child.join(60)
+        store = Store.create(root)
+        start_small(store, "run")
+        assert contents(store, "run") == A_ONLY, f"step {step}"
+        check_nothing_is_left(store)
+        if child.exitcode == 0:
+            break
+    assert child.exitcode == 0
+    assert step > 5, "too few steps were seen to be killed at"
+
+
 def act_and_die_writing(root: str, act: Act, limit: int) -> None:
     """Acts, and is killed by the system in the middle of the first write past `limit` bytes of a file."""
     store = Store.open(Path(root))

@@ -75,7 +75,10 @@ def test_a_shared_file_counts_once_in_bytes(store: Store) -> None:
 def duck_rank(folder: Path, rank: int, select: str) -> Staged:
     path = folder / f"{rank}.parquet"
     with duckdb.connect() as con:
-        con.execute(f"COPY ({select}) TO '{path}' (FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2)")
+        con.execute(
+            f"COPY ({select}) TO '{path}' (FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2, "
+            f"KV_METADATA {{contract: 'events@1', rank: '{rank}'}})"
+        )
         (rows,) = con.execute(f"SELECT count(*) FROM '{path}'").fetchone() or (0,)
     made = StagedTable("events", 1, path, rows)
     return Staged("run", rank, f"{rank:016x}", f"d{rank}", 1, 1, "whole", (made,))
@@ -108,6 +111,8 @@ def test_packing_changes_neither_types_nor_values(store: Store) -> None:
         wanted = con.sql(f"FROM read_parquet({[str(path) for path in alone]})")
         found = con.sql(f"FROM read_parquet('{packed}')")
         assert (found.columns, found.types) == (wanted.columns, wanted.types)
+        told = con.execute(f"SELECT key, value FROM parquet_kv_metadata('{packed}')").fetchall()
+        assert told == [(b"contract", b"events@1")]
         assert sorted(map(repr, found.fetchall())) == sorted(map(repr, wanted.fetchall()))
 
 
@@ -122,6 +127,18 @@ def test_a_large_rank_keeps_its_own_file_untouched(store: Store) -> None:
     assert [file.file_ranks for file in files] == [2, 2, 1, 2, 2]
     assert len({file.path for file in files}) == 3
     assert store.path(files[2].path).read_bytes() == large
+
+
+def test_packing_takes_no_more_room_than_the_files_did(store: Store) -> None:
+    select = """SELECT 'run' AS run_id, {rank}::INTEGER AS rank, i AS event_id,
+      1000 * i + (hash(i) % 997)::BIGINT AS ts_ns, md5((i % 50)::VARCHAR) AS name,
+      '{{"correlation": ' || i || '}}' AS args FROM range(20000) t(i)"""
+    with store.staging() as folder:
+        ranks = [duck_rank(folder, rank, select.format(rank=rank)) for rank in range(4)]
+        before = sum(path.stat().st_size for path in folder.glob("*.parquet"))
+        (file,) = {unit.files[0] for unit in store.commit(ranks)}
+    assert file.file_ranks == 4
+    assert file.bytes < 1.05 * before
 
 
 def test_ranks_that_differ_in_columns_are_told(store: Store) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,11 @@ PACK_RANKS = 64
 PACK_BYTES = 64 * 1024 * 1024
 # Packing decodes and encodes anew: worth it where the files are small, not where they are large.
 SMALL_BYTES = 4 * 1024 * 1024
+_DELTA = {
+    "INT32": "DELTA_BINARY_PACKED",
+    "INT64": "DELTA_BINARY_PACKED",
+    "BYTE_ARRAY": "DELTA_LENGTH_BYTE_ARRAY",
+}
 
 
 @dataclass(frozen=True)
@@ -50,40 +57,82 @@ def _cut(shelf: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
         yield tuple(group)
 
 
-def check_rows(part: Part) -> None:
-    """Raises WarehouseError where the file does not hold the rows it is said to hold."""
+def one_file(group: Sequence[Part]) -> Path:
+    """The staged file itself where a rank is alone, else a packed one beside the first.
+
+    Raises WarehouseError where a file is not the Parquet it is said to be.
+    """
+    with ExitStack() as stack:
+        files = [stack.enter_context(_opened(part)) for part in group]
+        path = group[0].table.path
+        if len(group) == 1:
+            return path
+        path = path.with_name(f"packed-{secrets.token_hex(8)}.parquet")
+        _write(group, files, path)
+    for part in group:
+        part.table.path.unlink()
+    return path
+
+
+def _opened(part: Part) -> Any:
+    """The Parquet file of a part, once its footer agrees with what is said of it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_metadata(part.table.path).num_rows
+        # A path, never a Python file object: those abort pyarrow at exit now and then.
+        file = pq.ParquetFile(part.table.path)
     except pa.ArrowInvalid as error:
         raise WarehouseError(f"{part.table.path}: not a Parquet file: {error}") from error
+    rows = file.metadata.num_rows
     if rows != part.table.rows:
+        file.close()
         raise WarehouseError(f"{part.table.path}: holds {rows} rows, {part.table.rows} were announced")
+    return file
 
 
-def write(group: Sequence[Part], path: Path) -> None:
-    """The files of a group as one, a row group per rank. Raises OSError, WarehouseError."""
+def _write(group: Sequence[Part], files: Sequence[Any], path: Path) -> None:
+    """The files as one, a row group each."""
     import pyarrow.parquet as pq
 
-    schema = _common(group)
-    with pq.ParquetWriter(path, schema, compression="zstd", store_schema=False) as writer:
-        for part in group:
-            # Paths and one thread only: file objects with threads abort pyarrow at exit.
-            with pq.ParquetFile(part.table.path) as file:
-                rows: Any = file.read(use_threads=False)
-            writer.write_table(rows.cast(schema), row_group_size=part.table.rows)
+    schema = _common(group, files)
+    encoding = _encoding(max((file.metadata for file in files), key=lambda footer: footer.num_rows))
+    with pq.ParquetWriter(path, schema, store_schema=False, **encoding) as writer:
+        for file in files:
+            rows = file.read(use_threads=False).cast(schema)
+            writer.write_table(rows, row_group_size=len(rows))
+        writer.add_key_value_metadata(_told(files))
 
 
-def _common(group: Sequence[Part]) -> Any:
+def _encoding(footer: Any) -> dict[str, Any]:
+    """How to write the columns: as in the largest of the files, whose writer looked at the values.
+
+    Dictionaries where it chose them, deltas elsewhere: pyarrow's own choice took twice the bytes.
+    """
+    columns = [footer.row_group(0).column(index) for index in range(footer.num_columns)]
+    repeats = [one.path_in_schema for one in columns if "RLE_DICTIONARY" in one.encodings]
+    others = {one.path_in_schema: _DELTA.get(one.physical_type) for one in columns}
+    deltas = {path: encoding for path, encoding in others.items() if encoding and path not in repeats}
+    return {
+        "compression": "zstd",
+        "compression_level": 3,
+        "use_dictionary": repeats or False,
+        "column_encoding": deltas or None,
+    }
+
+
+def _told(files: Sequence[Any]) -> dict[bytes, bytes]:
+    """The metadata that all files agree on, such as the contract of the table."""
+    told = set.intersection(*(set((file.metadata.metadata or {}).items()) for file in files))
+    return {key: value for key, value in told if key != b"ARROW:schema"}
+
+
+def _common(group: Sequence[Part], files: Sequence[Any]) -> Any:
     """One schema for all: a column may be null in one rank's file and said never to be in another's."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    schemas = [pq.read_schema(part.table.path).remove_metadata() for part in group]
     try:
-        return pa.unify_schemas(schemas)
+        return pa.unify_schemas([file.schema_arrow.remove_metadata() for file in files])
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         ranks = ", ".join(str(part.staged.rank) for part in group)
         raise WarehouseError(f"{group[0].table.table}: ranks {ranks} differ in columns: {error}") from error

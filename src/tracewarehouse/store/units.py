@@ -43,7 +43,7 @@ def commit(blobs: Blobs, staged: Sequence[Staged]) -> tuple[Unit, ...]:
         first, table = group[0].staged, group[0].table
         name = f"{first.uid}-{attempts[first.run, first.rank]}"
         key = layout.table_file(table.table, table.version, first.run, first.rank, name)
-        moves[key] = _one_file(group)
+        moves[key] = pack.one_file(group)
         for part, file in zip(group, _table_files(group, key, moves[key]), strict=True):
             files[part.staged.run, part.staged.rank].append(file)
     made = tuple(_unit(one, attempts[one.run, one.rank], files[one.run, one.rank]) for one in staged)
@@ -60,20 +60,6 @@ def _put(blobs: Blobs, moves: Mapping[str, Path], made: Sequence[Unit]) -> None:
     except OSError:
         blobs.delete([*manifests, *moves])
         raise
-
-
-def _one_file(group: Sequence[pack.Part]) -> Path:
-    """The staged file itself where a rank is alone, else a packed one beside the first."""
-    for part in group:
-        pack.check_rows(part)
-    first = group[0].table.path
-    if len(group) == 1:
-        return first
-    path = first.with_name(f"packed-{secrets.token_hex(8)}.parquet")
-    pack.write(group, path)
-    for part in group:
-        part.table.path.unlink()
-    return path
 
 
 def _table_files(group: Sequence[pack.Part], key: str, path: Path) -> Iterator[TableFile]:
