@@ -125,7 +125,7 @@ SELECT
   events.name,
   regexp_replace(
     regexp_extract(events.name, '^(?:void |static |__global__ )*((?:\(anonymous namespace\)|[^<(])+)', 1),
-    '( \[clone [^]]*\]|\.kd)+ *$',
+    '( \[clone [^]]*\]|\.kd| )+$',
     ''
   ) AS short_name,
   sorted.kind,
