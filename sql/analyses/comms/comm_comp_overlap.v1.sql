@@ -1,0 +1,42 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "comm_comp_overlap"
+-- version  = 1
+-- summary  = "How much of each device's communication time computation hid."
+-- requires = ["device_timeline@1"]
+-- needs    = ["gpu"]
+-- grain    = ["run_id", "rank", "device"]
+-- order    = ["run_id", "rank", "device"]
+--
+-- [columns]
+-- run_id     = { type = "VARCHAR", doc = "The run." }
+-- rank       = { type = "INTEGER", doc = "The rank." }
+-- device     = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
+-- comm_ns    = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with communication running, on any stream." }
+-- overlap_ns = { type = "BIGINT", unit = "ns", better = "higher", doc = "Of comm_ns, the time with computation running too." }
+-- exposed_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Of comm_ns, the time without: comm_ns minus overlap_ns." }
+-- overlap    = { type = "DOUBLE", unit = "ratio", better = "higher", null = true, doc = "overlap_ns over comm_ns; null where there is no communication." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  split AS (
+    SELECT
+      run_id,
+      rank,
+      device,
+      coalesce(sum(piece_ns) FILTER (communication > 0), 0)::BIGINT AS comm_ns,
+      coalesce(sum(piece_ns) FILTER (communication > 0 AND computation > 0), 0)::BIGINT AS overlap_ns
+    FROM device_timeline
+    GROUP BY run_id, rank, device
+  )
+SELECT
+  run_id,
+  rank,
+  device,
+  comm_ns,
+  overlap_ns,
+  comm_ns - overlap_ns AS exposed_ns,
+  overlap_ns / nullif(comm_ns, 0) AS overlap
+FROM split

@@ -1,0 +1,66 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "temporal_breakdown"
+-- version  = 1
+-- summary  = "Where each device's time went: computation, communication and memory that nothing hid, and idle."
+-- requires = ["device_timeline@1"]
+-- needs    = ["gpu"]
+-- grain    = ["run_id", "rank", "device"]
+-- order    = ["run_id", "rank", "device"]
+--
+-- [columns]
+-- run_id            = { type = "VARCHAR", doc = "The run." }
+-- rank              = { type = "INTEGER", doc = "The rank." }
+-- device            = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
+-- window_ns         = { type = "BIGINT", unit = "ns", better = "lower", doc = "First start to last end of the device's GPU rows: busy plus idle." }
+-- busy_ns           = { type = "BIGINT", unit = "ns", doc = "Time with any GPU row running, on any stream: the sum of the next four." }
+-- compute_ns        = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with computation running." }
+-- exposed_comm_ns   = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with communication and no computation running." }
+-- exposed_memory_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with a memory copy or set, and neither of the two, running." }
+-- other_ns          = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with rows of another kind only." }
+-- idle_ns           = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time within the window with nothing running." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  piece AS (
+    SELECT
+      run_id,
+      rank,
+      device,
+      piece_ns,
+      CASE
+        WHEN computation > 0 THEN 'computation'
+        WHEN communication > 0 THEN 'communication'
+        WHEN memory > 0 THEN 'memory'
+        WHEN other > 0 THEN 'other'
+        ELSE 'idle'
+      END AS spent_on
+    FROM device_timeline
+  ),
+  split AS (
+    SELECT
+      run_id,
+      rank,
+      device,
+      coalesce(sum(piece_ns) FILTER (spent_on = 'computation'), 0)::BIGINT AS compute_ns,
+      coalesce(sum(piece_ns) FILTER (spent_on = 'communication'), 0)::BIGINT AS exposed_comm_ns,
+      coalesce(sum(piece_ns) FILTER (spent_on = 'memory'), 0)::BIGINT AS exposed_memory_ns,
+      coalesce(sum(piece_ns) FILTER (spent_on = 'other'), 0)::BIGINT AS other_ns,
+      coalesce(sum(piece_ns) FILTER (spent_on = 'idle'), 0)::BIGINT AS idle_ns
+    FROM piece
+    GROUP BY run_id, rank, device
+  )
+SELECT
+  run_id,
+  rank,
+  device,
+  compute_ns + exposed_comm_ns + exposed_memory_ns + other_ns + idle_ns AS window_ns,
+  compute_ns + exposed_comm_ns + exposed_memory_ns + other_ns AS busy_ns,
+  compute_ns,
+  exposed_comm_ns,
+  exposed_memory_ns,
+  other_ns,
+  idle_ns
+FROM split

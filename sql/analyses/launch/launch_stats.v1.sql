@@ -1,0 +1,51 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "launch_stats"
+-- version  = 1
+-- summary  = "Each GPU row with the host call that launched it, and the delays between the two."
+-- requires = ["correlations@1", "kernels@1", "runtime@1"]
+-- needs    = ["gpu", "launches"]
+-- grain    = ["run_id", "rank", "kernel_id"]
+-- order    = ["run_id", "rank", "kernel_id"]
+--
+-- [columns]
+-- run_id             = { type = "VARCHAR", doc = "The run." }
+-- rank               = { type = "INTEGER", doc = "The rank." }
+-- kernel_id          = { type = "BIGINT", unit = "id", doc = "event_id of the GPU row." }
+-- runtime_id         = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the host call; null where no launch is known." }
+-- api                = { type = "VARCHAR", null = true, doc = "The function that the host called; a graph launch stands at each of its GPU rows." }
+-- name               = { type = "VARCHAR", null = true, doc = "The GPU row's name." }
+-- kind               = { type = "VARCHAR", doc = "computation, communication, memory or other." }
+-- device             = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
+-- stream             = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
+-- call_ns            = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "How long the host call took." }
+-- kernel_ns          = { type = "BIGINT", unit = "ns", better = "lower", doc = "How long the GPU row took." }
+-- return_to_start_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "GPU start minus end of the host call: time in the queue included; negative where the row started before the call returned." }
+-- call_to_start_ns   = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "GPU start minus start of the host call; negative only where the clocks disagree." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+SELECT
+  kernels.run_id,
+  kernels.rank,
+  kernels.event_id AS kernel_id,
+  correlations.runtime_id,
+  runtime.name AS api,
+  kernels.name,
+  kernels.kind,
+  kernels.device,
+  kernels.stream,
+  runtime.dur_ns AS call_ns,
+  kernels.dur_ns AS kernel_ns,
+  correlations.return_to_start_ns,
+  correlations.call_to_start_ns
+FROM kernels
+LEFT JOIN correlations
+  ON correlations.run_id = kernels.run_id
+  AND correlations.rank = kernels.rank
+  AND correlations.kernel_id = kernels.event_id
+LEFT JOIN runtime
+  ON runtime.run_id = correlations.run_id
+  AND runtime.rank = correlations.rank
+  AND runtime.event_id = correlations.runtime_id
