@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["golden_plugin"]
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -1,0 +1,185 @@
+"""Golden files: a drawn trace through the whole house, and the rows that must come out.
+
+`tests/golden/{analyses/<group>,views,tables}/<name>.v<N>[.<case>].golden` tests the contract of that name
+and version. Comments (a drawing) on top, then sections, each a word at the start of a line with its body
+indented: `trace` (the sketch language), `params` (`name=value` lines), `columns` (for tables: which ones, in
+one line), `abstained` (`run_id,rank,reason` lines, where ranks are left out), `result` (CSV, empty = null).
+`pytest --update-golden` rewrites the last section.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sketch
+
+SECTIONS = ("trace", "params", "columns", "abstained", "result")
+
+
+class GoldenError(Exception):
+    """A golden file that is not well formed, or rows that are not the golden ones."""
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A golden file, read."""
+
+    name: str
+    version: int
+    drawing: str
+    sections: dict[str, str]
+
+    @classmethod
+    def read(cls, path: Path) -> Golden:
+        """Raises GoldenError where name or sections are not as they should be."""
+        name, version = path.name.split(".")[:2]
+        text = path.read_text(encoding="utf-8")
+        drawing, *found = split(text)
+        sections = dict(found)
+        unknown = set(sections) - set(SECTIONS)
+        if unknown or "trace" not in sections or not found or found[-1][0] != "result":
+            raise GoldenError(
+                f"{path}: sections are {', '.join(SECTIONS)}; trace and a last result are needed"
+            )
+        return cls(name, int(version.removeprefix("v")), drawing[1], sections)
+
+    def text(self, result: str) -> str:
+        """The file with another result."""
+        kept = {**self.sections, "result": result}
+        parts = [f"{heading}\n{_indent(body)}" for heading, body in kept.items()]
+        return self.drawing + "".join(parts)
+
+    def params(self) -> dict[str, str]:
+        """The parameters, as text."""
+        lines = self.sections.get("params", "").splitlines()
+        return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
+
+    def columns(self) -> list[str]:
+        """The columns to show; empty for all."""
+        return [name.strip() for name in self.sections.get("columns", "").split(",") if name.strip()]
+
+
+def split(text: str) -> list[tuple[str, str]]:
+    """(heading, body) of each section; first ("", what stands above the first)."""
+    parts: list[tuple[str, list[str]]] = [("", [])]
+    for line in text.splitlines():
+        if parts[-1][0] == "" and (not line or line.startswith("#")):
+            parts[-1][1].append(line)
+        elif line and not line[0].isspace():
+            parts.append((line.strip(), []))
+        else:
+            parts[-1][1].append(line.removeprefix("  "))
+    return [(heading, "".join(f"{line}\n" for line in body)) for heading, body in parts]
+
+
+def _indent(body: str) -> str:
+    return "".join(f"  {line}\n" if line else "\n" for line in body.splitlines())
+
+
+def run(golden: Golden, folder: Path) -> tuple[str, str]:
+    """(result, abstained) as CSV lines, from the drawn traces through reader, tables and Parquet."""
+    from tracewarehouse.catalog import Catalog
+
+    contract = Catalog.load().get(golden.name, golden.version)
+    paths = sketch.write(golden.sections["trace"], folder / "traces")
+    if contract.transient:
+        return _transient(contract, golden, paths), ""
+    return _stored(contract, golden, folder, paths)
+
+
+def _stored(contract: Any, golden: Golden, folder: Path, paths: list[Path]) -> tuple[str, str]:
+    import tracewarehouse as tw
+
+    warehouse = tw.open(folder / "warehouse")
+    for source in dict.fromkeys(path.parent for path in paths):
+        warehouse.ingest(source, run=source.name)
+    if contract.kind != "analysis":
+        return "".join(warehouse.query(select(contract, golden)).csv()), ""
+    result = warehouse.run(golden.name, version=golden.version, **golden.params())
+    left_out = [f"{each.run_id},{each.rank},{each.reason}\n" for each in result.abstained]
+    return "".join(result.csv()), "".join(left_out)
+
+
+def _transient(contract: Any, golden: Golden, paths: list[Path]) -> str:
+    """Rows of a table that exists only while a rank is ingested, all ranks one after the other."""
+    from tracewarehouse import engine, reader
+    from tracewarehouse.catalog import Catalog
+    from tracewarehouse.ingest import tables
+    from tracewarehouse.result import Provenance, Result
+
+    lines: list[str] = []
+    for path in paths:
+        with engine.connect() as con:
+            rank = int(path.stem.removeprefix("rank"))
+            reader.load(con, path, run_id=path.parent.name, rank=rank, salt=b"golden")
+            tables.build(con, Catalog.load())
+            rows = Result(engine.query(con, select(contract, golden)), Provenance("golden", ()))
+            lines += "".join(rows.csv()).splitlines(keepends=True)[bool(lines) :]
+    return "".join(lines)
+
+
+def select(contract: Any, golden: Golden) -> str:
+    """The rows of a table or view, in the order of its grain."""
+    columns = golden.columns() or [column.name for column in contract.columns]
+    quoted = ", ".join(f'"{name}"' for name in columns)
+    order = ", ".join(f'"{name}" NULLS LAST' for name in contract.grain)
+    return f"SELECT {quoted} FROM {contract.name} ORDER BY {order}"
+
+
+class GoldenFile(pytest.File):
+    """One file is one test."""
+
+    def collect(self) -> Iterator[GoldenItem]:
+        yield GoldenItem.from_parent(self, name=self.path.name.removesuffix(".golden"))
+
+
+class GoldenItem(pytest.Item):
+    """Run what is drawn, compare or rewrite."""
+
+    def runtest(self) -> None:
+        golden = Golden.read(self.path)
+        factory = self.config._tmp_path_factory  # type: ignore[attr-defined]
+        result, abstained = run(golden, factory.mktemp("golden"))
+        if abstained != golden.sections.get("abstained", ""):
+            raise GoldenError(f"{self.path.name}: abstained:\n{abstained or 'none'}")
+        if self.config.getoption("update_golden"):
+            self.path.write_text(golden.text(result), encoding="utf-8")
+        elif result != golden.sections["result"]:
+            raise GoldenError(f"{self.path.name}:\n{difference(golden.sections['result'], result)}")
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """The difference alone for rows that differ, else the traceback."""
+        if isinstance(excinfo.value, (GoldenError, sketch.SketchError)):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, 0, f"golden: {self.name}"
+
+
+def difference(wanted: str, found: str) -> str:
+    """What differs, line by line."""
+    lines = difflib.unified_diff(wanted.splitlines(), found.splitlines(), "golden", "found", lineterm="")
+    return "\n".join(lines)
+
+
+def cells(text: str) -> list[dict[str, str]]:
+    """CSV as one dictionary per row."""
+    return list(csv.DictReader(text.splitlines()))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """--update-golden"""
+    parser.addoption("--update-golden", action="store_true", help="rewrite the last section of golden files")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> GoldenFile | None:
+    """A `.golden` file is a test."""
+    return GoldenFile.from_parent(parent, path=file_path) if file_path.suffix == ".golden" else None
