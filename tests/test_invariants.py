@@ -1,0 +1,125 @@
+"""What must hold in every real trace: parts add up, nothing is counted twice, nothing is lost.
+
+A few traces in the ordinary suite, every one of them under `-m deep`. Each rule is a query that counts the
+rows that break it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracewarehouse as tw
+from conftest import real_traces
+from tracewarehouse.catalog import Catalog
+
+QUICK = (
+    "hta-singles/a100_nccl_pg_config_rank0of2.json.gz",
+    "hta-singles/a100_critical_path_alexnet.json.gz",
+    "amd-misc/mi250_minitoy_train_ROCm6_2_kineto.json.gz",
+    "inference-graphs-mi300/sglang_decode__Qwen3-8B_decode.json.gz",
+    "multirank-dlrm-v100-8r/worker1_step_12.1694128201556.pt.trace.json.gz",
+    "odd/kineto_gpu_metrics_input.json",
+    "odd/cpu_only_rank-34of300.pt.trace.json.gz",
+)
+
+RULES = {
+    "idle and busy are the window": "FROM temporal_breakdown WHERE busy_ns + idle_ns <> window_ns",
+    "the parts are busy": """FROM temporal_breakdown
+        WHERE compute_ns + exposed_comm_ns + exposed_memory_ns + other_ns <> busy_ns""",
+    "no part is negative": """FROM temporal_breakdown
+        WHERE least(compute_ns, exposed_comm_ns, exposed_memory_ns, other_ns, idle_ns) < 0""",
+    "the window is first start to last end": """FROM temporal_breakdown ANTI JOIN (
+        SELECT run_id, rank, device, max(ts_ns + dur_ns) - min(ts_ns) AS window_ns FROM kernels GROUP BY ALL
+        ) USING (run_id, rank, device, window_ns)""",
+    "busy is the union of all rows": """FROM temporal_breakdown ANTI JOIN (
+        SELECT run_id, rank, device, sum(greatest(end_ns - greatest(ts_ns, before_ns), 0))::BIGINT AS busy_ns
+        FROM (
+            SELECT run_id, rank, device, ts_ns, ts_ns + dur_ns AS end_ns, coalesce(max(ts_ns + dur_ns) OVER (
+                PARTITION BY run_id, rank, device ORDER BY ts_ns, event_id
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), ts_ns) AS before_ns
+            FROM kernels)
+        GROUP BY ALL) USING (run_id, rank, device, busy_ns)""",
+    "every device has its row": """FROM (SELECT DISTINCT run_id, rank, device FROM kernels) ANTI JOIN
+        temporal_breakdown USING (run_id, rank, device)""",
+    "overlap and exposed are communication": """FROM comm_comp_overlap JOIN temporal_breakdown
+        USING (run_id, rank, device)
+        WHERE overlap_ns + exposed_ns <> comm_ns OR exposed_ns <> exposed_comm_ns
+            OR overlap_ns > compute_ns""",
+    "launch states share the GPU time": """FROM coverage
+        WHERE linked_ns + before_window_ns + missing_ns <> gpu_ns OR with_op_ns > linked_ns""",
+    "launch states share the GPU rows": """FROM kernels
+        WHERE launch_state IS NULL OR launch_state NOT IN ('linked', 'before_window', 'missing')""",
+    "linked is having a launch": """FROM launch_stats JOIN kernels
+        ON kernels.run_id = launch_stats.run_id AND kernels.rank = launch_stats.rank AND event_id = kernel_id
+        WHERE (launch_state = 'linked') <> (launch_stats.runtime_id IS NOT NULL)""",
+    "every GPU row is one row of launch_stats": """FROM (
+        SELECT run_id, rank, event_id AS kernel_id FROM kernels) ANTI JOIN (
+        SELECT run_id, rank, kernel_id FROM launch_stats GROUP BY ALL HAVING count(*) = 1
+        ) USING (run_id, rank, kernel_id)""",
+    "names share rows and time": """FROM (
+        SELECT run_id, rank, device, sum(count)::BIGINT AS rows, sum(sum_ns)::BIGINT AS gpu_ns
+        FROM kernel_summary GROUP BY ALL) ANTI JOIN (
+        SELECT run_id, rank, device, count(*) AS rows, sum(dur_ns)::BIGINT AS gpu_ns FROM kernels GROUP BY ALL
+        ) USING (run_id, rank, device, rows, gpu_ns)""",
+    "quantiles are in order": """FROM kernel_summary
+        WHERE NOT (min_ns <= p50_ns AND p50_ns <= p95_ns AND p95_ns <= p99_ns AND p99_ns <= max_ns)""",
+    "every GPU row is in kernels once": """FROM (
+        SELECT run_id, rank, event_id FROM events
+        WHERE category IN ('kernel', 'gpu_memcpy', 'gpu_memset') AND dur_ns IS NOT NULL) ANTI JOIN (
+        SELECT run_id, rank, event_id FROM kernels GROUP BY ALL HAVING count(*) = 1
+        ) USING (run_id, rank, event_id)""",
+    "no length and no depth is negative": "FROM events WHERE dur_ns < 0 OR depth < 1",
+    "a parent holds its child, or the child is flagged": """FROM events AS child JOIN events AS parent
+        ON parent.run_id = child.run_id AND parent.rank = child.rank AND parent.event_id = child.parent_id
+        WHERE NOT coalesce(child.crosses, false) AND (child.ts_ns < parent.ts_ns
+            OR child.ts_ns + child.dur_ns > parent.ts_ns + parent.dur_ns)""",
+    "periods tile the steps": """FROM (
+        SELECT period_start_ns, lag(period_start_ns + period_ns) OVER (
+            PARTITION BY run_id, rank ORDER BY host_start_ns, step) AS before_ns
+        FROM steps)
+        WHERE period_start_ns <> before_ns""",
+    "periods end with the steps": """FROM (
+        SELECT run_id, rank, sum(period_ns)::BIGINT AS periods_ns, max(greatest(
+            host_start_ns, coalesce(device_start_ns + device_ns, host_start_ns + host_ns)
+        )) - min(host_start_ns) AS span_ns
+        FROM steps GROUP BY ALL)
+        WHERE periods_ns <> span_ns""",
+}
+
+
+def sources(folder: Path, quick: bool) -> list[Path]:
+    """The files to look at; those that are no traces are refused by name, and that is tested elsewhere."""
+    if quick:
+        return [folder / name for name in QUICK]
+    return sorted(path for path in folder.rglob("*") if path.name.endswith((".json", ".json.gz")))
+
+
+SETS = [pytest.param(True, id="quick"), pytest.param(False, id="all", marks=pytest.mark.deep)]
+
+
+@pytest.fixture(scope="module", params=SETS)
+def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A warehouse of real traces, each file a run of its own."""
+    folder = real_traces()
+    if folder is None:
+        pytest.skip("no real traces here")
+    warehouse = tw.open(tmp_path_factory.mktemp("real"))
+    for path in sources(folder, request.param):
+        name = "-".join(path.relative_to(folder).parts)
+        warehouse.ingest(path, run=name.partition(".json")[0])
+    return warehouse
+
+
+def analyses() -> str:
+    """The analyses as named queries, so that a rule can speak of them like of tables."""
+    found = [contract for contract in Catalog.load().analyses() if not contract.params]
+    return ",\n".join(f"{contract.name} AS (\n{contract.body}\n)" for contract in found)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule_holds(rule: str, real: Any) -> None:
+    rows = real.query(f"WITH {analyses()}\nSELECT count(*) AS broken {RULES[rule]}").rows()
+    assert rows == [{"broken": 0}]
