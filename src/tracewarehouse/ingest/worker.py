@@ -198,7 +198,7 @@ def _write_table(con: Connection, catalog: Catalog, contract: Contract, folder: 
     about = f"contract: '{contract.ref}', contract_hash: '{catalog.effective_hash(contract)}'"
     con.execute(
         f"COPY (SELECT {columns} FROM {contract.name} {order_by(contract)}) TO ? "
-        f"(FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{about}}})",
+        f"(FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2, KV_METADATA {{{about}}})",
         [str(path)],
     )
     return StagedTable(contract.name, contract.version, path, count[0])
