@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from conftest import ROOT
 from laws import CATALOG, EXCEPTIONS, contracts, required, variants
-from tracewarehouse import engine
+from tracewarehouse import dev, engine
 from tracewarehouse.catalog import WAREHOUSE_METHODS
 from tracewarehouse.checks import check_binding, check_lock
 from tracewarehouse.contract import Contract
@@ -73,3 +74,7 @@ def test_what_was_released_is_unchanged() -> None:
 def test_no_analysis_hides_what_a_warehouse_has() -> None:
     own = {name for name in (*vars(Warehouse), *vars(Warehouse("nowhere"))) if not name.startswith("_")}
     assert own - {analysis.name for analysis in CATALOG.analyses()} <= WAREHOUSE_METHODS
+
+
+def test_the_checkout_is_in_order() -> None:
+    assert dev.check(ROOT) == []
