@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
 import runpy
 from pathlib import Path
 
 import pytest
+
+import tracewarehouse as tw
 
 DATA = Path(__file__).parent / "data"
 MADE: dict[str, bytes] = runpy.run_path(str(DATA / "make_first_steps.py"))["files"]()
@@ -33,3 +36,59 @@ def test_first_steps_says_that_it_is_drawn() -> None:
     for name in MADE:
         if name.endswith(".gz"):
             assert b'"synthetic"' in gzip.decompress((DATA / name).read_bytes())
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
+    """A warehouse of the repository's own runs."""
+    warehouse = tw.open(tmp_path_factory.mktemp("own"))
+    report = warehouse.ingest(DATA / "first-steps", DATA / "gloo-cpu", jobs=1)
+    assert [file.state for file in report.files] == ["whole"] * 8
+    return warehouse
+
+
+def test_first_steps_shows_its_slow_rank(own: tw.Warehouse) -> None:
+    rows = {row["rank"]: row for row in own.select(runs="first-steps").run("temporal_breakdown").rows()}
+    others = [rank for rank in rows if rank != 2]
+    # The slow rank waits for its loader, the others in the first all_reduce of each step for the slow one.
+    assert all(rows[2]["idle_ns"] > 2 * rows[rank]["idle_ns"] > 0 for rank in others)
+    assert all(rows[rank]["exposed_comm_ns"] > 3 * rows[2]["exposed_comm_ns"] > 0 for rank in others)
+
+
+def test_first_steps_has_what_the_analyses_need(own: tw.Warehouse) -> None:
+    run = own.select(runs="first-steps")
+    assert not any(run.run(contract.name).abstained for contract in own.catalog.analyses())
+    steps = run.run("step_summary").rows()
+    assert len(steps) == 12 and not any(row["partial"] for row in steps)
+    arguments = run.query(
+        "SELECT DISTINCT collective, group_size, dtype FROM kernels WHERE kind = 'communication'"
+    )
+    assert {row["collective"] for row in arguments.rows()} == {"allreduce", "_allgather_base"}
+
+
+def test_gloo_carries_shapes_stacks_modules_and_memory(own: tw.Warehouse) -> None:
+    facts = own.info("gloo-cpu").ranks.rows()
+    assert [(row["rank"], row["world_size"], row["backend"]) for row in facts] == [
+        (rank, 4, "gloo") for rank in range(4)
+    ]
+    for fact in ("shapes", "stacks", "modules", "memory_events"):
+        assert all(row[fact] for row in facts), fact
+    assert not any(row["gpu"] for row in facts)
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_gloo_operators_are_what_the_profiler_says(rank: int, own: tw.Warehouse) -> None:
+    said = json.loads((DATA / "gloo-cpu.key_averages.json").read_text())[f"rank{rank}"]
+    rows = (
+        own.select(runs="gloo-cpu", ranks=rank)
+        .query("""
+        SELECT regexp_replace(name, '^ProfilerStep#.*', 'ProfilerStep*') AS name, count(*) AS count,
+            sum(dur_ns)::BIGINT AS total_ns
+        FROM events WHERE category IN ('cpu_op', 'user_annotation') GROUP BY ALL""")
+        .rows()
+    )
+    found = {row["name"]: row for row in rows}
+    assert found.keys() == said.keys()
+    for name, (count, total_us, _) in said.items():
+        assert found[name]["count"] == count
+        assert found[name]["total_ns"] == pytest.approx(1_000 * total_us, rel=0, abs=2), name
