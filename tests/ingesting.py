@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import front_door
 import sketch
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.store import Store
-
-# Runs an ingest as a process of its own, as `tw ingest` does, and prints what came of it.
-PROGRAM = """
-import json, sys
-from pathlib import Path
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.ingest.outcome import Options
-from tracewarehouse.ingest.pipeline import ingest
-from tracewarehouse.store import Store
-
-given = json.loads(sys.argv[1])
-store = Store.open_or_create(Path(given["warehouse"]))
-try:
-    report = ingest(store, Catalog.load(), given["paths"], Options(**given["options"]))
-except KeyboardInterrupt:
-    sys.exit(130)
-print(json.dumps([[str(file.path), file.state] for file in report.files]))
-sys.exit(report.exit_code)
-"""
 
 
 def lines(rank: int, kernels: int = 3, mark: str = "k", at: int = 0) -> str:
@@ -111,17 +90,15 @@ def files_under(root: Path) -> dict[str, str]:
 
 
 def start(root: Path, paths: Sequence[Path], **options: object) -> subprocess.Popen[str]:
-    """An ingest as a process of its own."""
-    given = {
-        "warehouse": str(root),
-        "paths": [str(path) for path in paths],
-        "options": {"settle_s": 0, **options},
-    }
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    """`tw ingest` as a process of its own, on the way."""
+    words = [] if options.get("inbox") else [str(path) for path in paths]
+    for name, value in {"settle": 0, **options}.items():
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, json.dumps(given)],
+        [*front_door.TW, "ingest", "-w", str(root), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=env,
+        env=front_door.environment(),
         text=True,
     )

@@ -27,7 +27,7 @@ RANKS = 4
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Traces large enough that a kill hits every stage."""
     place = tmp_path_factory.mktemp("traces") / "job"
-    write(place, range(RANKS), kernels=400)
+    write(place, range(RANKS), kernels=100)
     return place
 
 
@@ -54,7 +54,7 @@ def kill_once(root: Path, folder: Path, after_s: float) -> None:
     assert set(states(report).values()) <= {"whole", "same"}
     assert Store.open(root).verify() == []
     assert ranks_seen(root) == {"job": tuple(range(RANKS))}
-    assert seen(root, "SELECT count(*), count(DISTINCT (rank, event_id)) FROM kernels") == [(1600, 1600)]
+    assert seen(root, "SELECT count(*), count(DISTINCT (rank, event_id)) FROM kernels") == [(400, 400)]
 
 
 def kills(tmp_path: Path, folder: Path, duration: float, count: int) -> None:
@@ -89,9 +89,9 @@ def test_8_processes_bring_8_ranks_of_a_new_run(tmp_path: Path, expect_ranks: in
     ]
 
 
-def test_8_processes_bring_the_same_folder(tmp_path: Path) -> None:
+def test_4_processes_bring_the_same_folder(tmp_path: Path) -> None:
     write(tmp_path / "job", range(4), kernels=20)
-    processes = [start(tmp_path / "wh", [tmp_path / "job"]) for _ in range(8)]
+    processes = [start(tmp_path / "wh", [tmp_path / "job"]) for _ in range(4)]
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from tracewarehouse.ingest.worker import tables_told, too_much, write_tables
 from tracewarehouse.store import Changes, Json, RunVersion, Staged, Store, Unit, uid
 
 EVENTS = "events"
+# What the tables are made from: the events, and what was found while the file was read.
+SOURCES = (EVENTS, "data_quality")
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Rebuild:
     """Make tables of one stored rank anew, from its events alone."""
 
     unit: Unit
-    events: tuple[Path, ...]
+    stored: Mapping[str, tuple[Path, ...]]
     wanted: tuple[Ref, ...]
     folder: Path
     sql: Path
@@ -30,7 +32,7 @@ class Rebuild:
     memory_limit: str
 
     def run(self, tell: Tell) -> Staged:
-        from tracewarehouse.engine import Error, connect
+        from tracewarehouse.engine import Error, connect, create_table
         from tracewarehouse.ingest import tables
 
         catalog = Catalog.load(self.sql)
@@ -40,10 +42,14 @@ class Rebuild:
             threads=self.threads, memory_limit=self.memory_limit, temp_directory=self.folder / "spill"
         )
         try:
-            con.execute(
-                f"CREATE TABLE {EVENTS} AS FROM read_parquet(?, hive_partitioning = false) WHERE rank = ?",
-                [[str(path) for path in self.events], self.unit.rank],
-            )
+            for table, paths in self.stored.items():
+                create_table(con, catalog.get(table, kind="table"))
+                if paths:
+                    con.execute(
+                        f"INSERT INTO {table} BY NAME FROM read_parquet(?, hive_partitioning = false) "
+                        "WHERE rank = ?",
+                        [[str(path) for path in paths], self.unit.rank],
+                    )
             tables.rebuild(con, catalog, wanted)
             made = write_tables(con, catalog, wanted, self.folder)
         except Error as error:
@@ -102,17 +108,24 @@ def _task(
     staging: Path,
     jobs: int,
 ) -> Rebuild:
-    needed = catalog.get(EVENTS, kind="table").version
-    scans = version.scan_plan(EVENTS, needed, [unit.rank])
-    if not scans and any(file.table == EVENTS for file in unit.files):
+    stored = {table: stored_files(store, catalog, version, unit, table) for table in SOURCES}
+    missing = tuple(contract.ref for contract in _missing(unit, wanted))
+    return Rebuild(unit, stored, missing, staging / f"{unit.rank:06d}", catalog.folder,
+                   machine.threads(jobs), machine.memory_limit(jobs))  # fmt: skip
+
+
+def stored_files(
+    store: Store, catalog: Catalog, version: RunVersion, unit: Unit, table: str
+) -> tuple[Path, ...]:
+    """The files that hold a table of the unit. Raises SchemaVersionError where its events are others."""
+    needed = catalog.get(table, kind="table").version
+    scans = version.scan_plan(table, needed, [unit.rank])
+    if table == EVENTS and not scans and any(file.table == EVENTS for file in unit.files):
         raise SchemaVersionError(
             f"run {unit.run} rank {unit.rank} holds events of another version than {EVENTS}@{needed}",
             "ingest the trace again with --replace",
         )
-    missing = tuple(contract.ref for contract in _missing(unit, wanted))
-    paths = tuple(store.path(scan.path) for scan in scans)
-    return Rebuild(unit, paths, missing, staging / f"{unit.rank:06d}", catalog.folder,
-                   machine.threads(jobs), machine.memory_limit(jobs))  # fmt: skip
+    return tuple(store.path(scan.path) for scan in scans)
 
 
 def _missing(unit: Unit, wanted: Sequence[Contract]) -> list[Contract]:

@@ -232,9 +232,6 @@ def content(con: Connection, survey: Survey, facts: dict[str, Json]) -> Content:
 
 
 def _quality(con: Connection) -> dict[str, int]:
-    made = con.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'data_quality'").fetchone()
-    if made is None:
-        return {}
     rules = con.execute('SELECT rule, sum("rows")::BIGINT FROM data_quality GROUP BY rule ORDER BY rule')
     return dict(rules.fetchall())
 

@@ -1,0 +1,107 @@
+"""Tables of another version, rebuilt from the stored events: nothing that was there goes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from ingesting import files_under, take, write
+from tracewarehouse import engine
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.ingest.upgrade import SOURCES, Rebuild, stored_files, upgrade
+from tracewarehouse.store import RunVersion, Store
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Catalog:
+    """The contracts of a later release: runtime@2 holds launches only."""
+    folder = Path(shutil.copytree(ROOT / "sql", tmp_path / "sql"))
+    old = (folder / "tables" / "runtime.v1.sql").read_text()
+    new = old.replace("-- version  = 1", "-- version  = 2").replace(
+        "-- 1 = ", '-- 2 = "Launches only."\n-- 1 = ', 1
+    )
+    assert new.count("= 2") == 1
+    head, body = new.split("-- ///\n", 1)
+    (folder / "tables" / "runtime.v2.sql").write_text(
+        f"{head}-- ///\nSELECT * FROM (\n{body.strip()}\n) AS every\nWHERE is_launch\n"
+    )
+    return Catalog.read(folder)
+
+
+def rows(store: Store, version: RunVersion, table: str, number: int) -> list[tuple[object, ...]]:
+    con = engine.connect()
+    found: list[tuple[object, ...]] = []
+    for scan in version.scan_plan(table, number):
+        assert scan.ranks is None
+        path = str(store.path(scan.path))
+        sql = "SELECT rank, name FROM read_parquet(?, hive_partitioning = false) ORDER BY ALL"
+        found += con.execute(sql, [path]).fetchall()
+    con.close()
+    return sorted(found, key=str)
+
+
+def test_a_table_of_another_version_stands_beside_the_old_one(tmp_path: Path, newer: Catalog) -> None:
+    write(tmp_path / "job", range(3))
+    take(tmp_path / "wh", tmp_path / "job")
+    store = Store.open(tmp_path / "wh")
+    before = store.newest("job")
+    assert before is not None
+    wanted = [newer.get("runtime", 2)]
+    assert upgrade(store, newer, ["job"], wanted) == ("job",)
+    after = store.newest("job")
+    assert after is not None and after.number == 2
+    assert after.table_versions()["runtime"] == (1, 2)
+    assert rows(store, after, "runtime", 2) == [
+        (rank, "cudaLaunchKernel") for rank in range(3) for _ in range(3)
+    ]
+    for table in before.table_versions():
+        assert after.scan_plan(table, 1) == before.scan_plan(table, 1)
+    assert store.verify() == []
+    assert [unit.facts["tables"]["runtime"] for unit in after.units] == [[1, 2]] * 3  # type: ignore[index]
+
+    files = files_under(tmp_path / "wh")
+    assert upgrade(store, newer, ["job"], wanted) == ()
+    assert files_under(tmp_path / "wh") == files
+    assert store.get("job", 1) == before
+
+
+def test_the_same_trace_again_is_the_same_after_an_upgrade(tmp_path: Path, newer: Catalog) -> None:
+    write(tmp_path / "job")
+    take(tmp_path / "wh", tmp_path / "job")
+    upgrade(Store.open(tmp_path / "wh"), newer, ["job"], [newer.get("runtime", 2)])
+    assert [file.state for file in take(tmp_path / "wh", tmp_path / "job").files] == ["same"]
+
+
+def test_a_rebuilt_table_is_the_table_that_ingest_makes(tmp_path: Path) -> None:
+    write(tmp_path / "job", range(2))
+    take(tmp_path / "wh", tmp_path / "job")
+    store, catalog = Store.open(tmp_path / "wh"), Catalog.load()
+    before = store.newest("job")
+    assert before is not None
+    stored = [contract for contract in catalog.tables() if contract.name in ("kernels", "runtime", "steps")]
+    forgotten = {contract.name for contract in stored}
+
+    for unit in before.units:
+        task = Rebuild(
+            unit=unit,
+            stored={table: stored_files(store, catalog, before, unit, table) for table in SOURCES},
+            wanted=tuple(contract.ref for contract in stored),
+            folder=tmp_path / f"again{unit.rank}",
+            sql=catalog.folder,
+            threads=1,
+            memory_limit="1GiB",
+        )
+        made = task.run(lambda *_: None)
+        assert {table.table for table in made.tables} == forgotten
+        con = engine.connect()
+        for table in made.tables:
+            (scan,) = before.scan_plan(table.table, table.version, [unit.rank])
+            both = [str(store.path(scan.path)), str(table.path)]
+            for one, other in (both, both[::-1]):
+                ranked = "FROM read_parquet(?, hive_partitioning = false) WHERE rank = ?"
+                sql = f"SELECT count(*) FROM ({ranked} EXCEPT ALL {ranked})"
+                assert con.execute(sql, [one, unit.rank, other, unit.rank]).fetchone() == (0,)
+        con.close()
