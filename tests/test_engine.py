@@ -201,9 +201,3 @@ def test_every_type_of_a_contract_goes_through(busy: Contract) -> None:
         con.execute("INSERT INTO gpu_busy (c0) VALUES (1)")
         found = engine.execute(con, replace(contract, body="SELECT * FROM gpu_busy"), {})
     assert found.schema == engine.arrow_schema(contract) and found.num_rows == 1
-
-
-def test_a_view_replaces_the_one_before(con: engine.Connection) -> None:
-    engine.create_view(con, "few", "SELECT 1 AS x")
-    engine.create_view(con, "few", "SELECT 2 AS x")
-    assert engine.query(con, "SELECT x FROM few").to_pylist() == [{"x": 2}]

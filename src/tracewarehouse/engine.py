@@ -75,11 +75,6 @@ def order_by(contract: Contract) -> str:
     return "ORDER BY " + ", ".join(f"{term} NULLS LAST" for term in terms)
 
 
-def ordered_sql(contract: Contract, bound: Mapping[str, object]) -> str:
-    """A SELECT of the contract's columns in its order."""
-    return ordered(contract, sql_with_params(contract, bound))
-
-
 def ordered(contract: Contract, sql: str) -> str:
     """The contract's columns of `sql`, in its order."""
     columns = ", ".join(quote_name(column.name) for column in contract.columns)
@@ -187,15 +182,10 @@ def _column_hint(declared: list[str], found: list[str]) -> str:
     return "correct [columns] or the SELECT"
 
 
-def empty_table_sql(contract: Contract, name: str) -> str:
-    """CREATE TABLE of that name with the contract's columns and types."""
-    columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in contract.columns)
-    return f"CREATE TABLE {quote_name(name)} ({columns})"
-
-
 def create_table(con: Connection, contract: Contract, sql: str | None = None) -> None:
     """Makes the table of the contract, empty or from a SELECT of its columns."""
-    con.execute(empty_table_sql(contract, contract.name))
+    columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in contract.columns)
+    con.execute(f"CREATE TABLE {quote_name(contract.name)} ({columns})")
     if sql is not None:
         con.execute(f"INSERT INTO {quote_name(contract.name)} BY NAME {sql}")
 
@@ -218,11 +208,6 @@ def table_of(contract: Contract, rows: Iterable[Mapping[str, object]]) -> pa.Tab
     import pyarrow as pa
 
     return pa.Table.from_pylist(list(rows), schema=arrow_schema(contract))
-
-
-def create_view(con: Connection, name: str, sql: str) -> None:
-    """Makes or replaces the view of that name."""
-    con.execute(f"CREATE OR REPLACE VIEW {quote_name(name)} AS\n{sql}")
 
 
 def statement_kind(con: Connection, sql: str) -> str:
