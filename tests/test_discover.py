@@ -27,9 +27,15 @@ def test_a_walk_is_sorted_and_leaves_out_what_is_no_trace(tmp_path: Path) -> Non
     assert names(discover([tmp_path]), tmp_path) == ["a.json", "b/rank0.json", "b/rank1.json.gz"]
 
 
-def test_other_formats_are_looked_at_so_that_they_can_be_told(tmp_path: Path) -> None:
-    make(tmp_path, "nsys.sqlite", "snap.pickle", "timeline.raw.json.gz")
-    assert len(discover([tmp_path]).files) == 3
+def test_other_formats_are_told_by_name_in_a_walk_and_looked_at_when_named(tmp_path: Path) -> None:
+    make(tmp_path, "nsys.sqlite", "snap.PICKLE", "timeline.raw.json.gz")
+    found = discover([tmp_path, tmp_path])
+    assert names(found, tmp_path) == ["timeline.raw.json.gz"]
+    assert {one.path.name: one.reason for one in found.passed} == {
+        "nsys.sqlite": "is an SQLite database",
+        "snap.PICKLE": "is a pickle",
+    }
+    assert len(discover([tmp_path / "nsys.sqlite"]).files) == 1
 
 
 def test_a_named_file_is_kept_whatever_its_name(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tracewarehouse.ingest.outcome import Options, Progress
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.store import Store
 
-RANKS = 4
+RANKS = 2
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def kill_once(root: Path, folder: Path, after_s: float) -> None:
     assert set(states(report).values()) <= {"whole", "same"}
     assert Store.open(root).verify() == []
     assert ranks_seen(root) == {"job": tuple(range(RANKS))}
-    assert seen(root, "SELECT count(*), count(DISTINCT (rank, event_id)) FROM kernels") == [(400, 400)]
+    assert seen(root, "SELECT count(*), count(DISTINCT (rank, event_id)) FROM kernels") == [(200, 200)]
 
 
 def kills(tmp_path: Path, folder: Path, duration: float, count: int) -> None:

@@ -8,10 +8,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# What a walk looks at: traces, and formats that people keep beside them (those are told as skipped).
-LOOKED_AT = re.compile(
-    r"\.(?:(?:json|jsonl|ndjson|trace|raw)(?:\.gz)?|sqlite|pickle|pkl|rpd|nsys-rep|pftrace)$", re.IGNORECASE
-)
+LOOKED_AT = re.compile(r"\.(?:json|jsonl|ndjson|trace|raw)(?:\.gz)?$", re.IGNORECASE)
+# What people keep beside traces: told as skipped by name alone, for it may be large.
+OTHERS = {
+    ".sqlite": "is an SQLite database",
+    ".rpd": "is a rocpd database",
+    ".nsys-rep": "is an Nsight Systems report",
+    ".ncu-rep": "is an Nsight Compute report",
+    ".pftrace": "is a Perfetto trace",
+    ".pickle": "is a pickle",
+    ".pkl": "is a pickle",
+}
 TEMPORARY = re.compile(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
 
 
@@ -33,27 +40,41 @@ class NotFound:
 
 
 @dataclass(frozen=True)
+class Passed:
+    """A file met in a walk that is known not to be a trace, and what it is."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
 class Found:
-    """The candidates in order of their paths, each real file once, and the paths refused."""
+    """The candidates in order of their paths, each real file once; the paths refused; and those passed by."""
 
     files: tuple[Candidate, ...]
     refused: tuple[NotFound, ...]
+    passed: tuple[Passed, ...] = ()
 
 
 def discover(paths: Iterable[str | os.PathLike[str]]) -> Found:
     """Walk the folders and keep the files named; raises nothing: what cannot be taken is listed."""
     files: dict[tuple[int, int], Candidate] = {}
     refused: list[NotFound] = []
+    passed: dict[Path, Passed] = {}
     for path in (Path(os.fspath(given)) for given in paths):
         for found in _look(path):
             if isinstance(found, NotFound):
                 refused.append(found)
                 continue
+            if isinstance(found, Passed):
+                passed[found.path.absolute()] = found
+                continue
             key = _identity(found.path)
             # The same file may be named and met in a walk: what was named counts.
             if key not in files or (found.named and not files[key].named):
                 files[key] = found
-    return Found(tuple(sorted(files.values(), key=lambda file: _order(file.path))), tuple(refused))
+    ordered = sorted(files.values(), key=lambda file: _order(file.path))
+    return Found(tuple(ordered), tuple(refused), tuple(passed.values()))
 
 
 def is_warehouse(folder: Path) -> bool:
@@ -61,7 +82,7 @@ def is_warehouse(folder: Path) -> bool:
     return (folder / "_tw" / "warehouse.json").is_file()
 
 
-def _look(path: Path) -> Iterator[Candidate | NotFound]:
+def _look(path: Path) -> Iterator[Candidate | NotFound | Passed]:
     try:
         is_folder = path.is_dir()
         is_file = path.is_file()
@@ -78,7 +99,7 @@ def _look(path: Path) -> Iterator[Candidate | NotFound]:
         yield NotFound(path, "no such file or folder", "check the path; folders are searched to any depth")
 
 
-def _look_in_folder(folder: Path) -> Iterator[Candidate | NotFound]:
+def _look_in_folder(folder: Path) -> Iterator[Candidate | NotFound | Passed]:
     if is_warehouse(folder):
         hint = "`tw ingest --inbox` takes in what lies in a warehouse's inbox"
         yield NotFound(folder, "is a warehouse, not a folder of traces", hint)
@@ -92,7 +113,7 @@ def _look_in_folder(folder: Path) -> Iterator[Candidate | NotFound]:
         yield NotFound(folder, "a folder without traces", hint)
 
 
-def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | NotFound]:
+def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | NotFound | Passed]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         identity = _identity(folder)
@@ -112,6 +133,8 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | NotF
                 yield from _walk(path, seen)
         elif entry.is_file() and LOOKED_AT.search(entry.name):
             yield Candidate(path, named=False)
+        elif entry.is_file() and path.suffix.lower() in OTHERS:
+            yield Passed(path, OTHERS[path.suffix.lower()])
 
 
 def _identity(path: Path) -> tuple[int, int]:

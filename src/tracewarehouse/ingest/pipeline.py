@@ -64,6 +64,7 @@ class _Call:
 
     def run(self, found: Found) -> IngestReport:
         files = [FileOutcome(one.path, "refused", reason=one.reason, hint=one.hint) for one in found.refused]
+        files += [FileOutcome(one.path, "skipped", reason=one.reason) for one in found.passed]
         traces, others = look(self.workers, found.files, self.store.salt, self.options, self.watch)
         naming = self._name(traces)
         planned = plan(self.store, self.catalog, self.options, traces, naming)
