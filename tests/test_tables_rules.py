@@ -196,7 +196,9 @@ def test_without_an_id_the_flow_links(tmp_path: Path) -> None:
         return {"ph": ph, "cat": "ac2g", "name": "ac2g", "id": 3, "pid": pid, "tid": tid, "ts": ts}
 
     launch = slice_("cudaLaunchKernel", 10, 5, "cuda_runtime")
-    con = tables_of(trace(tmp_path, [launch, gpu("a", 20, 1), arrow("s", 1, 1, 12), arrow("f", 0, 7, 20)]))
+    query = slice_("cudaGetDevice", 11, 0.5, "cuda_runtime")
+    arrows = [arrow("s", 1, 1, 12), arrow("f", 0, 7, 20)]
+    con = tables_of(trace(tmp_path, [launch, gpu("a", 20, 1), *arrows, query]))
     assert rows(con, "SELECT runtime_id, kernel_id, via FROM correlations") == [(0, 1, "flow")]
     assert rules(con)["launch_by_flow"] == (1, 1000)
     assert rows(con, "SELECT role, start_id FROM flows ORDER BY event_id") == [("start", 2), ("end", 2)]

@@ -20,6 +20,7 @@
 -- ts_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "Start." }
 -- end_ns      = { type = "BIGINT", signed = true, unit = "ts", doc = "End." }
 -- pre         = { type = "BIGINT", unit = "id", doc = "Its place in the order of nesting." }
+-- post        = { type = "BIGINT", unit = "id", doc = "Place of its last descendant." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -35,7 +36,8 @@ SELECT
   parsed.tid,
   parsed.ts_ns,
   parsed.ts_ns + parsed.dur_ns AS end_ns,
-  nesting.pre
+  nesting.pre,
+  nesting.post
 FROM parsed
 JOIN nesting ON nesting.event_id = parsed.event_id
 WHERE parsed.category IN (SELECT category FROM categories WHERE role = 'runtime')

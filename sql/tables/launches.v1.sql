@@ -3,7 +3,7 @@
 -- name      = "launches"
 -- version   = 1
 -- summary   = "A GPU row and the host call that launched it, or why none is known."
--- requires  = ["parsed@1", "categories@1", "calls@1"]
+-- requires  = ["parsed@1", "categories@1", "calls@1", "flow_places@1"]
 -- grain     = ["run_id", "rank", "kernel_id"]
 -- order     = ["run_id", "rank", "kernel_id"]
 -- transient = true
@@ -31,8 +31,6 @@ WITH
       event_id,
       coalesce(device, -1) AS device,
       coalesce(stream, -1) AS stream,
-      pid,
-      tid,
       ts_ns,
       CASE WHEN correlation > 0 THEN correlation END AS correlation
     FROM parsed
@@ -63,31 +61,13 @@ WITH
       ORDER BY call.ts_ns > device_row.ts_ns, abs(device_row.ts_ns - call.ts_ns), call.event_id
     ) = 1
   ),
-  flow_start AS (
-    -- The arrow that ends at the GPU row begins on the thread of its launch.
-    SELECT device_row.event_id AS kernel_id, tail.pid, tail.tid, tail.ts_ns
-    FROM device_row
-    JOIN parsed AS head
-      ON head.ph = 'f' AND head.category = 'ac2g' AND head.pid = device_row.pid
-      AND head.tid = device_row.tid AND head.ts_ns = device_row.ts_ns
-    JOIN parsed AS tail
-      ON tail.ph = 's' AND tail.raw_category = head.raw_category AND tail.flow_id = head.flow_id
-    WHERE device_row.correlation IS NULL
-    QUALIFY row_number() OVER (PARTITION BY device_row.event_id ORDER BY tail.ts_ns DESC, tail.event_id) = 1
-  ),
-  call_start AS (
-    SELECT pid, tid, ts_ns, max(end_ns) AS end_ns, arg_max(event_id, (end_ns, -event_id)) AS event_id
-    FROM calls
-    SEMI JOIN (SELECT DISTINCT pid, tid FROM flow_start) AS thread USING (pid, tid)
-    GROUP BY pid, tid, ts_ns
-  ),
   by_flow AS (
-    SELECT flow_start.kernel_id, call_start.event_id AS runtime_id
-    FROM flow_start
-    ASOF JOIN call_start
-      ON call_start.pid = flow_start.pid AND call_start.tid = flow_start.tid
-      AND call_start.ts_ns <= flow_start.ts_ns
-    WHERE call_start.end_ns >= flow_start.ts_ns
+    SELECT
+      place.kernel_id,
+      arg_max(call.event_id, call.pre) FILTER (call.end_ns >= place.ts_ns) AS runtime_id
+    FROM flow_places AS place
+    JOIN calls AS call ON call.pre <= place.pre AND call.post >= place.pre
+    GROUP BY place.kernel_id
   ),
   link AS (
     SELECT kernel_id, runtime_id, 'correlation' AS via
@@ -95,6 +75,7 @@ WITH
     UNION ALL
     SELECT kernel_id, runtime_id, 'flow' AS via
     FROM by_flow
+    WHERE runtime_id IS NOT NULL
   ),
   linked AS (
     SELECT
