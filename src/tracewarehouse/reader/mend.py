@@ -34,6 +34,8 @@ class _Mender:
     reasons: dict[str, None] = field(default_factory=dict)
     out: list[str] = field(default_factory=list)
     closers: list[str] = field(default_factory=list)
+    # With loose quotes a key could swallow the member before it: keys hold none then.
+    loose: bool = False
     # What came last: start of a container, key, colon, value or comma.
     last: str = "start"
 
@@ -108,6 +110,8 @@ class _Mender:
         if not self._before_value():
             return False
         is_key = self._in_object() and self.last != "colon"
+        if is_key and self.loose and '\\"' in token:
+            return False
         text = self._string(token) if token[0] == '"' else self._bare(token, is_key)
         if text is None:
             return False
@@ -166,7 +170,7 @@ def mend(raw: bytes) -> tuple[bytes, tuple[str, ...]] | None:
     """The value as valid JSON without blanks, and what was done to it; None if it cannot be had whole."""
     text, reasons = _decode(raw)
     for pattern, more in ((_STRICT_TOKEN, ()), (_LOOSE_TOKEN, ("quotes inside a string are escaped",))):
-        mender = _Mender(dict.fromkeys((*reasons, *more)))
+        mender = _Mender(dict.fromkeys((*reasons, *more)), loose=bool(more))
         tokens = pattern.findall(text)
         if more:
             tokens = [_escape_quotes(token) for token in tokens]

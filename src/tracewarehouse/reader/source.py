@@ -6,7 +6,6 @@ import hashlib
 import mmap
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -148,15 +147,25 @@ def _member(pieces: _Pieces, sink: _Sink) -> str | None:
 
 
 def _save_rest(fed: list[bytes], sink: _Sink, before: int) -> None:
-    """What a broken member still gives beyond what is out: its last piece is read byte by byte."""
-    member = zlib.decompressobj(wbits=31)
+    """What a broken member still gives beyond what is out, up to the fault."""
     skip = sink.size - before
-    steps = [*fed[:-1], *(fed[-1][at : at + 1] for at in range(len(fed[-1])))] if fed else []
-    with suppress(zlib.error):
-        for step in steps:
-            out = member.decompress(step)
-            sink.write(out[skip:])
-            skip = max(skip - len(out), 0)
+    for out in _outputs(b"".join(fed)):
+        sink.write(out[skip:])
+        skip = max(skip - len(out), 0)
+
+
+def _outputs(stored: bytes) -> Iterator[bytes]:
+    """The text of a gzip member in ever smaller steps: the last byte before a fault counts too."""
+    member, at, size = zlib.decompressobj(wbits=31), 0, _PIECE_BYTES
+    while size and at < len(stored):
+        trial = member.copy()
+        try:
+            out = trial.decompress(stored[at : at + size])
+        except zlib.error:
+            size //= 2
+            continue
+        yield out
+        member, at = trial, at + size
 
 
 def _skip_padding(pieces: _Pieces) -> bytes:

@@ -29,8 +29,8 @@ _BLANKS = re.compile(rb"[ \t\r\n]*")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 _SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s,:{}\[\]"]+', re.DOTALL)
 _CLOSER = {b"{": b"}", b"[": b"]"}
-# A lone element is looked for in growing windows, so that a broken one does not cost the whole file.
-_WINDOWS = (1 << 16, 1 << 22, 1 << 62)
+# An element with a list of things that look like events is read up to this length, when not in bulk.
+_LIST_MOST = 1 << 22
 _BULK_LEAST = 4096
 _CONTAINERS = (b"{", b"[")
 
@@ -43,9 +43,14 @@ def skip_blanks(buffer: Buffer, at: int) -> int:
 
 def value_end(buffer: Buffer, at: int, limit: int) -> int | None:
     """Where the JSON value at `at` ends, by its brackets and quotes; None if it does not before `limit`."""
+    return _scan(buffer, at, limit)[0]
+
+
+def _scan(buffer: Buffer, at: int, limit: int) -> tuple[int | None, bool]:
+    """Where the value at `at` ends, and, where it does not, whether `limit` stands inside a list of it."""
     if buffer[at] not in b"{[":
         scalar = _SCALAR.match(buffer, at, limit)
-        return scalar.end() if scalar else None
+        return (scalar.end() if scalar else None), False
     closers: list[bytes] = []
     for match in _TOKEN.finditer(buffer, at, limit):
         token = match.group()
@@ -53,10 +58,10 @@ def value_end(buffer: Buffer, at: int, limit: int) -> int | None:
             closers.append(_CLOSER[token])
         elif len(token) == 1:
             if closers.pop() != token:
-                return None
+                return None, False
             if not closers:
-                return match.end()
-    return None
+                return match.end(), False
+    return None, closers[-1:] == [b"]"]
 
 
 class ArrayWalker:
@@ -144,17 +149,14 @@ class ArrayWalker:
     def _element(self) -> Chunk | None:
         """The element at hand, as it is or mended; None where it is lost."""
         start = self.at
-        for window in _WINDOWS:
-            limit = min(start + window, self.limit)
-            next_start = self._next_start(start + 1, limit)
-            stop = value_end(self.buffer, start, limit)
-            if stop is not None and (chunk := self._sound(start, stop, next_start)) is not None:
-                return chunk
-            if next_start is not None:
-                return self._broken(start, next_start)
-            if limit == self.limit:
-                break
-        return self._broken_last(start)
+        next_start = self._next_start(start + 1, self.limit)
+        stop, in_list = _scan(self.buffer, start, next_start or self.limit)
+        if in_list and next_start is not None:
+            # What looks like the next event may be an item of a list in this one.
+            stop = value_end(self.buffer, start, min(start + _LIST_MOST, self.limit))
+        if stop is not None and (chunk := self._sound(start, stop, next_start)) is not None:
+            return chunk
+        return self._broken_last(start) if next_start is None else self._broken(start, next_start)
 
     def _sound(self, start: int, stop: int, next_start: int | None) -> Chunk | None:
         """The element in these bytes, if it can stand; mended only where it holds no other event."""
