@@ -75,6 +75,7 @@ def test_eight_processes_bring_eight_ranks_into_new_runs(tmp_path: Path, expecte
         assert seen(store, run) == {rank: ["a"] * 40 for rank in range(WRITERS)}
         assert seen(store, run, "kernels") == {rank: ["a"] * 12 for rank in range(WRITERS)}
         assert len(store.versions(run)) == (WRITERS if expected is None else 1)
+        assert store.history(run)[-1].labels == {f"r{rank}": "x" for rank in range(WRITERS)}
     assert store.waiting_runs() == {}
     assert store.verify() == []
 

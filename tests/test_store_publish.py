@@ -200,6 +200,16 @@ def test_units_wait_until_the_run_has_its_ranks(store: Store) -> None:
     assert store.waiting_runs() == {}
 
 
+def test_labels_of_calls_that_waited_are_kept(store: Store) -> None:
+    bring(store, 0, labels={"commit": "3f2a", "who": "first"}, expected_ranks=3)
+    bring(store, 1, labels={"who": "second"}, expected_ranks=3)
+    bring(store, 1, content="b", labels={"refused": "yes"}, expected_ranks=3)
+    bring(store, 2, expected_ranks=3)
+    version = store.newest("run")
+    assert version is not None
+    assert version.labels == {"commit": "3f2a", "who": "second"}
+
+
 def test_the_same_source_twice_counts_once_while_it_waits(store: Store) -> None:
     bring(store, 0, expected_ranks=2)
     again = bring(store, 0, expected_ranks=2)

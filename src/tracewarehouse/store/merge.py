@@ -46,7 +46,8 @@ def merge(base: RunVersion, changes: Changes, waiting: tuple[Waiting, ...] = ())
     for rank in changes.drop_ranks:
         held.pop(rank, None)
     settled = (*changes.units, *(one.unit for one in others))
-    return Merged(_next(base, start, held, changes), outcome, settled)
+    labels = _labels(start, held, changes, others)
+    return Merged(_next(base, start, held, labels, changes), outcome, settled)
 
 
 def _start(base: RunVersion, changes: Changes) -> RunVersion:
@@ -120,12 +121,27 @@ def _lost(changes: Changes, outcome: Mapping[int, Outcome]) -> tuple[Unit, ...]:
     return tuple(unit for unit in changes.units if outcome[unit.rank] in ("same", "conflict"))
 
 
+def _labels(
+    start: RunVersion, held: Mapping[int, Unit], changes: Changes, others: tuple[Waiting, ...]
+) -> dict[str, str]:
+    """The labels there were, then those of the calls whose units are taken in, own ones last."""
+    taken = [one for one in others if held.get(one.unit.rank) == one.unit]
+    said: dict[str, str | None] = dict(start.labels)
+    for one in sorted(taken, key=lambda one: (one.unit.committed_at, one.unit.name)):
+        said |= one.labels
+    said |= changes.labels
+    return {key: value for key, value in said.items() if value is not None}
+
+
 def _next(
-    base: RunVersion, start: RunVersion, held: Mapping[int, Unit], changes: Changes
+    base: RunVersion,
+    start: RunVersion,
+    held: Mapping[int, Unit],
+    labels: Mapping[str, str],
+    changes: Changes,
 ) -> RunVersion | None:
     """The version after `base`, None where it would say the same."""
     units = tuple(held[rank] for rank in sorted(held))
-    labels = {key: value for key, value in {**start.labels, **changes.labels}.items() if value is not None}
     expected = changes.expected_ranks if changes.expected_ranks is not None else start.expected_ranks
     new = replace(start, number=base.number + 1, units=units, labels=labels, expected_ranks=expected)
     same = (units, labels, expected) == (start.units, dict(start.labels), start.expected_ranks)

@@ -177,11 +177,12 @@ class Published:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A committed unit that waits for the others of its run."""
+    """A committed unit that waits for the others of its run, with the labels its call gave."""
 
     unit: Unit
     expected_ranks: int
     replace: bool
+    labels: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -156,8 +156,7 @@ class Store:
         with disk_errors(self.root):
             for unit in changes.units:
                 self._check_files(unit)
-            if changes.expected_ranks is not None:
-                units.mark(self.blobs, changes.units, changes.expected_ranks, changes.replace)
+            units.mark(self.blobs, changes)
             try:
                 merged = self._settle(run, changes)
             except TwError:

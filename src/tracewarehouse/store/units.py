@@ -15,7 +15,7 @@ from tracewarehouse.errors import WarehouseError
 from tracewarehouse.store import layout, pack
 from tracewarehouse.store.blobs import Blobs
 from tracewarehouse.store.codec import decode_unit, dump, encode_unit
-from tracewarehouse.store.model import RunVersion, Staged, TableFile, Unit, Waiting
+from tracewarehouse.store.model import Changes, RunVersion, Staged, TableFile, Unit, Waiting
 
 
 def now() -> str:
@@ -110,12 +110,15 @@ class Marker:
     name: str
     expected_ranks: int
     replace: bool
+    labels: Mapping[str, str | None]
 
 
-def mark(blobs: Blobs, units: Sequence[Unit], expected_ranks: int, replace: bool) -> None:
-    """Marks units as waiting for the others of their run."""
-    data = dump({"expected_ranks": expected_ranks, "replace": replace}).encode()
-    blobs.put({layout.marker(unit.run, unit.rank, unit.name): data for unit in units})
+def mark(blobs: Blobs, changes: Changes) -> None:
+    """Marks a call's units as waiting for the others of their run; nothing without `expected_ranks`."""
+    if changes.expected_ranks is not None:
+        said = {"expected_ranks": changes.expected_ranks, "replace": changes.replace}
+        data = dump(said | {"labels": dict(changes.labels)}).encode()
+        blobs.put({layout.marker(unit.run, unit.rank, unit.name): data for unit in changes.units})
 
 
 def unmark(blobs: Blobs, run: str, units: Sequence[Unit]) -> None:
@@ -131,7 +134,7 @@ def markers(blobs: Blobs, run: str) -> tuple[Marker, ...]:
         # Another call may publish and take the marker away at any moment.
         with suppress(FileNotFoundError):
             said = json.loads(blobs.get(f"{layout.waiting(run)}/{file}"))
-            found.append(Marker(int(rank), name, said["expected_ranks"], said["replace"]))
+            found.append(Marker(int(rank), name, **said))
     return tuple(found)
 
 
@@ -144,7 +147,7 @@ def settled(history: Sequence[RunVersion]) -> frozenset[str]:
 def waiting(blobs: Blobs, run: str, marker: Marker) -> Waiting:
     """The unit behind a marker."""
     unit = read(blobs, run, marker.rank, marker.name)
-    return Waiting(unit, marker.expected_ranks, marker.replace)
+    return Waiting(unit, marker.expected_ranks, marker.replace, marker.labels)
 
 
 def all_names(blobs: Blobs, run: str) -> Iterator[tuple[int, str]]:
