@@ -85,3 +85,11 @@ def test_an_unreadable_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "locked").chmod(0o700)
     assert len(found.files) == 1
     assert found.refused[0].reason.startswith("cannot be read")
+
+
+def test_a_link_to_itself_is_told(tmp_path: Path) -> None:
+    make(tmp_path, "rank0.json")
+    (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
+    found = discover([tmp_path])
+    assert [one.path.name for one in found.files] == ["rank0.json"]
+    assert [one.path.name for one in found.refused] == ["loop.json"]

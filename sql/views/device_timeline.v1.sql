@@ -58,7 +58,8 @@ WITH
       rank,
       device,
       at_ns AS start_ns,
-      lead(at_ns, 1, at_ns) OVER onwards AS end_ns,
+      -- A default inside lead() does not survive in a view that an older DuckDB shell opens.
+      coalesce(lead(at_ns) OVER onwards, at_ns) AS end_ns,
       (sum(change) OVER onwards)::HUGEINT AS running
     FROM cut
     WINDOW onwards AS (PARTITION BY run_id, rank, device ORDER BY at_ns)

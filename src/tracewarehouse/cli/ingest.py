@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         "tw ingest --inbox                                         # what training jobs left for us",
     )
 )
-@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path, readable=False))
 @click.option("--run", metavar="NAME", help="Name of the run. [default: the name of the folder]")
 @click.option("--label", "labels", multiple=True, type=Pair(), help="A label for the run.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Rank, where a file does not tell.")

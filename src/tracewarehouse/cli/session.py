@@ -125,14 +125,14 @@ def output_options(command: Command) -> Command:
         _option(
             "-o",
             "--output",
-            type=click.Path(path_type=Path, dir_okay=False),
+            type=click.Path(path_type=Path, dir_okay=False, readable=False),
             metavar="FILE",
             help="Write to FILE instead of stdout.",
         ),
         _option(
             "-w",
             "--warehouse",
-            type=click.Path(path_type=Path),
+            type=click.Path(path_type=Path, readable=False),
             envvar="TW_WAREHOUSE",
             default=Path("warehouse"),
             show_default="./warehouse",

@@ -77,7 +77,9 @@ class AnalysisCommand(click.Command):
 def show(session: Session, /, name: str, **values: str | None) -> None:
     """Run an analysis over all runs, or those chosen with --run and --rank."""
     given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
-    session.out.show(session.open().run(name, **given))
+    warehouse = session.open()
+    result = warehouse.run(name, **given)
+    session.out.show(result, of_ranks=sum(len(each.ranks) for each in warehouse.chosen()))
 
 
 def _named(words: list[str]) -> Contract | None:

@@ -79,7 +79,8 @@ def discover(paths: Iterable[str | os.PathLike[str]]) -> Found:
 
 def is_warehouse(folder: Path) -> bool:
     """Whether a folder is one of our warehouses, whose files are no traces to ingest."""
-    return (folder / "_tw" / "warehouse.json").is_file()
+    # Unlike Path.is_file, false for a folder that may not be looked into: the walk tells of it.
+    return os.path.isfile(folder / "_tw" / "warehouse.json")  # noqa: PTH113
 
 
 def _look(path: Path) -> Iterator[Candidate | NotFound | Passed]:
@@ -128,10 +129,14 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | NotF
         if entry.name.startswith(".") or TEMPORARY.search(entry.name):
             continue
         path = Path(entry.path)
-        if entry.is_dir():
-            if not is_warehouse(path):
-                yield from _walk(path, seen)
-        elif entry.is_file() and LOOKED_AT.search(entry.name):
+        try:
+            is_folder, is_file = entry.is_dir(), entry.is_file()
+        except OSError as error:  # a link to itself, say
+            yield NotFound(path, _reason(error), "take it away, or name the traces themselves")
+            continue
+        if is_folder and not is_warehouse(path):
+            yield from _walk(path, seen)
+        elif is_file and LOOKED_AT.search(entry.name):
             yield Candidate(path, named=False)
         elif entry.is_file() and path.suffix.lower() in OTHERS:
             yield Passed(path, OTHERS[path.suffix.lower()])

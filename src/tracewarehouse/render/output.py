@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,8 +55,11 @@ class Output:
     head: int | None = None
     envelope: bool = False
 
-    def show(self, result: Result, error: TwError | None = None) -> None:
-        """Prints rows, then what must be told about them, at last the error that they are."""
+    def show(self, result: Result, error: TwError | None = None, of_ranks: int | None = None) -> None:
+        """Prints rows, then what must be told about them, at last the error that they are.
+
+        `of_ranks` is how many ranks were looked at, those that abstained among them.
+        """
         cut = result if self.head is None else result.head(self.head)
         if self.envelope:
             self._write([self._envelope(cut, error)])
@@ -63,7 +67,7 @@ class Output:
             self._rows(cut, self.chosen_format, total=len(result))
         if len(cut) < len(result) and (self.envelope or self.chosen_format != "table"):
             self.notice(_more_rows(len(result) - len(cut)))
-        for notice in result.notices:
+        for notice in (*_abstained(result, of_ranks), *result.notices):
             self.notice(notice)
         self._fault(error)
 
@@ -219,6 +223,13 @@ def error_lines(message: str, hint: str | None) -> str:
     if hints:
         lines.append("hint: " + "\n      ".join(hints))
     return "\n".join(lines) + "\n"
+
+
+def _abstained(result: Result, of_ranks: int | None) -> Iterator[str]:
+    """A line per reason for which ranks were left out."""
+    of = "" if of_ranks is None else f" of {of_ranks}"
+    for reason, ranks in Counter(each.reason for each in result.abstained).items():
+        yield f"abstained: {ranks}{of} rank{'s' if (of_ranks or ranks) != 1 else ''} ({reason})"
 
 
 def _more_rows(count: int) -> str:

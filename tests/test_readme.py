@@ -1,0 +1,88 @@
+"""The README is true: every line of its code blocks is run, but those that install, which `.ci/run` runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from front_door import environment
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+INSTALLS = "python3 -m venv "
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of one language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def shell_lines() -> list[str]:
+    """Every line of the bash blocks."""
+    return [line for block in blocks("bash") for line in block.splitlines() if line]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as after installing: `tw` on the PATH, the data of the first steps."""
+    folder = tmp_path_factory.mktemp("readme")
+    shutil.copytree(ROOT / "tests" / "data" / "first-steps", folder / "tests" / "data" / "first-steps")
+    tw = folder / "bin" / "tw"
+    tw.parent.mkdir()
+    code = "from tracewarehouse.cli import main; main()"
+    tw.write_text(f"#!/bin/sh\nexec '{sys.executable}' -W error -c '{code}' \"$@\"\n")
+    tw.chmod(0o755)
+    return folder
+
+
+def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a line as a shell would, in the folder."""
+    path = f"{folder / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", line],
+        cwd=folder,
+        env=environment({"PATH": path}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_two_lines_install_and_stand_alone() -> None:
+    first, second = [line for line in shell_lines() if line.startswith(INSTALLS)]
+    assert first.endswith(
+        "&& pip install -q . && tw ingest tests/data/first-steps && tw show temporal_breakdown"
+    )
+    assert second.endswith("install -q -e '.[dev]' && .venv/bin/pytest")
+    assert f"'^{INSTALLS}'" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_shell_lines_run_in_order(folder: Path) -> None:
+    for line in shell_lines():
+        if ".[dev]" in line:
+            continue
+        done = run(line.partition("pip install -q . && ")[2] or line, folder)
+        assert done.returncode == 0, (line, done.stderr)
+        assert done.stdout, line
+
+
+def test_the_python_blocks_run(folder: Path) -> None:
+    run("test -d warehouse || tw ingest tests/data/first-steps", folder)
+    for at, block in enumerate(blocks("python")):
+        if "import torch" in block:
+            compile(block, "README.md", "exec")  # the recording script of tests/data runs the handler
+            continue
+        script = folder / f"block{at}.py"
+        script.write_text(f"if __name__ == '__main__':\n{re.sub('^', '    ', block, flags=re.MULTILINE)}")
+        done = run(f"'{sys.executable}' {script.name}", folder)
+        assert done.returncode == 0, done.stderr
+
+
+def test_every_file_it_points_to_is_there() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target
