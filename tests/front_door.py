@@ -78,3 +78,15 @@ def tw(*args: str | Path) -> Told:
         out.flush()
     assert isinstance(out.buffer, io.BytesIO)
     return Told(code, out.buffer.getvalue().decode(), err.getvalue())
+
+
+def complete(line: str, warehouse: Path) -> list[str]:
+    """What bash would offer at the end of `line`."""
+    words = line.split(" ")
+    settings = {
+        "_TW_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+        "TW_WAREHOUSE": str(warehouse),
+    }
+    return [each.partition(",")[2] for each in process(env=settings).out.split()]

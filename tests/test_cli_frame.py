@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from front_door import TW, environment, process, tw
+from front_door import TW, complete, environment, tw
 from tracewarehouse import __version__
 from tracewarehouse.cli.app import app
 from tracewarehouse.cli.errors import failure, report
@@ -144,18 +144,6 @@ def test_completion_script_names_tw(shell: str) -> None:
     told = tw("completion", shell)
     assert told.code == 0
     assert "_TW_COMPLETE" in told.out
-
-
-def complete(line: str, warehouse: Path) -> list[str]:
-    """What bash would offer at the end of `line`."""
-    words = line.split(" ")
-    settings = {
-        "_TW_COMPLETE": "bash_complete",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-        "TW_WAREHOUSE": str(warehouse),
-    }
-    return [each.partition(",")[2] for each in process(env=settings).out.splitlines()]
 
 
 def test_completion_offers_commands(tmp_path: Path) -> None:

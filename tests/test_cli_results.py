@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from front_door import TW, environment, on_terminal, process, tw
+from front_door import TW, complete, environment, on_terminal, process, tw
 
 FIRST_STEPS = Path(__file__).parent / "data" / "first-steps"
 
@@ -223,3 +223,12 @@ def test_ranks_that_abstain_are_counted(tmp_path: Path) -> None:
     assert "abstained: 2 of 3 ranks (no GPU rows recorded)" in told.errors
     envelope = json.loads(tw("show", "temporal_breakdown", "-w", tmp_path / "w", "--json").out)
     assert [each["rank"] for each in envelope["abstained"]] == [0, 1]
+
+
+def test_completion_offers_runs_and_analyses(stored: Path) -> None:
+    assert complete("tw show --run fir", stored) == ["first-steps"]
+    assert complete("tw info @", stored) == ["@latest", "@previous"]
+    assert complete("tw show cov", stored) == ["coverage"]
+    assert "--head" in complete("tw show coverage --", stored)
+    assert complete("tw describe kernel", stored)[0] == "kernel_summary"
+    assert complete("tw show --run fir", stored / "nowhere") == []
