@@ -28,11 +28,16 @@ SHAPES = {
     "gitlab": "glpat" + "-" + "abcDEF123456_7890xyz",
     "jwt": "ey" + "JhbGciOiJIUzI1NiJ9" + ".ey" + "JzdWIiOiIxIn0" + "." + "c2lnbmF0dXJl_-",
     "private_key": "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIEow\nabc\n-----END RSA " + "PRIVATE KEY-----",
+    "hugging_face_short": "hf" + "_" + "abcdefg1",
+    "github_short": "ghp" + "_" + "abcdefgh",
+    "sk_short": "sk" + "-" + "abcdefg1",
+    "gitlab_short": "glpat" + "-" + "abcdefgh",
     "private_key_cut": "-----BEGIN " + "PRIVATE KEY-----\nMIIEow",
 }
 SECRET_KEYS = [
     *("secret", "client_secret", "SecretKey", "db-password", "PASSWD", "aws.credential", "Authorization"),
     *("HF_TOKEN", "token", "accessToken", "ACCESS_TOKEN", "apikey", "OPENAI_API_KEY", "apiKey", "X-Api-Key"),
+    *("GOOGLE_CREDENTIALS", "dockerSecrets"),
     *("AWS_SECRET_ACCESS_KEY", "aws_access_key", "AccessKey", "PRIVATE_KEY", "privateKey", "authtoken"),
 ]
 PLAIN_KEYS = [
@@ -44,7 +49,7 @@ PLAIN_KEYS = [
         "External id",
         "primary_key",
         "secretary",
-        "passwords_changed_",
+        "passwordless_login",
         "name",
     ),
     *("keyboard", "api_key_id", "tokenizer", "monkey", "Addr", "Python id"),

@@ -19,31 +19,32 @@ from tracewarehouse.reader.strict import minify
 from tracewarehouse.reader.walk import StringToken, path_text, quote, strings, unquote
 
 MIN_LENGTH: Final = 8
-_WORDS: Final = frozenset({"secret", "password", "passwd", "credential", "authorization"})
+_ONE_WORD: Final = ("secret", "password", "passwd", "credential", "authorization")
+_WORDS: Final = frozenset((*_ONE_WORD, *(f"{word}s" for word in _ONE_WORD)))
 _ENDINGS: Final = ("token", "apikey", "api_key", "access_key", "private_key")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SPLIT = re.compile(r"[_\-.]+")
 
-# A run of at least 16 signs keeps names such as `hf_device_map` and `sk-learn` what they are.
+# 16 signs, or 8 with a digit, keep names such as `hf_device_map` and `sk-learn` what they are.
 _SHAPES: Final = {
     "private_key": re.compile(
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
     ),
     "url_password": re.compile(r"(?<=://)[^\s/?#:@\"'<>]*:[^\s/?#@\"'<>]+(?=@)"),
     "jwt": re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*"),
-    "hugging_face": re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{16,}"),
-    "github": re.compile(r"(?<![A-Za-z0-9])(?:ghp_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,})"),
-    "aws": re.compile(r"(?<![A-Za-z0-9])AKIA[A-Z0-9]{12,}"),
-    "slack": re.compile(r"(?<![A-Za-z0-9])xox[a-z]-[A-Za-z0-9-]{8,}"),
-    "sk": re.compile(r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{16,}"),
-    "gitlab": re.compile(r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{16,}"),
+    "hugging_face": re.compile(r"(?<![A-Za-z0-9])hf_(?:(?=[A-Za-z]*[0-9])[A-Za-z0-9]{8,}|[A-Za-z0-9]{16,})"),
+    "github": re.compile(r"(?<![A-Za-z0-9])(?:ghp_[A-Za-z0-9]{8,}|github_pat_[A-Za-z0-9_]{8,})"),
+    "aws": re.compile(r"(?<![A-Za-z0-9])AKIA[A-Z0-9]{8,}"),
+    "slack": re.compile(r"(?<![A-Za-z0-9])xox[a-z]-[A-Za-z0-9-]{6,}"),
+    "sk": re.compile(r"(?<![A-Za-z0-9])sk-(?:(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{8,}|[A-Za-z0-9_-]{16,})"),
+    "gitlab": re.compile(r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{8,}"),
 }
 
 # Whatever the exact rules could find holds one of these, in the text as it stands in the file.
 _PREFILTER: Final = (
     r"(?i)(?:secret|passwo?r?d|credential|authorization|token|api[_.-]*key|access[_.-]+key|accesskey"
-    r"|private[_.-]*key)[^\"\\]{0,200}\\*[\"']|hf_[a-z0-9]{16}|ghp_[a-z0-9]{16}|github_pat_|AKIA[A-Z0-9]{12}"
-    r"|xox[a-z]-|sk-[a-z0-9_-]{16}|glpat-|eyJ[a-z0-9_-]{5,}\.|PRIVATE KEY-----|:(?:\\*/){2}[^/\"\s]*@|\\u00"
+    r"|private[_.-]*key)[^\"\\]{0,200}\\*[\"']|hf_[a-z0-9]{8}|ghp_[a-z0-9]{8}|github_pat_|AKIA[A-Z0-9]{8}"
+    r"|xox[a-z]-|sk-[a-z0-9_-]{8}|glpat-|eyJ[a-z0-9_-]{5,}\.|PRIVATE KEY-----|:(?:\\*/){2}[^/\"\s]*@|\\u00"
 )
 _PAIR_IN_TEXT = re.compile(
     r"""(["'])([^"'\\]{1,200})\1\s*[:=]\s*(["'])((?:(?!\3)[^\\]|\\.){8,}?)\3""", re.DOTALL
