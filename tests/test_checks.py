@@ -56,6 +56,7 @@ BAD = {
     "approximate": (VIEW, "FROM kernels", "FROM kernels\nQUALIFY 2 < approx_count_distinct(rank) OVER ()"),
     "tuning constant": (VIEW, "FROM kernels", "FROM kernels\nWHERE dur_ns < 30000"),
     "tuning constant between": (VIEW, "FROM kernels", "FROM kernels\nWHERE dur_ns BETWEEN 0 AND 30000"),
+    "lead of several": (VIEW, END, "  lead(ts_ns, 1, (ts_ns)) OVER (ORDER BY event_id) AS end_ns"),
     "window without a unique order": (BUSY, "ORDER BY ts_ns, event_id", "ORDER BY ts_ns"),
 }  # fmt: skip
 
@@ -89,6 +90,8 @@ def test_what_is_said(sql: Path, same_text: Callable[[str, str], None]) -> None:
         "SELECT run_id, rank, event_id, {'Big Key': ts_ns}.\"Big Key\" AS end_ns FROM kernels",
         "SELECT run_id, rank, event_id, ts_ns AS end_ns FROM kernels WHERE ts_ns * 1000 > dur_ns",
         "SELECT run_id, rank, event_id, left('SELECT * from x limit 1', 2)::BIGINT AS end_ns FROM kernels",
+        "SELECT run_id, rank, event_id, coalesce(lag((ts_ns)) OVER (ORDER BY event_id), 0) AS end_ns "
+        "FROM kernels",
         "SELECT run_id, rank, event_id, max(n) OVER (ORDER BY n ROWS UNBOUNDED PRECEDING) AS end_ns FROM ("
         "SELECT run_id, rank, event_id, row_number() OVER (ORDER BY ts_ns, event_id) AS n FROM kernels)",
         "SELECT run_id, rank, event_id, max(ts_ns) OVER (w ROWS UNBOUNDED PRECEDING) AS end_ns FROM kernels "

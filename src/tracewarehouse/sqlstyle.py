@@ -119,7 +119,19 @@ def _constants(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str
             yield token, f"{token.text} is a tuning constant", remedy
 
 
-RULES: tuple[Rule, ...] = (_wildcards, _cuts, _functions, _constants)
+def _older_shells(contract: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    """What DuckDB 2 stores in a file in a way that the 1.5 shell cannot read back."""
+    for n, token in enumerate(found):
+        if contract.kind == "table" or token.text not in ("lead", "lag") or _near(found, n + 1) != "(":
+            continue
+        inside = found[n + 2 :]
+        end = next((k for k, each in enumerate(inside) if each.depth == token.depth), len(inside))
+        if any(each.text == "," and each.depth == token.depth + 1 for each in inside[:end]):
+            remedy = f"write coalesce({token.text}(x) OVER …, other)"
+            yield token, f"{token.text} of several arguments cannot be read by the DuckDB 1.5 shell", remedy
+
+
+RULES: tuple[Rule, ...] = (_wildcards, _cuts, _functions, _constants, _older_shells)
 
 
 def _spelling(found: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[tuple[Token, str, str]]:
