@@ -111,6 +111,13 @@ FROM kernels k JOIN gemms g USING (run_id, rank, event_id) GROUP BY k.run_id, k.
         """SELECT g.run_id, g.rank, count(*) AS count, sum(dur_ns)::BIGINT AS sum_ns
 FROM gemms g JOIN ranks r ON g.run_id = r.run_id AND g.rank = r.rank GROUP BY g.run_id, g.rank""",
     ),
+    "analyses/gpu/launch_time.v1.sql": (
+        "analysis",
+        f'requires = ["kernels@1"]\n-- needs = ["launches"]\n-- {BY_RANK}',
+        TIMES,
+        """SELECT run_id, rank, count(*) AS count, sum(dur_ns)::BIGINT AS sum_ns
+FROM kernels GROUP BY run_id, rank""",
+    ),
     "analyses/quality/findings.v1.sql": (
         "analysis",
         'scope = "run"\n-- requires = ["data_quality@1", "runs@1"]\n-- grain = ["run_id", "rule"]',
@@ -174,6 +181,7 @@ def facts(run: str, rank: int, **other: Any) -> dict[str, Any]:
         "header": json.dumps({"distributedInfo": {"rank": rank}}),
         "steps": 3,
         "gpu": True,
+        "launches": True,
         "shapes": True,
     }
     return {**said, **other}

@@ -301,7 +301,8 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
         "reader_version",
         "ingested_at",
     }
-    assert set(facts) - {"tables", "status"} == expected - carried_by_the_unit
+    beside = {"tables", "status", "gpu_ns", "linked_ns", "with_op_ns"}
+    assert set(facts) - beside == expected - carried_by_the_unit
     assert facts["source_name"] == "rank0.json"
     assert facts["source_bytes"] == path.stat().st_size
     assert (facts["gpu"], facts["launches"], facts["steps"]) == (True, True, 1)

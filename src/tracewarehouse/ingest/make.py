@@ -95,7 +95,7 @@ def _failed(job: Job, found: object, options: Options) -> FileOutcome:
 
 
 def left_content(unit: Unit) -> Content:
-    """What is known of a unit that an earlier call made: its counts, not its coverage."""
+    """What is known of a unit that an earlier call made: its counts, not its quality."""
 
     def fact(name: str) -> int:
         value = unit.facts.get(name)
@@ -110,4 +110,7 @@ def left_content(unit: Unit) -> Content:
         lost_bytes=fact("lost_bytes"),
         lost_events=lost if isinstance(lost, int) else None,
         steps=fact("steps"),
+        gpu_ns=fact("gpu_ns"),
+        linked_ns=fact("linked_ns"),
+        with_op_ns=fact("with_op_ns"),
     )

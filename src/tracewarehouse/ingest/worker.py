@@ -122,9 +122,12 @@ class Make:
         staged = write_tables(con, catalog, tables.stored_tables(catalog), self.folder)
         facts = self._facts(con, survey)
         facts["tables"] = tables_told(tables.stored_tables(catalog))
+        told = content(con, survey, facts)
+        # Kept for the notice on coverage that goes with every answer about launches.
+        facts |= {"gpu_ns": told.gpu_ns, "linked_ns": told.linked_ns, "with_op_ns": told.with_op_ns}
         made = Staged(self.run_id, self.rank, self.uid, survey.digest, survey.text_bytes, reader_version(),
                       survey.status, staged, facts)  # type: ignore[arg-type]  # fmt: skip
-        return Made(made, content(con, survey, facts))
+        return Made(made, told)
 
     def _facts(self, con: Connection, survey: Survey) -> dict[str, Json]:
         """The columns of `ranks`, but for those that the unit itself carries."""

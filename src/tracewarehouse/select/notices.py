@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracewarehouse.contract import Contract
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.quality import expected_ranks
 
 
-def notices(chosen: Sequence[Chosen]) -> tuple[str, ...]:
-    """One line each for damaged ranks and for runs that lack ranks."""
-    told = []
+def notices(chosen: Sequence[Chosen], contract: Contract | None = None) -> tuple[str, ...]:
+    """One line each for GPU time without a launch (where launches matter), damaged ranks, missing ranks."""
+    told = _coverage(chosen) if contract and "launches" in contract.needs else []
     damaged = [unit for each in chosen for unit in each.units if unit.status == "damaged"]
     if damaged:
         named = ", ".join(f"{unit.run} rank {unit.rank}" for unit in damaged[:3])
@@ -22,3 +23,17 @@ def notices(chosen: Sequence[Chosen]) -> tuple[str, ...]:
         if missing:
             told.append(f"{each.run} has {expected - len(missing)} of {expected} ranks")
     return tuple(told)
+
+
+def _coverage(chosen: Sequence[Chosen]) -> list[str]:
+    """How much of the GPU time has a known launch; nothing where all has."""
+    gpu_ns, linked_ns = (_total(chosen, fact) for fact in ("gpu_ns", "linked_ns"))
+    if linked_ns >= gpu_ns:
+        return []
+    tenths = linked_ns * 1000 // gpu_ns  # rounded down: less than all is never told as all
+    return [f"coverage: {tenths / 10} % of GPU time is linked to its launch"]
+
+
+def _total(chosen: Sequence[Chosen], fact: str) -> int:
+    values = (unit.facts.get(fact) for each in chosen for unit in each.units)
+    return sum(value for value in values if isinstance(value, int))
