@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+import tracewarehouse as tw
+from conftest import ROOT
 from small_warehouse import bring, kernels, small_catalog
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
@@ -102,7 +104,7 @@ def relation(wh: Warehouse, contract: Contract) -> pa.Table:
 def wh(tmp_path: Path) -> Warehouse:
     """Two versions of a table, ranks that abstain, an incomplete run, a path that needs care."""
     catalog = small_catalog(tmp_path / "sql")
-    store = Store.create(tmp_path / 'it\'s "a" ware=house; DROP TABLE x')
+    store = Store.create(tmp_path / 'it\'s "a" ware=house[1]*?; DROP TABLE x')
     both = ("kernels@1", "kernels@2")
     for run, ranks in {"a": (0, 1), "a'c": (0,), "b": (0, 1, 3)}.items():
         name = run.replace("'", "-")
@@ -116,7 +118,20 @@ def wh(tmp_path: Path) -> Warehouse:
 def test_every_relation_and_macro_gives_what_we_give(wh: Warehouse, tmp_path: Path) -> None:
     path = wh.refresh()
     assert path == wh.root / "warehouse.duckdb"
-    assert check_all(wh, path, tmp_path / "out") == 2 * (7 + 1 + 5 * 2 + 2)
+    assert check_all(wh, path, tmp_path / "out") == 2 * (7 + 1 + 6 * 2 + 2)
+
+
+def test_every_contract_of_the_house_gives_what_we_give(tmp_path: Path) -> None:
+    wh = tw.open(tmp_path / "warehouse")
+    steps = ROOT / "tests" / "data" / "first-steps"
+    wh.ingest(steps, labels={"whole": "yes"}, jobs=1)
+    wh.ingest(steps / "rank0.json.gz", steps / "rank2.json.gz", run="part's", jobs=1)
+    catalog = wh.catalog
+    tables = [table for table in catalog.all("table") if not table.transient]
+    parameters = sum(len(each.params) for each in catalog.all("analysis"))
+    several = 2 * len(catalog.all("analysis")) + parameters
+    checked = check_all(wh, wh.root / "warehouse.duckdb", tmp_path / "out")
+    assert checked == 2 * (len(tables) + len(catalog.all("view")) + several)
 
 
 def test_an_empty_warehouse_has_a_file_too(tmp_path: Path) -> None:
@@ -136,6 +151,20 @@ def test_a_selection_has_a_file_of_its_own(wh: Warehouse, tmp_path: Path) -> Non
     assert not path.exists()
     with wh.shell_file() as path:
         assert path == wh.root / "warehouse.duckdb" and path.exists()
+
+
+def test_a_shell_finds_the_file_up_to_date(wh: Warehouse) -> None:
+    path = wh.refresh()
+    written = path.stat().st_mtime_ns
+    with wh.shell_file() as same:
+        assert same == path and path.stat().st_mtime_ns == written
+    wh.store.remove("a")  # as a call that was killed before it refreshed
+    with wh.shell_file() as newer:
+        assert newer == path and path.stat().st_mtime_ns > written
+        assert shell(path, "SELECT count(*) FROM runs") == "2\n"
+    path.write_bytes(b"not a database")
+    with wh.shell_file() as mended:
+        assert shell(mended, "SELECT count(*) FROM runs") == "2\n"
 
 
 def test_a_macro_takes_its_parameters_typed_and_by_name(wh: Warehouse) -> None:
@@ -169,8 +198,9 @@ def test_the_file_explains_itself(wh: Warehouse) -> None:
     )
     lines = out.splitlines()
     assert lines[0] == "least_ns,BIGINT,ns,Shorter ones are left out."
-    assert lines[2:7] == ["doubled_time", "findings", "gemm_shapes", "kernel_time", "kernel_time_v1"]
-    assert sorted(set(lines[7:])) == ['"It\'s findings."', '"It\'s gemms."', "Length. [ns]"]
+    analyses = ["doubled_time", "findings", "gemm_shapes", "kernel_time", "kernel_time_v1", "launch_time"]
+    assert lines[2:8] == analyses
+    assert sorted(set(lines[8:])) == ['"It\'s findings."', '"It\'s gemms."', "Length. [ns]"]
 
 
 def test_a_shell_that_only_reads_keeps_nobody_from_writing(wh: Warehouse, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import tracewarehouse as tw
+from conftest import ROOT
 from small_warehouse import START, bring, kernel, small_catalog
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.errors import (
@@ -36,7 +39,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "warehouse")
+    return Store.create(tmp_path / "it's [a] ware*house?")
 
 
 @pytest.fixture
@@ -125,6 +128,10 @@ def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catal
     told = wh.select("c").run("kernel_time").notices
     assert told == ("1 damaged rank (c rank 1)", "c has 1 of 2 ranks")
     assert wh.select("a").query("SELECT 1").notices == ()
+    bring(store, catalog, "d", gpu_ns=1000, linked_ns=999)
+    told = wh.select("d").run("launch_time").notices
+    assert told == ("coverage: 99.9 % of GPU time is linked to its launch",)
+    assert wh.select("d").run("kernel_time").notices == ()
 
 
 def test_query_reads_and_nothing_else(wh: Warehouse, tmp_path: Path) -> None:
@@ -247,6 +254,47 @@ def test_an_older_version_without_the_table_cannot_be_rebuilt(store: Store, tmp_
     with pytest.raises(SchemaVersionError, match="a@v1 does not hold kernels@2"):
         wh.select("a@v1").query("SELECT 1")
     assert wh.select("a@v1").run("kernel_time").rows() == []
+
+
+COUNTED = """-- /// tw
+-- kind = "analysis"
+-- name = "gpu_rows"
+-- version = 1
+-- summary = "GPU rows."
+-- requires = ["kernels@2"]
+-- grain = ["run_id", "rank"]
+-- [columns]
+-- run_id = { type = "VARCHAR", doc = "The run." }
+-- rank = { type = "INTEGER", doc = "The rank." }
+-- rows = { type = "BIGINT", unit = "count", doc = "GPU rows." }
+-- [changes]
+-- 1 = "Made."
+-- ///
+SELECT run_id, rank, count(*) AS rows FROM kernels GROUP BY run_id, rank
+"""
+
+
+def test_a_table_of_another_version_is_rebuilt_at_once_and_said(tmp_path: Path) -> None:
+    steps = ROOT / "tests" / "data" / "first-steps"
+    tw.open(tmp_path / "w").ingest(steps / "rank0.json.gz", steps / "rank1.json.gz", jobs=1)
+    shutil.copytree(ROOT / "sql", tmp_path / "sql")
+    older = tmp_path / "sql" / "tables" / "kernels.v1.sql"
+    text = re.sub(r"(-- version +=) 1", r"\1 2", older.read_text())
+    newer = text.replace("-- [changes]\n", '-- [changes]\n-- 2 = "As before."\n')
+    older.with_name("kernels.v2.sql").write_text(newer)
+    (tmp_path / "sql" / "analyses" / "gpu").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "sql" / "analyses" / "gpu" / "gpu_rows.v1.sql").write_text(COUNTED)
+    wh = Warehouse(tmp_path / "w", catalog=Catalog.read(tmp_path / "sql"))
+    found = wh.select("first-steps", 1).run("gpu_rows")
+    assert found.notices == ("kernels@2 was rebuilt for first-steps", "first-steps has 2 of 4 ranks")
+    assert found.provenance.runs == ("first-steps@v2",) and found.provenance.tables == {"kernels": 2}
+    held = {(each.table, each.version): each.rows for each in wh.info("first-steps").tables}
+    assert held["kernels", 1] == held["kernels", 2] == sum(row["rows"] for row in wh.run("gpu_rows").rows())
+    assert wh.run("gpu_rows").notices == found.notices[1:] and wh.verify() == []
+    assert tw.open(tmp_path / "w").query("SELECT count(*) AS n FROM kernels").rows() == [
+        {"n": held["kernels", 1]}
+    ]
+    assert wh.upgrade() == ()
 
 
 def test_verify_and_clean_are_those_of_the_store(wh: Warehouse) -> None:

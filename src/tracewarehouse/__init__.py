@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tracewarehouse.errors import TwError as TwError
-    from tracewarehouse.ingest.handler import (  # type: ignore[import-not-found, unused-ignore]
-        trace_handler as trace_handler,
-    )
+    from tracewarehouse.ingest.handler import trace_handler as trace_handler
     from tracewarehouse.result import Result as Result
     from tracewarehouse.warehouse import Warehouse as Warehouse
 

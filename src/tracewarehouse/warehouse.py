@@ -15,7 +15,7 @@ from tracewarehouse import __version__
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
-from tracewarehouse.errors import ParamError, SchemaVersionError, UnknownName
+from tracewarehouse.errors import ParamError, SchemaVersionError, UnknownName, WarehouseError
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks, spans
 from tracewarehouse.store import CleanReport, Problem, Published, Store
@@ -93,7 +93,7 @@ class Warehouse(Analyses[Result]):
         with part._with(found.chosen)._session([contract]) as con:
             table = execute(con, contract, values)
         provenance = part._provenance(contract, values)
-        told = (*rebuilt, *notices(found.chosen))
+        told = (*rebuilt, *notices(found.chosen, contract))
         return Result(table, provenance, contract, found.abstained, told)
 
     def query(self, sql: str) -> Result:
@@ -189,7 +189,7 @@ class Warehouse(Analyses[Result]):
         A file that cannot be read stops no other. The same content again writes nothing.
         """
         from tracewarehouse.ingest.outcome import Options
-        from tracewarehouse.ingest.pipeline import ingest  # type: ignore[import-not-found, unused-ignore]
+        from tracewarehouse.ingest.pipeline import ingest
 
         options = Options(
             run=run,
@@ -203,8 +203,7 @@ class Warehouse(Analyses[Result]):
             inbox=inbox,
         )
         store = Store.create(self.root, tool=__version__)
-        report: IngestReport = ingest(store, self.catalog, paths, options, progress)
-        return report
+        return ingest(store, self.catalog, paths, options, progress)
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
@@ -271,19 +270,31 @@ class Warehouse(Analyses[Result]):
 
     @contextmanager
     def shell_file(self) -> Iterator[Path]:
-        """A DuckDB file to open read-only: `warehouse.duckdb`, or one over just what was selected."""
+        """A DuckDB file to open read-only: `warehouse.duckdb`, brought up to date, or one over the selection.
+
+        Where the warehouse may not be written, a file of the moment takes its place.
+        """
         from tempfile import TemporaryDirectory
 
-        from tracewarehouse.select.duckdb_file import NAME, write
+        from tracewarehouse.select.duckdb_file import NAME, is_current, write
 
+        chosen = self.chosen()
         if self._chosen is None:
-            path = self.store.root / NAME
-            yield path if path.exists() else self.refresh()
-            return
+            path = self.root / NAME
+            if is_current(path, self.root, self.catalog, chosen) or self._refreshed():
+                yield path
+                return
         with TemporaryDirectory(prefix="tw-") as folder:
             path = Path(folder) / NAME
-            write(path, self.root, self.catalog, self._chosen)
+            write(path, self.root, self.catalog, chosen)
             yield path
+
+    def _refreshed(self) -> bool:
+        try:
+            self.refresh()
+        except (WarehouseError, OSError):
+            return False
+        return True
 
     # Parts
 
@@ -334,7 +345,7 @@ class Warehouse(Analyses[Result]):
                     f"{each.selector} does not hold {tables}, and an older version cannot be rebuilt",
                     f"select {each.run} without a version",
                 )
-        from tracewarehouse.ingest.upgrade import upgrade  # type: ignore[import-not-found, unused-ignore]
+        from tracewarehouse.ingest.upgrade import upgrade
 
         upgrade(self.store, self.catalog, sorted(runs), tuple(missing))
         self.refresh()
@@ -351,9 +362,11 @@ class Warehouse(Analyses[Result]):
     def _provenance(
         self, contract: Contract | None, values: Mapping[str, object], sql: str | None = None
     ) -> Provenance:
+        from tracewarehouse.select.relations import below
+
         chosen = self.chosen()
         analysis = contract if contract and contract.kind == "analysis" else None
-        below = self.catalog.closure(contract) if contract else ()
+        read = below(self.catalog, [contract]) if contract else ()
         return Provenance(
             tool=__version__,
             runs=tuple(each.selector for each in chosen),
@@ -362,7 +375,7 @@ class Warehouse(Analyses[Result]):
             own_hash=self.catalog.own_hash(contract) if contract else None,
             effective_hash=self.catalog.effective_hash(contract) if contract else None,
             params=dict(values),
-            tables={each.name: each.version for each in below if not each.transient},
+            tables={each.name: each.version for each in read},
             ranks={each.run: list(each.ranks) for each in chosen if each.is_part} or None,
             sql=sql,
         )

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
@@ -27,6 +30,7 @@ NAME = "warehouse.duckdb"
 STORAGE_VERSION = "v1.4.0"
 _ABSTAINED = "tw_abstained"
 _HELP = "tw_help"
+_ABOUT = "tw_about"
 
 
 def refresh(store: Store, catalog: Catalog) -> Path:
@@ -38,12 +42,32 @@ def refresh(store: Store, catalog: Catalog) -> Path:
     path = store.root / NAME
     while True:
         chosen = choose(store)
-        with store.staging() as folder:
-            write(folder / NAME, store.root, catalog, chosen)
+        # DuckDB misplaces the log of a file whose path holds a "?": a warehouse's path may.
+        with TemporaryDirectory(prefix="tw-") as made, store.staging() as staging:
+            write(Path(made, NAME), store.root, catalog, chosen)
             with disk_errors(store.root):
-                (folder / NAME).replace(path)
+                copyfile(Path(made, NAME), staging / NAME)
+                (staging / NAME).replace(path)
         if [each.selector for each in choose(store)] == [each.selector for each in chosen]:
             return path
+
+
+def is_current(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen]) -> bool:
+    """Whether the file is over just these ranks, by these contracts and in this place."""
+    if not path.exists():
+        return False
+    try:
+        with connect(database=path, read_only=True) as con:
+            found = con.execute(f"SELECT stamp FROM {_ABOUT}").fetchone()
+    except Error:
+        return False
+    return found == (_stamp(root, catalog, chosen),)
+
+
+def _stamp(root: Path, catalog: Catalog, chosen: Sequence[Chosen]) -> str:
+    contracts = sorted(catalog.effective_hash(contract) for contract in catalog.contracts.values())
+    ranks = [(each.selector, each.ranks) for each in chosen]
+    return sha256(repr((str(root), contracts, ranks)).encode()).hexdigest()
 
 
 def write(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen]) -> None:
@@ -56,6 +80,9 @@ def write(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen]) ->
             con.execute(f"CREATE SCHEMA IF NOT EXISTS tw_file.{schema}")
             con.execute(f"USE tw_file.{schema}")
             _Schema(con, root, catalog, part, schema).fill()
+        about = {"stamp": _stamp(root, catalog, chosen), "warehouse": str(root)}
+        con.execute("USE tw_file.main")
+        create_from_rows(con, _ABOUT, dict.fromkeys(about, "VARCHAR"), [about])
         con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH tw_file")
