@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gzip
 import json
+import os
 import resource
 import shlex
 import shutil
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from front_door import TW, environment, tw
+from front_door import TW, environment, process, tw
 
 FIRST_STEPS = Path(__file__).parent / "data" / "first-steps"
 EVENT = '{"ph": "X", "cat": "cpu_op", "name": "add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
@@ -215,3 +216,15 @@ def test_hostile_kernels_keep_to_their_line(hostile: Path, format_: str) -> None
     lines = told.out.splitlines()
     assert len(lines) == len(HOSTILE) + (1 if format_ == "table" else 2)
     assert all(line.isprintable() for line in lines)
+
+
+def test_names_that_cannot_be_printed_are_no_reason_to_fail(tmp_path: Path) -> None:
+    name = os.fsdecode(b"bad\xff name.json")
+    (tmp_path / name).write_text(FILES["good.json"])
+    (tmp_path / os.fsdecode(b"worse\xfe.json")).write_text("")
+    told = process("ingest", tmp_path, "--run", "r", "-w", tmp_path / "w", "--json")
+    assert told.code == 4, told.err
+    assert [Path(row["path"]).name for row in json.loads(told.out)["result"]][0] == name
+    assert r"worse\udcfe.json" in told.err
+    ascii_only = process("runs", "-w", tmp_path / "w", "-f", "table", env={"PYTHONIOENCODING": "ascii"})
+    assert (ascii_only.code, ascii_only.err) == (0, "")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from io import TextIOWrapper
 
 import click
 
@@ -105,6 +106,10 @@ def run(args: Sequence[str]) -> int:
         from click.shell_completion import shell_complete
 
         return shell_complete(app, {}, "tw", "_TW_COMPLETE", os.environ["_TW_COMPLETE"])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A name that cannot be printed here is no reason to fail: a file name may hold any bytes.
+            stream.reconfigure(errors="backslashreplace")
     session = Session(json="--json" in args, debug="--debug" in args)
     try:
         code = _invoke(list(args), session)

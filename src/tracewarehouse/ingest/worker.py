@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +141,8 @@ class Make:
         facts |= dict(zip(names, row, strict=True)) if row else {}
         redacted = con.execute("SELECT count(*) FROM redactions").fetchone()
         return facts | {
-            "source_name": self.path.name,
+            # A file name may hold any bytes; a table holds text.
+            "source_name": os.fsencode(self.path.name).decode(errors="backslashreplace"),
             "source_bytes": survey.stored_bytes,
             "status": survey.status,
             "lost_bytes": sum(loss.byte_to - loss.byte_from for loss in survey.losses),

@@ -127,7 +127,7 @@ class Output:
         width = shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else None
         grain = result.contract.grain if result.contract else ()
         laid_out = table(result.columns(), values(result), width=width, keys=grain)
-        lines = laid_out.lines(bold=on_terminal and "NO_COLOR" not in os.environ)
+        lines = laid_out.lines(bold=on_terminal and _has_style())
         if not len(result) and not more:
             lines.append("(no rows)")
         if more:
@@ -214,6 +214,10 @@ def _enveloped(
 
 def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _has_style() -> bool:
+    return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def error_lines(message: str, hint: str | None) -> str:
