@@ -83,6 +83,19 @@ def test_a_launch_belongs_to_the_innermost_open_slices(rank: engine.Connection) 
         assert owners == [ops[0] if ops else None, ops[-1] if ops else None, modules[0] if modules else None]
 
 
+def test_an_allocation_belongs_to_the_innermost_open_operator(rank: engine.Connection) -> None:
+    if rows(rank, "SELECT count(*) FROM memory_events") > [(5_000,)]:
+        pytest.skip("too many for the plain join")
+    plain = """
+        SELECT memory.event_id, arg_max(op.event_id, op.pre)
+        FROM memory_events AS memory
+        LEFT JOIN events AS op
+          ON op.category = 'cpu_op' AND op.pre IS NOT NULL AND op.pid = memory.pid AND op.tid = memory.tid
+          AND op.ts_ns <= memory.ts_ns AND memory.ts_ns < op.ts_ns + op.dur_ns
+        GROUP BY memory.event_id ORDER BY memory.event_id"""
+    assert rows(rank, "SELECT event_id, op_id FROM memory_events ORDER BY event_id") == rows(rank, plain)
+
+
 def test_every_gpu_row_is_in_kernels_once(rank: engine.Connection) -> None:
     sql = """
         SELECT event_id FROM events

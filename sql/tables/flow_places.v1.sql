@@ -35,17 +35,30 @@ WITH
       ON tail.ph = 's' AND tail.raw_category = head.raw_category AND tail.flow_id = head.flow_id
     QUALIFY row_number() OVER (PARTITION BY lost.event_id ORDER BY tail.ts_ns DESC, tail.event_id) = 1
   ),
-  latest AS (
-    SELECT pid, tid, ts_ns, max(pre) AS pre
+  in_time AS (
+    -- Places rise with time on a thread: the highest one so far is the latest call.
+    SELECT kernel_id, pid, tid, ts_ns, NULL::BIGINT AS pre
+    FROM arrow
+    UNION ALL
+    SELECT calls.event_id, calls.pid, calls.tid, calls.ts_ns, calls.pre
     FROM calls
     SEMI JOIN arrow ON arrow.pid = calls.pid AND arrow.tid = calls.tid
-    GROUP BY pid, tid, ts_ns
+  ),
+  placed AS (
+    SELECT
+      kernel_id,
+      pre IS NULL AS is_arrow,
+      max(pre) OVER (
+        PARTITION BY pid, tid ORDER BY ts_ns, pre NULLS LAST, kernel_id ROWS UNBOUNDED PRECEDING
+      ) AS latest_pre
+    FROM in_time
   )
 SELECT
   arrow.run_id,
   arrow.rank,
   arrow.kernel_id,
   arrow.ts_ns,
-  latest.pre
+  placed.latest_pre AS pre
 FROM arrow
-ASOF JOIN latest ON latest.pid = arrow.pid AND latest.tid = arrow.tid AND latest.ts_ns <= arrow.ts_ns
+JOIN placed ON placed.kernel_id = arrow.kernel_id
+WHERE placed.is_arrow AND placed.latest_pre IS NOT NULL

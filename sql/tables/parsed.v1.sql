@@ -127,8 +127,8 @@ SELECT
   arg.correlation AS correlation,
   coalesce(arg."External id", old_arg."external id") AS external_id,
   CASE role
-    WHEN 'device' THEN coalesce(arg.stream, arg."Stream Id", TRY_CAST(regexp_extract(tid, '[0-9]+$') AS BIGINT))
-    WHEN 'device_annotation' THEN TRY_CAST(regexp_extract(tid, '[0-9]+$') AS BIGINT)
+    WHEN 'device' THEN coalesce(arg.stream, arg."Stream Id", TRY_CAST(regexp_extract(tid, '-?[0-9]+$') AS BIGINT))
+    WHEN 'device_annotation' THEN TRY_CAST(regexp_extract(tid, '-?[0-9]+$') AS BIGINT)
     WHEN 'sync' THEN CASE WHEN arg.stream = 4294967295 THEN -1 ELSE arg.stream END
   END AS stream,
   CASE
