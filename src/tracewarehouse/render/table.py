@@ -11,7 +11,7 @@ from tracewarehouse.render.values import show
 from tracewarehouse.result import Field, Result
 
 _GAP = "  "
-_SHORTEST_NAME = 16
+_SHORTEST_NAME = 28  # shorter, and different kernels look alike
 _NUMBERS = frozenset(
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
     + ("FLOAT", "DOUBLE", "DECIMAL")
