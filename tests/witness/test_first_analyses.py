@@ -23,11 +23,16 @@ GRAINS = {
 }
 
 
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[int, Trace]]:
+SEEDS = [20_260, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2, 3))]
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def drawn(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, dict[int, Trace]]:
     """A warehouse with the random run, and each rank as the witness reads it."""
     folder = tmp_path_factory.mktemp("witness")
-    paths = sketch.write(random_traces.run("random", 20_260, RANKS), folder)
+    paths = sketch.write(random_traces.run("random", request.param, RANKS), folder)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "random", run="random")
     return warehouse, {int(path.stem.removeprefix("rank")): read(path) for path in paths}
