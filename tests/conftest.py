@@ -38,3 +38,9 @@ def same_text(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture(autouse=True)
+def no_width_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are as wide as a test says, wherever the tests run."""
+    monkeypatch.delenv("COLUMNS", raising=False)

@@ -34,7 +34,7 @@ class Told:
 
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a process that runs this checkout's `tw`, without the caller's settings."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("TW_", "_TW_"))}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("TW_", "_TW_", "COLUMNS"))}
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", **(changes or {})}
 
 
@@ -55,9 +55,8 @@ def on_terminal(*args: str | Path, columns: int = 100, env: Mapping[str, str] | 
     """Runs `tw` with stdout and stderr on a terminal of that width; both come back as `out`."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (50, columns))
-    settings = {key: value for key, value in environment(env).items() if key not in ("COLUMNS", "LINES")}
     running = subprocess.Popen(
-        [*TW, *map(str, args)], env=settings, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave
+        [*TW, *map(str, args)], env=environment(env), stdin=subprocess.DEVNULL, stdout=slave, stderr=slave
     )
     os.close(slave)
     shown = b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
 import subprocess
 from pathlib import Path
 
@@ -232,3 +233,19 @@ def test_completion_offers_runs_and_analyses(stored: Path) -> None:
     assert "--head" in complete("tw show coverage --", stored)
     assert complete("tw describe kernel", stored)[0] == "kernel_summary"
     assert complete("tw show --run fir", stored / "nowhere") == []
+
+
+def test_an_interrupted_query_is_no_fault(stored: Path) -> None:
+    endless = "SELECT count(*) FROM range(1000000000) a(x), range(1000) b(y) WHERE x % 7 = y"
+    running = subprocess.Popen(
+        [TW[0], "-c", TW[-1], "query", endless, "-w", str(stored)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(timeout=3)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out, err.splitlines()[0]) == (130, "", "tw: interrupted")

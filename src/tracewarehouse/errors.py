@@ -72,3 +72,10 @@ class RunExists(TwError):
 
 class WarehouseError(TwError):
     """A folder that is no warehouse, cannot hold one, or is damaged."""
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether somebody pressed Ctrl-C: in the middle of a query, DuckDB makes a RuntimeError of that."""
+    return isinstance(error, KeyboardInterrupt) or (
+        type(error) is RuntimeError and str(error) == "Query interrupted"
+    )

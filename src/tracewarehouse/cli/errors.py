@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import TwError, is_interrupt
 
 INTERRUPTED = 130
 _SYSTEM_HINTS = {
@@ -41,7 +41,7 @@ def failure(error: BaseException) -> Failure:
         return Failure("UsageError", error.format_message(), _usage_hint(error), error.exit_code)
     if isinstance(error, click.ClickException):
         return Failure(type(error).__name__, error.format_message(), None, error.exit_code)
-    if isinstance(error, KeyboardInterrupt | click.Abort | EOFError):
+    if is_interrupt(error) or isinstance(error, click.Abort):
         return Failure("Interrupted", "interrupted", "what was published before is whole", INTERRUPTED)
     if isinstance(error, OSError):
         hint = _SYSTEM_HINTS.get(error.errno or 0, "run again with --debug to see where it happened")

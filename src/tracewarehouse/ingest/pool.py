@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Protocol
 
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import TwError, is_interrupt
 
 Tell = Callable[[int, int], None]
 Told = Callable[[int, int, int], None]
@@ -111,6 +111,8 @@ def attempt(task: Task, tell: Tell) -> object:
     except TwError as error:
         return Failure(error.message, error.hint, traceback.format_exc())
     except Exception as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         hint = "this should not happen: `--debug` shows where"
         return Failure(f"{type(error).__name__}: {reason}", hint, traceback.format_exc())
