@@ -14,7 +14,7 @@
 -- severity    = { type = "VARCHAR", doc = "error: something is lost; warning: a number may mislead; info: good to know." }
 -- rows        = { type = "BIGINT", unit = "count", doc = "Rows that fall under it." }
 -- ns_affected = { type = "BIGINT", null = true, unit = "ns", doc = "Time that they concern, added up; null where no time is concerned." }
--- example     = { type = "VARCHAR", null = true, doc = "The first of them: # and its event_id, and its name." }
+-- example     = { type = "VARCHAR", null = true, doc = "The first of them: # and its event_id, and its name; of redacted values each event and path." }
 --
 -- [changes]
 -- 1 = "First version."

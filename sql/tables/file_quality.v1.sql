@@ -14,7 +14,7 @@
 -- rule        = { type = "VARCHAR", doc = "The rule's name." }
 -- rows        = { type = "BIGINT", unit = "count", doc = "Events lost (1 where the number is not known), places, events or values." }
 -- ns_affected = { type = "BIGINT", null = true, unit = "ns", doc = "Null: such rows have no time." }
--- example     = { type = "VARCHAR", null = true, doc = "One of them." }
+-- example     = { type = "VARCHAR", null = true, doc = "One of them; of redacted values each one." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -47,6 +47,9 @@ SELECT
   rule,
   sum(rows)::BIGINT AS rows,
   NULL::BIGINT AS ns_affected,
-  left(arg_min(example, (place, example)), 200) AS example
+  coalesce(
+    left(string_agg(example, ', ' ORDER BY place, example) FILTER (rule = 'redacted_value'), 4000),
+    left(arg_min(example, (place, example)), 200)
+  ) AS example
 FROM found
 GROUP BY run_id, rank, rule

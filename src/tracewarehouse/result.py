@@ -68,6 +68,12 @@ class Result:
     abstained: tuple[Abstained, ...] = ()
     notices: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        named = self.provenance.analysis and f"{self.provenance.analysis}@{self.provenance.version}"
+        what = named or (self.contract.name if self.contract else "query")
+        runs = ", ".join(self.provenance.runs) or "none"
+        return f"<Result {what}: {len(self)} rows of {self.table.num_columns} columns, runs: {runs}>"
+
     def arrow(self) -> pa.Table:
         """The rows as an Arrow table; each column's unit and meaning are in its field metadata."""
         return self.table
