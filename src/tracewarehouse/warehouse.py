@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import __version__
 from tracewarehouse.analyses import Analyses
@@ -18,7 +18,7 @@ from tracewarehouse.contract import Contract
 from tracewarehouse.errors import ParamError, SchemaVersionError, UnknownName, WarehouseError
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks, spans
-from tracewarehouse.store import CleanReport, Problem, Published, Store
+from tracewarehouse.store import CleanReport, Problem, Published, Store, check_labels
 
 if TYPE_CHECKING:
     import polars
@@ -132,11 +132,14 @@ class Warehouse(Analyses[Result]):
         chosen = self.chosen()
         contract = self.catalog.get("runs", kind="table")
         rows = [run_row(each.version) for each in chosen]
+        pending: list[dict[str, Any]] = []
         if self._chosen is None:
             published = {each.run for each in chosen}
             waiting = self.store.waiting_runs()
-            rows += [pending_row(units) for run, units in waiting.items() if run not in published]
-        return Result(table_of(contract, rows), self._provenance(contract, {}), contract)
+            pending = [pending_row(units) for run, units in waiting.items() if run not in published]
+            rows += pending
+        told = tuple("{run_id}: pending {ranks_present}/{ranks_expected}".format_map(row) for row in pending)
+        return Result(table_of(contract, rows), self._provenance(contract, {}), contract, notices=told)
 
     def info(self, run: str) -> RunInfo:
         """One run in full; raises UnknownName."""
@@ -207,7 +210,7 @@ class Warehouse(Analyses[Result]):
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
-        published = self.store.relabel(self._one(run).chosen()[0].run, labels)
+        published = self.store.relabel(self._one(run).chosen()[0].run, check_labels(labels))
         if published.version is not None:
             self.refresh()
         return published

@@ -117,6 +117,9 @@ def run(args: Sequence[str]) -> int:
         return code
     except BrokenPipeError:
         return _closed_pipe()
+    except click.exceptions.NoArgsIsHelpError as no_command:
+        no_command.show()
+        return no_command.exit_code
     except BaseException as error:
         return _fail(error, session)
 

@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 import click
 
-from tracewarehouse.cli.session import Session, examples, output_options, pass_session, result_options
+from tracewarehouse.cli.session import Session, Span, examples, output_options, pass_session, result_options
 from tracewarehouse.errors import WarehouseError
-
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-
-
-class Span(click.ParamType[float]):
-    """`90s`, `30m`, `12h`, `90d` or `2w`, in seconds."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds; a usage error for anything else."""
-        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw]?)", str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is no time: 90s, 30m, 12h, 90d or 2w", param, ctx)
-        return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 @click.command(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tracewarehouse.cli.session import Pair, Session, examples, output_options, pass_session
+from tracewarehouse.cli.session import Pair, Session, Span, examples, output_options, pass_session
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.outcome import FileOutcome, IngestReport
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
         "tw ingest --inbox                                         # what training jobs left for us",
     )
 )
-@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path, readable=False))
+@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(readable=False))
 @click.option("--run", metavar="NAME", help="Name of the run. [default: the name of the folder]")
 @click.option("--label", "labels", multiple=True, type=Pair(), help="A label for the run.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Rank, where a file does not tell.")
@@ -36,10 +35,9 @@ if TYPE_CHECKING:
 @click.option("--replace", is_flag=True, help="Put these files in the place of what is stored.")
 @click.option(
     "--settle",
-    type=click.FloatRange(min=0),
-    default=30,
+    type=Span(),
+    default="30s",
     show_default=True,
-    metavar="SECONDS",
     help="Leave a file cut short that is younger than this for later.",
 )
 @click.option("--strict", is_flag=True, help="Store nothing unless every file is whole.")
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 def ingest(
     session: Session,
     /,
-    paths: tuple[Path, ...],
+    paths: tuple[str, ...],
     run: str | None,
     labels: tuple[tuple[str, str], ...],
     rank: int | None,

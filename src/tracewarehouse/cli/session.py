@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tracewarehouse.warehouse import Warehouse
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 FORMATS = ("table", "csv", "json", "jsonl", "md", "parquet")
 
 
@@ -98,6 +99,19 @@ class Pair(click.ParamType[tuple[str, str]]):
         if not equals or not key.strip():
             self.fail(f"{value!r} is no label: K=V", param, ctx)
         return key.strip(), text
+
+
+class Span(click.ParamType[float]):
+    """`90s`, `30m`, `12h`, `90d` or `2w`, in seconds."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds; a usage error for anything else."""
+        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw]?)", str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is no time: 90s, 30m, 12h, 90d or 2w", param, ctx)
+        return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:

@@ -93,6 +93,8 @@ def _what(file: FileOutcome) -> str:
     content = file.content
     if file.reason or content is None:
         return file.reason or ""
+    if not content.lost_bytes and content.lost_events is None:
+        return f"ends too early: the {count(content.events)} events up to there are stored"
     if not content.lost_bytes and not content.lost_events:
         return "not quite JSON, and nothing was lost"
     events = "unknown" if content.lost_events is None else count(content.lost_events)

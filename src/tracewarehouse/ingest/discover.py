@@ -61,8 +61,9 @@ def discover(paths: Iterable[str | os.PathLike[str]]) -> Found:
     files: dict[tuple[int, int], Candidate] = {}
     refused: list[NotFound] = []
     passed: dict[Path, Passed] = {}
-    for path in (Path(os.fspath(given)) for given in paths):
-        for found in _look(path):
+    for given in (os.fspath(each) for each in paths):
+        # An empty name is a variable without a value: it does not mean the folder one is in.
+        for found in _look(Path(given)) if given else [_no_such(Path(given))]:
             if isinstance(found, NotFound):
                 refused.append(found)
                 continue
@@ -83,6 +84,10 @@ def is_warehouse(folder: Path) -> bool:
     return os.path.isfile(folder / "_tw" / "warehouse.json")  # noqa: PTH113
 
 
+def _no_such(path: Path) -> NotFound:
+    return NotFound(path, "no such file or folder", "check the path; folders are searched to any depth")
+
+
 def _look(path: Path) -> Iterator[Candidate | NotFound | Passed]:
     try:
         is_folder = path.is_dir()
@@ -97,7 +102,7 @@ def _look(path: Path) -> Iterator[Candidate | NotFound | Passed]:
     elif path.exists():
         yield NotFound(path, "neither a file nor a folder", "name trace files or folders of them")
     else:
-        yield NotFound(path, "no such file or folder", "check the path; folders are searched to any depth")
+        yield _no_such(path)
 
 
 def _look_in_folder(folder: Path) -> Iterator[Candidate | NotFound | Passed]:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.inbox import beside, inbox
-from tracewarehouse.store.names import run_name
+from tracewarehouse.store.names import check_labels, run_name
 
 # The launchers' names for a process' place, most telling first: torchrun, Slurm, Open MPI, MPICH.
 _RANK_NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -49,8 +49,9 @@ def trace_handler(
     `tw ingest --inbox` takes it in. With `wait=True` it is taken in before the handler returns. The first
     span is the run itself, the k-th the run `RUN~k`. A failure is a warning: it never ends the training.
 
-    Raises ParamError for a run name that cannot be used.
+    Raises ParamError for a run name or label that cannot be used.
     """
+    check_labels(labels or {})
     return _Handler(Path(warehouse), run_name(run)[0], dict(labels or {}), wait)
 
 

@@ -101,7 +101,7 @@ class _Outcome:
     notes: list[str]
 
     def renamed(self, asked: str, name: str) -> None:
-        note = f"run {ascii(asked)[1:-1]} is called {name}: a run name has A-Z a-z 0-9 . _ + = ~ -"
+        note = f"run {asked} is called {name}: a run name has A-Z a-z 0-9 . _ + = ~ -"
         if note not in self.notes:
             self.notes.append(note)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tracewarehouse.store.names import check_labels
+
 State = Literal["whole", "repaired", "damaged", "refused", "skipped", "same", "pending"]
 Stage = Literal["survey", "read", "tables", "done"]
 
@@ -29,6 +31,9 @@ class Options:
     settle_s: float = 30.0
     strict: bool = False
     inbox: bool = False
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels)
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ class IngestReport:
     @property
     def stored(self) -> tuple[FileOutcome, ...]:
         """The files that became ranks in this call, waiting ones included."""
-        return tuple(file for file in self.files if file.content and file.state != "refused")
+        return tuple(file for file in self.files if file.content and file.state not in ("refused", "same"))
 
     @property
     def bytes(self) -> int:

@@ -15,7 +15,7 @@ from tracewarehouse.store.model import (
     Unit,
     Waiting,
 )
-from tracewarehouse.store.names import parse_reference, run_key, run_name, uid
+from tracewarehouse.store.names import check_labels, parse_reference, run_key, run_name, uid
 from tracewarehouse.store.store import Store
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "TableFile",
     "Unit",
     "Waiting",
+    "check_labels",
     "disk_error",
     "disk_errors",
     "parse_reference",

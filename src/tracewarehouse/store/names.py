@@ -36,8 +36,18 @@ def run_name(text: str) -> tuple[str, bool]:
 
 def _shown(text: str) -> str:
     """The text on one short line, whatever it holds."""
-    shown = ascii(text)
+    shown = repr(text)
     return shown if len(shown) <= 60 else f"{shown[:56]}…{shown[-1]}"
+
+
+def check_labels(labels: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The labels as they are; raises ParamError for an empty key, or a key or value that is no string."""
+    for key, value in labels.items():
+        if not isinstance(key, str) or not key.strip():
+            raise ParamError(f"label {key!r} has no name", "a label is K=V, both of them text")
+        if not isinstance(value, str | None):
+            raise ParamError(f"label {key}: {value!r} is no string", f"write it as text: {str(value)!r}")
+    return dict(labels)
 
 
 def check_run_name(name: str) -> str:
