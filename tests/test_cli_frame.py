@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+from conftest import ROOT
 from front_door import TW, complete, environment, tw
 from tracewarehouse import __version__
 from tracewarehouse.cli.app import app
@@ -64,6 +65,30 @@ sys.exit(code)
 """
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+def test_no_command_imports_pandas(tmp_path: Path) -> None:
+    """pyarrow would, for any array of Python values, where it is installed."""
+    pytest.importorskip("pandas")
+    code = """
+import sys
+from tracewarehouse.cli import main
+sys.argv = ["tw", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print(sorted({"pandas"} & set(sys.modules)), file=sys.stderr)
+"""
+    trace = ROOT / "tests" / "data" / "first-steps" / "rank0.json.gz"
+    for words in (("ingest", str(trace)), ("list",), ("runs",), ("show", "kernel_summary")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "[]"), words
 
 
 def test_version() -> None:

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "tracewarehouse"
 
 # Lowest first. A module may import from the lines above its own and, in its line, from those before it.
 LAYERS = (
-    ("errors", "units"),
+    ("errors", "units", "lean"),
     ("sqltext", "params", "block", "contract", "catalog", "sqlstyle"),
     ("engine", "checks"),
     ("plain", "result"),

@@ -63,6 +63,8 @@ def literal(value: object, type_: str) -> str:
 
 def sql_with_params(contract: Contract, bound: Mapping[str, object]) -> str:
     """The body with each `$name` as a literal of its declared type."""
+    if not contract.params:
+        return contract.body
     types = {param.name: param.type for param in contract.params}
     return replace_params(contract.body, {name: literal(bound[name], type_) for name, type_ in types.items()})
 
@@ -92,7 +94,7 @@ def execute(con: Connection, contract: Contract, values: Mapping[str, object]) -
             table = _sorted(cursor, contract, body).to_arrow_table()
         except Error as error:
             raise query_error(error, f"{error_place(contract, error)}: ") from error
-    return table.cast(arrow_schema(contract))
+    return _as(table, arrow_schema(contract))
 
 
 def _sorted(con: Connection, contract: Contract, body: str) -> duckdb.DuckDBPyRelation:
@@ -121,7 +123,16 @@ def query(con: Connection, sql: str) -> pa.Table:
             raise query_error(error) from error
         types = map(str, bound.types)
     fields = [field.with_metadata({"type": type_}) for field, type_ in zip(table.schema, types, strict=True)]
-    return table.cast(pa.schema(fields))
+    return _as(table, pa.schema(fields))
+
+
+def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with that schema's types and metadata."""
+    import pyarrow as pa
+
+    if table.schema.types == schema.types:
+        return pa.Table.from_arrays(table.columns, schema=schema)
+    return table.cast(schema)  # imports pyarrow.compute, which takes longer than most queries
 
 
 def query_error(error: Exception, place: str = "") -> QueryError:

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Protocol
 
 from tracewarehouse.errors import TwError, is_interrupt
+from tracewarehouse.lean import leave_out
 
 Tell = Callable[[int, int], None]
 Told = Callable[[int, int, int], None]
@@ -159,6 +160,7 @@ def serve(handle: int) -> None:
     """A worker's life: take a task, do it, send what came of it."""
     # Ctrl-C reaches the whole group: the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_out("pandas")
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection = Connection(handle)
     with suppress(EOFError, OSError):

@@ -7,6 +7,7 @@ requires. A table's SELECT sees one rank at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from .. import engine
 from ..catalog import Catalog
@@ -80,5 +81,6 @@ def _make(con: engine.Connection, order: Iterable[Contract]) -> None:
         engine.create_table(con, contract, _select(contract))
 
 
+@cache
 def _select(contract: Contract) -> str:
     return engine.sql_with_params(contract, engine.bind(contract, {}))
