@@ -40,11 +40,13 @@ WITH
   ),
   device_row AS (
     SELECT
-      min(ts_ns) AS gpu_start_ns,
-      max(ts_ns + dur_ns) AS gpu_end_ns,
-      coalesce(bool_or(contains(args, '"Collective name"')), FALSE) AS collective_args
-    FROM events
-    WHERE event_id IN (SELECT kernel_id FROM launches)
+      count(*) AS gpu_rows,
+      count(launches.runtime_id) AS linked,
+      min(events.ts_ns) AS gpu_start_ns,
+      max(events.ts_ns + events.dur_ns) AS gpu_end_ns,
+      coalesce(bool_or(contains(events.args, '"Collective name"')), FALSE) AS collective_args
+    FROM launches
+    JOIN events ON events.event_id = launches.kernel_id
   ),
   counted AS (
     SELECT
@@ -71,10 +73,10 @@ SELECT
   device_row.gpu_end_ns,
   counted.events,
   counted.non_events,
-  (SELECT count(*) FROM launches) AS gpu_rows,
+  device_row.gpu_rows,
   (SELECT count(DISTINCT step) FROM step_marks) AS steps,
-  (SELECT count(*) FROM launches) > 0 AS gpu,
-  (SELECT count(runtime_id) FROM launches) > 0 AS launches,
+  device_row.gpu_rows > 0 AS gpu,
+  device_row.linked > 0 AS launches,
   counted.shapes,
   counted.stacks,
   counted.modules,
