@@ -157,8 +157,7 @@ class _Schema:
         for contract in contracts:
             name = relations.names[contract.ref]
             rows += _help_rows(contract, name)
-            for statement in _comments(contract, quote_name(name)):
-                self.con.execute(statement)
+            self.con.execute(";".join(_comments(contract, quote_name(name))))
         self._insert(_HELP, rows)
 
     def _insert(self, table: str, rows: Sequence[Sequence[object]]) -> None:
