@@ -11,7 +11,7 @@
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
 -- event_id = { type = "BIGINT", unit = "id", doc = "Position in the event array." }
--- text     = { type = "VARCHAR", doc = "The element as in the file, without the blanks between its tokens; valid JSON always." }
+-- text     = { type = "VARCHAR", null = true, doc = "The element as in the file, without the blanks between its tokens; valid JSON always. Null where the other columns hold all of it and nobody asked for it." }
 -- ph       = { type = "VARCHAR", null = true, doc = "Phase; null where it is missing or no string." }
 -- cat      = { type = "VARCHAR", null = true, doc = "Category as the file spells it; null where it is missing or no string." }
 -- name     = { type = "VARCHAR", null = true, doc = "Name; null where it is missing or no string." }

@@ -6,7 +6,7 @@ requires. A table's SELECT sees one rank at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from .. import engine
@@ -21,13 +21,17 @@ def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
     return tuple(table for table in catalog.tables() if not table.transient and not table.filled_by_program)
 
 
-def build(con: engine.Connection, catalog: Catalog) -> None:
+def build(con: engine.Connection, catalog: Catalog, keep: Collection[str] | None = None) -> None:
     """Makes every table that has a SELECT; the connection holds what the reader found in one file.
 
+    With `keep` a transient table that is not named there goes as soon as no other is made of it.
     Raises ContractError where two contracts of one name are needed.
     """
     wanted = [table for table in catalog.tables() if not table.filled_by_program and table.scope == "rank"]
-    _make(con, _in_order(catalog, wanted, frozenset()))
+    # What stands on little comes first: so the large tables of the reader can go early.
+    wanted.sort(key=lambda table: len(catalog.closure(table)))
+    order = list(_in_order(catalog, wanted, frozenset()))
+    _make(con, order, None if keep is None else _last_uses(catalog, order, keep))
 
 
 def rebuild(con: engine.Connection, catalog: Catalog, wanted: Iterable[Contract]) -> None:
@@ -76,9 +80,23 @@ def _in_order(catalog: Catalog, wanted: Iterable[Contract], given: frozenset[str
             yield from visit(contract)
 
 
-def _make(con: engine.Connection, order: Iterable[Contract]) -> None:
+def _last_uses(catalog: Catalog, order: Sequence[Contract], keep: Collection[str]) -> dict[str, list[str]]:
+    """Table → the transient tables that nothing after it is made of."""
+    last = {ref: contract.name for contract in order for ref in contract.requires}
+    gone: dict[str, list[str]] = {}
+    for ref, user in last.items():
+        if catalog.contracts[ref].transient and ref.name not in keep:
+            gone.setdefault(user, []).append(ref.name)
+    return gone
+
+
+def _make(
+    con: engine.Connection, order: Iterable[Contract], gone: Mapping[str, Iterable[str]] | None = None
+) -> None:
     for contract in order:
         engine.create_table(con, contract, _select(contract))
+        for name in (gone or {}).get(contract.name, ()):
+            con.execute(f"DROP TABLE {quote_name(name)}")
 
 
 @cache

@@ -104,7 +104,7 @@ class Make:
         )
         try:
             survey = reader.load(con, self.path, run_id=self.run_id, rank=self.rank, salt=self.salt,
-                                 progress=lambda done: tell(done, 0))  # fmt: skip
+                                 progress=lambda done: tell(done, 0), texts=False)  # fmt: skip
             if survey.digest != self.digest or mark(self.path) != self.mark:
                 return Grew()
             return self._tables(con, survey)
@@ -119,7 +119,7 @@ class Make:
         from tracewarehouse.ingest import tables
 
         catalog = Catalog.load(self.sql)
-        tables.build(con, catalog)
+        tables.build(con, catalog, keep=(_FROM_TABLES, "redactions"))
         staged = write_tables(con, catalog, tables.stored_tables(catalog), self.folder)
         facts = self._facts(con, survey)
         facts["tables"] = tables_told(tables.stored_tables(catalog))

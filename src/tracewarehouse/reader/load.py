@@ -69,17 +69,19 @@ def load(
     salt: bytes,
     progress: Progress | None = None,
     trust: bool = True,
+    texts: bool = True,
 ) -> Survey:
     """Fills `raw`, `header`, `losses` and `redactions` in `con`; `progress` gets the bytes of text so far.
 
     `trust` false reads event by event even what strict JSON could read in bulk; the rows are the same.
+    `texts` false leaves `raw.text` null where the other columns hold the whole event: half the memory.
     Raises TraceFormatError where the file is no trace.
     """
     catalog = Catalog.load()
     for table in TABLES:
         create_table(con, catalog.get(table, kind="table"))
     document = Document(read_text(path), trust)
-    loader = _Loader(RawWriter(con, run_id, rank), salt, progress)
+    loader = _Loader(RawWriter(con, run_id, rank, texts=texts), salt, progress)
     for chunk in document.chunks():
         loader.add(chunk)
     loader.flush()

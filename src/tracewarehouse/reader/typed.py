@@ -107,7 +107,8 @@ WITH parsed AS (
 ), timed AS (
   SELECT *, {_time_text("ts")} AS ts_text, {_time_text("dur")} AS dur_text FROM parsed WHERE {_usual()}
 )
-SELECT $run_id, $rank, event_id, text, {", ".join(map(_string, odd.STRING_KEYS))}, v.pid, v.tid, v.id,
+SELECT $run_id, $rank, event_id, CASE WHEN $texts THEN text END,
+  {", ".join(map(_string, odd.STRING_KEYS))}, v.pid, v.tid, v.id,
   {_decimal("ts_text")}, {_decimal("dur_text")}, ts_text, dur_text, v.args, {_extra()}, repaired
 FROM timed
 """
@@ -126,11 +127,15 @@ FROM tw_odd
 
 
 class RawWriter:
-    """Appends events to the table `raw` of a connection; `rows` is the next `event_id`."""
+    """Appends events to the table `raw` of a connection; `rows` is the next `event_id`.
 
-    def __init__(self, con: DuckDBPyConnection, run_id: str, rank: int) -> None:
+    `texts` false leaves out the text of what the other columns hold in full.
+    """
+
+    def __init__(self, con: DuckDBPyConnection, run_id: str, rank: int, *, texts: bool = True) -> None:
         self.con = con
         self.key = {"run_id": run_id, "rank": rank}
+        self.texts = texts
         self.rows = 0
 
     def append(self, texts: pa.StringArray, mended: Sequence[int] = ()) -> None:
@@ -140,7 +145,7 @@ class RawWriter:
         repaired = [at in marks for at in range(count)] if marks else pa.repeat(False, count)
         ids = pa.array(range(first, first + count), pa.int64())
         self.con.register("tw_chunk", pa.table({"event_id": ids, "text": texts, "repaired": repaired}))
-        done = self.con.execute(_BULK, self.key).fetchone()
+        done = self.con.execute(_BULK, {**self.key, "texts": self.texts}).fetchone()
         if done is None or done[0] != count:
             self._append_odd({"first": first, "last": first + count - 1})
         self.con.unregister("tw_chunk")

@@ -20,7 +20,7 @@ def window(path: Path) -> tuple[int | None, int | None]:
     """First start and last end of the slices in ns since the epoch; None where no event has a time."""
     con = connect()
     try:
-        load(con, path, run_id="", rank=0, salt=b"")
+        load(con, path, run_id="", rank=0, salt=b"", texts=False)
         start, end = con.execute(_WINDOW).fetchone() or (None, None)
     finally:
         con.close()
