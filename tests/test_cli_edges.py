@@ -93,3 +93,54 @@ def test_a_result_shows_itself_on_one_line(tmp_path: Path) -> None:
     shown = "<Result temporal_breakdown@1: 1 rows of 10 columns, runs: job@v1>"
     assert repr(warehouse.temporal_breakdown()) == shown
     assert repr(warehouse.query("SELECT 1")) == "<Result query: 1 rows of 1 columns, runs: job@v1>"
+
+
+def test_a_repaired_or_damaged_file_tells_its_losses_when_it_replaces_another(tmp_path: Path) -> None:
+    (path,) = write(tmp_path / "job", kernels=9)
+    text = path.read_text()
+    for cut in (60, 20):
+        path.write_text(text.rstrip()[:-cut])
+        told = tw("ingest", path, "--settle", "0", "-w", tmp_path / "w")
+    assert told.code == 4
+    assert told.errors[0].startswith(f"damaged: {path}: replaced what was stored; lost ")
+
+
+def test_what_is_published_stays_told_where_the_shells_file_cannot_be_written(tmp_path: Path) -> None:
+    write(tmp_path / "job")
+    (tmp_path / "w" / "warehouse.duckdb" / "in the way").mkdir(parents=True)
+    told = tw("ingest", tmp_path / "job", "-w", tmp_path / "w")
+    assert (told.code, told.out.splitlines()[0]) == (0, "1 rank taken in")
+    assert told.errors[0].startswith("note: warehouse.duckdb is not up to date: ")
+    assert tw("verify", "-w", tmp_path / "w").code == 0
+
+
+def test_a_version_is_not_taken_for_its_run(tmp_path: Path) -> None:
+    write(tmp_path / "job")
+    take(tmp_path / "w", tmp_path / "job")
+    for words in (("remove", "job@v1"), ("label", "job@v1", "a=b")):
+        told = tw(*words, "-w", tmp_path / "w")
+        assert (told.code, told.errors[1]) == (1, "hint: name it as job")
+    assert Warehouse(tmp_path / "w").chosen()[0].selector == "job@v1"
+
+
+def test_the_remedy_for_damage_that_verify_names_is_one(tmp_path: Path) -> None:
+    write(tmp_path / "job")
+    take(tmp_path / "w", tmp_path / "job")
+    (kernels,) = (tmp_path / "w" / "data" / "kernels").rglob("*.parquet")
+    kernels.chmod(0o600)
+    with kernels.open("r+b") as file:
+        file.seek(40)
+        file.write(b"damage")
+    told = tw("verify", "-w", tmp_path / "w")
+    assert told.code == 1
+    assert told.errors[-1] == "hint: tw remove the named runs, ingest them again, then tw clean --grace 0s"
+    for words in (("remove", "job"), ("ingest", tmp_path / "job"), ("clean", "--grace", "0s"), ("verify",)):
+        assert tw(*words, "-w", tmp_path / "w").code == 0
+    assert tw("show", "temporal_breakdown", "-w", tmp_path / "w").out.count("job") == 1
+
+
+@pytest.mark.parametrize("age", ["0s", "30m", "30min", "12h", "90d", "2w"])
+def test_ages_have_the_units_of_other_times(tmp_path: Path, age: str) -> None:
+    write(tmp_path / "job")
+    take(tmp_path / "w", tmp_path / "job")
+    assert tw("remove", "--older-than", age, "--dry-run", "-w", tmp_path / "w").code == 0

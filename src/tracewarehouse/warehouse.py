@@ -18,7 +18,7 @@ from tracewarehouse.contract import Contract
 from tracewarehouse.errors import ParamError, SchemaVersionError, UnknownName, WarehouseError
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks, spans
-from tracewarehouse.store import CleanReport, Problem, Published, Store, check_labels
+from tracewarehouse.store import CleanReport, Problem, Published, Store, check_labels, parse_reference
 
 if TYPE_CHECKING:
     import polars
@@ -210,7 +210,9 @@ class Warehouse(Analyses[Result]):
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
-        published = self.store.relabel(self._one(run).chosen()[0].run, check_labels(labels))
+        published = self.store.relabel(
+            self._one(self._whole(run, "a label")).chosen()[0].run, check_labels(labels)
+        )
         if published.version is not None:
             self.refresh()
         return published
@@ -234,6 +236,7 @@ class Warehouse(Analyses[Result]):
         age = None if older_than is None else parse_age(older_than)
         if not wanted and not labels and age is None:
             raise ParamError("nothing says what to remove", "name runs, or give a label or an age")
+        wanted = wanted and [self._whole(each, "removal") for each in wanted]
         waiting = self._waiting_only(wanted or ())
         named = [each for each in wanted or () if each not in waiting]
         chosen = self._matching(named) if wanted else self.chosen()
@@ -315,6 +318,13 @@ class Warehouse(Analyses[Result]):
             names = ", ".join(each.run for each in found)
             raise UnknownName("single run", run, [], f"it means {names}")
         return self._with(found)
+
+    def _whole(self, run: str, what: str) -> str:
+        """The selector itself; raises ParamError for a version: what is done is done to the run."""
+        name, version = parse_reference(run)
+        if version is not None:
+            raise ParamError(f"{run} is one version, and {what} concerns the run", f"name it as {name}")
+        return run
 
     def _waiting_only(self, runs: Iterable[str]) -> dict[str, int]:
         """Those of the names that nothing is published of yet, with their waiting ranks."""

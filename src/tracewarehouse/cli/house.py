@@ -29,7 +29,7 @@ def verify(session: Session, /) -> None:
     fields = [Field(name, "VARCHAR") for name in ("run", "path", "what")]
     damage = WarehouseError(
         f"{session.warehouse}: {len(problems)} problem{'s' if len(problems) > 1 else ''} found",
-        "ingest the named runs again with --replace, or tw remove them",
+        "tw remove the named runs, ingest them again, then tw clean --grace 0s",
     )
     session.out.show(from_rows(fields, [(each.run, each.path, each.what) for each in problems]), error=damage)
     raise click.exceptions.Exit(1)

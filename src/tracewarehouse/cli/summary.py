@@ -9,7 +9,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.render.values import count, duration, rank_list, ratio, size
 
 if TYPE_CHECKING:
-    from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, RunOutcome
+    from tracewarehouse.ingest.outcome import Content, FileOutcome, IngestReport, RunOutcome
 
 TOLD_ONE_BY_ONE = ("refused", "damaged", "repaired", "pending", "skipped")
 
@@ -33,8 +33,7 @@ def failed(report: IngestReport) -> TwError | None:
         return None
     refused = report.of("refused")
     if report.strict:
-        bad = len(refused) + len(report.of("damaged"))
-        return TwError(f"--strict: {bad} of {len(report.files)} files are not whole, nothing was stored")
+        return TwError("--strict: not every file is whole, nothing was stored")
     return TwError(f"nothing was stored: {len(refused)} refused")
 
 
@@ -91,8 +90,12 @@ def _facts(report: IngestReport) -> Iterator[tuple[str, str]]:
 
 def _what(file: FileOutcome) -> str:
     content = file.content
-    if file.reason or content is None:
+    if content is None or file.state not in ("damaged", "repaired"):
         return file.reason or ""
+    return "; ".join(part for part in (file.reason, _lost(content)) if part)
+
+
+def _lost(content: Content) -> str:
     if not content.lost_bytes and content.lost_events is None:
         return f"ends too early: the {count(content.events)} events up to there are stored"
     if not content.lost_bytes and not content.lost_events:

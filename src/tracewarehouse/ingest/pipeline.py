@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from tracewarehouse.catalog import Catalog
+from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import inbox, machine
 from tracewarehouse.ingest.discover import Found, discover
 from tracewarehouse.ingest.look import Trace, look
@@ -73,10 +74,9 @@ class _Call:
         files += done
         if self.options.inbox:
             self._empty_inbox(files)
-        if written:
-            self._refresh()
+        notes = (*naming.notes, *(self._refresh() if written else ()))
         ordered = tuple(sorted(files, key=lambda file: file.path))
-        return IngestReport(ordered, run_outcomes(self.store, ordered, written), naming.notes)
+        return IngestReport(ordered, run_outcomes(self.store, ordered, written), notes)
 
     def _name(self, traces: Sequence[Trace]) -> Naming:
         run = None if self.options.inbox else self.options.run
@@ -118,10 +118,15 @@ class _Call:
             if file.state in _TAKEN and not _stored_damaged(self.store, file):
                 inbox.take_away(file.path)
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> tuple[str, ...]:
+        """What is published stays so where the file for the DuckDB shell cannot be written: that is told."""
         from tracewarehouse.select.duckdb_file import refresh
 
-        refresh(self.store, self.catalog)
+        try:
+            refresh(self.store, self.catalog)
+        except (TwError, OSError) as error:
+            return (f"warehouse.duckdb is not up to date: {error}; tw refresh writes it",)
+        return ()
 
 
 def _held_back(one: Ready) -> FileOutcome:

@@ -11,8 +11,8 @@ from tracewarehouse.errors import ParamError
 from tracewarehouse.select.chosen import Chosen, known
 from tracewarehouse.select.selectors import parse_labels
 
-_AGE = re.compile(r"([0-9]{1,6})\s*(min|h|d|w)")
-_UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_AGE = re.compile(r"([0-9]{1,6})\s*(s|min|m|h|d|w)")
+_UNITS = {"s": "seconds", "min": "minutes", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ def parse_where(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_age(text: str | timedelta) -> timedelta:
-    """`90d`, `12h`, `30min`, `2w` as a span of time. Raises ParamError."""
+    """`90d`, `12h`, `30m`, `2w` as a span of time. Raises ParamError."""
     if isinstance(text, timedelta):
         return text
     match = _AGE.fullmatch(text.strip())
     if match is None:
-        raise ParamError(f"not an age: {text or '(empty)'}", "write 90d, 12h, 30min or 2w")
+        raise ParamError(f"not an age: {text or '(empty)'}", "write 90d, 12h, 30m or 2w")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
