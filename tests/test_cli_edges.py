@@ -68,6 +68,11 @@ def test_runs_says_how_many_ranks_are_waited_for(tmp_path: Path) -> None:
     assert tw("ingest", path, "--expect-ranks", "2", "-w", tmp_path / "w").code == 4
     told = tw("runs", "-w", tmp_path / "w")
     assert (told.code, told.errors) == (0, ["job: pending 1/2"])
+    told = tw("show", "temporal_breakdown", "--run", "job", "-w", tmp_path / "w")
+    assert told.errors == [
+        "tw: unknown run: job",
+        "hint: it waits: 1 of 2 ranks are there; tw ingest brings the others",
+    ]
     envelope = json.loads(tw("runs", "--json", "-w", tmp_path / "w").out)
     assert (envelope["quality"], envelope["result"][0]["state"]) == (["job: pending 1/2"], "pending")
 

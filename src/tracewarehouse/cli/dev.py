@@ -49,7 +49,7 @@ def check(session: Session, /) -> int:
 
     findings = work.check(Path.cwd())
     lines = [f"{each.place}: {each.message}\n    {each.remedy}\n" for each in findings]
-    stale = ContractError(f"{len(findings)} findings") if findings else None
+    stale = ContractError(f"{len(findings)} finding{'s' if len(findings) > 1 else ''}") if findings else None
     session.out.say("".join(lines) or "all well\n", [vars(each) for each in findings], stale)
     return 1 if findings else 0
 

@@ -79,7 +79,13 @@ def choose(store: Store, selectors: Iterable[str] | None = None) -> tuple[Chosen
     Raises UnknownName for a selector without a match.
     """
     shelf = StoredRuns(store)
-    picks = tuple(map(Pick, store.runs())) if selectors is None else pick(selectors, shelf)
+    try:
+        picks = tuple(map(Pick, store.runs())) if selectors is None else pick(selectors, shelf)
+    except UnknownName as unknown:
+        if unknown.kind == "run" and (waiting := store.waiting_runs().get(unknown.name)):
+            there = f"{len(waiting)} of {waiting[0].expected_ranks} ranks are there"
+            unknown.hint = f"it waits: {there}; tw ingest brings the others"
+        raise
     versions = [_version(store, each) for each in picks]
     return in_order(Chosen(version, version.ranks) for version in versions if version)
 
