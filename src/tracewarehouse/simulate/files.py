@@ -1,0 +1,145 @@
+"""The files of a simulated run: one trace per rank, and the truth about all of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from tracewarehouse.simulate.groups import Group
+from tracewarehouse.simulate.header import closing, file_name, head, names, tail
+from tracewarehouse.simulate.record import Recorder
+from tracewarehouse.simulate.schedule import Clock, Setting
+from tracewarehouse.simulate.truth import SECTIONS, Row
+
+LEVEL = 1  # of gzip: the fastest; traces are read once or twice
+
+
+@contextmanager
+def zipped(path: Path) -> Iterator[gzip.GzipFile]:
+    """A gzip file without name and time, so that equal text gives equal bytes; it appears when whole."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as raw, gzip.GzipFile("", "wb", LEVEL, raw, mtime=0) as out:
+            yield out
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_rank(setting: Setting, rank: int, folder: Path | None) -> tuple[Recorder, int]:
+    """Writes a rank's trace (nowhere without a folder); returns its recorder and the count of events."""
+    if folder is None:
+        return _record(setting, rank, lambda text: None)
+    with zipped(folder / file_name(rank)) as out:
+        return _record(setting, rank, lambda text: out.write(text.encode()))
+
+
+def _record(setting: Setting, rank: int, write: Any) -> tuple[Recorder, int]:
+    job = setting.job
+    write(head(job, rank, setting.groups.all_of(rank)))
+    first = True
+
+    def put(texts: list[str]) -> None:
+        nonlocal first
+        write(("" if first else ",") + ",".join(texts))
+        first = False
+
+    recorder = Recorder(job, rank, setting.planted, put, 0)
+    starts = recorder.stamp(recorder.window.from_ns)
+    naming = names(recorder.text, starts)
+    if job.dialect == "new":
+        put(naming)
+        recorder.written = len(naming)
+    clock = Clock(setting, rank, recorder)
+    for _ in clock.run():
+        pass  # the others have been there already
+    recorder.flush()
+    ends = recorder.stamp(min(clock.now + 1_000, recorder.window.to_ns))
+    rest = [*recorder.roots(clock.now + 500), *([] if job.dialect == "new" else naming)]
+    rest += closing(recorder.text, starts, ends)
+    put(rest)
+    write(tail(job, rank))
+    return recorder, recorder.written + len(rest)
+
+
+@dataclass
+class Waits:
+    """Who keeps whom waiting: per group and collective the last rank, per rank what it cost the others."""
+
+    last: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    waited: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+
+    def take(self, rank: int, group: str, number: int, wait_ns: int) -> None:
+        """A rank's wait at a collective; the one that waits least came last."""
+        key = (group, number)
+        self.waited[key] += wait_ns
+        if key not in self.last or wait_ns < self.last[key][0]:
+            self.last[key] = (wait_ns, rank)
+
+    def rows(self) -> list[Row]:
+        """(rank, collectives it came last to, ns the others waited then), the worst first."""
+        counts: dict[int, int] = defaultdict(int)
+        caused: dict[int, int] = defaultdict(int)
+        for key, (_, rank) in self.last.items():
+            counts[rank] += 1
+            caused[rank] += self.waited[key]
+        worst = sorted(counts, key=lambda rank: (-caused[rank], rank))
+        return [(rank, counts[rank], caused[rank]) for rank in worst]
+
+
+class TruthFile:
+    """`truth.json`, section by section: rows of a rank go to a file per section until all ranks are done."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts: dict[str, TextIO] = {
+            name: self._part(name).open("w", encoding="utf-8") for name in SECTIONS
+        }
+        self.filled: set[str] = set()
+
+    def _part(self, name: str) -> Path:
+        return self.folder / f".truth-{name}.part"
+
+    def add(self, name: str, rows: list[Row]) -> None:
+        """Rows of a section."""
+        if not rows:
+            return
+        out = self.parts[name]
+        out.write(",\n" if name in self.filled else "\n")
+        out.write(",\n".join(json.dumps(row) for row in rows))
+        self.filled.add(name)
+
+    def finish(self, facts: dict[str, object], stragglers: list[Row]) -> Path:
+        """Puts all sections into one file."""
+        path = self.folder / "truth.json"
+        with path.open("w", encoding="utf-8") as out:
+            out.write(json.dumps(facts)[:-1] + ', "sections": {\n')
+            columns = ["rank", "came_last", "caused_wait_ns"]
+            rows = ",\n".join(map(json.dumps, stragglers))
+            out.write(f'"straggler": {{"columns": {json.dumps(columns)}, "rows": [\n{rows}]}}')
+            for name, columns_of in SECTIONS.items():
+                out.write(f',\n"{name}": {{"columns": {json.dumps(columns_of)}, "rows": [')
+                self.parts[name].close()
+                with self._part(name).open(encoding="utf-8") as part:
+                    for line in part:
+                        out.write(line)
+                out.write("]}")
+            out.write("\n}}\n")
+        return path
+
+    def close(self) -> None:
+        """Takes the files of the sections away."""
+        for name, part in self.parts.items():
+            part.close()
+            self._part(name).unlink(missing_ok=True)
+
+
+def group_facts(groups: list[Group]) -> list[dict[str, object]]:
+    """Groups as JSON."""
+    return [{"name": group.name, "scope": group.scope, "ranks": list(group.ranks)} for group in groups]

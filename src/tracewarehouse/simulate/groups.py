@@ -1,0 +1,136 @@
+"""Groups of ranks: who takes part in a collective, and how long it takes over their links."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from functools import cached_property
+
+from tracewarehouse.simulate.job import Job
+from tracewarehouse.simulate.parts import DATA, STAGE, TENSOR, Collective
+from tracewarehouse.simulate.planted import Planted
+
+LATENCY_NS = 9_000  # of a collective whatever its size
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that talk to each other, in order; `name` as injections call it."""
+
+    name: str
+    scope: str
+    ranks: tuple[int, ...]
+    number: int
+
+    @property
+    def size(self) -> int:
+        """How many ranks."""
+        return len(self.ranks)
+
+
+class Groups:
+    """All groups of a job."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._by_key: dict[tuple[str, tuple[int, ...]], Group] = {}
+        self._of_rank: dict[tuple[int, str, int], Group] = {}
+
+    def of(self, rank: int, scope: str, edge: int = 0) -> Group:
+        """The group of a rank for a kind of collective; edge is the lower stage of a pair."""
+        key = (rank, scope, edge)
+        group = self._of_rank.get(key)
+        if group is None:
+            group = self._of_rank[key] = self._find(rank, scope, edge)
+        return group
+
+    def forget(self, rank: int) -> None:
+        """Drops what was looked up for a rank that is done, so that memory does not grow with the ranks."""
+        for key in [key for key in self._of_rank if key[0] == rank]:
+            del self._of_rank[key]
+
+    def all_of(self, rank: int) -> list[Group]:
+        """The groups a rank is in."""
+        job, found = self.job, []
+        if job.tensor > 1:
+            found.append(self.of(rank, TENSOR))
+        if job.data > 1:
+            found.append(self.of(rank, DATA))
+        stage = job.place(rank)[0]
+        if stage > 0:
+            found.append(self.of(rank, STAGE, stage - 1))
+        if stage < job.pipeline - 1:
+            found.append(self.of(rank, STAGE, stage))
+        return found
+
+    def _find(self, rank: int, scope: str, edge: int) -> Group:
+        job = self.job
+        stage, copy, part = job.place(rank)
+        if scope == TENSOR:
+            number = stage * job.data + copy
+            ranks = tuple(job.at(stage, copy, each) for each in range(job.tensor))
+        elif scope == DATA:
+            number = stage * job.tensor + part
+            ranks = tuple(job.at(stage, each, part) for each in range(job.data))
+        else:
+            number = (edge * job.data + copy) * job.tensor + part
+            ranks = (job.at(edge, copy, part), job.at(edge + 1, copy, part))
+        key = (scope, ranks)
+        if key not in self._by_key:
+            self._by_key[key] = Group(f"{scope}{number}", scope, ranks, number)
+        return self._by_key[key]
+
+
+class Meetings:
+    """When the last rank came to each collective, and so when each is over."""
+
+    def __init__(self, job: Job, planted: Planted) -> None:
+        self.job, self.planted = job, planted
+        self._last: dict[str, array[int]] = {}
+        self._open: dict[str, tuple[int, int]] = {}
+        self._transfers: dict[tuple[str, Collective], int] = {}
+
+    def arrive(self, group: Group, at_ns: int) -> bool:
+        """A rank came to its group's next collective; True when it was the last one."""
+        count, last = self._open.get(group.name, (0, 0))
+        count, last = count + 1, max(last, at_ns)
+        if count < group.size:
+            self._open[group.name] = (count, last)
+            return False
+        self._open.pop(group.name, None)
+        self._last.setdefault(group.name, array("q")).append(last)
+        return True
+
+    def last(self, group: Group, number: int) -> int:
+        """When the last rank came to the n-th collective of a group."""
+        return self._last[group.name][number]
+
+    def transfer_ns(self, group: Group, collective: Collective, number: int) -> int:
+        """How long the n-th collective of a group takes once all are there."""
+        key = (group.name, collective)
+        if key not in self._transfers:
+            self._transfers[key] = self._transfer(group, collective)
+        return self._transfers[key] + self._longer(group.name, number)
+
+    def _longer(self, group: str, number: int) -> int:
+        return self.planted.longer_ns(group, number) if self._has_long else 0
+
+    @cached_property
+    def _has_long(self) -> bool:
+        return any(each.kind == "long-collective" for each in self.planted.all)
+
+    def _transfer(self, group: Group, collective: Collective) -> int:
+        job, size = self.job, group.size
+        nodes = {rank // job.ranks_per_node for rank in group.ranks}
+        bytes_per_ns = job.link_bytes_per_ns if len(nodes) == 1 else job.network_gb_per_s
+        moved = collective.bytes * _share(collective.name, size) / bytes_per_ns
+        return round((LATENCY_NS + moved) * self.planted.link_factor(group.name))
+
+
+def _share(name: str, size: int) -> float:
+    """What part of the message crosses a link, by the usual convention for each collective."""
+    if name == "allreduce":
+        return 2 * (size - 1) / size
+    if name in ("all_gather", "reduce_scatter", "all_to_all"):
+        return (size - 1) / size
+    return 1.0

@@ -1,0 +1,173 @@
+"""What is simulated: a job of many ranks, its model, its machine, and how its traces are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+from tracewarehouse.errors import ParamError
+from tracewarehouse.simulate.injections import Injection
+
+DIALECTS = ("new", "epoch", "old")
+MODES = ("training", "inference")
+QUARTER_NS = 1_775_078_550_000_000_000  # what times of the new dialect count from
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A kind of GPU; rates in units per ns (1 GB/s = 1 byte/ns, 1 TFLOP/s = 1,000 flop/ns)."""
+
+    name: str
+    vendor: str
+    multiprocessors: int
+    memory_bytes: int
+    flop_per_ns: int
+    memory_bytes_per_ns: int
+    link_bytes_per_ns: int
+    major: int
+    minor: int
+    warp: int
+
+
+GPUS: Mapping[str, Gpu] = MappingProxyType(
+    {
+        "V100": Gpu("Tesla V100-SXM2-32GB", "nvidia", 80, 34_079_899_648, 100_000, 900, 130, 7, 0, 32),
+        "A100": Gpu("NVIDIA A100-SXM4-80GB", "nvidia", 108, 85_031_714_816, 280_000, 2_000, 270, 8, 0, 32),
+        "H100": Gpu("NVIDIA H100 80GB HBM3", "nvidia", 132, 85_045_477_376, 700_000, 3_300, 400, 9, 0, 32),
+        "MI300X": Gpu("AMD Instinct MI300X", "amd", 304, 206_141_652_992, 800_000, 5_000, 350, 9, 4, 64),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Spreads: of a run, of a step, of a kernel (sigma of a lognormal), and how many steps are outliers."""
+
+    run: float = 0.0
+    step: float = 0.01
+    kernel: float = 0.02
+    outliers: float = 0.02
+
+
+@dataclass(frozen=True)
+class Job:
+    """Every knob of a simulated job. Raises ParamError for values that make no job."""
+
+    ranks: int = 2
+    steps: int = 3
+    layers: int = 4
+    hidden: int = 1024
+    batch: int = 4
+    sequence: int = 1024
+    microbatches: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    mode: str = "training"
+    sharded: bool = False
+    experts: bool = False
+    gpu: str = "H100"
+    ranks_per_node: int = 8
+    link_gb_per_s: int | None = None
+    network_gb_per_s: int = 50
+    launch_ns: int = 4_500
+    graphs: bool = False
+    dependent_launch: bool = False
+    stacks: bool = True
+    memory: bool = True
+    counters: bool = False
+    dialect: str = "new"
+    noise: Noise = Noise()
+    seed: int = 0
+    start: str = "2026-05-04T09:00:00"
+    injections: tuple[Injection, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+        _check_words(self)
+        if self.ranks % (self.tensor * self.pipeline):
+            raise ParamError(
+                f"{self.ranks} ranks do not split into tensor {self.tensor} x pipeline {self.pipeline}",
+                "make ranks a multiple of tensor x pipeline",
+            )
+        if self.layers % self.pipeline:
+            raise ParamError(
+                f"{self.layers} layers do not split into {self.pipeline} stages",
+                "make layers a multiple of pipeline",
+            )
+        if self.mode == "inference" and self.pipeline > 1:
+            raise ParamError(
+                "inference is simulated without a pipeline", "use --pipeline 1, or --mode training"
+            )
+        for injection in self.injections:
+            injection.check(self.ranks, self.steps)
+
+    @property
+    def data(self) -> int:
+        """How many copies of the model there are."""
+        return self.ranks // (self.tensor * self.pipeline)
+
+    @property
+    def machine(self) -> Gpu:
+        """The kind of GPU."""
+        return GPUS[self.gpu]
+
+    @property
+    def link_bytes_per_ns(self) -> int:
+        """Bandwidth between the GPUs of one node."""
+        return self.link_gb_per_s or self.machine.link_bytes_per_ns
+
+    @property
+    def start_ns(self) -> int:
+        """When the run begins, ns since the epoch."""
+        return int(_moment(self.start).timestamp()) * 1_000_000_000
+
+    def place(self, rank: int) -> tuple[int, int, int]:
+        """(stage, copy, slice) of a rank: tensor ranks are neighbours, stages are furthest apart."""
+        stage, rest = divmod(rank, self.data * self.tensor)
+        copy, part = divmod(rest, self.tensor)
+        return stage, copy, part
+
+    def at(self, stage: int, copy: int, part: int) -> int:
+        """The rank at that place: the inverse of `place`."""
+        return (stage * self.data + copy) * self.tensor + part
+
+    def said(self) -> dict[str, object]:
+        """All knobs by name, as JSON types."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values["noise"] = vars(self.noise)
+        values["injections"] = [str(each) for each in self.injections]
+        return values
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _check_counts(job: Job) -> None:
+    counted = "ranks steps layers hidden batch sequence microbatches tensor pipeline ranks_per_node"
+    for name in [*counted.split(), "network_gb_per_s", "launch_ns", "link_gb_per_s"]:
+        value = getattr(job, name)
+        if value is not None and value < 1:
+            raise ParamError(f"{name} is {value}", "it must be 1 or more")
+    for name, sigma in vars(job.noise).items():
+        if not 0 <= sigma <= 1:
+            raise ParamError(f"noise {name} is {sigma}", "it must lie between 0 and 1")
+
+
+def _check_words(job: Job) -> None:
+    for name, known in (("mode", MODES), ("gpu", tuple(GPUS)), ("dialect", DIALECTS)):
+        if getattr(job, name) not in known:
+            raise ParamError(f"unknown {name}: {getattr(job, name)}", f"there are: {', '.join(known)}")
+    if job.dialect == "old" and job.machine.vendor == "amd":
+        raise ParamError("the old dialect knows no AMD GPU", "use --dialect new or epoch")
+    try:
+        moment = _moment(job.start)
+    except ValueError as error:
+        raise ParamError(f"start {job.start!r} is no time", "write it as 2026-05-04T09:00:00") from error
+    if job.dialect == "new" and int(moment.timestamp()) * 1_000_000_000 < QUARTER_NS:
+        raise ParamError(
+            f"start {job.start} lies before the base of the new dialect", "start after 2026-04-01"
+        )

@@ -1,0 +1,189 @@
+"""The kernels of a transformer on a GPU: names by vendor, durations from work over bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tracewarehouse.errors import UnknownName
+from tracewarehouse.simulate.job import Job
+from tracewarehouse.simulate.parts import Api, Kernel
+
+LEAST_NS = 1_400  # no kernel is shorter
+ELEMENT_BYTES = 2  # bfloat16
+
+_NATIVE = "void at::native::"
+_HERE = f"{_NATIVE}(anonymous namespace)::"
+_BF16 = "c10::BFloat16"
+_INFO = f"at::cuda::detail::TensorInfo<{_BF16}, unsigned int>"
+_LISTS = "at::native::(anonymous namespace)::FusedOptimizerTensorListMetadata<4>"
+_ADD = f"at::native::CUDAFunctor_add<{_BF16}>"
+_REDUCE = f"at::native::ReduceOp<{_BF16}>"
+# Key: the name (AMD's has a suffix), registers, shared memory, threads of a block.
+NAMES: Mapping[str, tuple[str, int, int, int]] = MappingProxyType(
+    {
+        "gemm": (
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1"
+            "_execute_segment_k_off_kernel__5x_cublas",
+            168,
+            231_424,
+            384,
+        ),
+        "flash": (
+            "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, "
+            "cutlass::bfloat16_t>, true>(Flash_fwd_params)",
+            255,
+            81_920,
+            128,
+        ),
+        "flash_backward": (
+            "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<128, 64, "
+            "128, 8>, true>(Flash_bwd_params)",
+            255,
+            147_456,
+            256,
+        ),
+        "layer_norm": (
+            f"{_HERE}vectorized_layer_norm_kernel<{_BF16}, float>(int, float, {_BF16} const*, {_BF16}*)",
+            32,
+            24,
+            128,
+        ),
+        "layer_norm_backward": (
+            f"{_HERE}layer_norm_grad_input_kernel_vectorized<{_BF16}, float>({_BF16} const*, {_BF16}*, int)",
+            40,
+            128,
+            128,
+        ),
+        "gelu": (
+            f"{_NATIVE}vectorized_elementwise_kernel<4, "
+            "at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&)"
+            "::{lambda()#1}, at::detail::Array<char*, 2> >(int)",
+            30,
+            0,
+            128,
+        ),
+        "add": (
+            f"{_NATIVE}vectorized_elementwise_kernel<4, {_ADD}, at::detail::Array<char*, 3> >(int, {_ADD})",
+            26,
+            0,
+            128,
+        ),
+        "dropout": (
+            f"{_HERE}fused_dropout_kernel_vec<{_BF16}, float, unsigned int, 1, 4>({_INFO})",
+            36,
+            0,
+            256,
+        ),
+        "reduce": (f"{_NATIVE}reduce_kernel<128, 4, {_REDUCE} >({_REDUCE})", 32, 16, 128),
+        "embedding": (
+            f"{_HERE}indexSelectLargeIndex<{_BF16}, long, unsigned int, 2, 2, -2>({_INFO})",
+            32,
+            0,
+            128,
+        ),
+        "softmax": (
+            f"{_HERE}cunn_SoftMaxForward<8, {_BF16}, float>(float*, {_BF16} const*, int)",
+            40,
+            128,
+            1024,
+        ),
+        "adam": (f"{_HERE}multi_tensor_apply_kernel<{_LISTS} >({_LISTS})", 64, 0, 512),
+        "extra": ("triton_poi_fused_clone_mul_0", 24, 0, 128),
+    }
+)
+AMD_GEMM = "Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB1_AFC1_AFEM1.kd"
+_COLLECTIVES: Mapping[str, str] = MappingProxyType(
+    {
+        "allreduce": "AllReduce_Sum_bf16_RING_LL",
+        "all_gather": "AllGather_RING_LL",
+        "reduce_scatter": "ReduceScatter_Sum_bf16_RING_LL",
+        "all_to_all": "SendRecv",
+        "broadcast": "Broadcast_RING_LL",
+        "send": "SendRecv",
+        "recv": "SendRecv",
+    }
+)
+
+
+class Kernels:
+    """The kernels of one job, each made once. Raises UnknownName for a planted kernel that is not there."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.amd = job.machine.vendor == "amd"
+        self.renamed: dict[str, str] = {}
+        self._made: dict[tuple[object, ...], Kernel] = {}
+        for injection in job.injections:
+            if "kernel" in injection.values and injection.word("kernel") not in NAMES:
+                raise UnknownName("kernel", injection.word("kernel"), NAMES)
+            if injection.kind == "renamed-kernel":
+                key = injection.word("kernel")
+                self.renamed[key] = injection.word("to") or f"{self._name(key)}_v2"
+        self.launch = self.api("cudaLaunchKernel", "hipLaunchKernel", 211, 160)
+        self.launch_ex = self.api("cudaLaunchKernelExC", "hipExtLaunchKernel", 430, 161)
+        self.copy_api = self.api("cudaMemcpyAsync", "hipMemcpyAsync", 41, 69)
+        self.set_api = self.api("cudaMemsetAsync", "hipMemsetAsync", 51, 76)
+
+    def api(self, nvidia: str, amd: str, nvidia_number: int, amd_number: int, ns: int | None = None) -> Api:
+        """A runtime call under the vendor's name."""
+        name, number = (amd, amd_number) if self.amd else (nvidia, nvidia_number)
+        return Api(name, number, self.job.launch_ns if ns is None else ns)
+
+    def _name(self, key: str) -> str:
+        if self.amd:
+            return AMD_GEMM if key == "gemm" else f"{NAMES[key][0]} [clone .kd]"
+        return NAMES[key][0]
+
+    def gemm(self, rows: int, inner: int, columns: int) -> Kernel:
+        """A matrix product of rows x inner by inner x columns."""
+        ns = 2 * rows * inner * columns // self.job.machine.flop_per_ns
+        return self._kernel("gemm", ns, (max(rows // 128, 1), max(columns // 128, 1), 1))
+
+    def flash(self, key: str, tokens: int, hidden: int) -> Kernel:
+        """Attention over the sequence, forward or backward (two and a half times as much)."""
+        flop = 4 * tokens * self.job.sequence * hidden * (5 if key == "flash_backward" else 2) // 4
+        return self._kernel(key, flop // self.job.machine.flop_per_ns, (max(tokens // 128, 1), 8, 1))
+
+    def stream(self, key: str, elements: int, passes: int = 2) -> Kernel:
+        """A kernel bound by memory that goes over its elements so many times."""
+        ns = elements * ELEMENT_BYTES * passes // self.job.machine.memory_bytes_per_ns
+        return self._kernel(key, ns, (max(elements // 1024, 1), 1, 1))
+
+    def fixed(self, key: str, ns: int) -> Kernel:
+        """A kernel of a given length."""
+        return self._kernel(key, ns, (self.job.machine.multiprocessors, 1, 1))
+
+    def copy(self, name: str, size: int, bytes_per_ns: int = 25) -> Kernel:
+        """A memory copy, by default over the bus to the host."""
+        ns = max(size // bytes_per_ns, LEAST_NS)
+        return Kernel("copy", name, "gpu_memcpy", "memory", ns, self.copy_api, bytes=size)
+
+    def memset(self, size: int) -> Kernel:
+        """A memory set."""
+        ns = max(size // self.job.machine.memory_bytes_per_ns, LEAST_NS)
+        return Kernel("memset", "Memset (Device)", "gpu_memset", "memory", ns, self.set_api, bytes=size)
+
+    def collective(self, name: str) -> Kernel:
+        """The kernel of a collective; how long it takes is found when the ranks meet."""
+        kernel = f"ncclDevKernel_{_COLLECTIVES[name]}(ncclDevKernelArgsStorage<4096ul>)"
+        if self.amd:
+            kernel = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>) [clone .kd]"
+        if self.job.dialect == "old":
+            kernel = f"ncclKernel_{_COLLECTIVES[name]}(ncclWorkElem)"
+        api = self.launch if self.job.dialect == "old" else self.launch_ex
+        return Kernel(name, kernel, "kernel", "communication", 0, api, (24, 1, 1), (512, 1, 1), 96, 0)
+
+    def _kernel(self, key: str, ns: int, grid: tuple[int, int, int]) -> Kernel:
+        made = self._made.get((key, ns, grid))
+        if made is None:
+            _, registers, shared, threads = NAMES[key]
+            name = self.renamed.get(key) or self._name(key)
+            early = self.job.dependent_launch and key in ("layer_norm", "add", "gelu")
+            ns = max(ns, LEAST_NS)
+            api = self.launch_ex if early else self.launch
+            made = self._made[key, ns, grid] = Kernel(
+                key, name, "kernel", "computation", ns, api, grid, (threads, 1, 1), registers, shared,
+                early_ns=600 if early else 0,
+            )  # fmt: skip
+        return made

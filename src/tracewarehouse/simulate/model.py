@@ -1,0 +1,385 @@
+"""The program of one step of a transformer, for one pipeline stage: what the host does, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracewarehouse.simulate.job import Job
+from tracewarehouse.simulate.kernels import ELEMENT_BYTES, Kernels
+from tracewarehouse.simulate.parts import (
+    COMPUTE,
+    DATA,
+    STAGE,
+    TENSOR,
+    Collective,
+    Do,
+    Event,
+    Frame,
+    Graph,
+    Kernel,
+    Memory,
+    Spend,
+    Tape,
+)
+from tracewarehouse.simulate.program import Program, collective_lines
+
+VOCABULARY = 32_000
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Which stage, and what is planted in this step."""
+
+    stage: int
+    removed: frozenset[str] = frozenset()
+    extra_ns: int = 0
+    item: bool = False
+    overlap: bool = True
+    leak_bytes: int = 0
+
+
+class Model:
+    """The tapes of a job, one per variant of a step."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.kernels = Kernels(job)
+        self.tokens = job.batch * (job.sequence if job.mode == "training" else 1)
+        self.first, self.last = 0, job.pipeline - 1
+        self._collectives: dict[tuple[str, str, int, int], Collective] = {}
+        self._tapes: dict[Variant, Tape] = {}
+
+    def tape(self, variant: Variant) -> Tape:
+        """The instructions of one step, the mark of the profiler aside."""
+        if variant not in self._tapes:
+            program = Program(self.kernels, stacks=self._stacks, memory=self.job.memory)
+            if self.job.mode == "training":
+                _Training(self, program, variant).write()
+            else:
+                _Inference(self, program, variant).write()
+            self._tapes[variant] = program.tape()
+        return self._tapes[variant]
+
+    @property
+    def _stacks(self) -> bool:
+        return self.job.stacks and self.job.dialect != "old"
+
+    def collective(self, name: str, scope: str, elements: int, edge: int = 0) -> Collective:
+        """A collective over groups of a kind; elements are those of the whole message."""
+        key = (name, scope, elements, edge)
+        if key not in self._collectives:
+            size = {TENSOR: self.job.tensor, DATA: self.job.data}.get(scope, 2)
+            given = elements // size if name == "all_gather" else elements
+            got = elements // size if name == "reduce_scatter" else elements
+            self._collectives[key] = Collective(
+                name, scope, self.kernels.collective(name), elements * ELEMENT_BYTES, given, got, name, edge
+            )
+        return self._collectives[key]
+
+
+class _Layers:
+    """The layers of a stage, forward: shared by training and inference."""
+
+    def __init__(self, model: Model, program: Program, variant: Variant) -> None:
+        self.model, self.program, self.variant = model, program, variant
+        self.job, self.kernels = model.job, model.kernels
+        self.tokens, self.hidden = model.tokens, model.job.hidden
+        self.part = max(self.hidden // self.job.tensor, 1)
+
+    def block(self, number: int) -> None:
+        """One layer: attention and the feed-forward part, each with its norm and its sum."""
+        with self.program.module("Block", number):
+            if self.job.sharded and self.job.data > 1:
+                self._gather()
+            self._norm(2 * number)
+            with self.program.module("Attention", number):
+                self._linear(4 * number, self.hidden, 3 * self.part)
+                self._attention()
+                self._linear(4 * number + 1, self.part, self.hidden)
+            self._reduce()
+            self._dropout(2 * number)
+            self._sum()
+            self._norm(2 * number + 1)
+            self._feed_forward(number)
+
+    def _feed_forward(self, number: int) -> None:
+        exchange = self.job.experts and self.job.data > 1
+        with self.program.module("MLP", number):
+            if exchange:
+                self._exchange()
+            self._linear(4 * number + 2, self.hidden, 4 * self.part)
+            self._gelu(number)
+            self._linear(4 * number + 3, 4 * self.part, self.hidden)
+            if exchange:
+                self._exchange()
+        self._reduce()
+        self._dropout(2 * number + 1)
+        self._sum()
+
+    def _linear(self, number: int, inner: int, columns: int) -> None:
+        kernels, tokens = self.kernels, self.tokens
+        work = (
+            ("aten::mm", kernels.gemm(tokens, columns, inner)),
+            ("aten::mm", kernels.gemm(columns, tokens, inner)),
+            ("aten::sum", kernels.stream("reduce", tokens * columns, 1)),
+        )
+        shapes = ((columns,), (tokens, inner), (inner, columns))
+        with self.program.module("Linear", number):
+            names = ("aten::linear", "aten::addmm")
+            product = kernels.gemm(tokens, inner, columns)
+            self.program.forward(names, shapes, (product,), "AddmmBackward0", work, tokens * columns)
+
+    def _norm(self, number: int) -> None:
+        work = (
+            ("aten::native_layer_norm_backward", self._wide("layer_norm_backward", 3)),
+            ("aten::sum", self._wide("reduce", 1)),
+        )
+        with self.program.module("LayerNorm", number):
+            self.program.forward(
+                ("aten::layer_norm", "aten::native_layer_norm"),
+                ((self.tokens, self.hidden), (), (self.hidden,), (self.hidden,)),
+                (self._wide("layer_norm", 2),),
+                "NativeLayerNormBackward0",
+                work,
+                self.tokens * self.hidden,
+            )
+
+    def _attention(self) -> None:
+        back = self.kernels.flash("flash_backward", self.tokens, self.part)
+        shape = (self.job.batch, 8, self.tokens // self.job.batch, max(self.part // 8, 1))
+        self.program.forward(
+            ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention"),
+            (shape, shape, shape),
+            (self.kernels.flash("flash", self.tokens, self.part),),
+            "ScaledDotProductFlashAttentionBackward0",
+            (("aten::_scaled_dot_product_flash_attention_backward", back),),
+            self.tokens * self.part,
+        )
+
+    def _gelu(self, number: int) -> None:
+        kernel = self.kernels.stream("gelu", 4 * self.tokens * self.part)
+        back = self.kernels.stream("gelu", 4 * self.tokens * self.part, 3)
+        with self.program.module("GELU", number):
+            shapes = ((self.tokens, 4 * self.part),)
+            work = (("aten::gelu_backward", back),)
+            self.program.forward(("aten::gelu",), shapes, (kernel,), "GeluBackward0", work)
+
+    def _dropout(self, number: int) -> None:
+        if "dropout" in self.variant.removed or self.job.mode == "inference":
+            return
+        with self.program.module("Dropout", number):
+            self.program.forward(
+                ("aten::dropout", "aten::native_dropout"),
+                ((self.tokens, self.hidden), (), ()),
+                (self._wide("dropout", 2),),
+                "NativeDropoutBackward0",
+                (("aten::native_dropout_backward", self._wide("add", 2)),),
+            )
+
+    def _sum(self) -> None:
+        shapes = ((self.tokens, self.hidden), (self.tokens, self.hidden), ())
+        kernel = self._wide("add", 3)
+        self.program.forward(("aten::add",), shapes, (kernel,), "AddBackward0", ())
+
+    def _wide(self, key: str, passes: int) -> Kernel:
+        return self.kernels.stream(key, self.tokens * self.hidden, passes)
+
+    def _reduce(self) -> None:
+        if self.job.tensor == 1:
+            return
+        sums = self.model.collective("allreduce", TENSOR, self.tokens * self.hidden)
+        self.program.collective(sums, "allreduce_", wait=True)
+        if self.job.mode == "training":
+            self.program.after(collective_lines(sums, "allreduce_", wait=True))
+
+    def _gather(self) -> None:
+        weights = self.model.collective("all_gather", DATA, 12 * self.hidden * self.part)
+        self.program.collective(weights, "_allgather_base_", wait=True)
+
+    def _exchange(self) -> None:
+        tokens = self.model.collective("all_to_all", DATA, self.tokens * self.hidden)
+        self.program.collective(tokens, "alltoall_base_", wait=True)
+        if self.job.mode == "training":
+            self.program.after(collective_lines(tokens, "alltoall_base_", wait=True))
+
+    def embed(self) -> None:
+        """The embedding, on the first stage."""
+        kernel = self._wide("embedding", 2)
+        with self.program.module("Embedding", 0):
+            self.program.forward(
+                ("aten::embedding", "aten::index_select"),
+                ((VOCABULARY, self.hidden), (self.tokens,)),
+                (kernel,),
+                "EmbeddingBackward0",
+                (("aten::embedding_dense_backward", self._wide("embedding", 3)),),
+            )
+
+    def stage_layers(self) -> range:
+        """The numbers of this stage's layers."""
+        count = self.job.layers // self.job.pipeline
+        return range(self.variant.stage * count, (self.variant.stage + 1) * count)
+
+    def input(self, size: int) -> None:
+        """What comes from the host: a copy from pinned memory."""
+        name = "Memcpy HtoD (Host -> Device)" if self.kernels.amd else "Memcpy HtoD (Pinned -> Device)"
+        with (
+            self.program.op("aten::to", ((size,), (), (), (), ())),
+            self.program.op("aten::_to_copy", ((size,), (), (), (), (), ())),
+            self.program.op("aten::copy_", ((size,), (size,), ())),
+        ):
+            self.program.launch(self.kernels.copy(name, 8 * size))
+
+    def item(self) -> None:
+        """A value that the host waits for."""
+        name = "Memcpy DtoH (Device -> Host)" if self.kernels.amd else "Memcpy DtoH (Device -> Pageable)"
+        with self.program.op("aten::item", ((),)), self.program.op("aten::_local_scalar_dense", ((),)):
+            self.program.launch(self.kernels.copy(name, 4))
+            self.program.do(Do.SYNC, COMPUTE)
+
+
+class _Training(_Layers):
+    """Data, forward, backward with its gradient collectives, optimizer."""
+
+    def write(self) -> None:
+        """Writes the step down."""
+        self._data()
+        with self.program.python("train.py(88): forward_backward"):
+            nodes = [self._forward(number) for number in range(self.job.microbatches)]
+            for number, kept in enumerate(nodes):
+                self.program.nodes = kept
+                self._backward(number)
+        self._optimizer()
+        if self.variant.extra_ns:
+            with self.program.op("aten::clone", ((self.tokens, self.hidden),)):
+                self.program.launch(self.kernels.fixed("extra", self.variant.extra_ns))
+        if self.variant.leak_bytes:
+            self.program.do(Do.MEMORY, Memory(self.variant.leak_bytes, -1))
+        if self.variant.item:
+            self.item()
+
+    def _data(self) -> None:
+        name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        with self.program.python("torch/utils/data/dataloader.py(701): __next__"), self.program.note(name):
+            self.program.do(Do.SPEND, Spend(60_000, "data"))
+        if self.variant.stage in (self.model.first, self.model.last):
+            self.input(self.tokens)
+        with self.program.note("Optimizer.zero_grad#AdamW.zero_grad"):
+            self.program.do(Do.SPEND, Spend(8_000))
+        if self.job.data > 1 and not self.job.sharded:
+            buffers = self.model.collective("broadcast", DATA, 4_096)
+            self.program.collective(buffers, "broadcast_", wait=True)
+
+    def _forward(self, number: int) -> list:  # type: ignore[type-arg]
+        self.program.nodes = []
+        with self.program.note("forward"), self.program.module("GPT", 0):
+            if self.variant.stage > self.model.first:
+                self._pass_on("recv", self.variant.stage - 1, wait=True)
+            else:
+                self.embed()
+            for layer in self.stage_layers():
+                self.block(layer)
+            if self.variant.stage == self.model.last:
+                self._loss()
+            else:
+                self._pass_on("send", self.variant.stage, wait=False)
+        return self.program.nodes
+
+    def _pass_on(self, name: str, edge: int, *, wait: bool) -> None:
+        size = self.tokens * self.hidden
+        self.program.collective(self.model.collective(name, STAGE, size, edge), name, wait=wait)
+
+    def _loss(self) -> None:
+        columns = max(VOCABULARY // self.job.tensor, 1)
+        self._linear(4 * self.job.layers, self.hidden, columns)
+        softmax = self.kernels.stream("softmax", self.tokens * columns)
+        with self.program.module("CrossEntropyLoss", 0):
+            self.program.forward(
+                ("aten::cross_entropy_loss", "aten::log_softmax", "aten::_log_softmax"),
+                ((self.tokens, columns), (), ()),
+                (softmax,),
+                "LogSoftmaxBackward0",
+                (("aten::_log_softmax_backward_data", softmax),),
+            )
+
+    def _backward(self, number: int) -> None:
+        with (
+            self.program.note("backward"),
+            self.program.python("torch/_tensor.py(570): backward"),
+            self.program.python("torch/autograd/__init__.py(242): backward"),
+        ):
+            if self.variant.stage < self.model.last:
+                self._pass_on("recv", self.variant.stage, wait=True)
+            self.program.do(Do.THREAD, "autograd")
+            if number == self.job.microbatches - 1 and self.job.data > 1:
+                self._hook_gradients()
+            self.program.backward()
+            self.program.do(Do.THREAD, "main")
+            if self.variant.stage > self.model.first:
+                self._pass_on("send", self.variant.stage - 1, wait=False)
+        if self.job.data > 1:
+            done = Event(f"done {DATA}", DATA, COMPUTE)
+            self.program.do(Do.WAIT, done)
+
+    def _hook_gradients(self) -> None:
+        """After the gradients of each layer are there, they go round on their own stream."""
+        count = 12 * self.hidden * self.part
+        name, op = (
+            ("reduce_scatter", "_reduce_scatter_base_") if self.job.sharded else ("allreduce", "allreduce_")
+        )
+        gradient = self.model.collective(name, DATA, count)
+        nodes = self.program.nodes
+        norms = [at for at, node in enumerate(nodes) if node.name == "NativeLayerNormBackward0"]
+        for at in norms[::2]:
+            node = nodes[at]
+            lines = (*node.then, *collective_lines(gradient, op, wait=not self.variant.overlap))
+            nodes[at] = type(node)(node.name, node.sequence, node.work, lines, node.frees)
+
+    def _optimizer(self) -> None:
+        shards = self.job.data if self.job.sharded else 1
+        weights = 12 * self.hidden * self.part // shards
+        with (
+            self.program.python("torch/optim/optimizer.py(484): wrapper"),
+            self.program.note("Optimizer.step#AdamW.step"),
+            self.program.op("aten::_fused_adamw_", ((weights,), (weights,))),
+        ):
+            self.program.launch(self.kernels.memset(4_096))
+            for _ in self.stage_layers():
+                self.program.launch(self.kernels.stream("adam", weights, 12))
+
+
+class _Inference(_Layers):
+    """One token for each sequence: inputs, layers (as a graph, where asked for), the answer back."""
+
+    def write(self) -> None:
+        """Writes the step down."""
+        with self.program.python("engine.py(210): step"), self.program.note("execute_model"):
+            self.program.do(Do.SPEND, Spend(40_000, "data"))
+            self.input(self.tokens)
+            if self.job.graphs:
+                self._replay()
+            else:
+                with self.program.module("GPT", 0):
+                    self._layers()
+            if self.variant.extra_ns:
+                with self.program.op("aten::clone", ((self.tokens, self.hidden),)):
+                    self.program.launch(self.kernels.fixed("extra", self.variant.extra_ns))
+            if self.variant.leak_bytes:
+                self.program.do(Do.MEMORY, Memory(self.variant.leak_bytes, -1))
+            self.item()
+        self.program.do(Do.SPEND, Spend(30_000))
+
+    def _layers(self) -> None:
+        self.embed()
+        for layer in self.stage_layers():
+            self.block(layer)
+        self.program.nodes.clear()
+
+    def _replay(self) -> None:
+        """Runs the layers once on the side, and keeps what they launched as the nodes of a graph."""
+        eager = Program(self.kernels, stacks=False, memory=False)
+        program, self.program = self.program, eager
+        self._layers()
+        self.program = program
+        nodes = tuple(part for _, part in eager.lines if isinstance(part, Kernel | Collective))
+        with self.program.frame(Frame("cpu_op", "cudagraph_replay", ((),))):
+            self.program.do(Do.GRAPH, Graph(1, nodes))

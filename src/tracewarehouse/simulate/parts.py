@@ -1,0 +1,117 @@
+"""The parts that a program is made of: slices of the host, GPU rows, calls, collectives, instructions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+COMPUTE, TENSOR, DATA, STAGE = "compute", "tensor", "data", "stage"  # streams, and groups of ranks
+
+
+class Do(IntEnum):
+    """What an instruction does; the place in a rank's table of handlers."""
+
+    BEGIN = 0
+    END = 1
+    LAUNCH = 2
+    COLLECTIVE = 3
+    RECORD = 4
+    WAIT = 5
+    SYNC = 6
+    SPEND = 7
+    MEMORY = 8
+    THREAD = 9
+    GRAPH = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A slice of the host. `sequence` ties a forward operator to its backward one."""
+
+    category: str
+    name: str
+    shapes: tuple[tuple[int, ...], ...] | None = None
+    lead_ns: int = 700
+    tail_ns: int = 300
+    sequence: int | None = None
+    forward: bool = False
+    backward: bool = False
+    module: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Api:
+    """A call of the GPU's runtime: its name and number, how long it takes."""
+
+    name: str
+    number: int
+    ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A GPU row: what it is and how long it takes on an idle GPU."""
+
+    key: str
+    name: str
+    category: str
+    kind: str
+    ns: int
+    api: Api
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (128, 1, 1)
+    registers: int = 32
+    shared_bytes: int = 0
+    bytes: int = 0
+    early_ns: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Collective:
+    """A collective over a group of ranks: `scope` names the kind of group, `edge` the stage pair."""
+
+    name: str
+    scope: str
+    kernel: Kernel
+    bytes: int
+    in_elements: int
+    out_elements: int
+    factor: str
+    edge: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Spend:
+    """Time of the host that makes no GPU work: the data loader's (`data`) or other."""
+
+    ns: int
+    what: str = "host"
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """A mark on a stream that another stream or the host waits for."""
+
+    name: str
+    stream: str
+    waiter: str = COMPUTE
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Bytes allocated (or freed, negative) under a key that finds them again."""
+
+    bytes: int
+    key: int
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A captured graph: its nodes are kernels and collectives of one launch."""
+
+    number: int
+    nodes: tuple[Kernel | Collective, ...]
+
+
+Part = Frame | Kernel | Collective | Event | Spend | Memory | Graph | str | None
+Tape = tuple[tuple[Do, Part], ...]

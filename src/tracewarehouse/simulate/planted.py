@@ -1,0 +1,79 @@
+"""What is planted, looked up by rank and step while the schedule is made."""
+
+from __future__ import annotations
+
+from tracewarehouse.simulate.injections import Injection
+from tracewarehouse.simulate.job import Job
+from tracewarehouse.simulate.model import Variant
+
+
+class Planted:
+    """The injections of a job."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.all = job.injections
+
+    def of(self, kind: str, rank: int, step: int) -> list[Injection]:
+        """Those of a kind that concern a rank in a step (counted from 0)."""
+        return [each for each in self.all if each.kind == kind and each.hits(rank, step)]
+
+    def ever(self, kind: str, rank: int) -> Injection | None:
+        """The first of a kind that concerns a rank at all."""
+        return next((each for each in self.all if each.kind == kind and each.rank in (None, rank)), None)
+
+    def variant(self, stage: int, rank: int, step: int) -> Variant:
+        """Which program the rank runs in that step."""
+        return Variant(
+            stage,
+            frozenset(each.word("kernel") for each in self.of("removed-kernel", rank, step)),
+            sum(round(each.number("us") * 1_000) for each in self.of("extra-kernel", rank, step)),
+            bool(self.of("blocking-item", rank, step)),
+            not self.of("no-overlap", rank, step),
+            sum(round(each.number("mb") * 1_000_000) for each in self.of("growing-memory", rank, step)),
+        )
+
+    def factor(self, what: str, rank: int, step: int) -> float:
+        """How much slower a rank is at `compute`, `host` or `data`."""
+        factor = 1.0
+        for each in self.of("slow-rank", rank, step):
+            if each.word("what") == what:
+                factor *= each.number("factor")
+        return factor
+
+    def kernel_factors(self, rank: int, step: int) -> dict[str, float]:
+        """Kernels that take longer, by key."""
+        factors: dict[str, float] = {}
+        for each in self.of("slow-kernel", rank, step):
+            key = each.word("kernel")
+            factors[key] = factors.get(key, 1.0) * (1 + each.number("percent") / 100)
+        return factors
+
+    def stall_ns(self, rank: int, step: int) -> int:
+        """How long the data loader waits beside its usual time."""
+        return sum(round(each.number("ms") * 1_000_000) for each in self.of("dataloader-stall", rank, step))
+
+    def link_factor(self, group: str) -> float:
+        """How much slower the links of a group are."""
+        factor = 1.0
+        for each in self.all:
+            if each.kind == "slow-link" and each.word("group") == group:
+                factor *= each.number("factor")
+        return factor
+
+    def longer_ns(self, group: str, number: int) -> int:
+        """How much longer the n-th collective of a group takes (counted from 0)."""
+        return sum(
+            round(each.number("ms") * 1_000_000)
+            for each in self.all
+            if each.kind == "long-collective"
+            and each.word("group") == group
+            and each.number("collective") == number
+        )
+
+    def clock(self, rank: int) -> tuple[int, int]:
+        """Offset in ns and drift in parts of 10^9 of a rank's clock."""
+        found = self.ever("clock", rank)
+        if found is None:
+            return 0, 0
+        return round(found.number("offset_us") * 1_000), round(found.number("drift_ppm") * 1_000)

@@ -1,0 +1,391 @@
+"""What the profiler of one rank keeps of what happens: event texts in its order, and the truth about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from tracewarehouse.simulate.groups import Group
+from tracewarehouse.simulate.job import Job
+from tracewarehouse.simulate.parts import COMPUTE, Api, Collective, Event, Frame, Graph, Kernel, Memory
+from tracewarehouse.simulate.planted import Planted
+from tracewarehouse.simulate.text import Format, Text
+from tracewarehouse.simulate.truth import Call, RankTruth
+
+ROOTS = ("train.py(1): <module>", "train.py(120): main")
+ADDRESS = 0x7F1C_0000_0000
+PAGE = 2 << 20
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the profiler recorded, in ns of the run: host rows between the two, GPU rows from the first on."""
+
+    from_ns: int
+    to_ns: int
+    skipped: int
+    lost: float
+
+    @classmethod
+    def of(cls, planted: Planted, rank: int) -> Window:
+        """The window of a rank."""
+        cut, early = planted.ever("truncated-window", rank), planted.ever("before-window", rank)
+        lost = planted.ever("lost-gpu", rank)
+        to_ns = round(cut.number("to_ms") * 1_000_000) if cut else 0
+        return cls(
+            round(cut.number("from_ms") * 1_000_000) if cut else 0,
+            to_ns or 1 << 62,
+            round(early.number("count")) if early else 0,
+            lost.number("share") if lost else 0.0,
+        )
+
+
+@dataclass
+class Open:
+    """A slice that has begun."""
+
+    frame: Frame
+    start_ns: int
+    into: list[str] | None
+    slot: int
+    index: int
+    external: int
+    python: int
+    parent: int
+    gpu: list[int] = field(default_factory=list)
+
+
+class Recorder:
+    """Keeps one rank's events, and hands them on step by step."""
+
+    def __init__(self, job: Job, rank: int, planted: Planted, write: Callable[[list[str]], None],
+                 before: int) -> None:  # fmt: skip
+        self.text, self.truth = Text(job, rank), RankTruth(job, rank)
+        self.window = Window.of(planted, rank)
+        self.job, self.write = job, write
+        self.start_ns = job.start_ns
+        self.offset_ns, self.drift = planted.clock(rank)
+        self.lose = Random(f"{job.seed}/lost/{rank}").random if self.window.lost else None
+        self.skipped = self.window.skipped
+        self.written = before
+        self.ops: list[str] = []
+        self.memories: list[str] = []
+        self.python: list[str] = []
+        self.gpu: list[str] = []
+        self.stack: list[Open] = []
+        self.inner: list[int] = []
+        self._inners: dict[str, list[int]] = {"main": self.inner, "autograd": []}
+        self.where = "main"
+        self.externals = self.indexes = self.correlation = 0
+        self.pythons = self.parent = len(ROOTS) if job.stacks else 0
+        self.dangling: set[int] = set()
+        self.base_sequence = self.most_sequence = 0
+        self.forwards: dict[int, str] = {}
+        self.allocated = self.reserved = self.leaks = 0
+        self.formats: dict[object, Format] = {}
+        self.graph_call: Call | None = None
+        self.message = ""
+        self.waits = not self.text.amd and not self.text.old
+        self.busy_ns = self.last_number = self.graph_start_ns = 0
+
+    def stamp(self, at_ns: int) -> int:
+        """A time of the run as this rank's clock says and its dialect writes it, ns since the epoch."""
+        told = self.start_ns + at_ns + self.offset_ns
+        if self.drift:
+            told += at_ns * self.drift // 1_000_000_000
+        return told - told % 1000 if self.text.old else told
+
+    def _keeps(self, at_ns: int) -> bool:
+        return not self.skipped and self.window.from_ns <= at_ns < self.window.to_ns
+
+    def step_begins(self, number: int, at_ns: int) -> None:
+        """The mark of a profiler step."""
+        self.base_sequence, self.most_sequence = self.most_sequence, self.most_sequence
+        self.begin(Frame("user_annotation", f"ProfilerStep#{number}"), at_ns)
+        kept = self.stack[-1].into is not None
+        self.truth.step_begins(number if kept else None, self.stamp(at_ns))
+
+    def step_ends(self, at_ns: int) -> None:
+        """Ends the mark and hands the step's events on."""
+        started = self.stack[-1].start_ns
+        self.end(at_ns)
+        self.truth.step_ends(self.stamp(min(at_ns, self.window.to_ns)))
+        if self.job.counters and self._keeps(at_ns):
+            busy = min(self.busy_ns / max(self.stamp(at_ns) - started, 1), 1.0)
+            self.gpu.append(self.text.counter()(self.text.time(self.stamp(at_ns)), round(busy, 4)))
+        self.busy_ns = 0
+        self.flush()
+
+    def flush(self) -> None:
+        """Hands on what was kept so far; only now is each event's place in the file known."""
+        texts = self.ops + self.memories + self.python
+        self.truth.placed(self.written + len(texts))
+        texts += self.gpu
+        self.written += len(texts)
+        if texts:
+            self.write(texts)
+        for kept in (self.ops, self.memories, self.python, self.gpu):
+            kept.clear()
+
+    def begin(self, frame: Frame, at_ns: int) -> None:
+        """A slice of the host begins."""
+        is_python = frame.category == "python_function"
+        kept = self._keeps(at_ns)
+        into = (self.python if is_python else self.ops) if kept else None
+        start_ns = self.stamp(at_ns)
+        self.indexes += kept
+        opened = Open(frame, start_ns, into, len(into or ()), self.indexes, 0, 0, self.parent)
+        if is_python:
+            self.pythons += 1
+            self.parent = opened.python = self.pythons
+            if not kept:
+                self.dangling.add(self.pythons)
+        else:
+            self.externals += 1
+            opened.external = self.externals
+            if kept and (frame.category == "cpu_op" or self.text.old):
+                self.inner.append(self.externals)
+        if into is not None:
+            into.append("")
+        self.stack.append(opened)
+        if kept and frame.sequence is not None:
+            self._tie(frame, start_ns)
+
+    def _tie(self, frame: Frame, start_ns: int) -> None:
+        """Arrows from a forward operator to its backward one."""
+        assert frame.sequence is not None
+        number = self.base_sequence + frame.sequence
+        self.most_sequence = max(self.most_sequence, number + 1)
+        if frame.forward:
+            self.forwards[number] = self.text.time(start_ns)
+        elif frame.backward and not self.text.old and (ended := self.forwards.pop(number, None)):
+            main, own = self.text.threads["main"], self.text.threads[self.where]
+            start, finish = self._flow("s", "fwdbwd", main), self._flow("f", "fwdbwd", own)
+            self.ops.append(start(number + 1, ended))
+            self.ops.append(finish(number + 1, self.text.time(start_ns)))
+
+    def _flow(self, kind: str, name: str, tid: int) -> Format:
+        key = (kind, name, tid)
+        if key not in self.formats:
+            self.formats[key] = self.text.flow(kind, name, self.text.pid, tid)
+        return self.formats[key]
+
+    def end(self, at_ns: int) -> None:
+        """The innermost slice ends."""
+        opened = self.stack.pop()
+        frame = opened.frame
+        if frame.category == "python_function":
+            self.parent = opened.parent
+        elif opened.into is not None and (frame.category == "cpu_op" or self.text.old):
+            self.inner.pop()
+        if opened.into is None:
+            return
+        end_ns = self.stamp(at_ns if at_ns < self.window.to_ns else self.window.to_ns)
+        self._keep(opened, end_ns)
+        if frame.category == "user_annotation" and opened.gpu and not self.text.old:
+            name = self.text.annotation(frame.name)
+            start_ns = opened.gpu[0]
+            times = self.text.time(start_ns), self.text.length(opened.gpu[1] - start_ns)
+            self.gpu.append(name(*times, opened.external))
+
+    def _keep(self, opened: Open, end_ns: int) -> None:
+        frame = opened.frame
+        make = self.formats.get((frame, self.where))
+        if make is None:
+            make = self.formats[frame, self.where] = self.text.frame(frame, self.where)
+        assert opened.into is not None
+        start_ns = opened.start_ns
+        self.truth.host(start_ns, end_ns)
+        first: object = opened.external
+        second = opened.python
+        if opened.python:
+            first = opened.parent or "null"
+            if opened.parent in self.dangling:
+                self.truth.found("dangling_frame", end_ns - start_ns)
+        elif frame.sequence is not None:
+            second = self.base_sequence + frame.sequence
+        opened.into[opened.slot] = make(
+            self.text.time(start_ns),
+            self.text.length(end_ns - start_ns),
+            first,
+            second,
+            opened.index,
+            self.message,
+        )
+
+    def thread(self, name: str) -> None:
+        """Another thread goes on."""
+        self.where, self.inner = name, self._inners[name]
+
+    def memory(self, memory: Memory, at_ns: int) -> None:
+        """An allocation or a release."""
+        key = memory.key
+        if key < 0:
+            self.leaks += 1
+            key = (1 << 20) + self.leaks
+        self.allocated += memory.bytes
+        self.reserved = max(self.reserved, -(-self.allocated // PAGE) * PAGE)
+        self.truth.memory(self.allocated)
+        if not self._keeps(at_ns):
+            return
+        make = self.formats.get(("memory", self.where)) or self.text.memory(self.where)
+        self.formats["memory", self.where] = make
+        self.indexes += 1
+        time = self.text.time(self.stamp(at_ns))
+        address = ADDRESS + key * PAGE
+        self.memories.append(make(time, self.reserved, self.allocated, memory.bytes, address, self.indexes))
+
+    def _called(self, api: Api, start_ns: int, end_ns: int, kernel: Kernel | None) -> Call:
+        """A call of the runtime: its row, where the window holds it."""
+        self.correlation += 1
+        kept = self._keeps(start_ns)
+        start, end = self.stamp(start_ns), self.stamp(min(end_ns, self.window.to_ns))
+        external = self.inner[-1] if self.inner else self.correlation
+        call = Call(
+            api.name,
+            start,
+            end,
+            len(self.gpu) if kept else None,
+            bool(self.inner),
+            external,
+            self.correlation,
+        )
+        if kept:
+            key = (api, kernel, self.where)
+            make = self.formats.get(key)
+            if make is None:
+                make = self.formats[key] = self.text.call(api, self.where, kernel)
+            began = self.text.time(start)
+            self.gpu.append(make(began, self.text.length(end - start), external, self.correlation, began))
+            self.truth.host(start, end)
+        return call
+
+    def call(self, api: Api, start_ns: int, end_ns: int) -> int:
+        """A call that launches nothing: returns its correlation."""
+        call = self._called(api, start_ns, end_ns, None)
+        if call.at is not None and self.waits:
+            own = self.text.threads[self.where]
+            self.gpu.append(self._flow("f", "ac2g", own)(call.correlation, self.text.time(call.start_ns)))
+            self.truth.found("flow_without_start", None)
+        return call.correlation
+
+    def stream_wait(self, api: Api, event: Event, start_ns: int, end_ns: int, marked: int) -> None:
+        """A stream waits for a mark on another."""
+        correlation = self.call(api, start_ns, end_ns)
+        if self.waits and self._keeps(start_ns):
+            key = ("wait", event.waiter, event.stream)
+            make = self.formats.get(key) or self.text.sync("Stream Wait Event", event.waiter, event.stream)
+            self.formats[key] = make
+            self._sync_row(make, start_ns, end_ns, correlation, marked)
+
+    def sync(self, api: Api, kind: str, stream: str, start_ns: int, end_ns: int, marked: int) -> None:
+        """The host waits for the GPU."""
+        correlation = self.call(api, start_ns, end_ns)
+        if self.waits and self._keeps(start_ns):
+            make = self.text.sync(kind, stream, stream if kind == "Event Sync" else None)
+            self._sync_row(make, start_ns, end_ns, correlation, marked)
+
+    def _sync_row(self, make: Format, start_ns: int, end_ns: int, correlation: int, marked: int) -> None:
+        start, end = self.stamp(start_ns), self.stamp(min(end_ns, self.window.to_ns))
+        self.gpu.append(
+            make(self.text.time(start), self.text.length(end - start), correlation, correlation, marked)
+        )
+
+    def launch(self, kernel: Kernel, stream: str, start_ns: int, end_ns: int, begins_ns: int, ends_ns: int,
+               group: Group | None = None, part: Collective | None = None) -> None:  # fmt: skip
+        """A call and the GPU row it launches."""
+        call = self._called(kernel.api, start_ns, end_ns, kernel)
+        if self.skipped:
+            self.skipped -= 1
+        if call.at is not None:
+            self._start_arrow(call)
+        self._row(kernel, stream, call, start_ns, begins_ns, ends_ns, group, part, None)
+
+    def _start_arrow(self, call: Call) -> None:
+        flow = self._flow("s", "ac2g", self.text.threads[self.where])
+        self.gpu.append(flow(call.correlation, self.text.time(call.start_ns)))
+
+    def graph(self, api: Api, graph: Graph, start_ns: int, end_ns: int) -> None:
+        """The call that launches a graph."""
+        self.graph_call = self._called(api, start_ns, end_ns, None)
+        self.graph_start_ns = start_ns
+        if self.skipped:
+            self.skipped = max(self.skipped - len(graph.nodes), 0)
+        if self.graph_call.at is not None:
+            self._start_arrow(self.graph_call)
+
+    def node(self, kernel: Kernel, node: int, begins_ns: int, ends_ns: int, group: Group | None,
+             part: Collective | None) -> None:  # fmt: skip
+        """A GPU row of the graph."""
+        assert self.graph_call is not None
+        self._row(
+            kernel, COMPUTE, self.graph_call, self.graph_start_ns, begins_ns, ends_ns, group, part, node
+        )
+
+    def _row(self, kernel: Kernel, stream: str, call: Call, called_ns: int, begins_ns: int, ends_ns: int,
+             group: Group | None, part: Collective | None, node: int | None) -> None:  # fmt: skip
+        if called_ns >= self.window.to_ns or (call.at is None and begins_ns < self.window.from_ns):
+            return
+        if self.lose is not None and self.lose() < self.window.lost:
+            self.truth.lost(call)
+            return
+        start, end = self.stamp(begins_ns), self.stamp(ends_ns)
+        make = self.formats.get((kernel, stream, group, part, node))
+        if make is None:
+            make = self.formats[kernel, stream, group, part, node] = self.text.kernel(
+                kernel, stream, group, part, node
+            )
+        number = self.text.streams[stream]
+        self.truth.kernel(kernel, number, call, len(self.gpu), start, end)
+        began = self.text.time(start)
+        rate = kernel.bytes / max(end - start, 1)
+        self.gpu.append(
+            make(
+                began, self.text.length(end - start), call.external, call.correlation, self.last_number, rate
+            )
+        )
+        self._finish_arrow(call, number, began)
+        if stream == COMPUTE:
+            self.busy_ns += end - start
+            self._cover(start, end)
+
+    def _finish_arrow(self, call: Call, stream: int, began: str) -> None:
+        key = ("f", "ac2g", "gpu", stream)
+        make = self.formats.get(key)
+        if make is None:
+            make = self.formats[key] = self.text.flow("f", "ac2g", self.text.device, stream)
+        self.gpu.append(make(call.correlation, began))
+        if call.at is None:
+            self.truth.found("flow_without_start", None)
+
+    def _cover(self, start: int, end: int) -> None:
+        """Annotations that are open take the row into their copy on the GPU."""
+        for opened in self.stack:
+            if opened.frame.category == "user_annotation":
+                if opened.gpu:
+                    opened.gpu[0], opened.gpu[1] = min(opened.gpu[0], start), max(opened.gpu[1], end)
+                else:
+                    opened.gpu = [start, end]
+
+    def meeting(self, part: Collective, group: Group, number: int, arrives_ns: int, last_ns: int,
+                ends_ns: int) -> None:  # fmt: skip
+        """A collective that this rank took part in."""
+        self.last_number = number
+        self.message = self.text.message(part, group).format(None, None, None, None, number)
+        self.truth.collective(
+            part, group, number, last_ns - arrives_ns, ends_ns - last_ns, ends_ns - arrives_ns
+        )
+
+    def roots(self, end_ns: int) -> list[str]:
+        """The Python frames around everything."""
+        if not self.job.stacks or self.text.old:
+            return []
+        start, end = self.stamp(self.window.from_ns), self.stamp(min(end_ns, self.window.to_ns))
+        texts = []
+        for place, name in enumerate(ROOTS):
+            self.truth.host(start, end)
+            make = self.text.frame(Frame("python_function", name), "main")
+            times = self.text.time(start), self.text.length(end - start)
+            texts.append(make(*times, place or "null", place + 1, self.indexes + place + 1))
+        return texts

@@ -1,0 +1,266 @@
+"""Events as text, the way a version of torch prints them: keys, their order, numbers and line breaks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from tracewarehouse.simulate.groups import Group
+from tracewarehouse.simulate.job import QUARTER_NS, Job
+from tracewarehouse.simulate.parts import COMPUTE, DATA, STAGE, TENSOR, Api, Collective, Frame, Kernel
+
+Format = Callable[..., str]
+
+# The parts in %( ) are filled in once for each kind of event, those in braces for each event.
+_NEW = (
+    '\n  {{\n    "ph": "X",\n    "cat": "%(cat)s",\n    "name": %(name)s,\n    "pid": %(pid)s,\n'
+    '    "tid": %(tid)s,\n    "ts": {0},\n    "dur": {1}\n    ,\n    "args": {{\n      %(args)s\n    }}\n  }}'
+)
+_EPOCH = (
+    '\n  {{\n    "ph": "X", "cat": "%(cat)s", "name": %(name)s, "pid": %(pid)s, "tid": %(tid)s,\n'
+    '    "ts": {0}, "dur": {1},\n    "args": {{\n      %(args)s\n    }}\n  }}'
+)
+_OLD = (
+    '\n  {{\n    "ph": "X", "cat": "%(cat)s", \n    "name": %(name)s, "pid": %(pid)s, "tid": %(tid)s,\n'
+    '    "ts": {0}, "dur": {1},\n    "args": {{\n      %(args)s\n    }}\n  }}'
+)
+_LAYOUTS = {"new": _NEW, "epoch": _EPOCH, "old": _OLD}
+_OLD_CATEGORIES = {
+    "cpu_op": "Operator",
+    "user_annotation": "Operator",
+    "cuda_runtime": "Runtime",
+    "kernel": "Kernel",
+    "gpu_memcpy": "Memcpy",
+    "gpu_memset": "Memset",
+}
+_TORCH_NAMES = {"all_gather": "_allgather_base", "reduce_scatter": "_reduce_scatter_base"}
+MOST_RANKS = 30  # torch cuts longer lists of ranks
+
+
+class Text:
+    """Templates of one rank's events, made when first needed. All times are whole ns since the epoch."""
+
+    def __init__(self, job: Job, rank: int) -> None:
+        self.job, self.rank = job, rank
+        self.old, self.new = job.dialect == "old", job.dialect == "new"
+        self.amd = job.machine.vendor == "amd"
+        self.pid = 40_000 + 37 * rank % 60_000
+        self.device = rank % job.ranks_per_node
+        self.threads = {"main": self.pid, "autograd": self.pid + 341}
+        numbers = (0, 1, 2, 3) if self.amd else (7, 20, 24, 28)
+        self.streams = dict(zip((COMPUTE, TENSOR, DATA, STAGE), numbers, strict=True))
+        self.layout = _LAYOUTS[job.dialect]
+
+    def time(self, at_ns: int) -> str:
+        """A point in time."""
+        if self.old:
+            return str(at_ns // 1000)
+        if self.new:
+            at_ns -= QUARTER_NS
+        return f"{at_ns // 1000}.{at_ns % 1000:03d}"
+
+    def length(self, ns: int) -> str:
+        """A length of time."""
+        return str(ns // 1000) if self.old else f"{ns // 1000}.{ns % 1000:03d}"
+
+    def slice(self, category: str, name: str, pid: int, tid: int | str, args: str) -> Format:
+        """ts, dur and what stands in braces in `args` → the event."""
+        if self.old:
+            category = _OLD_CATEGORIES.get(category, category)
+            tid = f"stream {tid}" if pid == self.device else str(tid)
+        named = json.dumps(name).replace("{", "{{").replace("}", "}}")
+        values = {"cat": category, "name": named, "pid": pid, "tid": json.dumps(tid), "args": args}
+        return (self.layout % values).format
+
+    def frame(self, frame: Frame, thread: str) -> Format:
+        """ts, dur, external id (of a Python frame its parent), sequence or Python id, index, message."""
+        if frame.category == "python_function":
+            module = "" if frame.module is None else f'"Python module id": {frame.module}, '
+            args = f'"Python parent id": {{2}}, "Python id": {{3}}, {module}"Ev Idx": {{4}}'
+        elif self.old:
+            args = self._old_op(frame)
+        else:
+            args = self._op(frame)
+        return self.slice(frame.category, frame.name, self.pid, self.threads[thread], args)
+
+    def _op(self, frame: Frame) -> str:
+        inputs = f"{_inputs(frame.shapes)}, " if frame.shapes is not None else ""
+        known = '"Record function id": 0, '
+        if frame.name == "record_param_comms":
+            inputs = "{5}, "
+        if frame.backward:
+            known += '"Sequence number": {3}, "Fwd thread id": 1, '
+        elif frame.sequence is not None:
+            known = f'"Sequence number": {{3}}, "Fwd thread id": {int(not frame.forward)}, {known}'
+        return f'"External id": {{2}},{known}{inputs}"Ev Idx": {{4}}'
+
+    def _old_op(self, frame: Frame) -> str:
+        args = (
+            f'"Device": {self.pid}, "External id": {{2}},\n'
+            '      "Trace name": "PyTorch Profiler", "Trace iteration": 0 '
+        )
+        if frame.shapes is not None:
+            types = ["float" if shape else "Int" for shape in frame.shapes]
+            args += f',\n      "Input Dims": {json.dumps(frame.shapes)}, "Input type": {json.dumps(types)}'
+        if frame.sequence is not None:
+            args += f', "Fwd thread id": {int(not frame.forward)}, "Sequence number": {{3}}'
+        return args
+
+    def call(self, api: Api, thread: str, kernel: Kernel | None) -> Format:
+        """ts, dur, external id, correlation → a call of the runtime."""
+        if self.old:
+            ids = '"external id": {2}, "external ts": {4}'
+            args = f'"cbid": {api.number}, "correlation": {{3}},\n      {ids}'
+        elif self.amd:
+            args = f'"External id": {{2}},      {self._amd_call(api, kernel)}'
+        else:
+            args = f'"External id": {{2}},      "cbid": {api.number}, "correlation": {{3}}'
+        return self.slice("cuda_runtime", api.name, self.pid, self.threads[thread], args)
+
+    def _amd_call(self, api: Api, kernel: Kernel | None) -> str:
+        known = f'"cid": {api.number}, "correlation": {{3}}'
+        if kernel is None:
+            return known
+        if kernel.category == "gpu_memcpy":
+            where = '"src": "0x7f1c4a000000", "dst": "0x7f1b20000000"'
+            return f'{known}, {where}, "bytes": "{kernel.bytes}", "kind": "1"'
+        if kernel.category == "gpu_memset":
+            return known
+        named = json.dumps(kernel.name).replace("{", "{{").replace("}", "}}")
+        return (
+            f'"kernel": {named}, {known}, "grid":     {list(kernel.grid)}, '
+            f'"block":     {list(kernel.block)}, "shared memory": {kernel.shared_bytes}'
+        )
+
+    def kernel(self, kernel: Kernel, stream: str, group: Group | None, part: Collective | None,
+               node: int | None) -> Format:  # fmt: skip
+        """ts, dur, external id, correlation, sequence → a GPU row."""
+        number = self.streams[stream]
+        rest = self._kernel_rest(kernel)
+        if part is not None and group is not None and not self.amd and not self.old:
+            rest += f",      {self.message(part, group)}"
+        if node is not None:
+            rest += f',      "graph node id": {node + 1}, "graph id": 1'
+        if self.old:
+            queued = '"queued": 0, ' if kernel.category == "kernel" else ""
+            args = (
+                f'{queued}"device": {self.device}, "context": 1,\n      "stream": {number}, '
+                f'"correlation": {{3}}, "external id": {{2}},\n      {rest}'
+            )
+        elif self.amd:
+            args = (
+                f'"External id": {{2}},      "device": {self.device}, "stream": {number},      '
+                f'"correlation": {{3}}, {rest}'
+            )
+        else:
+            queued = '"queued": 0, ' if kernel.category == "kernel" else ""
+            args = (
+                f'"External id": {{2}},      {queued}"device": {self.device}, "context": 1,      '
+                f'"stream": {number}, "correlation": {{3}},      {rest}'
+            )
+        return self.slice(kernel.category, kernel.name, self.device, number, args)
+
+    def _kernel_rest(self, kernel: Kernel) -> str:
+        if kernel.category != "kernel":
+            rate = f'"bytes": {kernel.bytes}, "memory bandwidth (GB/s)": {{5}}'
+            if not self.amd:
+                return rate
+            return '"kind": "Device"' if kernel.category == "gpu_memset" else f'"kind": "HtoD",      {rate}'
+        grid, block = list(kernel.grid), list(kernel.block)
+        if self.amd:
+            return f'"kind": "Dispatch Kernel",      "grid":     {grid}, "block":     {block}'
+        blocks = kernel.grid[0] * kernel.grid[1] * kernel.grid[2] / self.job.machine.multiprocessors
+        warps = blocks * kernel.block[0] / self.job.machine.warp
+        return (
+            f'"registers per thread": {kernel.registers},      "shared memory": {kernel.shared_bytes},      '
+            f'"blocks per SM": {blocks:.6f},      "warps per SM": {warps:.6f},      "grid": {grid},      '
+            f'"block": {block},      "est. achieved occupancy %": {min(100, round(warps * 100 / 64))}'
+        )
+
+    def message(self, part: Collective, group: Group) -> str:
+        """The arguments of a collective; the sequence number goes in at {4}."""
+        ranks = ", ".join(map(str, group.ranks[:MOST_RANKS])) + (", ..." if group.size > MOST_RANKS else "")
+        number = ', "Seq": {4}' if self.new else ""
+        return (
+            f'"Collective name": "{_TORCH_NAMES.get(part.name, part.name)}", '
+            f'"In msg nelems": {part.in_elements}, '
+            f'"Out msg nelems": {part.out_elements}, "Group size": {group.size}, "dtype": "BFloat16", '
+            f'"In split size": "[]", "Out split size": "[]", "Process Group Name": "{group.name}", '
+            f'"Process Group Description": "mesh_{group.scope}", "Process Group Ranks": "[{ranks}]"{number}'
+        )
+
+    def flow(self, kind: str, name: str, pid: int, tid: int | str) -> Format:
+        """id, ts → one end of an arrow; `name` is ac2g or fwdbwd."""
+        category = "async" if self.old else name
+        title = "launch" if self.old else name
+        if self.old and pid == self.device:
+            tid = f"stream {tid}"
+        end = ', "bp": "e"' if kind == "f" else ""
+        place = f'"pid": {pid}, "tid": {json.dumps(tid)}'
+        if not self.new:
+            head = f'"ph": "{kind}", "id": {{0}}, {place}, "ts": {{1}},'
+            return _event(f'{head}\n    "cat": "{category}", "name": "{title}"{end}')
+        place = place.replace(', "tid"', ',\n    "tid"')
+        head = f'"ph": "{kind}",\n    "id": {{0}},\n    {place},\n    "ts": {{1}},'
+        return _event(f'{head}\n    "cat": "{category}",\n    "name": "{title}"\n    {end}')
+
+    def memory(self, thread: str) -> Format:
+        """ts, reserved, allocated, bytes, address, index → an allocation."""
+        pid, tid = self.pid, self.threads[thread]
+        if self.old:
+            args = f'"Device Type": 1, "Device Id": {self.device}, "Bytes": {{3}}'
+            head = (
+                f'"ph": "i", "s": "t", "name": "[memory]",\n    "pid": {pid}, "tid": {tid},\n    "ts": {{0}},'
+            )
+            return _event(f'{head}\n    "args": {{{{\n      {args}\n    }}}}')
+        args = (
+            f'"Total Reserved": {{1}}, "Total Allocated": {{2}}, "Bytes": {{3}}, "Device Id": {self.device}, '
+            '"Device Type": 1, "Addr": {4}, "finished": false, "Ev Idx": {5}'
+        )
+        keys = ['"ph": "i"', '"cat": "cpu_instant_event"', '"s": "t"', '"name": "[memory]"']
+        keys += [f'"pid": {pid}', f'"tid": {tid}', '"ts": {0}']
+        between = ",\n    " if self.new else ", "
+        return _event(f'{between.join(keys)},\n    "args": {{{{\n      {args}\n    }}}}')
+
+    def sync(self, kind: str, stream: str, waits: str | None) -> Format:
+        """ts, dur, external id, correlation, correlation of the mark → what a wait was for."""
+        number = self.streams[stream]
+        known = f'"External id": {{2}},      "cuda_sync_kind": "{kind}",      '
+        if waits is not None:
+            known += (
+                f'"wait_on_stream": {self.streams[waits]},      '
+                '"wait_on_cuda_event_record_corr_id": {4},      "wait_on_cuda_event_id": 1,      '
+            )
+        args = known + f'"stream": {number}, "correlation": {{3}},      "device": {self.device}, "context": 1'
+        return self.slice("cuda_sync", kind, self.device, number, args)
+
+    def annotation(self, name: str) -> Format:
+        """ts, dur, external id → the GPU's copy of an annotation."""
+        stream = self.streams[COMPUTE]
+        return self.slice("gpu_user_annotation", name, self.device, stream, '"External id": {2}')
+
+    def counter(self) -> Format:
+        """ts, value → how busy the GPU was."""
+        head = f'"ph": "C", "name": "GPU {self.device} Utilization", "pid": {self.device}, "ts": {{0}},'
+        return _event(head + '\n    "args": {{\n      "GPU Utilization": {1}\n    }}')
+
+
+def _event(inside: str) -> Format:
+    return ("\n  {{\n    " + inside + "\n  }}").format
+
+
+def _inputs(shapes: tuple[tuple[int, ...], ...]) -> str:
+    strides = [[_product(shape[place + 1 :]) for place in range(len(shape))] for shape in shapes]
+    types = ["c10::BFloat16" if shape else "Scalar" for shape in shapes]
+    values = ["" if shape else "1" for shape in shapes]
+    return (
+        f'"Concrete Inputs": {json.dumps(values)}, "Input type": {json.dumps(types)}, '
+        f'"Input Strides": {json.dumps(strides)}, "Input Dims": {json.dumps(shapes)}'
+    )
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    product = 1
+    for size in sizes:
+        product *= size
+    return product
