@@ -20,7 +20,7 @@ LAYERS = (
     ("sqltext", "params", "block", "contract", "catalog", "sqlstyle"),
     ("engine", "checks"),
     ("plain", "result"),
-    ("reader",),
+    ("reader", "simulation"),
     ("store",),
     ("analyses", "select"),
     ("export", "render", "ingest", "handler"),
@@ -28,7 +28,13 @@ LAYERS = (
     ("warehouse", "__init__"),
     ("cli", "__main__"),
 )
-APART = {("store", "reader"), ("store", "result"), ("reader", "result"), ("render", "export")}
+APART = {
+    ("store", "reader"),
+    ("store", "result"),
+    ("reader", "result"),
+    ("render", "export"),
+    ("simulation", "reader"),
+}
 
 HOMES = {
     "duckdb": {"engine"},

@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from tracewarehouse.errors import TwError as TwError
     from tracewarehouse.ingest.handler import trace_handler as trace_handler
     from tracewarehouse.result import Result as Result
+    from tracewarehouse.simulation import simulate as simulate
     from tracewarehouse.warehouse import Warehouse as Warehouse
 
 __version__ = "0.1.0"
-__all__ = ["Result", "TwError", "Warehouse", "__version__", "open", "trace_handler"]
+__all__ = ["Result", "TwError", "Warehouse", "__version__", "open", "simulate", "trace_handler"]
 
 # Loaded on first use: a training script that imports trace_handler pays for nothing else.
 _HOMES = {
     "Result": "tracewarehouse.result",
     "TwError": "tracewarehouse.errors",
     "Warehouse": "tracewarehouse.warehouse",
+    "simulate": "tracewarehouse.simulation",
     "trace_handler": "tracewarehouse.ingest.handler",
 }
 

@@ -35,7 +35,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "refresh": "house:refresh",
         "upgrade": "house:upgrade",
     },
-    "Tools": {"completion": "completion:completion", "dev": "dev:dev"},
+    "Tools": {
+        "simulate": "simulate:simulate",
+        "completion": "completion:completion",
+        "dev": "dev:dev",
+    },
 }
 _PLACES = {name: place for section in SECTIONS.values() for name, place in section.items()}
 

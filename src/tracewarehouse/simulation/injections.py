@@ -9,6 +9,7 @@ from types import MappingProxyType
 from tracewarehouse.errors import ParamError, UnknownName
 
 WHOLE = ("rank", "step", "count", "collective")
+SLOW = ("compute", "host", "data")
 TEXT = ("what", "kernel", "to", "group")
 
 # Kind: (what it does, its own values with their defaults; None = must be given).
@@ -96,6 +97,11 @@ class Injection:
         for name, value, size in (("rank", self.rank, ranks), ("step", self.step, steps)):
             if value is not None and not 0 <= value < size:
                 raise ParamError(f"{self.kind}: no {name} {value}", f"the job has {name}s 0 to {size - 1}")
+        if self.kind == "slow-rank" and self.word("what") not in SLOW:
+            raise ParamError(f"slow-rank: what={self.word('what')}", f"it is one of {', '.join(SLOW)}")
+        for key in ("factor", "percent", "share", "count", "us", "ms", "mb", "from_ms", "to_ms"):
+            if key in self.values and self.number(key) < 0:
+                raise ParamError(f"{self.kind}: {key} is negative", "give 0 or more")
 
 
 def _pair(kind: str, part: str) -> tuple[str, object]:

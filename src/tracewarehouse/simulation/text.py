@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from tracewarehouse.simulate.groups import Group
-from tracewarehouse.simulate.job import QUARTER_NS, Job
-from tracewarehouse.simulate.parts import COMPUTE, DATA, STAGE, TENSOR, Api, Collective, Frame, Kernel
+from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.job import QUARTER_NS, Job
+from tracewarehouse.simulation.parts import COMPUTE, DATA, STAGE, TENSOR, Api, Collective, Frame, Kernel
 
 Format = Callable[..., str]
 

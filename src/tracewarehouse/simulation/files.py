@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from tracewarehouse.simulate.groups import Group
-from tracewarehouse.simulate.header import closing, file_name, head, names, tail
-from tracewarehouse.simulate.record import Recorder
-from tracewarehouse.simulate.schedule import Clock, Setting
-from tracewarehouse.simulate.truth import SECTIONS, Row
+from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.header import closing, file_name, head, names, tail
+from tracewarehouse.simulation.record import Recorder
+from tracewarehouse.simulation.schedule import Clock, Setting
+from tracewarehouse.simulation.truth import SECTIONS, Row
 
 LEVEL = 1  # of gzip: the fastest; traces are read once or twice
 
@@ -51,8 +51,7 @@ def _record(setting: Setting, rank: int, write: Any) -> tuple[Recorder, int]:
         first = False
 
     recorder = Recorder(job, rank, setting.planted, put, 0)
-    starts = recorder.stamp(recorder.window.from_ns)
-    naming = names(recorder.text, starts)
+    naming = names(recorder.text, recorder.span(0)[0])
     if job.dialect == "new":
         put(naming)
         recorder.written = len(naming)
@@ -60,9 +59,8 @@ def _record(setting: Setting, rank: int, write: Any) -> tuple[Recorder, int]:
     for _ in clock.run():
         pass  # the others have been there already
     recorder.flush()
-    ends = recorder.stamp(min(clock.now + 1_000, recorder.window.to_ns))
     rest = [*recorder.roots(clock.now + 500), *([] if job.dialect == "new" else naming)]
-    rest += closing(recorder.text, starts, ends)
+    rest += closing(recorder.text, *recorder.span(clock.now + 1_000))
     put(rest)
     write(tail(job, rank))
     return recorder, recorder.written + len(rest)
@@ -112,7 +110,7 @@ class TruthFile:
             return
         out = self.parts[name]
         out.write(",\n" if name in self.filled else "\n")
-        out.write(",\n".join(json.dumps(row) for row in rows))
+        out.write(json.dumps(rows)[1:-1])
         self.filled.add(name)
 
     def finish(self, facts: dict[str, object], stragglers: list[Row]) -> Path:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from tracewarehouse.simulate.groups import Group, Groups, Meetings
-from tracewarehouse.simulate.job import Job
-from tracewarehouse.simulate.model import Model
-from tracewarehouse.simulate.noise import ONE, TABLE, Noise, scaled
-from tracewarehouse.simulate.parts import (
+from tracewarehouse.simulation.groups import Group, Groups, Meetings
+from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.model import Model
+from tracewarehouse.simulation.noise import ONE, TABLE, Noise, scaled
+from tracewarehouse.simulation.parts import (
     COMPUTE,
     Api,
     Collective,
@@ -26,8 +26,8 @@ from tracewarehouse.simulate.parts import (
     Part,
     Spend,
 )
-from tracewarehouse.simulate.planted import Planted
-from tracewarehouse.simulate.record import Recorder
+from tracewarehouse.simulation.planted import Planted
+from tracewarehouse.simulation.record import Recorder
 
 FIRST_STEP = 1  # the number of the first ProfilerStep
 GAP_NS = 250  # between two things the host does

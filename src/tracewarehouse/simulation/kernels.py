@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tracewarehouse.errors import UnknownName
-from tracewarehouse.simulate.job import Job
-from tracewarehouse.simulate.parts import Api, Kernel
+from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.parts import Api, Kernel
 
 LEAST_NS = 1_400  # no kernel is shorter
 ELEMENT_BYTES = 2  # bfloat16
@@ -93,6 +93,7 @@ NAMES: Mapping[str, tuple[str, int, int, int]] = MappingProxyType(
     }
 )
 AMD_GEMM = "Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB1_AFC1_AFEM1.kd"
+REMOVABLE = ("dropout", "gelu", "add")  # without these the model still runs
 _COLLECTIVES: Mapping[str, str] = MappingProxyType(
     {
         "allreduce": "AllReduce_Sum_bf16_RING_LL",
@@ -117,6 +118,9 @@ class Kernels:
         for injection in job.injections:
             if "kernel" in injection.values and injection.word("kernel") not in NAMES:
                 raise UnknownName("kernel", injection.word("kernel"), NAMES)
+            if injection.kind == "removed-kernel" and injection.word("kernel") not in REMOVABLE:
+                hint = f"those that can go: {', '.join(REMOVABLE)}"
+                raise ParamError(f"{injection.word('kernel')} cannot be removed", hint)
             if injection.kind == "renamed-kernel":
                 key = injection.word("kernel")
                 self.renamed[key] = injection.word("to") or f"{self._name(key)}_v2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from random import Random
 
-from tracewarehouse.simulate.job import Job
+from tracewarehouse.simulation.job import Job
 
 ONE = 1 << 20  # factors are whole numbers of this part, so that times stay whole
 TABLE = 997  # factors of kernels are drawn once and used in turn

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracewarehouse.simulate.job import Job
-from tracewarehouse.simulate.kernels import ELEMENT_BYTES, Kernels
-from tracewarehouse.simulate.parts import (
+from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.kernels import ELEMENT_BYTES, Kernels
+from tracewarehouse.simulation.parts import (
     COMPUTE,
     DATA,
     STAGE,
@@ -21,7 +21,7 @@ from tracewarehouse.simulate.parts import (
     Spend,
     Tape,
 )
-from tracewarehouse.simulate.program import Program, collective_lines
+from tracewarehouse.simulation.program import Program, collective_lines
 
 VOCABULARY = 32_000
 
@@ -53,6 +53,7 @@ class Model:
         """The instructions of one step, the mark of the profiler aside."""
         if variant not in self._tapes:
             program = Program(self.kernels, stacks=self._stacks, memory=self.job.memory)
+            program.removed, program.grad = variant.removed, self.job.mode == "training"
             if self.job.mode == "training":
                 _Training(self, program, variant).write()
             else:
@@ -165,7 +166,7 @@ class _Layers:
             self.program.forward(("aten::gelu",), shapes, (kernel,), "GeluBackward0", work)
 
     def _dropout(self, number: int) -> None:
-        if "dropout" in self.variant.removed or self.job.mode == "inference":
+        if self.job.mode == "inference":
             return
         with self.program.module("Dropout", number):
             self.program.forward(
@@ -377,6 +378,7 @@ class _Inference(_Layers):
     def _replay(self) -> None:
         """Runs the layers once on the side, and keeps what they launched as the nodes of a graph."""
         eager = Program(self.kernels, stacks=False, memory=False)
+        eager.removed = self.variant.removed
         program, self.program = self.program, eager
         self._layers()
         self.program = program

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.simulate.injections import Injection
+from tracewarehouse.simulation.injections import Injection
 
 DIALECTS = ("new", "epoch", "old")
 MODES = ("training", "inference")
@@ -100,6 +100,8 @@ class Job:
             raise ParamError(
                 "inference is simulated without a pipeline", "use --pipeline 1, or --mode training"
             )
+        if self.graphs and self.mode != "inference":
+            raise ParamError("graphs are simulated for inference only", "add --mode inference")
         for injection in self.injections:
             injection.check(self.ranks, self.steps)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tracewarehouse.simulate.kernels import ELEMENT_BYTES, Kernels
-from tracewarehouse.simulate.parts import COMPUTE, Collective, Do, Event, Frame, Kernel, Memory, Part, Tape
+from tracewarehouse.simulation.kernels import ELEMENT_BYTES, Kernels
+from tracewarehouse.simulation.parts import COMPUTE, Collective, Do, Event, Frame, Kernel, Memory, Part, Tape
 
 Shape = tuple[int, ...]
 
@@ -34,6 +34,8 @@ class Program:
         self.nodes: list[Node] = []
         self.sequences = 0
         self.keys = 0
+        self.removed: frozenset[str] = frozenset()
+        self.grad = True
         self._modules: dict[str, int] = {}
 
     def tape(self) -> Tape:
@@ -96,12 +98,18 @@ class Program:
         work: Sequence[tuple[str, Kernel | None]],
         keeps: int = 0,
     ) -> None:
-        """Operators nested by name, the innermost launching the kernels; its backward work is kept."""
+        """Operators nested by name, the innermost launching the kernels; its backward work is kept.
+
+        Nothing at all where the kernel is a removed one.
+        """
+        if kernels and kernels[0].key in self.removed:
+            return
         sequence, self.sequences = self.sequences, self.sequences + 1
         for place, name in enumerate(names):
             inner = place == len(names) - 1
-            own = sequence if inner else None
-            self.do(Do.BEGIN, Frame("cpu_op", name, tuple(shapes), sequence=own, forward=inner))
+            own = sequence if inner and self.grad else None
+            forward = own is not None
+            self.do(Do.BEGIN, Frame("cpu_op", name, tuple(shapes), sequence=own, forward=forward))
         held = self.allocate(keeps * ELEMENT_BYTES) if keeps else None
         for kernel in kernels:
             self.launch(kernel)

@@ -6,9 +6,9 @@ from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
-from tracewarehouse.simulate.job import Job
-from tracewarehouse.simulate.parts import DATA, STAGE, TENSOR, Collective
-from tracewarehouse.simulate.planted import Planted
+from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.parts import DATA, STAGE, TENSOR, Collective
+from tracewarehouse.simulation.planted import Planted
 
 LATENCY_NS = 9_000  # of a collective whatever its size
 
@@ -43,6 +43,16 @@ class Groups:
         if group is None:
             group = self._of_rank[key] = self._find(rank, scope, edge)
         return group
+
+    def names(self) -> list[str]:
+        """The names of all groups in which there is talk."""
+        job = self.job
+        counts = {
+            TENSOR: job.pipeline * job.data if job.tensor > 1 else 0,
+            DATA: job.pipeline * job.tensor if job.data > 1 else 0,
+            STAGE: (job.pipeline - 1) * job.data * job.tensor,
+        }
+        return [f"{scope}{number}" for scope, count in counts.items() for number in range(count)]
 
     def forget(self, rank: int) -> None:
         """Drops what was looked up for a rank that is done, so that memory does not grow with the ranks."""
@@ -100,6 +110,10 @@ class Meetings:
         self._open.pop(group.name, None)
         self._last.setdefault(group.name, array("q")).append(last)
         return True
+
+    def count(self, group: str) -> int:
+        """How many collectives a group had."""
+        return len(self._last.get(group, ()))
 
     def last(self, group: Group, number: int) -> int:
         """When the last rank came to the n-th collective of a group."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tracewarehouse.simulate.injections import Injection
-from tracewarehouse.simulate.job import Job
-from tracewarehouse.simulate.model import Variant
+from tracewarehouse.simulation.injections import Injection
+from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.model import Variant
 
 
 class Planted:

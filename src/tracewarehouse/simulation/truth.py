@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tracewarehouse.simulate.groups import Group
-from tracewarehouse.simulate.intervals import Span, gaps, overlapped, split, stream_overlaps
-from tracewarehouse.simulate.job import Job
-from tracewarehouse.simulate.parts import Collective, Kernel
+from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.intervals import Span, gaps, overlapped, split, stream_overlaps
+from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.parts import Collective, Kernel
 
 Row = tuple[object, ...]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from tracewarehouse.simulate.groups import Group
-from tracewarehouse.simulate.job import Job
-from tracewarehouse.simulate.parts import COMPUTE, Api, Collective, Event, Frame, Graph, Kernel, Memory
-from tracewarehouse.simulate.planted import Planted
-from tracewarehouse.simulate.text import Format, Text
-from tracewarehouse.simulate.truth import Call, RankTruth
+from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.parts import COMPUTE, Api, Collective, Event, Frame, Graph, Kernel, Memory
+from tracewarehouse.simulation.planted import Planted
+from tracewarehouse.simulation.text import Format, Text
+from tracewarehouse.simulation.truth import Call, RankTruth
 
 ROOTS = ("train.py(1): <module>", "train.py(120): main")
 ADDRESS = 0x7F1C_0000_0000
@@ -95,6 +95,11 @@ class Recorder:
         if self.drift:
             told += at_ns * self.drift // 1_000_000_000
         return told - told % 1000 if self.text.old else told
+
+    def span(self, end_ns: int) -> tuple[int, int]:
+        """When the recording began and ended, of a run that ended then."""
+        began = self.window.from_ns
+        return self.stamp(began), self.stamp(max(began, min(end_ns, self.window.to_ns)))
 
     def _keeps(self, at_ns: int) -> bool:
         return not self.skipped and self.window.from_ns <= at_ns < self.window.to_ns
@@ -381,7 +386,7 @@ class Recorder:
         """The Python frames around everything."""
         if not self.job.stacks or self.text.old:
             return []
-        start, end = self.stamp(self.window.from_ns), self.stamp(min(end_ns, self.window.to_ns))
+        start, end = self.span(end_ns)
         texts = []
         for place, name in enumerate(ROOTS):
             self.truth.host(start, end)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from random import Random
 
-from tracewarehouse.simulate.groups import Group
-from tracewarehouse.simulate.job import QUARTER_NS, Job
-from tracewarehouse.simulate.text import MOST_RANKS, Text
+from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.job import QUARTER_NS, Job
+from tracewarehouse.simulation.text import MOST_RANKS, Text
 
 
 def head(job: Job, rank: int, groups: list[Group]) -> str:

@@ -12,12 +12,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tracewarehouse.errors import TwError
-from tracewarehouse.simulate.files import TruthFile, Waits, group_facts, write_rank
-from tracewarehouse.simulate.groups import Group
-from tracewarehouse.simulate.injections import KINDS, Injection
-from tracewarehouse.simulate.job import DIALECTS, GPUS, MODES, Job, Noise
-from tracewarehouse.simulate.schedule import Setting, meet
+from tracewarehouse.errors import ParamError, TwError, UnknownName
+from tracewarehouse.simulation.files import TruthFile, Waits, group_facts, write_rank
+from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.injections import KINDS, Injection
+from tracewarehouse.simulation.job import DIALECTS, GPUS, MODES, Job, Noise
+from tracewarehouse.simulation.schedule import Setting, meet
 
 __all__ = ["DIALECTS", "GPUS", "KINDS", "MODES", "Injection", "Job", "Noise", "Simulated", "simulate"]
 
@@ -47,10 +47,11 @@ def simulate(
     """
     started = perf_counter()
     job = job or _job(knobs)
-    place = Path(folder)
-    _make(place)
     setting = Setting(job)
     meet(setting)
+    _check(setting)
+    place = Path(folder)
+    _make(place)
     files, events = [], 0
     truth, waits = TruthFile(place), Waits()
     groups: dict[str, Group] = {}
@@ -75,6 +76,19 @@ def _job(knobs: dict[str, Any]) -> Job:
     given = knobs.get("injections", ())
     parsed = tuple(each if isinstance(each, Injection) else Injection.parse(each) for each in given)
     return Job(**{**knobs, "injections": parsed})
+
+
+def _check(setting: Setting) -> None:
+    """Refuses to plant something where there is no such group or collective."""
+    for each in setting.planted.all:
+        if "group" not in each.values:
+            continue
+        name = each.word("group")
+        if name not in setting.groups.names():
+            raise UnknownName("group", name, setting.groups.names(), "the job has one rank: no groups")
+        count = setting.meetings.count(name)
+        if "collective" in each.values and not 0 <= each.number("collective") < count:
+            raise ParamError(f"{name} has no collective {each.values['collective']}", f"there are {count}")
 
 
 def _make(place: Path) -> None:
