@@ -147,7 +147,7 @@ def test_a_slow_rank_lets_the_other_wait(planted: tuple[Path, tw.Warehouse]) -> 
 
 
 def test_a_slow_host_and_slow_data_make_idle_time(tmp_path: Path) -> None:
-    for what, factor in (("host", 4), ("data", 40)):
+    for what, factor in (("host", 4), ("data", 400)):
         slow = f"slow-rank:rank=0,what={what},factor={factor}"
         tw.simulate(tmp_path / what, ranks=1, injections=[slow])
     tw.simulate(tmp_path / "none", ranks=1)
@@ -157,7 +157,7 @@ def test_a_slow_host_and_slow_data_make_idle_time(tmp_path: Path) -> None:
     }
     assert idle["none"] < idle["data"]
     assert idle["none"] < idle["host"]
-    assert sum(lengths(tmp_path / "data", 0, "DataLoader")) > 30 * sum(
+    assert sum(lengths(tmp_path / "data", 0, "DataLoader")) > 300 * sum(
         lengths(tmp_path / "none", 0, "DataLoader")
     )
     assert sum(lengths(tmp_path / "host", 0, "LaunchKernel")) > 3 * sum(
@@ -283,18 +283,40 @@ def key_sets(events: list[dict[str, Any]]) -> dict[object, set[tuple[Any, ...]]]
 
 def test_keys_types_and_order_are_those_of_torch(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", **SMALL)
-    ours = key_sets(read(tmp_path / "sim")["traceEvents"])
+    events = read(tmp_path / "sim")["traceEvents"]
+    # Rows of NCCL's messages: no such thing on a CPU, see the test below.
+    ours = key_sets([event for event in events if event["name"] != "record_param_comms"])
     torchs = key_sets(read(ROOT / "tests" / "data" / "gloo-cpu")["traceEvents"])
-    for category in ("cpu_op", "python_function", "user_annotation", "Trace", None):
-        for phase in ("X", "M", "i"):
-            assert ours[phase, category] <= torchs[phase, category], (phase, category)
-    assert ours["X", "cpu_op"] == torchs["X", "cpu_op"]
-    assert ours["X", "python_function"] == torchs["X", "python_function"]
-    for kind in (("s", "fwdbwd"), ("f", "fwdbwd"), ("i", "cpu_instant_event")):
+    for kind in (("X", "Trace"), ("M", None), ("i", None), ("X", "user_annotation"), ("X", "cpu_op")):
+        assert ours[kind] == torchs[kind]
+    for kind in (("X", "python_function"), ("i", "cpu_instant_event"), ("s", "fwdbwd"), ("f", "fwdbwd")):
         assert ours[kind] == torchs[kind]
 
 
-def test_events_are_not_sorted_and_slices_nest(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("gpu", "name", "newer"),
+    [
+        ("A100", "hta-singles/a100_nccl_pg_config_rank0of2.json.gz", {"Seq"}),
+        ("MI300X", "amd-misc/mi300_ddp_resnet18_no_pool.json.gz", set()),
+    ],
+)
+def test_gpu_rows_are_those_of_torch(
+    tmp_path: Path, real_traces: Path, gpu: str, name: str, newer: set[str]
+) -> None:
+    tw.simulate(tmp_path / "sim", gpu=gpu, dialect="epoch", **SMALL)
+    ours = key_sets(read(tmp_path / "sim")["traceEvents"])
+    torchs = key_sets(json.loads(gzip.decompress((real_traces / name).read_bytes()))["traceEvents"])
+    for category in ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_runtime"):
+        assert ours["X", category], category
+        for keys, args in ours["X", category]:
+            # The order is compared where torch keeps one: what an operator adds comes from a hash map.
+            known = {(each, frozenset(types)) for each, types in torchs["X", category]}
+            assert (keys, frozenset(pair for pair in args if pair[0] not in newer)) in known, args
+    for phase in ("s", "f"):
+        assert ours[phase, "ac2g"] == torchs[phase, "ac2g"]
+
+
+def test_events_are_not_sorted(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", **SMALL)
     times = [event["ts"] for event in read(tmp_path / "sim")["traceEvents"] if "ts" in event]
     assert times != sorted(times)
