@@ -147,6 +147,17 @@ class Program:
             if node.frees is not None:
                 self.do(Do.MEMORY, node.frees)
             self.lines.extend(node.then)
+        if node.name == "AddmmBackward0":
+            self._accumulate()
+
+    def _accumulate(self) -> None:
+        """The gradient of a weight is added to what is there."""
+        name = "torch::autograd::AccumulateGrad"
+        with (
+            self.frame(Frame("cpu_op", f"autograd::engine::evaluate_function: {name}")),
+            self.frame(Frame("cpu_op", name, ((1,),))),
+        ):
+            pass
 
     def collective(self, collective: Collective, op: str, *, wait: bool) -> None:
         """A collective after what the computation did so far; `wait` lets the computation wait for it."""
