@@ -14,6 +14,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import ROOT, real_traces
+from tracewarehouse.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.simulation import KINDS, Injection
 
@@ -26,6 +27,7 @@ ANALYSES = (
     "quality",
     "step_summary",
 )
+WITNESSED: frozenset[str] = frozenset()  # analyses that a brute-force witness covers instead
 SMALL = {"steps": 2, "layers": 2, "hidden": 256, "sequence": 256}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "one": {"ranks": 1},
@@ -78,6 +80,11 @@ def check(wh: tw.Warehouse, run: str, folder: Path) -> None:
         answers = [row for row in wh.select(runs=run).run(name).rows() if row["rank"] is not None]
         told = sorted(repr([row[column] for column in columns]) for row in answers)
         assert told == sorted(repr(list(row.values())) for row in truth), f"{run}: {name}"
+
+
+def test_every_analysis_has_a_truth_or_a_witness() -> None:
+    known = {contract.name for contract in Catalog.load().analyses()}
+    assert known - set(ANALYSES) - WITNESSED == set()
 
 
 def agree(tmp_path: Path, seeds: range) -> None:
