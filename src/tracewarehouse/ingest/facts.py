@@ -27,7 +27,7 @@ def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
     groups = info.get("pg_config")
     names = [str(device["name"]) for device in devices if device.get("name")]
     return {
-        "world_size": number(info.get("world_size")),
+        "world_size": world_size_of(header),
         "backend": _text(info.get("backend")),
         "process_groups": json.dumps(groups, ensure_ascii=False) if isinstance(groups, list) else None,
         "device_name": names[0] if names else None,
@@ -41,6 +41,11 @@ def rank_of(header: Mapping[str, Any]) -> int | None:
     """The rank that the trace itself says."""
     rank = number(_mapping(header.get("distributedInfo")).get("rank"))
     return rank if rank is not None and rank <= MAX_RANK else None
+
+
+def world_size_of(header: Mapping[str, Any]) -> int | None:
+    """The world size that the trace itself says."""
+    return number(_mapping(header.get("distributedInfo")).get("world_size"))
 
 
 def number(value: object) -> int | None:

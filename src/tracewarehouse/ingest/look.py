@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.discover import Candidate
-from tracewarehouse.ingest.facts import header_of, number, rank_of
+from tracewarehouse.ingest.facts import header_of, rank_of, world_size_of
 from tracewarehouse.ingest.naming import TraceFile
 from tracewarehouse.ingest.outcome import FileOutcome, Options, Progress, Watch
 from tracewarehouse.ingest.pool import Failure, Workers
@@ -93,8 +93,7 @@ def _may_be_unfinished(survey: Survey, before: tuple[int, int], settle_s: float)
 def _trace(file: Candidate, survey: Survey, before: tuple[int, int], options: Options) -> Trace:
     header = header_of(survey.header_json)
     dropped = inbox.dropped(file.path) if options.inbox else None
-    info = header.get("distributedInfo")
-    world_size = number(info.get("world_size")) if isinstance(info, dict) else None
+    world_size = world_size_of(header)
     named = TraceFile(
         file.path,
         survey.digest,

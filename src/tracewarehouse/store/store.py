@@ -98,11 +98,6 @@ class Store:
         version = self.newest(run)
         return version.run if version else run
 
-    def bytes_of(self, run: str) -> int:
-        """Bytes of the Parquet files of the newest version, 0 where there is none."""
-        version = self.newest(run)
-        return version.bytes if version else 0
-
     def _head(self, run: str) -> RunVersion:
         """The newest version, a tombstone too; version 0 where nothing was ever published."""
         numbers = self.versions(run)
