@@ -2,8 +2,10 @@
 
 `tests/golden/{analyses/<group>,views,tables}/<name>.v<N>[.<case>].golden` tests the contract of that name
 and version. Comments (a drawing) on top, then sections, each a word at the start of a line with its body
-indented: `trace` (the sketch language), `params` (`name=value` lines), `columns` (for tables: which ones, in
-one line), `abstained` (`run_id,rank,reason` lines, where ranks are left out), `result` (CSV, empty = null).
+indented: `trace` (the sketch language), `derive` (`critical_path`, then scopes like `steps=6` or
+`annotations=forward#1`, else the usual ones, of each run), `params` (`name=value` lines), `columns` (for
+tables: which ones, in one line), `abstained` (`run_id,rank,reason` lines, where ranks are left out), `result`
+(CSV, empty = null).
 `pytest --update-golden` rewrites the last section.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +23,7 @@ import pytest
 
 import sketch
 
-SECTIONS = ("trace", "params", "columns", "abstained", "result")
+SECTIONS = ("trace", "derive", "params", "columns", "abstained", "result")
 
 
 class GoldenError(Exception):
@@ -61,6 +64,15 @@ class Golden:
         lines = self.sections.get("params", "").splitlines()
         return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
 
+    def derivations(self) -> list[tuple[str, dict[str, Any]]]:
+        """What is to be derived, each with the scopes asked for."""
+        found = []
+        for line in self.sections.get("derive", "").splitlines():
+            name, *scopes = shlex.split(line)
+            asked = [scope.partition("=")[::2] for scope in scopes]
+            found.append((name, {key: int(value) if value.isdecimal() else value for key, value in asked}))
+        return found
+
     def columns(self) -> list[str]:
         """The columns to show; empty for all."""
         return [name.strip() for name in self.sections.get("columns", "").split(",") if name.strip()]
@@ -98,8 +110,20 @@ def _stored(contract: Any, golden: Golden, folder: Path, paths: list[Path]) -> t
     import tracewarehouse as tw
 
     warehouse = tw.open(folder / "warehouse")
+    take(warehouse, golden, paths)
+    return told(warehouse, contract, golden)
+
+
+def take(warehouse: Any, golden: Golden, paths: list[Path]) -> None:
+    """Ingests the drawn traces, each folder as a run."""
     for source in dict.fromkeys(path.parent for path in paths):
-        warehouse.ingest(source, run=source.name)
+        warehouse.ingest(*[path for path in paths if path.parent == source], run=source.name)
+        for name, scopes in golden.derivations():
+            warehouse.derive(name, source.name, **scopes)
+
+
+def told(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
+    """(result, abstained) of what is stored."""
     if contract.kind != "analysis":
         return "".join(warehouse.query(select(contract, golden)).csv()), ""
     result = warehouse.run(golden.name, version=golden.version, **golden.params())

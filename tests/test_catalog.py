@@ -127,6 +127,21 @@ def test_requires_that_cannot_be(sql: Path, file: str, old: str, new: str, messa
     assert error.value.message.startswith(f"sql/{file}:1: ") and error.value.hint
 
 
+def test_what_looks_at_a_whole_run_is_read_by_its_like_only(sql: Path) -> None:
+    text = (sql / "views/kernel_ends.v1.sql").read_text()
+    text = text.replace("kernel_ends", "last_ends").replace("kernels@1", "kernel_ends@1")
+    text = text.replace("-- name     =", '-- scope    = "run"\n-- name     =').replace(
+        '"rank", "event_id"]', '"event_id"]'
+    )
+    (sql / "views/last_ends.v1.sql").write_text(text)
+    assert Catalog.read(sql).get("last_ends").scope == "run"
+    with pytest.raises(ContractError, match="may not require the view last_ends@1"):
+        edit(sql, BUSY, "kernels@1", "last_ends@1")
+    edit(sql, BUSY, "-- name     =", '-- scope = "run"\n-- name     =')
+    with pytest.raises(ContractError, match="may not require the table kernels@1"):
+        edit(sql, "views/last_ends.v1.sql", "kernel_ends@1", "kernels@1")
+
+
 def test_a_circle_is_named(sql: Path) -> None:
     text = (sql / KERNELS).read_text()
     other = text.replace('"kernels"', '"rows"').replace("parsed", "kernels")

@@ -8,7 +8,8 @@ from pathlib import PurePosixPath
 import pytest
 
 from conftest import ROOT
-from tracewarehouse.contract import Column, Contract, Ref, parse
+from tracewarehouse.columns import Column
+from tracewarehouse.contract import Contract, Ref, parse
 from tracewarehouse.errors import ContractError
 from tracewarehouse.params import Param
 
@@ -117,6 +118,9 @@ BAD = {
     "goal of no measure": (BUSY, 'unit = "ratio", better', "better"),
     "goal of an instant": (BUSY, SPAN, SPAN.replace('"ns"', '"ts"')),
     "signed without a unit": (BUSY, 'doc = "The rank."', 'doc = "The rank.", signed = true'),
+    "fold of another kind": (BUSY, SPAN, SPAN.replace('unit = "ns"', 'unit = "ns", fold = "mean"')),
+    "fold of what is not summed": (BUSY, "null = true", 'null = true, fold = "busy_ns/span_ns"'),
+    "fold of a text": (BUSY, 'doc = "The run."', 'doc = "The run.", fold = "max"'),
     "null is a word": (BUSY, "null = true", 'null = "yes"'),
     "parameter of a view": (VIEW, "-- [columns]", f"-- [params]\n-- {GAP} gaps.\" }}\n-- [columns]"),
     "parameter of a wide type": (BUSY, GAP, GAP.replace("BIGINT", "HUGEINT")),

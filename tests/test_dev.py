@@ -128,9 +128,9 @@ def test_methods_are_formatted_and_typed(checkout: Path) -> None:
         for n in range(8)
     )
     params += '-- side = { type = "VARCHAR", default = "a\\"b", doc = "A \\\\ side." }\n'
-    params += '-- top = { type = "DOUBLE", doc = "No default." }\n'
+    params += '-- peak = { type = "DOUBLE", doc = "No default." }\n'
     params += '-- all_of = { type = "BOOLEAN", default = true, doc = "All." }\n'
-    used = " AND ".join([*(f"$number_{n}_ns = 0" for n in range(8)), "$side = '' AND $top = 0 AND $all_of"])
+    used = " AND ".join([*(f"$number_{n}_ns = 0" for n in range(8)), "$side = '' AND $peak = 0 AND $all_of"])
     change(checkout / BUSY, "-- [params]\n", f"-- [params]\n{params}")
     change(checkout / BUSY, "FROM kernels\n", f"FROM kernels\n    WHERE {used}\n")
     dev.sync(checkout)

@@ -11,7 +11,8 @@ import pytest
 
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Column, Contract
+from tracewarehouse.columns import Column
+from tracewarehouse.contract import Contract
 from tracewarehouse.errors import ContractError, ParamError, QueryError
 from tracewarehouse.params import Param
 

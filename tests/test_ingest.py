@@ -302,7 +302,8 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
         "ingested_at",
     }
     beside = {"tables", "status", "gpu_ns", "linked_ns", "with_op_ns"}
-    assert set(facts) - beside == expected - carried_by_the_unit
+    found_later = {"critical_path"}
+    assert set(facts) - beside == expected - carried_by_the_unit - found_later
     assert facts["source_name"] == "rank0.json"
     assert facts["source_bytes"] == path.stat().st_size
     assert (facts["gpu"], facts["launches"], facts["steps"]) == (True, True, 1)

@@ -14,6 +14,7 @@ import pytest
 import tracewarehouse as tw
 from conftest import real_traces
 from tracewarehouse.catalog import Catalog
+from tracewarehouse.engine import bind, sql_with_params
 
 QUICK = (
     "hta-singles/a100_nccl_pg_config_rank0of2.json.gz",
@@ -48,6 +49,55 @@ RULES = {
         USING (run_id, rank, device)
         WHERE overlap_ns + exposed_ns <> comm_ns OR exposed_ns <> exposed_comm_ns
             OR overlap_ns > compute_ns""",
+    "causes share the idle time of a device": """FROM temporal_breakdown LEFT JOIN (
+        SELECT run_id, rank, device, sum(idle_ns)::BIGINT AS caused_ns FROM idle_breakdown GROUP BY ALL
+        ) USING (run_id, rank, device)
+        WHERE coalesce(caused_ns, 0) <> idle_ns""",
+    "causes share the idle time of a stream": """FROM (
+        SELECT run_id, rank, device, stream,
+            sum(greatest(end_ns - greatest(ts_ns, before_ns), 0))::BIGINT AS busy_ns
+        FROM (
+            SELECT run_id, rank, device, stream, ts_ns, ts_ns + dur_ns AS end_ns, coalesce(
+                max(ts_ns + dur_ns) OVER (
+                    PARTITION BY run_id, rank, device, stream ORDER BY ts_ns, event_id
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+                ts_ns) AS before_ns
+            FROM kernels)
+        GROUP BY ALL) AS lane JOIN temporal_breakdown USING (run_id, rank, device) LEFT JOIN (
+        SELECT run_id, rank, device, stream, sum(idle_ns)::BIGINT AS caused_ns FROM stream_idle GROUP BY ALL
+        ) USING (run_id, rank, device, stream)
+        WHERE coalesce(caused_ns, 0) <> window_ns - lane.busy_ns""",
+    "gaps are what the causes count": """FROM (
+        SELECT run_id, rank, device, NULL AS stream, cause, idle_ns, count FROM idle_breakdown
+        UNION ALL SELECT run_id, rank, device, stream, cause, idle_ns, count FROM stream_idle
+        EXCEPT (
+            SELECT run_id, rank, device, NULL, cause, sum(idle_ns)::BIGINT, count(*)
+            FROM idle_intervals GROUP BY ALL
+            UNION ALL SELECT run_id, rank, device, stream, cause, sum(idle_ns)::BIGINT, count(*)
+            FROM stream_idle_intervals GROUP BY ALL))""",
+    "no gap is empty, and the row after it ends it": """FROM stream_idle_intervals AS gap LEFT JOIN kernels
+        ON kernels.run_id = gap.run_id AND kernels.rank = gap.rank AND event_id = after_id
+        WHERE idle_ns <= 0 OR (cause = 'after_last') <> (ts_ns IS NULL) OR start_ns + idle_ns <> ts_ns""",
+    "queues are never negative and end empty": """FROM queue_changes
+        LEFT JOIN (
+            SELECT run_id, rank, device, stream, max(turn) AS last FROM queue_changes GROUP BY ALL
+            ) USING (run_id, rank, device, stream)
+        WHERE queue_length < 0 OR held_ns < 0 OR (turn = last AND queue_length > 0)""",
+    "queues hold the waits of all rows": """FROM (
+        SELECT run_id, rank, device, stream, count(runtime_id) AS launched, count(*) AS rows,
+            (sum(greatest(call_to_start_ns, 0)) FILTER (runtime_id IS NOT NULL))::BIGINT AS waits_ns
+        FROM launch_stats GROUP BY ALL) AS launches JOIN queue_length_summary AS queue
+        USING (run_id, rank, device, stream)
+        WHERE (queue.launched, queue.launched + queue.unlinked) <> (launches.launched, rows)
+            OR queued_ns IS DISTINCT FROM waits_ns OR queued_ns < waiting_ns OR span_ns < waiting_ns""",
+    "every copy and set has its direction": """FROM (
+        SELECT run_id, rank, device, count(*) AS rows FROM kernels WHERE kind = 'memory' GROUP BY ALL
+        ) LEFT JOIN (
+        SELECT run_id, rank, device, sum(count)::BIGINT AS counted, bool_and(untimed <= count) AS fits
+        FROM memory_bandwidth_summary GROUP BY ALL) USING (run_id, rank, device)
+        WHERE counted IS DISTINCT FROM rows OR NOT fits""",
+    "no bandwidth is left over": """FROM memory_bandwidth
+        WHERE copies < 0 OR copies = 0 AND bandwidth_bytes_per_ns <> 0 OR bandwidth_bytes_per_ns < 0""",
     "launch states share the GPU time": """FROM coverage
         WHERE linked_ns + before_window_ns + missing_ns <> gpu_ns OR with_op_ns > linked_ns""",
     "launch states share the GPU rows": """FROM kernels
@@ -115,8 +165,8 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def analyses() -> str:
     """The analyses as named queries, so that a rule can speak of them like of tables."""
-    found = [contract for contract in Catalog.load().analyses() if not contract.params]
-    return ",\n".join(f"{contract.name} AS (\n{contract.body}\n)" for contract in found)
+    found = [(each.name, sql_with_params(each, bind(each, {}))) for each in Catalog.load().analyses()]
+    return ",\n".join(f"{name} AS (\n{sql}\n)" for name, sql in found)
 
 
 @pytest.mark.parametrize("rule", RULES)

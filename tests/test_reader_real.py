@@ -130,7 +130,7 @@ def test_derived_files_end_as_expected(name: str) -> None:
         ("**/*.pickle", "memory_snapshot", 1),
         ("**/*_et.json.gz", "execution_trace", 3),
         ("et-*/*.json.gz", "execution_trace", 9),
-        ("**/memory_timeline*", "memory_timeline", 1),
+        ("**/memory_timeline*", "memory_timeline_raw", 1),
         ("**/rocprofv3*", "rocprofv3", 1),
     ],
 )

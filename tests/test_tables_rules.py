@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import tracewarehouse as tw
 from table_cases import call, gpu, rows, rules, slice_, tables_of, trace
 from tracewarehouse import engine, export
 from tracewarehouse.catalog import Catalog
@@ -462,3 +463,13 @@ def test_tables_rebuilt_from_events_are_the_same(tmp_path: Path) -> None:
     for contract in wanted:
         sql = f"SELECT * FROM {contract.name} ORDER BY ALL"
         assert rows(again, sql) == rows(con, sql), contract.name
+
+
+def test_tables_of_rules_are_read_but_not_stored(tmp_path: Path) -> None:
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(trace(tmp_path, [gpu("gemm", 1, 1, 1)]), run="a")
+    (run,) = warehouse.query("SELECT schema_versions FROM runs").rows()
+    assert "kernels" in dict(run["schema_versions"])
+    assert "collective_rules" not in dict(run["schema_versions"])
+    rules_said = warehouse.query("SELECT collective FROM collective_rules WHERE rule_id = 1").rows()
+    assert rules_said == [{"collective": "reduce_scatter"}]

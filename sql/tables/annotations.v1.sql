@@ -21,6 +21,8 @@
 -- dur_ns      = { type = "BIGINT", unit = "ns", doc = "Length." }
 -- step        = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step that holds its start; null on the GPU." }
 -- external_id = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Id that the two copies share." }
+-- shapes      = { type = "JSON", null = true, doc = "Shapes of its inputs: the profiler keeps them for collectives." }
+-- dtypes      = { type = "JSON", null = true, doc = "Types of its inputs." }
 -- depth       = { type = "BIGINT", null = true, unit = "depth", doc = "Depth among the annotations of its thread, 1 for a root; null on the GPU." }
 -- parent_id   = { type = "BIGINT", null = true, unit = "id", doc = "The annotation around it." }
 -- pre         = { type = "BIGINT", null = true, unit = "id", doc = "Its place in the order of nesting." }
@@ -44,6 +46,8 @@ SELECT
   dur_ns,
   step,
   external_id,
+  shapes,
+  dtypes,
   depth,
   parent_id,
   pre,

@@ -3,7 +3,7 @@
 -- name      = "findings"
 -- version   = 1
 -- summary   = "A row that falls under a rule of `data_quality`."
--- requires  = ["events@1", "categories@1", "launches@1", "correlations@1", "calls@1", "call_rules@1", "kernels@1", "flows@1"]
+-- requires  = ["events@1", "categories@1", "launches@1", "correlations@1", "calls@1", "call_rules@1", "kernels@1", "flows@1", "memory_timeline@1"]
 -- grain     = ["run_id", "rank", "rule", "event_id"]
 -- order     = ["run_id", "rank", "rule", "event_id"]
 -- transient = true
@@ -66,8 +66,12 @@ WITH
   finding AS (
     SELECT 'non_event' AS rule, event_id, NULL::BIGINT AS ns_affected
     FROM events
-    WHERE ph IS NULL
-      OR name IS NULL AND ts_ns IS NULL AND ts_text IS NULL AND coalesce(NOT contains(extra, '"name"'), TRUE)
+    WHERE
+      (
+        ph IS NULL
+        OR name IS NULL AND ts_ns IS NULL AND ts_text IS NULL AND coalesce(NOT contains(extra, '"name"'), TRUE)
+      )
+      AND event_id NOT IN (SELECT event_id FROM memory_timeline)
     UNION ALL
     SELECT 'unknown_category', event_id, dur_ns
     FROM events

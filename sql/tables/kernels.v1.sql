@@ -39,6 +39,7 @@
 -- collective             = { type = "VARCHAR", null = true, doc = "The collective's name, from its arguments or those of the operator that launched it." }
 -- process_group          = { type = "VARCHAR", null = true, doc = "Name of the process group." }
 -- group_size             = { type = "BIGINT", null = true, unit = "count", doc = "Ranks in the process group." }
+-- group_ranks            = { type = "VARCHAR", null = true, doc = "Ranks of the process group, as the arguments list them: torch cuts after 30." }
 -- dtype                  = { type = "VARCHAR", null = true, doc = "Type of the collective's elements." }
 -- in_elements            = { type = "BIGINT", null = true, unit = "count", doc = "Elements that the collective sends." }
 -- out_elements           = { type = "BIGINT", null = true, unit = "count", doc = "Elements that the collective receives." }
@@ -107,8 +108,8 @@ WITH
       sorted.event_id,
       json_transform(
         CASE WHEN contains(kernel.args, '"Collective name"') THEN kernel.args ELSE op.args END,
-        '{"Collective name": "VARCHAR", "Process Group Name": "VARCHAR", "Group size": "BIGINT",
-          "dtype": "VARCHAR", "In msg nelems": "BIGINT", "Out msg nelems": "BIGINT", "Seq": "BIGINT"}'
+        '{"Collective name": "VARCHAR", "Process Group Name": "VARCHAR", "Process Group Ranks": "VARCHAR",
+          "Group size": "BIGINT", "dtype": "VARCHAR", "In msg nelems": "BIGINT", "Out msg nelems": "BIGINT", "Seq": "BIGINT"}'
       ) AS arg
     FROM sorted
     JOIN events AS kernel ON kernel.event_id = sorted.event_id
@@ -153,6 +154,7 @@ SELECT
   message.arg."Collective name" AS collective,
   message.arg."Process Group Name" AS process_group,
   message.arg."Group size" AS group_size,
+  message.arg."Process Group Ranks" AS group_ranks,
   message.arg.dtype AS dtype,
   message.arg."In msg nelems" AS in_elements,
   message.arg."Out msg nelems" AS out_elements,

@@ -3,7 +3,7 @@
 -- name      = "rank_facts"
 -- version   = 1
 -- summary   = "What a rank holds: counts, windows, and the facts behind `needs`."
--- requires  = ["events@1", "header@1", "launches@1", "step_marks@1", "counters@1", "memory_events@1"]
+-- requires  = ["events@1", "header@1", "launches@1", "step_marks@1", "counters@1", "memory_events@1", "memory_timeline@1", "kernels@1", "annotations@1"]
 -- grain     = ["run_id", "rank"]
 -- order     = ["run_id", "rank"]
 -- transient = true
@@ -13,12 +13,12 @@
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- base_time_ns    = { type = "BIGINT", unit = "ts", doc = "The base time that the file adds to its times; 0 where it has none." }
 -- pid             = { type = "VARCHAR", null = true, doc = "The process that most host slices are of." }
--- start_ns        = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start of the first slice." }
--- end_ns          = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "End of the last slice." }
+-- start_ns        = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start of the first slice, or of the memory timeline." }
+-- end_ns          = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "End of the last slice, or of the memory timeline." }
 -- gpu_start_ns    = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start of the first GPU row." }
 -- gpu_end_ns      = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "End of the last GPU row." }
 -- events          = { type = "BIGINT", unit = "count", doc = "Elements of the event array." }
--- non_events      = { type = "BIGINT", unit = "count", doc = "Elements that are no event: no object, or one without phase, or without name and time." }
+-- non_events      = { type = "BIGINT", unit = "count", doc = "Elements that are no event: no object, or one without phase, or without name and time. Rows of a memory timeline are none." }
 -- gpu_rows        = { type = "BIGINT", unit = "count", doc = "GPU rows with usable times." }
 -- steps           = { type = "BIGINT", unit = "count", doc = "Profiler steps." }
 -- gpu             = { type = "BOOLEAN", doc = "It has GPU rows." }
@@ -27,8 +27,11 @@
 -- stacks          = { type = "BOOLEAN", doc = "It has Python frames." }
 -- modules         = { type = "BOOLEAN", doc = "It has nn.Module frames." }
 -- memory_events   = { type = "BOOLEAN", doc = "It has allocations and frees." }
+-- memory_timeline = { type = "BOOLEAN", doc = "It is a memory timeline." }
 -- collective_args = { type = "BOOLEAN", doc = "A GPU row carries a collective's arguments." }
+-- collectives     = { type = "BOOLEAN", doc = "It has collectives: communication on the GPU, or a host backend's annotations of it." }
 -- counters        = { type = "BOOLEAN", doc = "It has counters." }
+-- kernel_counters = { type = "BOOLEAN", doc = "It has hardware counters of single kernels (CUPTI ranges)." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -58,21 +61,26 @@ WITH
         OR name IS NULL AND ts_ns IS NULL AND ts_text IS NULL AND coalesce(NOT contains(extra, '"name"'), TRUE)
       ) AS non_events,
       coalesce(bool_or(shapes IS NOT NULL), FALSE) AS shapes,
+      coalesce(bool_or(category = 'cuda_profiler_range'), FALSE) AS kernel_counters,
       coalesce(bool_or(category = 'python_function'), FALSE) AS stacks,
       coalesce(bool_or(category = 'python_function' AND starts_with(name, 'nn.Module: ')), FALSE) AS modules
     FROM events
+  ),
+  timeline AS (
+    SELECT count(*) AS rows, min(ts_ns) AS start_ns, max(ts_ns) AS end_ns
+    FROM memory_timeline
   )
 SELECT
   header.run_id,
   header.rank,
   header.base_ns AS base_time_ns,
   host_process.pid,
-  counted.start_ns,
-  counted.end_ns,
+  coalesce(counted.start_ns, timeline.start_ns) AS start_ns,
+  coalesce(counted.end_ns, timeline.end_ns) AS end_ns,
   device_row.gpu_start_ns,
   device_row.gpu_end_ns,
   counted.events,
-  counted.non_events,
+  counted.non_events - timeline.rows AS non_events,
   device_row.gpu_rows,
   (SELECT count(DISTINCT step) FROM step_marks) AS steps,
   device_row.gpu_rows > 0 AS gpu,
@@ -81,9 +89,14 @@ SELECT
   counted.stacks,
   counted.modules,
   (SELECT count(*) FROM memory_events) > 0 AS memory_events,
+  timeline.rows > 0 AS memory_timeline,
   device_row.collective_args,
-  (SELECT count(*) FROM counters) > 0 AS counters
+  EXISTS (SELECT 1 FROM kernels WHERE kind = 'communication')
+    OR EXISTS (SELECT 1 FROM annotations WHERE regexp_matches(name, '^(gloo|mpi):\w')) AS collectives,
+  (SELECT count(*) FROM counters) > 0 AS counters,
+  counted.kernel_counters
 FROM header
 CROSS JOIN counted
 CROSS JOIN device_row
 CROSS JOIN host_process
+CROSS JOIN timeline

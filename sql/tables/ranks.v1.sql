@@ -42,8 +42,12 @@
 -- stacks            = { type = "BOOLEAN", null = true, doc = "It has Python functions." }
 -- modules           = { type = "BOOLEAN", null = true, doc = "It has modules." }
 -- memory_events     = { type = "BOOLEAN", null = true, doc = "It has allocations." }
+-- memory_timeline   = { type = "BOOLEAN", null = true, doc = "It is a memory timeline." }
 -- collective_args   = { type = "BOOLEAN", null = true, doc = "Collectives carry their arguments." }
+-- collectives       = { type = "BOOLEAN", null = true, doc = "It has collectives, on the GPU or on the host." }
 -- counters          = { type = "BOOLEAN", null = true, doc = "It has counters." }
+-- critical_path     = { type = "BOOLEAN", null = true, doc = "Its critical path was derived." }
+-- kernel_counters   = { type = "BOOLEAN", null = true, doc = "It has hardware counters of single kernels." }
 -- reader_version    = { type = "INTEGER", unit = "id", doc = "Version of the reader that read the file." }
 -- ingested_at       = { type = "TIMESTAMP", doc = "When it was ingested, UTC." }
 --

@@ -14,6 +14,82 @@ class Analyses(Generic[T_co]):
         """What the analysis gives. Raises UnknownName, ParamError."""
         raise NotImplementedError
 
+    def annotation_breakdown(self) -> T_co:
+        """How often each annotation was set, on the host or as the profiler's copy on a GPU, and how long it
+        lasted.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank; one without annotations has no rows.
+            on_gpu (BOOLEAN): The profiler's copies on a GPU: each from the first to the last kernel launched
+                inside, so gaps between them count.
+            device (BIGINT, id): The device of the copies, -1 where the trace does not say; null on the host.
+            name (VARCHAR): The name given.
+            count (BIGINT, count): Annotations of that name.
+            sum_ns (BIGINT, ns): Their lengths added up, also where they overlap: within one another, on
+                several threads or streams.
+            union_ns (BIGINT, ns): Time in which at least one of them lasted, on any thread or stream.
+            min_ns (BIGINT, ns): The shortest.
+            p50_ns (BIGINT, ns): Half of them lasted no longer; a length that was measured, never one in
+                between.
+            max_ns (BIGINT, ns): The longest.
+            mean_ns (DOUBLE, ns): sum_ns over count.
+            std_ns (DOUBLE, ns): Standard deviation of the sample (n - 1); null for a single one.
+        """
+        return self.run("annotation_breakdown")
+
+    def collective_waits(self) -> T_co:
+        """How long each rank waited at each collective for the last rank, how long the transfer took, and how
+        late it came.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            event_id (BIGINT, id): The collective on this rank: a GPU row, or on the host (gloo, MPI) the
+                backend's annotation.
+            collective (VARCHAR): all_reduce, all_gather, …; other where no name tells.
+            process_group (VARCHAR): Name of the process group; null where the trace does not say, and all
+                ranks are taken for it.
+            sequence (BIGINT, id): Number of the collective in its process group, as the trace gives it.
+            step (BIGINT, id): The profiler step.
+            bytes (BIGINT, bytes): The larger of what this rank gives and gets.
+            meeting (VARCHAR): What names the collective on all its ranks: group, collective with its number
+                or step and size, place among its like; null where it is not matched.
+            state (VARCHAR): whole: all ranks of the group are there; partial: two or more. Not matched:
+                alone; ambiguous (ranks show different numbers of such collectives in the same step, or a rank
+                shows two at one place); apart (not all ranks are there at one moment).
+            members (BIGINT, count): Ranks that take part; 1 where it is not matched.
+            dur_ns (BIGINT, ns): How long this rank was there.
+            wait_ns (BIGINT, ns): What it was there longer than the rank that was there shortest: no clocks
+                are compared. Null where it is not matched, and where a rank may leave before the last one
+                came (broadcast, send, receive, …).
+            transfer_ns (BIGINT, ns): The shortest length on any rank; wait_ns and transfer_ns make dur_ns.
+                Where the state is partial, the transfer took at most this.
+            waited_for (INTEGER): The rank that was there shortest, so came last; the lowest of equal ones.
+            late_ns (BIGINT, ns): Start after that of the first rank, on aligned clocks (`clock_offsets`).
+            reason (VARCHAR): Why late_ns is null: not matched; clock offset not known; clock uncertainty not
+                known; under twice the clock uncertainty.
+        """
+        return self.run("collective_waits")
+
+    def comm_by_group(self) -> T_co:
+        """How much time each process group's communication took on a device, and how much of it computation
+        hid.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            process_group (VARCHAR): The name of the process group; null for all communication of which the
+                trace does not say. A device without communication has no row.
+            comm_ns (BIGINT, ns): Time with communication of the group running, on any stream. Where groups
+                communicate at once, their times add up to more than that of the device.
+            overlap_ns (BIGINT, ns): Of comm_ns, the time with computation running too.
+            exposed_ns (BIGINT, ns): Of comm_ns, the time without: comm_ns minus overlap_ns.
+            overlap (DOUBLE, ratio): overlap_ns over comm_ns; null where comm_ns is 0.
+        """
+        return self.run("comm_by_group")
+
     def comm_comp_overlap(self) -> T_co:
         """How much of each device's communication time computation hid.
 
@@ -48,6 +124,162 @@ class Analyses(Generic[T_co]):
         """
         return self.run("coverage")
 
+    def critical_path_breakdown(self) -> T_co:
+        """What the critical path of each step, or of another derived scope, is made of.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            scope (VARCHAR): `step N`, `annotation NAME#K` or `trace`: from its start on the host to its end
+                there, or of the last GPU row launched in it.
+            category (VARCHAR): host: in operators and host calls; host_gap: on the host outside of both;
+                launch: from the start of a launching call to that of its GPU row; computation, communication,
+                memory, other: GPU rows; kernel_gap: between a GPU row and the next that waited for it; sync:
+                from the end of a GPU row to the return of the call that waited for it; earlier: until work
+                launched before the scope was done; unknown_wait: nothing recorded explains it.
+            parts (BIGINT, count): Parts of the path of that category.
+            path_ns (BIGINT, ns): Their time; the categories of a scope add up to its length.
+            share (DOUBLE, ratio): path_ns over the length of the scope; null where that is 0.
+            inferred_ns (BIGINT, ns): Of path_ns, what follows from times alone: that one thing began right
+                after another, or that nothing explains it.
+        """
+        return self.run("critical_path_breakdown")
+
+    def critical_path_by_op(self) -> T_co:
+        """Which operators, host calls and kernels the critical path of a scope goes through.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            scope (VARCHAR): The scope: see critical_path_breakdown.
+            category (VARCHAR): What the time is: see critical_path_breakdown.
+            op (VARCHAR): The innermost operator: itself, around the host call, or around the launch of the
+                GPU row; null outside of operators.
+            name (VARCHAR): The operator, host call or GPU row that the time belongs to: of launch and
+                kernel_gap the row that starts; null between them.
+            parts (BIGINT, count): Parts of the path.
+            path_ns (BIGINT, ns): Their time; the rows of a scope add up to its length.
+            share (DOUBLE, ratio): path_ns over the length of the scope; null where that is 0.
+        """
+        return self.run("critical_path_by_op")
+
+    def cupti_counters(self) -> T_co:
+        """Hardware counters of each kernel, as the CUPTI range profiler took them, with the operators that
+        launched it.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            event_id (BIGINT, id): The profiler's range: one kernel.
+            counter (VARCHAR): The counter's name.
+            value (DOUBLE): What it counted; null where the trace has no number.
+            place (BIGINT, count): The kernel's place among the rank's ranges, by start, then position in the
+                file.
+            name (VARCHAR): The kernel's name; the profiler writes __missing__ where it lost it.
+            runtime_id (BIGINT, id): The call that launched it: ranges have no id of their own, so the n-th
+                range is of the n-th call that launches a kernel, by start. Their times are made up.
+            op_id (BIGINT, id): The innermost operator around that call.
+            op (VARCHAR): Its name.
+            top_op (VARCHAR): Name of the outermost operator around the call.
+            op_stack (VARCHAR[]): Names of the operators around the call, outermost first; null where there is
+                none.
+            reason (VARCHAR): Why the call is not known: the rank has another number of launches than of
+                ranges (both are named), or ranges of several devices, so that order tells nothing.
+        """
+        return self.run("cupti_counters")
+
+    def idle_breakdown(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
+        """Why each device stood idle: waiting for the host, between kernels, or otherwise.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            cause (VARCHAR): host_wait: the row after the gap was launched after the gap had begun;
+                kernel_wait: it had been launched (before the recording counts), and the gap is short; other:
+                it had been launched, and the gap is not short; unknown: its launch is not in the trace.
+            idle_ns (BIGINT, ns): Length of such gaps: the causes add up to idle_ns of temporal_breakdown.
+            count (BIGINT, count): Such gaps.
+            share (DOUBLE, ratio): idle_ns over all idle time of the device.
+
+        Parameters:
+            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is a
+                kernel_wait.
+        """
+        return self.run("idle_breakdown", kernel_wait_ns=kernel_wait_ns)
+
+    def idle_intervals(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
+        """Each stretch in which a device stood idle, why, the GPU rows on both sides, and what launched the
+        one after it.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            start_ns (BIGINT, ts): Where the gap begins.
+            idle_ns (BIGINT, ns): How long it is: never 0.
+            cause (VARCHAR): host_wait: the row after the gap was launched after the gap had begun;
+                kernel_wait: it had been launched (before the recording counts), and the gap is short; other:
+                it had been launched, and the gap is not short; unknown: its launch is not in the trace.
+            before_id (BIGINT, id): event_id of the GPU row that ends where the gap begins; of several the
+                last in the file.
+            before_name (VARCHAR): Its name.
+            after_id (BIGINT, id): event_id of the GPU row that ends the gap.
+            after_name (VARCHAR): Its name.
+            after_stream (BIGINT, id): Its stream; -1 where the trace does not say.
+            step (BIGINT, id): The profiler step that it was launched in.
+            call_id (BIGINT, id): event_id of the host call that launched it; null where it is not known.
+            api (VARCHAR): The function that the host called.
+            call_late_ns (BIGINT, ns): Start of that call minus start_ns: how long the host let the device
+                wait, where above 0.
+            op_id (BIGINT, id): event_id of the innermost operator around that call.
+            op_name (VARCHAR): Its name.
+
+        Parameters:
+            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is a
+                kernel_wait.
+        """
+        return self.run("idle_intervals", kernel_wait_ns=kernel_wait_ns)
+
+    def kernel_sequences(
+        self,
+        *,
+        operator: str | None = None,
+        min_kernels: int = 3,
+        by_stream: bool = False,
+        with_memory: bool = True,
+    ) -> T_co:
+        """Which sequences of GPU rows operators launch, how often, and how long both take.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            name (VARCHAR): The operator. Empty where the trace gives no name.
+            device (BIGINT, id): The device, -1 where the trace does not say; null without by_stream.
+            stream (BIGINT, id): The stream, -1 where the trace does not say; null without by_stream.
+            kernels (VARCHAR): All GPU rows that the operator and those it called launched: names in the order
+                of launch, with | between; rows of one call by their start.
+            kernel_count (BIGINT, count): GPU rows of the sequence.
+            count (BIGINT, count): Times that an operator of that name launched just this.
+            kernel_sum_ns (BIGINT, ns): Durations of their GPU rows added up, also where they overlap.
+            op_sum_ns (BIGINT, ns): Durations of these operators on the host added up; with by_stream at each
+                stream again.
+
+        Parameters:
+            operator: Operators whose name contains this; of those within one another the outermost. Without
+                it the operators that stand in no other.
+            min_kernels: Shorter sequences are left out.
+            by_stream: A sequence per device and stream, instead of one over all.
+            with_memory: Memory copies and sets are part of a sequence.
+        """
+        return self.run(
+            "kernel_sequences",
+            operator=operator,
+            min_kernels=min_kernels,
+            by_stream=by_stream,
+            with_memory=with_memory,
+        )
+
     def kernel_summary(self) -> T_co:
         """How often each kernel, copy and set ran on a device, and how long it took.
 
@@ -69,6 +301,44 @@ class Analyses(Generic[T_co]):
             std_ns (DOUBLE, ns): Standard deviation of the sample (n - 1); null for a single row.
         """
         return self.run("kernel_summary")
+
+    def kernel_type_breakdown(self) -> T_co:
+        """What each device was busy with: every instant in one class, named after all kinds of GPU rows that
+        ran in it.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            class (VARCHAR): The kinds that ran at once, on any stream: computation, communication, memory,
+                other, in this order with + between. A class that took no time has no row, nor has idle time.
+            class_ns (BIGINT, ns): Time with just these kinds running; of a device they add up to the busy
+                time of temporal_breakdown.
+            share (DOUBLE, ratio): class_ns over the device's busy time.
+        """
+        return self.run("kernel_type_breakdown")
+
+    def kernels_by_annotation(self) -> T_co:
+        """Each GPU row with all annotations that stood around its launch.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            kernel_id (BIGINT, id): event_id of the GPU row.
+            name (VARCHAR): The GPU row's name.
+            kind (VARCHAR): computation, communication, memory or other.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            stream (BIGINT, id): The stream; -1 where the trace does not say.
+            kernel_ns (BIGINT, ns): How long the GPU row took.
+            launch_state (VARCHAR): linked; before_window or missing, where no launch is known and so no
+                annotation.
+            depth (BIGINT, depth): How many annotations of the launching thread held the start of the
+                launching call; 0 for none.
+            annotation_id (BIGINT, id): event_id of the innermost.
+            annotation (VARCHAR): The innermost.
+            path (VARCHAR): All of them, outermost first, with > between.
+        """
+        return self.run("kernels_by_annotation")
 
     def launch_stats(self) -> T_co:
         """Each GPU row with the host call that launched it, and the delays between the two.
@@ -92,6 +362,311 @@ class Analyses(Generic[T_co]):
         """
         return self.run("launch_stats")
 
+    def launch_summary(
+        self, *, runtime_cutoff_ns: int | str = 50000, delay_cutoff_ns: int | str = 100000
+    ) -> T_co:
+        """Launches by the function that the host called: how many, and how many short kernels, slow calls and
+        late starts among them.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device of the GPU rows, -1 where the trace does not say; null for calls
+                without one.
+            state (VARCHAR): linked; before_window and missing: GPU rows without a launch, as in kernels;
+                no_gpu_row: calls that by their name launch, and no GPU row is linked to; same_id: such calls
+                that share their id with a launch, mostly a driver call inside it.
+            api (VARCHAR): The function that the host called; null for GPU rows without a launch.
+            known (BOOLEAN): The function is known to launch by call_rules; false for one that we should
+                learn; null without a call.
+            launches (BIGINT, count): Calls; one with GPU rows on two devices counts on both.
+            gpu_rows (BIGINT, count): GPU rows; of linked, before_window and missing together all that the
+                device has.
+            short_kernels (BIGINT, count): Calls of at most runtime_cutoff_ns that took longer than their GPU
+                rows, of a graph all of them together.
+            runtime_outliers (BIGINT, count): Calls longer than runtime_cutoff_ns.
+            delay_outliers (BIGINT, count): Calls whose first GPU row started more than delay_cutoff_ns after
+                the call returned: time in the queue included.
+            call_ns (BIGINT, ns): Durations of the calls added up.
+            gpu_ns (BIGINT, ns): Durations of the GPU rows added up, also where they overlap.
+
+        Parameters:
+            runtime_cutoff_ns: A call that takes longer is an outlier; a kernel is short only under a call
+                that does not.
+            delay_cutoff_ns: A GPU row that starts later than this after its call returned is an outlier.
+        """
+        return self.run(
+            "launch_summary", runtime_cutoff_ns=runtime_cutoff_ns, delay_cutoff_ns=delay_cutoff_ns
+        )
+
+    def memory_bandwidth(self, *, by_stream: bool = False) -> T_co:
+        """How fast each device copied and set memory in each direction, over time.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            stream (BIGINT, id): The stream; -1 where the trace does not say; null where all streams are taken
+                together.
+            direction (VARCHAR): HtoD, DtoH, DtoD, PtoP, …; Memset; unknown where the name does not say.
+            ts_ns (BIGINT, ts): When it changes: a copy starts or ends. Rows without length or without bytes
+                change nothing; memory_bandwidth_summary counts them.
+            copies (BIGINT, count): Copies and sets that run from then on, until held_ns later.
+            bandwidth_bytes_per_ns (DOUBLE, bytes_per_ns): Their bytes over their lengths, added up; exactly 0
+                where none runs.
+            held_ns (BIGINT, ns): Time until the next change; 0 where there is none.
+
+        Parameters:
+            by_stream: Each stream for itself; else what runs at the same time on several streams is added up.
+        """
+        return self.run("memory_bandwidth", by_stream=by_stream)
+
+    def memory_bandwidth_summary(self, *, by_stream: bool = False) -> T_co:
+        """How much each device copied and set in each direction, and how fast while it did.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            stream (BIGINT, id): The stream; -1 where the trace does not say; null where all streams are taken
+                together.
+            direction (VARCHAR): HtoD, DtoH, DtoD, PtoP, …; Memset; unknown where the name does not say.
+            count (BIGINT, count): Copies or sets.
+            untimed (BIGINT, count): Those without length or without bytes: they are in no column below.
+            bytes (BIGINT, bytes): Bytes of the others.
+            active_ns (BIGINT, ns): Time with at least one of them running.
+            mean_bytes_per_ns (DOUBLE, bytes_per_ns): bytes over active_ns: the mean over that time; null, as
+                are all below, where it is 0.
+            p50_bytes_per_ns (DOUBLE, bytes_per_ns): The lowest bandwidth, over all that run at once, that is
+                not exceeded for half of active_ns.
+            p95_bytes_per_ns (DOUBLE, bytes_per_ns): The same of 95 %.
+            max_bytes_per_ns (DOUBLE, bytes_per_ns): The highest.
+
+        Parameters:
+            by_stream: Each stream for itself; else what runs at the same time on several streams is added up.
+        """
+        return self.run("memory_bandwidth_summary", by_stream=by_stream)
+
+    def memory_by_category(self) -> T_co:
+        """What the memory of a timeline was used for: at its peak, at the end, and the most of each category.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            category (VARCHAR): parameter, optimizer_state, input, temporary, activation, gradient,
+                autograd_detail, unknown (torch could not tell); null for a number that torch does not use.
+            changes (BIGINT, count): Rows of the timeline.
+            preexisting_bytes (BIGINT, bytes): What was there before the first moment.
+            at_peak_bytes (BIGINT, bytes): Bytes in it when all together were most, for the first time; the
+                categories of a rank add up to the peak.
+            peak_at_ns (BIGINT, ts): When that was, the same for all categories; null where it never rose
+                above what was there before.
+            most_bytes (BIGINT, bytes): The most bytes in it at any moment.
+            most_at_ns (BIGINT, ts): When that was reached first; null where that was before the first moment.
+            end_bytes (BIGINT, bytes): What is left after the last moment.
+        """
+        return self.run("memory_by_category")
+
+    def memory_by_op(self) -> T_co:
+        """How much memory each operator allocated and freed, and by how much it grew.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device_type (BIGINT, id): 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType.
+            device (BIGINT, id): The device; -1 for the CPU.
+            op (VARCHAR): Name of the innermost operator open on the thread at that time: an operator has what
+                it did itself, not what operators in it did. Null: outside every operator, as what Python or
+                the autograd engine frees between two.
+            calls (BIGINT, count): Calls of it that allocated or freed; 0 for null.
+            allocations (BIGINT, count): Rows with 0 bytes or more.
+            frees (BIGINT, count): Rows with fewer than 0 bytes. A free counts where it happens, not where the
+                memory was allocated.
+            allocated_bytes (BIGINT, bytes): Bytes of the allocations.
+            freed_bytes (BIGINT, bytes): Bytes of the frees.
+            net_bytes (BIGINT, bytes): allocated_bytes less freed_bytes; those of a device add up to net_bytes
+                of memory_peak.
+            largest_bytes (BIGINT, bytes): The largest allocation; null where there is none.
+        """
+        return self.run("memory_by_op")
+
+    def memory_category_curve(self) -> T_co:
+        """How much memory parameters, gradients, activations and the rest took, after each moment of a memory
+        timeline.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            position (BIGINT, id): Number of the moment, 1 for the first: all changes of one time are one
+                moment.
+            ts_ns (BIGINT, ts): When; null for what was there before, which comes first.
+            parameter_bytes (BIGINT, bytes): In parameters. A column below zero says that the file lets go
+                what it never gave to that category.
+            optimizer_state_bytes (BIGINT, bytes): In the state of optimizers.
+            input_bytes (BIGINT, bytes): In inputs.
+            temporary_bytes (BIGINT, bytes): In what is made and used up within a pass.
+            activation_bytes (BIGINT, bytes): In activations.
+            gradient_bytes (BIGINT, bytes): In gradients.
+            autograd_detail_bytes (BIGINT, bytes): In what autograd keeps for itself.
+            unknown_bytes (BIGINT, bytes): In what torch could not tell, or has no name for.
+            total_bytes (BIGINT, bytes): The sum of the eight.
+        """
+        return self.run("memory_category_curve")
+
+    def memory_curve(self) -> T_co:
+        """How much memory of each device was allocated and reserved, after each allocation and free.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device_type (BIGINT, id): 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType.
+            device (BIGINT, id): The device; -1 for the CPU.
+            position (BIGINT, id): Number of the allocation or free on its device: by time, at one instant by
+                the profiler's number of the event, and where that does not tell, frees first.
+            ts_ns (BIGINT, ts): When.
+            bytes (BIGINT, bytes): Bytes allocated; negative: freed.
+            net_bytes (BIGINT, bytes): Bytes allocated less bytes freed since the window began: below zero
+                where more was freed.
+            allocated_bytes (BIGINT, bytes): Allocated in all, what was there before the window too; null
+                where the trace gives no totals.
+            reserved_bytes (BIGINT, bytes): Reserved in all by the allocator; null where the trace gives no
+                totals.
+        """
+        return self.run("memory_curve")
+
+    def memory_live(self) -> T_co:
+        """What was allocated on each device when its memory peaked: each allocation with operator and age,
+        and the rest.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device_type (BIGINT, id): 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType.
+            device (BIGINT, id): The device; -1 for the CPU. One whose rows give no totals has no known peak,
+                and no rows here.
+            event_id (BIGINT, id): The allocation, up to and with the one that reaches peak_bytes of
+                memory_peak first; null for the rest.
+            origin (VARCHAR): window: allocated in the window, and nothing came at its address until after the
+                peak. rest: the one row per device that makes up the total at the peak, what was allocated
+                before the window and by rows without address.
+            bytes (BIGINT, bytes): Its bytes; those of a device add up to its peak. Below zero for the rest
+                only, where frees are missing in the trace, so that more looks allocated than is.
+            address (BIGINT, id): Where it is; null for the rest.
+            op (VARCHAR): The innermost operator that allocated it; null outside operators, and for the rest.
+            op_id (BIGINT, id): The call of that operator.
+            step (BIGINT, id): The profiler step of the allocation.
+            allocated_ns (BIGINT, ts): When it was allocated; null for the rest.
+            age_ns (BIGINT, ns): From then to the peak; null for the rest.
+        """
+        return self.run("memory_live")
+
+    def memory_peak(self) -> T_co:
+        """The most memory of each device that was allocated and reserved at once, when, and in which step.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device_type (BIGINT, id): 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType.
+            device (BIGINT, id): The device; -1 for the CPU.
+            changes (BIGINT, count): Allocations and frees.
+            unusable (BIGINT, count): Rows without time or bytes: they are in no other column, and in no other
+                analysis of memory.
+            peak_bytes (BIGINT, bytes): The largest total allocated that a row gives; null where no row gives
+                one. What was allocated before the window counts.
+            peak_at_ns (BIGINT, ts): When it was first reached.
+            peak_step (BIGINT, id): The profiler step of that moment; null outside steps.
+            peak_reserved_bytes (BIGINT, bytes): The largest total reserved that a row gives.
+            reserved_at_ns (BIGINT, ts): When that was first reached.
+            start_bytes (BIGINT, bytes): Allocated before the first row that gives a total: its total less its
+                bytes.
+            end_bytes (BIGINT, bytes): Allocated after the last row that gives a total.
+            net_bytes (BIGINT, bytes): Bytes allocated less bytes freed.
+            peak_net_bytes (BIGINT, bytes): The highest that bytes allocated less bytes freed rose above the
+                start of the window; 0 where it never did. Needs no totals.
+            unexplained_bytes (BIGINT, bytes): end_bytes less start_bytes less the bytes of the rows with
+                totals: 0 where the trace holds every change, else what changed without a row.
+        """
+        return self.run("memory_peak")
+
+    def name_summary(self, *, by_step: bool = False) -> T_co:
+        """How often each operator, call and annotation ran on the host, and each kernel on the GPU, and how
+        long: what two traces are compared by.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            step (BIGINT, id): The profiler step: of a host row the one that holds its start, of a GPU row
+                that of its launch; null outside of any, and where all are taken together.
+            on_gpu (BOOLEAN): GPU rows: kernels, copies and sets; else slices of host threads.
+            category (VARCHAR): On the host the trace's category (cpu_op, cuda_runtime, user_annotation,
+                python_function, …), of a GPU row its kind.
+            name (VARCHAR): The name in full.
+            count (BIGINT, count): Rows of that name.
+            sum_ns (BIGINT, ns): Their lengths added up, also where they overlap or hold one another.
+
+        Parameters:
+            by_step: Each profiler step for itself; else all that was recorded.
+        """
+        return self.run("name_summary", by_step=by_step)
+
+    def op_kernel_delays(self, *, with_memory: bool = True) -> T_co:
+        """How long after an operator began the first of its GPU rows started, by operator and what it
+        launched.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            name (VARCHAR): The operator, any: the innermost around the calls, on their thread. Empty where
+                the trace gives no name.
+            kernels (VARCHAR): The GPU rows that it launched itself, not those of operators it called: names
+                in the order of launch, with | between; rows of one call by their start.
+            kernel_count (BIGINT, count): GPU rows of one occurrence.
+            count (BIGINT, count): Occurrences: operators of that name that launched just these.
+            kernel_sum_ns (BIGINT, ns): Durations of all their GPU rows added up.
+            op_to_kernel_ns (BIGINT, ns): From the start of the operator to the start of the first GPU row in
+                that order, added up.
+            launch_to_kernel_ns (BIGINT, ns): From the start of the call that launched it, added up: time in
+                the queue included.
+            mean_op_to_kernel_ns (DOUBLE, ns): op_to_kernel_ns over count.
+            mean_launch_to_kernel_ns (DOUBLE, ns): launch_to_kernel_ns over count.
+
+        Parameters:
+            with_memory: Memory copies and sets count as GPU rows; without them an operator that only copies
+                has no row.
+        """
+        return self.run("op_kernel_delays", with_memory=with_memory)
+
+    def op_summary(self, *, by_shapes: bool = False) -> T_co:
+        """How often each operator ran, and the time of host and GPU that it and what it called took.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            name (VARCHAR): The operator; null for all GPU rows that no operator launched, or whose launch is
+                not known. Empty where the trace gives no name.
+            shapes (VARCHAR): Shapes of its inputs; null without by_shapes, and where the trace has none.
+            count (BIGINT, count): Times that it ran, within itself too.
+            host_ns (BIGINT, ns): Time of host threads in it and all it called; within itself it counts once,
+                threads add up.
+            host_self_ns (BIGINT, ns): Of host_ns, the time in no operator that it called: calls of the
+                runtime and Python count to it. Of all names it adds up to the time that threads spent in
+                operators.
+            kernel_self_count (BIGINT, count): GPU rows of which it is the innermost operator; all names
+                together have every GPU row once. Null, as all columns below, where the rank has no GPU rows.
+            kernel_self_sum_ns (BIGINT, ns): Their durations added up.
+            kernel_self_union_ns (BIGINT, ns): Time in which at least one of them ran, on any stream; devices
+                add up.
+            kernel_count (BIGINT, count): GPU rows that it or an operator it called launched; each counts
+                once, however often it stands within itself.
+            kernel_sum_ns (BIGINT, ns): Their durations added up.
+            kernel_union_ns (BIGINT, ns): Time in which at least one of them ran, on any stream; devices add
+                up.
+
+        Parameters:
+            by_shapes: Tell operators of one name apart by the shapes of their inputs.
+        """
+        return self.run("op_summary", by_shapes=by_shapes)
+
     def quality(self) -> T_co:
         """Which data-quality rules fired, how often, and for how much time.
 
@@ -105,6 +680,72 @@ class Analyses(Generic[T_co]):
             example (VARCHAR): One of them.
         """
         return self.run("quality")
+
+    def queue_blocked(self, *, max_length: int = 1024) -> T_co:
+        """How long each stream's queue of launched GPU rows was full, so that the host had to wait.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            stream (BIGINT, id): The stream; -1 where the trace does not say.
+            span_ns (BIGINT, ns): From the first launch to the last start of a row whose launch is known; null
+                where none is.
+            blocked_ns (BIGINT, ns): Time with a full queue; null where no launch is known.
+            share (DOUBLE, ratio): blocked_ns over span_ns; null where that is 0 or null.
+
+        Parameters:
+            max_length: Rows that the queue holds: it is full at this length or above.
+        """
+        return self.run("queue_blocked", max_length=max_length)
+
+    def queue_length(self) -> T_co:
+        """How many GPU rows each stream had been given and had not started, over time.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            stream (BIGINT, id): The stream; -1 where the trace does not say.
+            ts_ns (BIGINT, ts): When the queue changes: a host call that launches starts, or a GPU row does.
+            launched (BIGINT, count): Rows launched at that moment; each row of a graph launch counts. A row
+                that starts before its call does (the clocks disagree) is launched when it starts; rows
+                without a known launch are in no queue, queue_length_summary counts them.
+            started (BIGINT, count): Rows that start at that moment.
+            queue_length (BIGINT, count): Rows in the queue from then on, until held_ns later: launched and
+                not started.
+            held_ns (BIGINT, ns): Time until the queue changes again; 0 where it does not.
+        """
+        return self.run("queue_length")
+
+    def queue_length_summary(self) -> T_co:
+        """How long each stream's queue of launched GPU rows was: over its changes, and over time.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            stream (BIGINT, id): The stream; -1 where the trace does not say.
+            launched (BIGINT, count): GPU rows with a known launch: they were in the queue from the start of
+                the host call to their own; each row of a graph launch counts.
+            unlinked (BIGINT, count): GPU rows without a known launch: they are in no queue.
+            span_ns (BIGINT, ns): From the first launch to the last start of such a row: what the time-
+                weighted columns are over; null where no launch is known, as are all below.
+            queued_ns (BIGINT, ns): Waits of all rows added up: length times time.
+            waiting_ns (BIGINT, ns): Time in which at least one row waited.
+            waiting (DOUBLE, ratio): waiting_ns over span_ns; null where that is 0.
+            max_length (BIGINT, count): The longest; launches of one moment come before its starts.
+            change_mean (DOUBLE, count): Mean length after a change: each launch and each start counts once.
+            change_p50 (BIGINT, count): The smallest length that half of the changes do not leave exceeded.
+            change_p95 (BIGINT, count): The same of 95 %.
+            change_p99 (BIGINT, count): The same of 99 %.
+            time_mean (DOUBLE, count): Mean length over time: queued_ns over span_ns; null where that is 0.
+            time_p50 (BIGINT, count): The smallest length that is not exceeded for half of the time; null
+                where span_ns is 0.
+            time_p95 (BIGINT, count): The same of 95 %.
+            time_p99 (BIGINT, count): The same of 99 %.
+        """
+        return self.run("queue_length_summary")
 
     def step_summary(self) -> T_co:
         """How long each profiler step took, on the host, on the device, and from step to step.
@@ -122,6 +763,97 @@ class Analyses(Generic[T_co]):
                 have cut it.
         """
         return self.run("step_summary")
+
+    def stragglers(self) -> T_co:
+        """Which ranks the others wait for at collectives, how often, and how long.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            caused_wait_ns (BIGINT, ns): What the other ranks waited, added up, at collectives where this rank
+                was there shortest. Over all ranks of a run it adds up to their wait_ns. Null, as all but the
+                counts, where it is matched with no other rank.
+            share (DOUBLE, ratio): caused_wait_ns over that of all ranks of the run; null where none waited.
+            waited_for (BIGINT, count): Collectives at which this rank was there shortest, so came last; the
+                lowest of equal ones.
+            collectives (BIGINT, count): Its collectives that wait for all ranks and are matched with another
+                rank.
+            partial (BIGINT, count): Of these, collectives of which some ranks are not there: a rank that is
+                missing may be the one that came last.
+            assumed (BIGINT, count): Of these, collectives whose process group is not told: all ranks are
+                taken for it.
+            unmatched (BIGINT, count): Its other collectives that wait for all ranks (see `collective_waits`
+                for why).
+            wait_ns (BIGINT, ns): What it waited itself, added up over its collectives.
+            waiting_ns (BIGINT, ns): Time in which it waited: collectives that wait at the same time count
+                once.
+            late_ns (BIGINT, ns): Its starts after those of the first ranks, on aligned clocks
+                (`clock_offsets`), added up over its collectives.
+            reason (VARCHAR): Why late_ns is null: no collectives matched; clock offset not known; clock
+                uncertainty not known; under twice the clock uncertainty, added up likewise.
+        """
+        return self.run("stragglers")
+
+    def stream_idle(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
+        """Why each stream stood idle within its device's window: waiting for the host, between kernels, or
+        otherwise.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            stream (BIGINT, id): The stream; -1 where the trace does not say.
+            cause (VARCHAR): host_wait: the row after the gap was launched after the gap had begun;
+                kernel_wait: it had been launched (before the recording counts), and the gap is short; other:
+                it had been launched, and the gap is not short; unknown: its launch is not in the trace;
+                before_first and after_last: from the start of the device's window to the stream's first row,
+                and from its last one to the window's end.
+            idle_ns (BIGINT, ns): Length of such gaps: the causes of a stream add up to its device's window
+                less the time in which the stream runs anything.
+            count (BIGINT, count): Such gaps.
+            share (DOUBLE, ratio): idle_ns over all idle time of the stream.
+
+        Parameters:
+            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is a
+                kernel_wait.
+        """
+        return self.run("stream_idle", kernel_wait_ns=kernel_wait_ns)
+
+    def stream_idle_intervals(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
+        """Each stretch in which a stream stood idle, why, the GPU rows on both sides, and what launched the
+        one after it.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            device (BIGINT, id): The device; -1 where the trace does not say.
+            stream (BIGINT, id): The stream; -1 where the trace does not say.
+            start_ns (BIGINT, ts): Where the gap begins.
+            idle_ns (BIGINT, ns): How long it is: never 0.
+            cause (VARCHAR): host_wait: the row after the gap was launched after the gap had begun;
+                kernel_wait: it had been launched (before the recording counts), and the gap is short; other:
+                it had been launched, and the gap is not short; unknown: its launch is not in the trace;
+                before_first and after_last: from the start of the device's window to the stream's first row,
+                and from its last one to the window's end.
+            before_id (BIGINT, id): event_id of the GPU row that ends where the gap begins; of several the
+                last in the file; null before the stream's first row.
+            before_name (VARCHAR): Its name.
+            after_id (BIGINT, id): event_id of the GPU row that ends the gap; null after the stream's last
+                row.
+            after_name (VARCHAR): Its name.
+            step (BIGINT, id): The profiler step that it was launched in.
+            call_id (BIGINT, id): event_id of the host call that launched it; null where it is not known.
+            api (VARCHAR): The function that the host called.
+            call_late_ns (BIGINT, ns): Start of that call minus start_ns: how long the host let the device
+                wait, where above 0.
+            op_id (BIGINT, id): event_id of the innermost operator around that call.
+            op_name (VARCHAR): Its name.
+
+        Parameters:
+            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is a
+                kernel_wait.
+        """
+        return self.run("stream_idle_intervals", kernel_wait_ns=kernel_wait_ns)
 
     def temporal_breakdown(self) -> T_co:
         """Where each device's time went: computation, communication and memory that nothing hid, and idle.

@@ -21,6 +21,8 @@ WAREHOUSE_METHODS = frozenset(
         "clean",
         "refresh",
         "upgrade",
+        "derive",
+        "whatif",
         "diff",
         "record",
         "history",
@@ -200,13 +202,16 @@ def _why_not(contract: Contract, required: Contract) -> str | None:
         return "make what you need of it a view"
     if contract.kind == "table" and required.kind == "view":
         return "tables are made at ingest: read tables"
-    if contract.kind != "table" and required.transient:
+    if contract.kind == "table" and required.derived not in (None, contract.derived):
+        return f"only tables with derived = {required.derived!r} may read it"
+    later = contract.kind != "table" or contract.derived is not None and required.derived is None
+    if later and required.transient and not required.is_constant:
         return "a transient table is gone after ingest: read a stored one"
-    if contract.kind == "analysis" and contract.scope == "run":
+    if contract.kind != "table" and contract.scope == "run":
         if required.kind == "table" and required.name not in RUN_SCOPE_TABLES:
             return f"with scope run read views, {', '.join(RUN_SCOPE_TABLES)}: make what you need a view"
-    elif required.scope == "run" and contract.kind != "analysis":
-        return "what a rank holds does not depend on its run"
+    elif required.scope == "run" and (contract.kind, required.kind) != ("analysis", "table"):
+        return 'what a rank holds does not depend on its run; what looks at a whole run says scope = "run"'
     return None
 
 

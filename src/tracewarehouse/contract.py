@@ -14,48 +14,36 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from .block import NAME, Place, check_keys, flag, one_of, section, split, text_or_none, texts
+from .columns import Column, parse_columns, unit_of
 from .errors import ContractError, ParamError
 from .params import PARAM_TYPES, Param, cast
 from .sqltext import token_texts, tokens
-from .units import UNITS
 
 Kind = Literal["table", "view", "analysis"]
 Scope = Literal["rank", "run"]
 
 FOLDERS: dict[str, Kind] = {"tables": "table", "views": "view", "analyses": "analysis"}
-NEEDS = ("gpu", "launches", "shapes", "stacks", "modules", "memory_events", "collective_args", "counters")
+NEEDS = (
+    "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
+    "collectives", "counters", "kernel_counters",
+)  # fmt: skip
+# Needs that `tw derive` meets: each is the name of a derivation, and of the table that it ends in.
+DERIVED_NEEDS = ("critical_path",)
 COUNTED_NEEDS = re.compile(r"(steps|ranks)>=[1-9]\d*")
 RUN_TABLES = ("runs", "ranks")
-SHARED_OPTIONS = ("run", "rank", "head", "format", "output", "json", "debug", "warehouse", "help")
+SHARED_OPTIONS = (
+    "run", "rank", "head", "top", "format", "output", "json", "debug", "warehouse", "help",
+    "by_rank", "all_steps", "measure",
+)  # fmt: skip
 RUN_ARGUMENTS = ("self", "name", "version", "params")
 HEAD = (
     "kind", "scope", "name", "version", "summary", "requires", "needs", "grain", "order",
-    "deprecated", "transient", "params", "columns", "changes",
+    "deprecated", "transient", "derived", "params", "columns", "changes",
 )  # fmt: skip
-COLUMN_KEYS = ("type", "doc", "unit", "better", "null", "signed")
 PARAM_KEYS = ("type", "default", "doc", "unit", "min", "max", "choices")
-NO_GOAL = (None, "id", "ts", "depth")
 
 _FILE = re.compile(r"([a-z][a-z0-9_]*)\.v([1-9]\d*)\.sql")
 _REF = re.compile(r"([a-z][a-z0-9_]*)@([1-9]\d*)")
-_SCALAR = (
-    r"(?:BIGINT|INTEGER|SMALLINT|TINYINT|UBIGINT|HUGEINT|DOUBLE|BOOLEAN|VARCHAR|JSON|BLOB|TIMESTAMP"
-    r"|DECIMAL\(\d+,\d+\))"
-)
-_TYPE = re.compile(rf"(?:{_SCALAR}|MAP\({_SCALAR}, {_SCALAR}\))(?:\[\])*")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the result; with a unit it is a measure."""
-
-    name: str
-    type: str
-    doc: str
-    unit: str | None = None
-    better: str | None = None
-    null: bool = False
-    signed: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -88,6 +76,7 @@ class Contract:
     changes: tuple[tuple[int, str], ...]
     deprecated: str | None
     transient: bool
+    derived: str | None
     body: str
     body_line: int
     source: str
@@ -102,6 +91,11 @@ class Contract:
         """True for a table without a SELECT."""
         return not self.body
 
+    @property
+    def is_constant(self) -> bool:
+        """True for a table of rules: it is made of nothing, so the same for every run."""
+        return self.kind == "table" and bool(self.body) and not self.requires
+
 
 def parse(text: str, path: PurePath) -> Contract:
     """The contract of a `.sql` file; raises ContractError with file, line and remedy."""
@@ -111,7 +105,7 @@ def parse(text: str, path: PurePath) -> Contract:
         if key not in head:
             raise place.error(f"`{key}` is missing", f"add `-- {key} = …` to the block")
     kind, group = _identity(head, path, place)
-    columns = _columns(head, place)
+    columns = parse_columns(head, place)
     contract = Contract(
         kind=kind,
         scope=one_of(head, "scope", ("rank", "run"), place, "rank"),  # type: ignore[arg-type]
@@ -128,6 +122,7 @@ def parse(text: str, path: PurePath) -> Contract:
         changes=_changes(head, place),
         deprecated=text_or_none(head, "deprecated", place),
         transient=flag(head, "transient", place),
+        derived=text_or_none(head, "derived", place),
         body=body,
         body_line=body_line,
         source=path.as_posix(),
@@ -183,8 +178,8 @@ def _requires(head: Mapping[str, Any], place: Place) -> tuple[Ref, ...]:
 def _needs(head: Mapping[str, Any], place: Place) -> tuple[str, ...]:
     needs = texts(head, "needs", place)
     for need in needs:
-        if need not in NEEDS and not COUNTED_NEEDS.fullmatch(need):
-            known = f"{', '.join(NEEDS)}, steps>=N, ranks>=N"
+        if need not in (*NEEDS, *DERIVED_NEEDS) and not COUNTED_NEEDS.fullmatch(need):
+            known = f"{', '.join((*NEEDS, *DERIVED_NEEDS))}, steps>=N, ranks>=N"
             raise place.error(f"need {need!r} is not known", f"known are {known}", "needs")
     return needs
 
@@ -216,64 +211,6 @@ def _changes(head: Mapping[str, Any], place: Place) -> tuple[tuple[int, str], ..
     return tuple((int(number), text) for number, text in changes.items())
 
 
-def _columns(head: Mapping[str, Any], place: Place) -> tuple[Column, ...]:
-    found = section(head, "columns", COLUMN_KEYS, place)
-    if not found:
-        raise place.error("there are no columns", "declare each column of the result", "", "columns")
-    return tuple(_column(name, entry, place) for name, entry in found.items())
-
-
-def _column(name: str, entry: Mapping[str, Any], place: Place) -> Column:
-    if not _TYPE.fullmatch(entry["type"]):
-        raise place.error(
-            f"type {entry['type']!r} of `{name}` is not known",
-            "write BIGINT, INTEGER, DOUBLE, BOOLEAN, VARCHAR, JSON, DECIMAL(28,9), VARCHAR[] or the like",
-            name,
-            "columns",
-        )
-    column = Column(
-        name=name,
-        type=entry["type"],
-        doc=entry["doc"],
-        unit=_unit(name, entry, place, "columns"),
-        better=entry.get("better"),
-        null=flag(entry, "null", place, name),
-        signed=flag(entry, "signed", place, name),
-    )
-    _check_goal(column, place)
-    return column
-
-
-def _unit(name: str, entry: Mapping[str, Any], place: Place, section: str) -> str | None:
-    unit = entry.get("unit")
-    if unit is None:
-        if name.endswith("_ns"):
-            raise place.error(f"`{name}` has no unit", 'add unit = "ns" or "ts"', name, section)
-        return None
-    if unit not in UNITS:
-        raise place.error(
-            f"unit {unit!r} of `{name}` is not known", f"known are {', '.join(UNITS)}", name, section
-        )
-    word = UNITS[unit].suffix
-    if word and f"{word}_" not in f"_{name}_":
-        raise place.error(f"`{name}` does not name its unit {unit}", f"call it {name}{word}", name, section)
-    return str(unit)
-
-
-def _check_goal(column: Column, place: Place) -> None:
-    if column.better not in (None, "lower", "higher"):
-        hint = "write lower or higher, or leave it out where the goal is not clear"
-        raise place.error(
-            f"better {column.better!r} of `{column.name}` is not known", hint, column.name, "columns"
-        )
-    if column.better and column.unit in NO_GOAL:
-        hint = "only a measure has a goal: leave `better` out, or give the column its unit"
-        raise place.error(f"`{column.name}` cannot be better or worse", hint, column.name, "columns")
-    if column.signed and column.unit is None:
-        hint = "leave `signed` out, or give the column its unit"
-        raise place.error(f"`{column.name}` is signed but no measure", hint, column.name, "columns")
-
-
 def _params(head: Mapping[str, Any], place: Place) -> tuple[Param, ...]:
     found = section(head, "params", PARAM_KEYS, place)
     return tuple(_param(name, entry, place) for name, entry in found.items())
@@ -288,7 +225,7 @@ def _param(name: str, entry: Mapping[str, Any], place: Place) -> Param:
     choices = entry.get("choices", [])
     if not isinstance(choices, list):
         raise place.error(f"choices of `{name}` are not a list", "write choices = […]", name, "params")
-    unit = _unit(name, entry, place, "params")
+    unit = unit_of(name, entry, place, "params")
     default, doc = entry.get("default"), entry["doc"]
     limits = [_limit(name, key, entry, place) for key in ("min", "max")]
     param = Param(name, entry["type"], default, doc, unit, limits[0], limits[1], tuple(choices))
@@ -323,7 +260,12 @@ def _check_kind(contract: Contract, place: Place) -> None:
         raise place.error("a view has no parameters", "move them to the analyses that read it", "", "params")
     if contract.transient and kind != "table":
         raise place.error("an analysis or view is not transient", "only tables are", "transient")
-    if (contract.scope == "run") != (name in RUN_TABLES) and kind != "analysis":
+    if contract.derived and kind != "table":
+        raise place.error(f"a {kind} is not derived", "only tables are", "derived")
+    if contract.derived and contract.derived not in DERIVED_NEEDS:
+        hint = f"known are {', '.join(DERIVED_NEEDS)}"
+        raise place.error(f"derivation {contract.derived!r} is not known", hint, "derived")
+    if (contract.scope == "run") != (name in RUN_TABLES) and kind == "table":
         wanted = "run" if name in RUN_TABLES else "rank"
         raise place.error(f"scope of {kind} {name} is {contract.scope}", f'write scope = "{wanted}"', "scope")
     if contract.ref.name in {ref.name for ref in contract.requires}:
@@ -332,9 +274,9 @@ def _check_kind(contract: Contract, place: Place) -> None:
 
 def _check_shape(contract: Contract, place: Place) -> None:
     """The key columns that every relation carries."""
-    if contract.kind == "table" and contract.body and not contract.requires:
-        return  # a table of constants belongs to no run
-    if contract.kind == "analysis" and contract.scope == "run" or contract.name == "runs":
+    if contract.is_constant:
+        return  # it belongs to no run
+    if contract.kind != "table" and contract.scope == "run" or contract.name == "runs":
         keys = {"run_id": "VARCHAR"}
     else:
         keys = {"run_id": "VARCHAR", "rank": "INTEGER"}
@@ -350,7 +292,7 @@ def _check_body(contract: Contract, place: Place) -> None:
     if not contract.body:
         if contract.kind != "table":
             raise place.error("there is no SELECT", "write it under the block")
-        if contract.requires:
+        if contract.requires and not contract.derived:
             raise place.error("without a SELECT nothing is required", "leave it out", "requires")
         return
     found = token_texts(contract.body)

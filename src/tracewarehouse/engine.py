@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from . import params
-from .contract import Column, Contract
+from .columns import Column
+from .contract import Contract
 from .errors import ContractError, QueryError
 from .sqltext import quote_name, quote_text, replace_params
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from textwrap import wrap
 
 from .catalog import Catalog
-from .contract import Column, Contract
+from .columns import Column
+from .contract import Contract
 from .params import Param
 
 WIDTH = 110
@@ -97,7 +98,7 @@ def reference_md(catalog: Catalog) -> str:
     sections = (
         ("Analyses", "Run on demand: `tw show NAME`, `warehouse.NAME()`.", catalog.analyses()),
         ("Views", "Building blocks that analyses share; never stored.", catalog.views()),
-        ("Tables", "Made at ingest and stored, but for those marked transient.", catalog.tables()),
+        ("Tables", "Made at ingest and stored, but for those marked otherwise.", catalog.tables()),
     )
     lines = ["# Reference", "", "Written by `tw dev sync` from the `.sql` files beside it; not by hand.", ""]
     for title, says, contracts in sections:
@@ -144,6 +145,8 @@ def _facts(contract: Contract) -> str:
         facts.append(f"group {contract.group}")
     if contract.transient:
         facts.append("transient")
+    if contract.derived:
+        facts.append(f"made by `tw derive {contract.derived}`")
     if contract.filled_by_program:
         facts.append("filled by the program")
     if contract.scope == "run":

@@ -12,10 +12,10 @@
 -- run_id     = { type = "VARCHAR", doc = "The run." }
 -- rank       = { type = "INTEGER", doc = "The rank." }
 -- device     = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- comm_ns    = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with communication running, on any stream." }
--- overlap_ns = { type = "BIGINT", unit = "ns", better = "higher", doc = "Of comm_ns, the time with computation running too." }
--- exposed_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Of comm_ns, the time without: comm_ns minus overlap_ns." }
--- overlap    = { type = "DOUBLE", unit = "ratio", better = "higher", null = true, doc = "overlap_ns over comm_ns; null where there is no communication." }
+-- comm_ns    = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with communication running, on any stream." }
+-- overlap_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Of comm_ns, the time with computation running too." }
+-- exposed_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Of comm_ns, the time without: comm_ns minus overlap_ns." }
+-- overlap    = { type = "DOUBLE", unit = "ratio", fold = "overlap_ns/comm_ns", better = "higher", null = true, doc = "overlap_ns over comm_ns; null where there is no communication." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -14,14 +14,14 @@
 -- device  = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
 -- kind    = { type = "VARCHAR", doc = "computation, communication, memory or other." }
 -- name    = { type = "VARCHAR", null = true, doc = "The name in full." }
--- count   = { type = "BIGINT", unit = "count", better = "lower", doc = "GPU rows of that name." }
--- sum_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "Their durations added up, also where they overlap." }
--- min_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "The shortest." }
+-- count   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU rows of that name." }
+-- sum_ns  = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Their durations added up, also where they overlap." }
+-- min_ns  = { type = "BIGINT", unit = "ns", fold = "min", better = "lower", doc = "The shortest." }
 -- p50_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "Half of them took no longer; a duration that was measured, never one in between." }
 -- p95_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "95 of 100 took no longer." }
 -- p99_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "99 of 100 took no longer." }
--- max_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "The longest." }
--- mean_ns = { type = "DOUBLE", unit = "ns", better = "lower", doc = "sum_ns over count." }
+-- max_ns  = { type = "BIGINT", unit = "ns", fold = "max", better = "lower", doc = "The longest." }
+-- mean_ns = { type = "DOUBLE", unit = "ns", fold = "sum_ns/count", better = "lower", doc = "sum_ns over count." }
 -- std_ns  = { type = "DOUBLE", unit = "ns", better = "lower", null = true, doc = "Standard deviation of the sample (n - 1); null for a single row." }
 --
 -- [changes]

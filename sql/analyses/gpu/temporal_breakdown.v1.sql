@@ -12,13 +12,13 @@
 -- run_id            = { type = "VARCHAR", doc = "The run." }
 -- rank              = { type = "INTEGER", doc = "The rank." }
 -- device            = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- window_ns         = { type = "BIGINT", unit = "ns", better = "lower", doc = "First start to last end of the device's GPU rows: busy plus idle." }
--- busy_ns           = { type = "BIGINT", unit = "ns", doc = "Time with any GPU row running, on any stream: the sum of the next four." }
--- compute_ns        = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with computation running." }
--- exposed_comm_ns   = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with communication and no computation running." }
--- exposed_memory_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with a memory copy or set, and neither of the two, running." }
--- other_ns          = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with rows of another kind only." }
--- idle_ns           = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time within the window with nothing running." }
+-- window_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "First start to last end of the device's GPU rows: busy plus idle." }
+-- busy_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Time with any GPU row running, on any stream: the sum of the next four." }
+-- compute_ns        = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with computation running." }
+-- exposed_comm_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with communication and no computation running." }
+-- exposed_memory_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with a memory copy or set, and neither of the two, running." }
+-- other_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with rows of another kind only." }
+-- idle_ns           = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time within the window with nothing running." }
 --
 -- [changes]
 -- 1 = "First version."

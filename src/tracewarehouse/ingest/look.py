@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _FORMAT_NAMES = {
     "execution_trace": "a PyTorch execution trace",
     "memory_timeline": "a PyTorch memory timeline",
+    "memory_timeline_raw": "a PyTorch memory timeline: name it, and it becomes a run of its own",
     "memory_snapshot": "a CUDA memory snapshot",
     "nsys_sqlite": "an Nsight Systems export",
     "rocprofv3": "a rocprofv3 result",
@@ -68,7 +69,8 @@ def _judge(file: Candidate, found: object, before: tuple[int, int], options: Opt
         reason = found.message.removeprefix(f"{path}: ")
         return FileOutcome(path, "refused", reason=reason, hint=found.hint, details=found.details)
     survey: Survey = found  # type: ignore[assignment]
-    if survey.format != "kineto":
+    # Beside traces a timeline would split their run by names of files: it is taken where it is named.
+    if survey.format != "kineto" and not (file.named and survey.format == "memory_timeline_raw"):
         return _other_format(file, survey.format)
     if _may_be_unfinished(survey, before, options.settle_s):
         reason = f"ends in mid-trace and was written to less than {options.settle_s:g} s ago"

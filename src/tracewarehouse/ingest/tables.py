@@ -17,8 +17,12 @@ from ..sqltext import quote_name
 
 
 def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
-    """The tables that are written to Parquet: newest versions, by name."""
-    return tuple(table for table in catalog.tables() if not table.transient and not table.filled_by_program)
+    """The tables that an ingest writes to Parquet: newest versions, by name."""
+    return tuple(table for table in catalog.tables() if not table.transient and _at_ingest(table))
+
+
+def _at_ingest(table: Contract) -> bool:
+    return not (table.filled_by_program or table.derived or table.is_constant)
 
 
 def build(con: engine.Connection, catalog: Catalog, keep: Collection[str] | None = None) -> None:
@@ -27,7 +31,7 @@ def build(con: engine.Connection, catalog: Catalog, keep: Collection[str] | None
     With `keep` a transient table that is not named there goes as soon as no other is made of it.
     Raises ContractError where two contracts of one name are needed.
     """
-    wanted = [table for table in catalog.tables() if not table.filled_by_program and table.scope == "rank"]
+    wanted = [table for table in catalog.tables() if _at_ingest(table) and table.scope == "rank"]
     # What stands on little comes first: so the large tables of the reader can go early.
     wanted.sort(key=lambda table: len(catalog.closure(table)))
     order = list(_in_order(catalog, wanted, frozenset()))

@@ -5,4 +5,13 @@ from tracewarehouse.reader.load import READER_VERSION, Survey, load, not_a_trace
 from tracewarehouse.reader.source import prefix_digest
 from tracewarehouse.reader.window import window
 
-__all__ = ["READER_VERSION", "Loss", "Survey", "load", "not_a_trace", "prefix_digest", "survey", "window"]
+__all__ = [
+    "READER_VERSION",
+    "Loss",
+    "Survey",
+    "load",
+    "not_a_trace",
+    "prefix_digest",
+    "survey",
+    "window",
+]

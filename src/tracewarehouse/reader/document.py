@@ -135,10 +135,13 @@ class Document:
             raise TraceFormatError(
                 path, f"traceEvents is {what}", hint="the profiler wrote no events: record again"
             )
+        listed = formats.list_format(msgspec.json.decode(self.first)) if self.first else None
+        if listed == formats.MEMORY_TIMELINE:
+            self.format = listed
+            return
         if self.findings.damaged:
             at = self.findings.losses[0].byte_from
             raise TraceFormatError(
                 path, "no complete event is left", offset=at, hint="copy or record the trace again"
             )
-        first = msgspec.json.decode(self.first) if self.first else None
-        self.format = formats.list_format(first) if self.first else formats.object_format(self.members)
+        self.format = listed or formats.object_format(self.members)

@@ -11,6 +11,8 @@ from tracewarehouse.reader.source import Buffer
 
 KINETO: Final = "kineto"
 NO_EVENTS: Final = "no_events"
+MEMORY_TIMELINE: Final = "memory_timeline_raw"
+READABLE: Final = (KINETO, MEMORY_TIMELINE)  # the rest is named, and left alone
 
 # Magic bytes, what it is, and what to do.
 _FOREIGN: Final = (
@@ -48,7 +50,7 @@ def object_format(keys: Collection[str]) -> str:
 def list_format(first: object) -> str:
     """The name of the format of a JSON list without objects, by its first element."""
     if isinstance(first, list) and len(first) == 4 and isinstance(first[0], int):
-        return "memory_timeline"
+        return MEMORY_TIMELINE if all(type(part) is int for part in first) else "memory_timeline"
     return NO_EVENTS
 
 

@@ -35,7 +35,8 @@ Progress = Callable[[int], None]
 class Survey:
     """What a file is. `digest` is sha256 of the decompressed text, `header_json` every key but the events.
 
-    `format` is kineto, or the name of what the file is instead; `status` whole, repaired or damaged.
+    `format` is kineto, memory_timeline_raw, or the name of what the file is instead; `status` is whole,
+    repaired or damaged.
     """
 
     path: Path
@@ -55,9 +56,9 @@ def survey(path: Path, salt: bytes) -> Survey:
     document = Document(read_text(path))
     for _ in document.chunks():
         pass
-    # What is no trace may be one huge header: it is not kept, so nobody looks for secrets in it.
-    is_trace = document.format == formats.KINETO
-    return _survey(document, redact(document.header_json(), salt)[0] if is_trace else "{}")
+    # What is not read may be one huge header: it is not kept, so nobody looks for secrets in it.
+    is_read = document.format in formats.READABLE
+    return _survey(document, redact(document.header_json(), salt)[0] if is_read else "{}")
 
 
 def load(
@@ -85,7 +86,7 @@ def load(
     for chunk in document.chunks():
         loader.add(chunk)
     loader.flush()
-    if document.format != formats.KINETO:
+    if document.format not in formats.READABLE:
         raise not_a_trace(path, document.format)
     header, found = redact(document.header_json(), salt)
     keys = (run_id, rank)
@@ -121,7 +122,7 @@ def _survey(document: Document, header: str) -> Survey:
         digest=text.digest,
         format=document.format,
         header_json=header,
-        events=document.events if document.format == formats.KINETO else 0,
+        events=document.events if document.format in formats.READABLE else 0,
         status=document.findings.status,
         losses=document.findings.told(),
     )

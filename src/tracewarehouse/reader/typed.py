@@ -111,6 +111,10 @@ SELECT $run_id, $rank, event_id, CASE WHEN $texts THEN text END,
   {", ".join(map(_string, odd.STRING_KEYS))}, v.pid, v.tid, v.id,
   {_decimal("ts_text")}, {_decimal("dur_text")}, ts_text, dur_text, v.args, {_extra()}, repaired
 FROM timed
+UNION ALL
+SELECT $run_id, $rank, event_id, text, {", ".join(["NULL"] * 12)}, repaired
+FROM tw_chunk
+WHERE text < '{{'  -- no object: it is its text and nothing else
 """
 
 _LEFT_OUT: Final = """

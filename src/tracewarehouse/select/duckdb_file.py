@@ -20,7 +20,7 @@ from tracewarehouse.errors import WarehouseError
 from tracewarehouse.result import Abstained
 from tracewarehouse.select.chosen import Chosen, choose
 from tracewarehouse.select.needs import able
-from tracewarehouse.select.relations import Relations, below, is_built, is_constant, names_of
+from tracewarehouse.select.relations import Relations, below, is_built, names_of
 from tracewarehouse.select.session import create
 from tracewarehouse.sqltext import quote_name, quote_text, replace_params
 from tracewarehouse.store import Store, disk_errors
@@ -203,7 +203,7 @@ def _abstained_rows(
 
 def _not_abstained(analysis: Contract, required: Contract, schema: str | None) -> str:
     """The condition that keeps what an analysis may look at."""
-    if is_constant(required):
+    if required.is_constant:
         return ""
     place = f"{quote_name(schema)}.{_ABSTAINED}" if schema else _ABSTAINED
     by_rank = any(column.name == "rank" for column in required.columns)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tracewarehouse.contract import Contract
+from tracewarehouse.contract import DERIVED_NEEDS, Contract
 from tracewarehouse.result import Abstained
 from tracewarehouse.select.chosen import Chosen
+from tracewarehouse.select.versions import held
 from tracewarehouse.store import Unit
 
 _MISSING = {
@@ -17,8 +18,11 @@ _MISSING = {
     "stacks": "no stacks recorded",
     "modules": "no modules recorded",
     "memory_events": "no memory events recorded",
+    "memory_timeline": "no memory timeline",
     "collective_args": "no arguments of collectives recorded",
+    "collectives": "no collectives recorded",
     "counters": "no counters recorded",
+    "kernel_counters": "no counters of kernels recorded",
 }
 
 
@@ -46,7 +50,8 @@ def able(contract: Contract, chosen: Sequence[Chosen]) -> Able:
 def _reasons(contract: Contract, chosen: Chosen) -> dict[int, str]:
     units = chosen.units
     of_a_rank = [need for need in contract.needs if not need.startswith("ranks>=")]
-    found = {unit.rank: _lack(unit, of_a_rank) for unit in units}
+    versions = {ref.name: ref.version for ref in contract.requires}
+    found = {unit.rank: _lack(unit, of_a_rank, versions) for unit in units}
     reasons = {rank: reason for rank, reason in found.items() if reason}
     able_ranks = len(units) - len(reasons)
     for need in contract.needs:
@@ -56,8 +61,12 @@ def _reasons(contract: Contract, chosen: Chosen) -> dict[int, str]:
     return reasons
 
 
-def _lack(unit: Unit, needs: Sequence[str]) -> str | None:
+def _lack(unit: Unit, needs: Sequence[str], versions: Mapping[str, int]) -> str | None:
     for need in needs:
+        if need in DERIVED_NEEDS:
+            if versions.get(need) not in held(unit, need):
+                return f"not derived: tw derive {need} {unit.run}"
+            continue
         if need.startswith("steps>="):
             steps = unit.facts.get("steps") or 0
             if not isinstance(steps, int) or steps < _number(need):

@@ -21,19 +21,12 @@ _QUALITY = "data_quality"
 
 def is_stored(contract: Contract) -> bool:
     """Whether its rows stand in Parquet files of the warehouse."""
-    return contract.kind == "table" and not (
-        contract.transient or is_built(contract) or is_constant(contract)
-    )
+    return contract.kind == "table" and not (contract.transient or is_built(contract) or contract.is_constant)
 
 
 def is_built(contract: Contract) -> bool:
     """Whether it is made from published versions."""
     return contract.kind == "table" and contract.name in BUILT
-
-
-def is_constant(contract: Contract) -> bool:
-    """Whether it is a table of rules, the same for every run."""
-    return contract.kind == "table" and bool(contract.body) and not contract.requires
 
 
 def readable(catalog: Catalog) -> tuple[Contract, ...]:

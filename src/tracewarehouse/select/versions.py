@@ -24,10 +24,10 @@ def held(unit: Unit, table: str) -> frozenset[int]:
 
 
 def lacking(contracts: Iterable[Contract], chosen: Sequence[Chosen]) -> dict[Contract, tuple[Chosen, ...]]:
-    """Stored tables, each with the chosen runs that hold it in other versions only."""
+    """Stored tables, each with the chosen runs that hold it in other versions only; not what is derived."""
     found: dict[Contract, tuple[Chosen, ...]] = {}
     for contract in contracts:
-        if is_stored(contract):
+        if is_stored(contract) and not contract.derived:
             runs = tuple(each for each in chosen if any(_lacks(unit, contract) for unit in each.units))
             if runs:
                 found[contract] = runs

@@ -1,0 +1,130 @@
+-- /// tw
+-- kind     = "analysis"
+-- scope    = "run"
+-- name     = "stragglers"
+-- version  = 1
+-- summary  = "Which ranks the others wait for at collectives, how often, and how long."
+-- requires = ["collective_arrivals@1", "ranks@1"]
+-- needs    = ["collectives", "ranks>=2"]
+-- grain    = ["run_id", "rank"]
+-- order    = ["run_id", "-caused_wait_ns"]
+--
+-- [columns]
+-- run_id         = { type = "VARCHAR", doc = "The run." }
+-- rank           = { type = "INTEGER", doc = "The rank." }
+-- caused_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "What the other ranks waited, added up, at collectives where this rank was there shortest. Over all ranks of a run it adds up to their wait_ns. Null, as all but the counts, where it is matched with no other rank." }
+-- share          = { type = "DOUBLE", unit = "ratio", better = "lower", null = true, doc = "caused_wait_ns over that of all ranks of the run; null where none waited." }
+-- waited_for     = { type = "BIGINT", unit = "count", better = "lower", doc = "Collectives at which this rank was there shortest, so came last; the lowest of equal ones." }
+-- collectives    = { type = "BIGINT", unit = "count", doc = "Its collectives that wait for all ranks and are matched with another rank." }
+-- partial        = { type = "BIGINT", unit = "count", doc = "Of these, collectives of which some ranks are not there: a rank that is missing may be the one that came last." }
+-- assumed        = { type = "BIGINT", unit = "count", doc = "Of these, collectives whose process group is not told: all ranks are taken for it." }
+-- unmatched      = { type = "BIGINT", unit = "count", better = "lower", doc = "Its other collectives that wait for all ranks (see `collective_waits` for why)." }
+-- wait_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "What it waited itself, added up over its collectives." }
+-- waiting_ns     = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time in which it waited: collectives that wait at the same time count once." }
+-- late_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its starts after those of the first ranks, on aligned clocks (`clock_offsets`), added up over its collectives." }
+-- reason         = { type = "VARCHAR", null = true, doc = "Why late_ns is null: no collectives matched; clock offset not known; clock uncertainty not known; under twice the clock uncertainty, added up likewise." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  arrival AS (
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      start_ns,
+      meeting IS NOT NULL AS matched,
+      state,
+      group_told,
+      wait_ns,
+      waited_for,
+      late_ns,
+      doubt_ns
+    FROM collective_arrivals
+    WHERE waits_for_all
+  ),
+  waiting AS (
+    SELECT
+      run_id,
+      rank,
+      start_ns,
+      start_ns + wait_ns AS end_ns,
+      -- The latest end of a wait that began earlier: up to here the time is already counted.
+      coalesce(max(start_ns + wait_ns) OVER earlier, start_ns) AS counted_ns
+    FROM arrival
+    WHERE matched
+    WINDOW earlier AS (
+      PARTITION BY run_id, rank
+      ORDER BY start_ns, event_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+  ),
+  waited AS (
+    SELECT
+      run_id,
+      rank,
+      sum(greatest(end_ns - greatest(start_ns, counted_ns), 0))::BIGINT AS waiting_ns
+    FROM waiting
+    GROUP BY run_id, rank
+  ),
+  own AS (
+    SELECT
+      run_id,
+      rank,
+      count(*) FILTER (waited_for = rank) AS waited_for,
+      count(*) FILTER (matched) AS collectives,
+      count(*) FILTER (matched AND state = 'partial') AS partial,
+      count(*) FILTER (matched AND NOT group_told) AS assumed,
+      count(*) FILTER (NOT matched) AS unmatched,
+      sum(wait_ns)::BIGINT AS wait_ns,
+      sum(late_ns)::BIGINT AS late_ns,
+      CASE WHEN count(late_ns) = count(doubt_ns) THEN sum(doubt_ns)::BIGINT END AS doubt_ns
+    FROM arrival
+    GROUP BY run_id, rank
+  ),
+  caused AS (
+    SELECT run_id, waited_for AS rank, sum(wait_ns)::BIGINT AS caused_wait_ns
+    FROM arrival
+    WHERE matched
+    GROUP BY run_id, waited_for
+  ),
+  told AS (
+    SELECT
+      ranks.run_id,
+      ranks.rank,
+      CASE WHEN own.collectives > 0 THEN coalesce(caused.caused_wait_ns, 0) END AS caused_wait_ns,
+      coalesce(own.waited_for, 0) AS waited_for,
+      coalesce(own.collectives, 0) AS collectives,
+      coalesce(own.partial, 0) AS partial,
+      coalesce(own.assumed, 0) AS assumed,
+      coalesce(own.unmatched, 0) AS unmatched,
+      own.wait_ns,
+      waited.waiting_ns,
+      own.late_ns,
+      CASE
+        WHEN coalesce(own.collectives, 0) = 0 THEN 'no collectives matched'
+        WHEN own.late_ns IS NULL THEN 'clock offset not known'
+        WHEN own.doubt_ns IS NULL THEN 'clock uncertainty not known'
+        WHEN own.late_ns < own.doubt_ns THEN 'under twice the clock uncertainty'
+      END AS reason
+    FROM ranks
+    LEFT JOIN own ON own.run_id = ranks.run_id AND own.rank = ranks.rank
+    LEFT JOIN waited ON waited.run_id = ranks.run_id AND waited.rank = ranks.rank
+    LEFT JOIN caused ON caused.run_id = ranks.run_id AND caused.rank = ranks.rank
+  )
+SELECT
+  run_id,
+  rank,
+  caused_wait_ns,
+  caused_wait_ns / nullif((sum(caused_wait_ns) OVER (PARTITION BY run_id))::BIGINT, 0) AS share,
+  waited_for,
+  collectives,
+  partial,
+  assumed,
+  unmatched,
+  wait_ns,
+  waiting_ns,
+  CASE WHEN reason IS NULL THEN late_ns END AS late_ns,
+  reason
+FROM told

@@ -1,0 +1,125 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "launch_summary"
+-- version  = 1
+-- summary  = "Launches by the function that the host called: how many, and how many short kernels, slow calls and late starts among them."
+-- requires = ["call_rules@1", "correlations@1", "kernels@1", "runtime@1"]
+-- needs    = ["gpu"]
+-- grain    = ["run_id", "rank", "device", "state", "api"]
+-- order    = ["run_id", "rank", "device", "-launches", "-gpu_rows", "state", "api"]
+--
+-- [params]
+-- runtime_cutoff_ns = { type = "BIGINT", default = 50000, min = 0, unit = "ns", doc = "A call that takes longer is an outlier; a kernel is short only under a call that does not." }
+-- delay_cutoff_ns   = { type = "BIGINT", default = 100000, min = 0, unit = "ns", doc = "A GPU row that starts later than this after its call returned is an outlier." }
+--
+-- [columns]
+-- run_id           = { type = "VARCHAR", doc = "The run." }
+-- rank             = { type = "INTEGER", doc = "The rank." }
+-- device           = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device of the GPU rows, -1 where the trace does not say; null for calls without one." }
+-- state            = { type = "VARCHAR", doc = "linked; before_window and missing: GPU rows without a launch, as in kernels; no_gpu_row: calls that by their name launch, and no GPU row is linked to; same_id: such calls that share their id with a launch, mostly a driver call inside it." }
+-- api              = { type = "VARCHAR", null = true, doc = "The function that the host called; null for GPU rows without a launch." }
+-- known            = { type = "BOOLEAN", null = true, doc = "The function is known to launch by call_rules; false for one that we should learn; null without a call." }
+-- launches         = { type = "BIGINT", unit = "count", fold = "sum", doc = "Calls; one with GPU rows on two devices counts on both." }
+-- gpu_rows         = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU rows; of linked, before_window and missing together all that the device has." }
+-- short_kernels    = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls of at most runtime_cutoff_ns that took longer than their GPU rows, of a graph all of them together." }
+-- runtime_outliers = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls longer than runtime_cutoff_ns." }
+-- delay_outliers   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls whose first GPU row started more than delay_cutoff_ns after the call returned: time in the queue included." }
+-- call_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Durations of the calls added up." }
+-- gpu_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Durations of the GPU rows added up, also where they overlap." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  known_name AS (
+    SELECT DISTINCT call.name
+    FROM (SELECT DISTINCT name FROM runtime) AS call
+    JOIN call_rules ON call_rules.action = 'launch' AND regexp_matches(call.name, call_rules.pattern)
+  ),
+  launch AS (
+    -- A call with its GPU rows on one device; all rows without a call are together, and make no launch.
+    SELECT
+      kernels.run_id,
+      kernels.rank,
+      kernels.device,
+      kernels.launch_state AS state,
+      correlations.runtime_id,
+      count(*) AS gpu_rows,
+      sum(kernels.dur_ns)::BIGINT AS gpu_ns,
+      min(correlations.return_to_start_ns) AS delay_ns
+    FROM kernels
+    LEFT JOIN correlations
+      ON correlations.run_id = kernels.run_id
+      AND correlations.rank = kernels.rank
+      AND correlations.kernel_id = kernels.event_id
+    GROUP BY kernels.run_id, kernels.rank, kernels.device, kernels.launch_state, correlations.runtime_id
+  ),
+  launched_id AS (
+    SELECT DISTINCT run_id, rank, correlation
+    FROM kernels
+    WHERE correlation > 0
+  ),
+  lone_call AS (
+    SELECT
+      runtime.run_id,
+      runtime.rank,
+      NULL::BIGINT AS device,
+      CASE WHEN launched_id.correlation IS NULL THEN 'no_gpu_row' ELSE 'same_id' END AS state,
+      runtime.event_id AS runtime_id,
+      0 AS gpu_rows,
+      0 AS gpu_ns,
+      NULL::BIGINT AS delay_ns
+    FROM runtime
+    SEMI JOIN known_name ON known_name.name = runtime.name
+    ANTI JOIN correlations
+      ON correlations.run_id = runtime.run_id
+      AND correlations.rank = runtime.rank
+      AND correlations.runtime_id = runtime.event_id
+    LEFT JOIN launched_id
+      ON launched_id.run_id = runtime.run_id
+      AND launched_id.rank = runtime.rank
+      AND launched_id.correlation = runtime.correlation
+  ),
+  every AS (
+    SELECT run_id, rank, device, state, runtime_id, gpu_rows, gpu_ns, delay_ns
+    FROM launch
+    UNION ALL
+    SELECT run_id, rank, device, state, runtime_id, gpu_rows, gpu_ns, delay_ns
+    FROM lone_call
+  ),
+  called AS (
+    SELECT
+      every.run_id,
+      every.rank,
+      every.device,
+      every.state,
+      runtime.name AS api,
+      every.runtime_id,
+      CASE WHEN every.runtime_id IS NOT NULL THEN known_name.name IS NOT NULL END AS known,
+      runtime.dur_ns AS call_ns,
+      every.gpu_rows,
+      every.gpu_ns,
+      every.delay_ns
+    FROM every
+    LEFT JOIN runtime
+      ON runtime.run_id = every.run_id
+      AND runtime.rank = every.rank
+      AND runtime.event_id = every.runtime_id
+    LEFT JOIN known_name ON known_name.name = runtime.name
+  )
+SELECT
+  run_id,
+  rank,
+  device,
+  state,
+  api,
+  known,
+  count(runtime_id) AS launches,
+  sum(gpu_rows)::BIGINT AS gpu_rows,
+  count(*) FILTER (call_ns <= $runtime_cutoff_ns AND gpu_rows > 0 AND gpu_ns < call_ns) AS short_kernels,
+  count(*) FILTER (call_ns > $runtime_cutoff_ns) AS runtime_outliers,
+  count(*) FILTER (delay_ns > $delay_cutoff_ns) AS delay_outliers,
+  coalesce(sum(call_ns), 0)::BIGINT AS call_ns,
+  sum(gpu_ns)::BIGINT AS gpu_ns
+FROM called
+GROUP BY run_id, rank, device, state, api, known

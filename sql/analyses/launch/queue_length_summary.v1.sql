@@ -1,0 +1,119 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "queue_length_summary"
+-- version  = 1
+-- summary  = "How long each stream's queue of launched GPU rows was: over its changes, and over time."
+-- requires = ["kernels@1", "queue_changes@1"]
+-- needs    = ["gpu", "launches"]
+-- grain    = ["run_id", "rank", "device", "stream"]
+-- order    = ["run_id", "rank", "device", "stream"]
+--
+-- [columns]
+-- run_id       = { type = "VARCHAR", doc = "The run." }
+-- rank         = { type = "INTEGER", doc = "The rank." }
+-- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
+-- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
+-- launched     = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU rows with a known launch: they were in the queue from the start of the host call to their own; each row of a graph launch counts." }
+-- unlinked     = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU rows without a known launch: they are in no queue." }
+-- span_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "From the first launch to the last start of such a row: what the time-weighted columns are over; null where no launch is known, as are all below." }
+-- queued_ns    = { type = "BIGINT", unit = "ns", fold = "sum", null = true, doc = "Waits of all rows added up: length times time." }
+-- waiting_ns   = { type = "BIGINT", unit = "ns", null = true, doc = "Time in which at least one row waited." }
+-- waiting      = { type = "DOUBLE", unit = "ratio", null = true, doc = "waiting_ns over span_ns; null where that is 0." }
+-- max_length   = { type = "BIGINT", unit = "count", fold = "max", null = true, doc = "The longest; launches of one moment come before its starts." }
+-- change_mean  = { type = "DOUBLE", unit = "count", null = true, doc = "Mean length after a change: each launch and each start counts once." }
+-- change_p50   = { type = "BIGINT", unit = "count", null = true, doc = "The smallest length that half of the changes do not leave exceeded." }
+-- change_p95   = { type = "BIGINT", unit = "count", null = true, doc = "The same of 95 %." }
+-- change_p99   = { type = "BIGINT", unit = "count", null = true, doc = "The same of 99 %." }
+-- time_mean    = { type = "DOUBLE", unit = "count", null = true, doc = "Mean length over time: queued_ns over span_ns; null where that is 0." }
+-- time_p50     = { type = "BIGINT", unit = "count", null = true, doc = "The smallest length that is not exceeded for half of the time; null where span_ns is 0." }
+-- time_p95     = { type = "BIGINT", unit = "count", null = true, doc = "The same of 95 %." }
+-- time_p99     = { type = "BIGINT", unit = "count", null = true, doc = "The same of 99 %." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  stream_rows AS (
+    SELECT
+      run_id,
+      rank,
+      device,
+      stream,
+      count(*) FILTER (launch_state = 'linked') AS launched,
+      count(*) FILTER (launch_state <> 'linked') AS unlinked
+    FROM kernels
+    GROUP BY run_id, rank, device, stream
+  ),
+  each_length AS (
+    SELECT
+      run_id,
+      rank,
+      device,
+      stream,
+      queue_length,
+      count(*) AS changes,
+      sum(held_ns)::BIGINT AS held_ns
+    FROM queue_changes
+    GROUP BY run_id, rank, device, stream, queue_length
+  ),
+  so_far AS (
+    -- How many changes, and how much time, up to each length; and in all.
+    SELECT
+      run_id,
+      rank,
+      device,
+      stream,
+      queue_length,
+      changes,
+      held_ns,
+      sum(changes) OVER shorter AS changes_so_far,
+      sum(held_ns) OVER shorter AS ns_so_far,
+      sum(changes) OVER whole AS all_changes,
+      sum(held_ns) OVER whole AS all_ns
+    FROM each_length
+    WINDOW
+      whole AS (PARTITION BY run_id, rank, device, stream),
+      shorter AS (PARTITION BY run_id, rank, device, stream ORDER BY queue_length)
+  ),
+  queue AS (
+    SELECT
+      run_id,
+      rank,
+      device,
+      stream,
+      any_value(all_ns)::BIGINT AS span_ns,
+      sum(queue_length * held_ns)::BIGINT AS queued_ns,
+      coalesce(sum(held_ns) FILTER (queue_length > 0), 0)::BIGINT AS waiting_ns,
+      max(queue_length) AS max_length,
+      sum(queue_length * changes)::BIGINT / any_value(all_changes)::BIGINT AS change_mean,
+      min(queue_length) FILTER (changes_so_far * 100 >= all_changes * 50) AS change_p50,
+      min(queue_length) FILTER (changes_so_far * 100 >= all_changes * 95) AS change_p95,
+      min(queue_length) FILTER (changes_so_far * 100 >= all_changes * 99) AS change_p99,
+      min(queue_length) FILTER (all_ns > 0 AND ns_so_far * 100 >= all_ns * 50) AS time_p50,
+      min(queue_length) FILTER (all_ns > 0 AND ns_so_far * 100 >= all_ns * 95) AS time_p95,
+      min(queue_length) FILTER (all_ns > 0 AND ns_so_far * 100 >= all_ns * 99) AS time_p99
+    FROM so_far
+    GROUP BY run_id, rank, device, stream
+  )
+SELECT
+  stream_rows.run_id,
+  stream_rows.rank,
+  stream_rows.device,
+  stream_rows.stream,
+  stream_rows.launched,
+  stream_rows.unlinked,
+  queue.span_ns,
+  queue.queued_ns,
+  queue.waiting_ns,
+  queue.waiting_ns / nullif(queue.span_ns, 0) AS waiting,
+  queue.max_length,
+  queue.change_mean,
+  queue.change_p50,
+  queue.change_p95,
+  queue.change_p99,
+  queue.queued_ns / nullif(queue.span_ns, 0) AS time_mean,
+  queue.time_p50,
+  queue.time_p95,
+  queue.time_p99
+FROM stream_rows
+LEFT JOIN queue USING (run_id, rank, device, stream)

@@ -1,0 +1,74 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "memory_bandwidth"
+-- version  = 1
+-- summary  = "How fast each device copied and set memory in each direction, over time."
+-- requires = ["memory_copies@1"]
+-- needs    = ["gpu"]
+-- grain    = ["run_id", "rank", "device", "stream", "direction", "ts_ns"]
+-- order    = ["run_id", "rank", "device", "stream", "direction", "ts_ns"]
+--
+-- [params]
+-- by_stream = { type = "BOOLEAN", default = false, doc = "Each stream for itself; else what runs at the same time on several streams is added up." }
+--
+-- [columns]
+-- run_id                 = { type = "VARCHAR", doc = "The run." }
+-- rank                   = { type = "INTEGER", doc = "The rank." }
+-- device                 = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
+-- stream                 = { type = "BIGINT", unit = "id", null = true, signed = true, doc = "The stream; -1 where the trace does not say; null where all streams are taken together." }
+-- direction              = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, …; Memset; unknown where the name does not say." }
+-- ts_ns                  = { type = "BIGINT", unit = "ts", signed = true, doc = "When it changes: a copy starts or ends. Rows without length or without bytes change nothing; memory_bandwidth_summary counts them." }
+-- copies                 = { type = "BIGINT", unit = "count", doc = "Copies and sets that run from then on, until held_ns later." }
+-- bandwidth_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", doc = "Their bytes over their lengths, added up; exactly 0 where none runs." }
+-- held_ns                = { type = "BIGINT", unit = "ns", doc = "Time until the next change; 0 where there is none." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  timed AS (
+    -- Bytes per ns in steps of 2 to the -72nd: what a start adds its end takes off again, to the last digit.
+    SELECT
+      run_id,
+      rank,
+      device,
+      CASE WHEN $by_stream THEN stream END AS stream,
+      direction,
+      ts_ns,
+      ts_ns + dur_ns AS end_ns,
+      try(bytes * 4722366482869645213696::HUGEINT // dur_ns) AS steps
+    FROM memory_copies
+    WHERE dur_ns > 0 AND bytes IS NOT NULL
+  ),
+  edge AS (
+    SELECT run_id, rank, device, stream, direction, ts_ns, 1 AS copies, steps
+    FROM timed
+    UNION ALL
+    SELECT run_id, rank, device, stream, direction, end_ns AS ts_ns, -1 AS copies, -steps AS steps
+    FROM timed
+  ),
+  cut AS (
+    SELECT
+      run_id,
+      rank,
+      device,
+      stream,
+      direction,
+      ts_ns,
+      sum(copies)::BIGINT AS copies,
+      sum(steps)::HUGEINT AS steps
+    FROM edge
+    GROUP BY run_id, rank, device, stream, direction, ts_ns
+  )
+SELECT
+  run_id,
+  rank,
+  device,
+  stream,
+  direction,
+  ts_ns,
+  (sum(copies) OVER onwards)::BIGINT AS copies,
+  (sum(steps) OVER onwards)::HUGEINT / 4722366482869645213696::HUGEINT AS bandwidth_bytes_per_ns,
+  coalesce(lead(ts_ns) OVER onwards, ts_ns) - ts_ns AS held_ns
+FROM cut
+WINDOW onwards AS (PARTITION BY run_id, rank, device, stream, direction ORDER BY ts_ns)

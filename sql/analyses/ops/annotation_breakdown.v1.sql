@@ -1,0 +1,93 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "annotation_breakdown"
+-- version  = 1
+-- summary  = "How often each annotation was set, on the host or as the profiler's copy on a GPU, and how long it lasted."
+-- requires = ["annotations@1"]
+-- grain    = ["run_id", "rank", "on_gpu", "device", "name"]
+-- order    = ["run_id", "rank", "on_gpu", "device", "-sum_ns", "name"]
+--
+-- [columns]
+-- run_id   = { type = "VARCHAR", doc = "The run." }
+-- rank     = { type = "INTEGER", doc = "The rank; one without annotations has no rows." }
+-- on_gpu   = { type = "BOOLEAN", doc = "The profiler's copies on a GPU: each from the first to the last kernel launched inside, so gaps between them count." }
+-- device   = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device of the copies, -1 where the trace does not say; null on the host." }
+-- name     = { type = "VARCHAR", null = true, doc = "The name given." }
+-- count    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Annotations of that name." }
+-- sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Their lengths added up, also where they overlap: within one another, on several threads or streams." }
+-- union_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time in which at least one of them lasted, on any thread or stream." }
+-- min_ns   = { type = "BIGINT", unit = "ns", fold = "min", better = "lower", doc = "The shortest." }
+-- p50_ns   = { type = "BIGINT", unit = "ns", better = "lower", doc = "Half of them lasted no longer; a length that was measured, never one in between." }
+-- max_ns   = { type = "BIGINT", unit = "ns", fold = "max", better = "lower", doc = "The longest." }
+-- mean_ns  = { type = "DOUBLE", unit = "ns", fold = "sum_ns/count", better = "lower", doc = "sum_ns over count." }
+-- std_ns   = { type = "DOUBLE", unit = "ns", better = "lower", null = true, doc = "Standard deviation of the sample (n - 1); null for a single one." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  annotation AS (
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      on_gpu,
+      CASE WHEN on_gpu THEN coalesce(device, -1) END AS device,
+      name,
+      ts_ns,
+      ts_ns + dur_ns AS end_ns,
+      dur_ns
+    FROM annotations
+  ),
+  behind AS (
+    SELECT
+      run_id,
+      rank,
+      on_gpu,
+      device,
+      name,
+      dur_ns,
+      end_ns,
+      -- Where those of the name that started earlier have been: up to here the time is counted.
+      greatest(ts_ns, coalesce(max(end_ns) OVER earlier, ts_ns)) AS fresh_ns
+    FROM annotation
+    WINDOW earlier AS (
+      PARTITION BY run_id, rank, on_gpu, device, name
+      ORDER BY ts_ns, event_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+  ),
+  named AS (
+    SELECT
+      run_id,
+      rank,
+      on_gpu,
+      device,
+      name,
+      count(*) AS count,
+      sum(dur_ns)::BIGINT AS sum_ns,
+      sum(greatest(end_ns - fresh_ns, 0))::BIGINT AS union_ns,
+      sum(dur_ns::HUGEINT * dur_ns)::HUGEINT AS sum_of_squares,
+      min(dur_ns) AS min_ns,
+      quantile_disc(dur_ns, 0.5) AS p50_ns,
+      max(dur_ns) AS max_ns
+    FROM behind
+    GROUP BY run_id, rank, on_gpu, device, name
+  )
+SELECT
+  run_id,
+  rank,
+  on_gpu,
+  device,
+  name,
+  count,
+  sum_ns,
+  union_ns,
+  min_ns,
+  p50_ns,
+  max_ns,
+  sum_ns / count AS mean_ns,
+  sqrt(
+    (count * sum_of_squares - sum_ns::HUGEINT * sum_ns) / nullif(count * (count - 1), 0)
+  ) AS std_ns
+FROM named

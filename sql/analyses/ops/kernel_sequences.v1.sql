@@ -1,0 +1,97 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "kernel_sequences"
+-- version  = 1
+-- summary  = "Which sequences of GPU rows operators launch, how often, and how long both take."
+-- requires = ["events@1", "kernel_operators@1", "kernels@1", "runtime@1"]
+-- needs    = ["gpu", "launches"]
+-- grain    = ["run_id", "rank", "name", "device", "stream", "kernels"]
+-- order    = ["run_id", "rank", "-count", "-kernel_sum_ns", "name", "device", "stream", "kernels"]
+--
+-- [params]
+-- operator    = { type = "VARCHAR", doc = "Operators whose name contains this; of those within one another the outermost. Without it the operators that stand in no other." }
+-- min_kernels = { type = "BIGINT", default = 3, min = 1, unit = "count", doc = "Shorter sequences are left out." }
+-- by_stream   = { type = "BOOLEAN", default = false, doc = "A sequence per device and stream, instead of one over all." }
+-- with_memory = { type = "BOOLEAN", default = true, doc = "Memory copies and sets are part of a sequence." }
+--
+-- [columns]
+-- run_id        = { type = "VARCHAR", doc = "The run." }
+-- rank          = { type = "INTEGER", doc = "The rank." }
+-- name          = { type = "VARCHAR", doc = "The operator. Empty where the trace gives no name." }
+-- device        = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device, -1 where the trace does not say; null without by_stream." }
+-- stream        = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The stream, -1 where the trace does not say; null without by_stream." }
+-- kernels       = { type = "VARCHAR", doc = "All GPU rows that the operator and those it called launched: names in the order of launch, with | between; rows of one call by their start." }
+-- kernel_count  = { type = "BIGINT", unit = "count", doc = "GPU rows of the sequence." }
+-- count         = { type = "BIGINT", unit = "count", fold = "sum", doc = "Times that an operator of that name launched just this." }
+-- kernel_sum_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Durations of their GPU rows added up, also where they overlap." }
+-- op_sum_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Durations of these operators on the host added up; with by_stream at each stream again." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  holder AS (
+    SELECT run_id, rank, kernel_id, arg_min(op_id, level) AS op_id
+    FROM kernel_operators
+    WHERE $operator IS NULL OR contains(name, $operator)
+    GROUP BY run_id, rank, kernel_id
+  ),
+  launched AS (
+    SELECT
+      kernels.run_id,
+      kernels.rank,
+      holder.op_id,
+      CASE WHEN $by_stream THEN kernels.device END AS device,
+      CASE WHEN $by_stream THEN kernels.stream END AS stream,
+      kernels.event_id,
+      coalesce(kernels.name, '') AS name,
+      runtime.ts_ns AS call_ns,
+      kernels.ts_ns,
+      kernels.dur_ns
+    FROM kernels
+    JOIN holder
+      ON holder.run_id = kernels.run_id
+      AND holder.rank = kernels.rank
+      AND holder.kernel_id = kernels.event_id
+    JOIN runtime
+      ON runtime.run_id = kernels.run_id
+      AND runtime.rank = kernels.rank
+      AND runtime.event_id = kernels.runtime_id
+    WHERE $with_memory OR kernels.kind <> 'memory'
+  ),
+  occurrence AS (
+    SELECT
+      run_id,
+      rank,
+      op_id,
+      device,
+      stream,
+      string_agg(name, ' | ' ORDER BY call_ns, ts_ns, event_id) AS kernels,
+      count(*) AS kernel_count,
+      sum(dur_ns)::BIGINT AS kernel_sum_ns
+    FROM launched
+    GROUP BY run_id, rank, op_id, device, stream
+  )
+SELECT
+  occurrence.run_id,
+  occurrence.rank,
+  coalesce(op.name, '') AS name,
+  occurrence.device,
+  occurrence.stream,
+  occurrence.kernels,
+  max(occurrence.kernel_count) AS kernel_count,
+  count(*) AS count,
+  sum(occurrence.kernel_sum_ns)::BIGINT AS kernel_sum_ns,
+  sum(op.dur_ns)::BIGINT AS op_sum_ns
+FROM occurrence
+JOIN events AS op
+  ON op.run_id = occurrence.run_id AND op.rank = occurrence.rank AND op.event_id = occurrence.op_id
+-- Not in a HAVING above: there a macro of the DuckDB file takes a parameter for a column.
+WHERE occurrence.kernel_count >= $min_kernels
+GROUP BY
+  occurrence.run_id,
+  occurrence.rank,
+  coalesce(op.name, ''),
+  occurrence.device,
+  occurrence.stream,
+  occurrence.kernels

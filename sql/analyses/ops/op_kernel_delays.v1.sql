@@ -1,0 +1,88 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "op_kernel_delays"
+-- version  = 1
+-- summary  = "How long after an operator began the first of its GPU rows started, by operator and what it launched."
+-- requires = ["events@1", "kernels@1", "runtime@1"]
+-- needs    = ["gpu", "launches"]
+-- grain    = ["run_id", "rank", "name", "kernels"]
+-- order    = ["run_id", "rank", "-count", "-op_to_kernel_ns", "name", "kernels"]
+--
+-- [params]
+-- with_memory = { type = "BOOLEAN", default = true, doc = "Memory copies and sets count as GPU rows; without them an operator that only copies has no row." }
+--
+-- [columns]
+-- run_id                   = { type = "VARCHAR", doc = "The run." }
+-- rank                     = { type = "INTEGER", doc = "The rank." }
+-- name                     = { type = "VARCHAR", doc = "The operator, any: the innermost around the calls, on their thread. Empty where the trace gives no name." }
+-- kernels                  = { type = "VARCHAR", doc = "The GPU rows that it launched itself, not those of operators it called: names in the order of launch, with | between; rows of one call by their start." }
+-- kernel_count             = { type = "BIGINT", unit = "count", doc = "GPU rows of one occurrence." }
+-- count                    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Occurrences: operators of that name that launched just these." }
+-- kernel_sum_ns            = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Durations of all their GPU rows added up." }
+-- op_to_kernel_ns          = { type = "BIGINT", unit = "ns", fold = "sum", signed = true, better = "lower", doc = "From the start of the operator to the start of the first GPU row in that order, added up." }
+-- launch_to_kernel_ns      = { type = "BIGINT", unit = "ns", fold = "sum", signed = true, better = "lower", doc = "From the start of the call that launched it, added up: time in the queue included." }
+-- mean_op_to_kernel_ns     = { type = "DOUBLE", unit = "ns", fold = "op_to_kernel_ns/count", signed = true, better = "lower", doc = "op_to_kernel_ns over count." }
+-- mean_launch_to_kernel_ns = { type = "DOUBLE", unit = "ns", fold = "launch_to_kernel_ns/count", signed = true, better = "lower", doc = "launch_to_kernel_ns over count." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  launched AS (
+    SELECT
+      kernels.run_id,
+      kernels.rank,
+      kernels.op_id,
+      kernels.event_id,
+      coalesce(kernels.name, '') AS name,
+      runtime.ts_ns AS call_ns,
+      kernels.ts_ns,
+      kernels.dur_ns
+    FROM kernels
+    JOIN runtime
+      ON runtime.run_id = kernels.run_id
+      AND runtime.rank = kernels.rank
+      AND runtime.event_id = kernels.runtime_id
+    WHERE kernels.op_id IS NOT NULL AND ($with_memory OR kernels.kind <> 'memory')
+  ),
+  occurrence AS (
+    SELECT
+      run_id,
+      rank,
+      op_id,
+      string_agg(name, ' | ' ORDER BY call_ns, ts_ns, event_id) AS kernels,
+      count(*) AS kernel_count,
+      sum(dur_ns)::BIGINT AS kernel_sum_ns,
+      min(call_ns) AS call_ns,
+      arg_min(ts_ns, (call_ns, ts_ns, event_id)) AS first_ns
+    FROM launched
+    GROUP BY run_id, rank, op_id
+  ),
+  delay AS (
+    SELECT
+      occurrence.run_id,
+      occurrence.rank,
+      coalesce(op.name, '') AS name,
+      occurrence.kernels,
+      occurrence.kernel_count,
+      occurrence.kernel_sum_ns,
+      occurrence.first_ns - op.ts_ns AS op_to_kernel_ns,
+      occurrence.first_ns - occurrence.call_ns AS launch_to_kernel_ns
+    FROM occurrence
+    JOIN events AS op
+      ON op.run_id = occurrence.run_id AND op.rank = occurrence.rank AND op.event_id = occurrence.op_id
+  )
+SELECT
+  run_id,
+  rank,
+  name,
+  kernels,
+  max(kernel_count) AS kernel_count,
+  count(*) AS count,
+  sum(kernel_sum_ns)::BIGINT AS kernel_sum_ns,
+  sum(op_to_kernel_ns)::BIGINT AS op_to_kernel_ns,
+  sum(launch_to_kernel_ns)::BIGINT AS launch_to_kernel_ns,
+  sum(op_to_kernel_ns) / count(*) AS mean_op_to_kernel_ns,
+  sum(launch_to_kernel_ns) / count(*) AS mean_launch_to_kernel_ns
+FROM delay
+GROUP BY run_id, rank, name, kernels

@@ -1,0 +1,191 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "op_summary"
+-- version  = 1
+-- summary  = "How often each operator ran, and the time of host and GPU that it and what it called took."
+-- requires = ["kernel_operators@1", "kernels@1", "operators@1"]
+-- grain    = ["run_id", "rank", "name", "shapes"]
+-- order    = ["run_id", "rank", "-kernel_self_sum_ns", "-host_self_ns", "name", "shapes"]
+--
+-- [params]
+-- by_shapes = { type = "BOOLEAN", default = false, doc = "Tell operators of one name apart by the shapes of their inputs." }
+--
+-- [columns]
+-- run_id               = { type = "VARCHAR", doc = "The run." }
+-- rank                 = { type = "INTEGER", doc = "The rank." }
+-- name                 = { type = "VARCHAR", null = true, doc = "The operator; null for all GPU rows that no operator launched, or whose launch is not known. Empty where the trace gives no name." }
+-- shapes               = { type = "VARCHAR", null = true, doc = "Shapes of its inputs; null without by_shapes, and where the trace has none." }
+-- count                = { type = "BIGINT", unit = "count", fold = "sum", doc = "Times that it ran, within itself too." }
+-- host_ns              = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time of host threads in it and all it called; within itself it counts once, threads add up." }
+-- host_self_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Of host_ns, the time in no operator that it called: calls of the runtime and Python count to it. Of all names it adds up to the time that threads spent in operators." }
+-- kernel_self_count    = { type = "BIGINT", unit = "count", fold = "sum", null = true, doc = "GPU rows of which it is the innermost operator; all names together have every GPU row once. Null, as all columns below, where the rank has no GPU rows." }
+-- kernel_self_sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", null = true, better = "lower", doc = "Their durations added up." }
+-- kernel_self_union_ns = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time in which at least one of them ran, on any stream; devices add up." }
+-- kernel_count         = { type = "BIGINT", unit = "count", null = true, doc = "GPU rows that it or an operator it called launched; each counts once, however often it stands within itself." }
+-- kernel_sum_ns        = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Their durations added up." }
+-- kernel_union_ns      = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time in which at least one of them ran, on any stream; devices add up." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH RECURSIVE
+  op AS MATERIALIZED (
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      coalesce(name, '') AS name,
+      CASE WHEN $by_shapes THEN shapes::VARCHAR END AS shapes,
+      pid,
+      tid,
+      ts_ns,
+      ts_ns + dur_ns AS end_ns,
+      parent_id
+    FROM operators
+  ),
+  cover AS (
+    -- What an operator takes of those around it: of its parent; where it outlives that, of the next one out.
+    SELECT
+      inside.run_id,
+      inside.rank,
+      inside.end_ns,
+      around.event_id AS holder_id,
+      around.parent_id AS next_id,
+      greatest(inside.ts_ns, around.end_ns) AS reach_ns,
+      greatest(least(inside.end_ns, around.end_ns) - inside.ts_ns, 0) AS covered_ns
+    FROM op AS inside
+    JOIN op AS around
+      ON around.run_id = inside.run_id AND around.rank = inside.rank AND around.event_id = inside.parent_id
+    UNION ALL
+    SELECT
+      cover.run_id,
+      cover.rank,
+      cover.end_ns,
+      around.event_id AS holder_id,
+      around.parent_id AS next_id,
+      greatest(cover.reach_ns, around.end_ns) AS reach_ns,
+      greatest(least(cover.end_ns, around.end_ns) - cover.reach_ns, 0) AS covered_ns
+    FROM cover
+    JOIN op AS around
+      ON around.run_id = cover.run_id AND around.rank = cover.rank AND around.event_id = cover.next_id
+    WHERE cover.end_ns > cover.reach_ns
+  ),
+  covered AS (
+    SELECT run_id, rank, holder_id, sum(covered_ns)::BIGINT AS covered_ns
+    FROM cover
+    GROUP BY run_id, rank, holder_id
+  ),
+  timed AS (
+    SELECT
+      op.run_id,
+      op.rank,
+      op.name,
+      op.shapes,
+      op.end_ns - op.ts_ns - coalesce(covered.covered_ns, 0) AS self_ns,
+      -- Where those of the name on the thread that started earlier have been: up to here the time is counted.
+      greatest(op.end_ns - greatest(op.ts_ns, coalesce(max(op.end_ns) OVER earlier, op.ts_ns)), 0) AS fresh_ns
+    FROM op
+    LEFT JOIN covered
+      ON covered.run_id = op.run_id AND covered.rank = op.rank AND covered.holder_id = op.event_id
+    WINDOW earlier AS (
+      PARTITION BY op.run_id, op.rank, op.pid, op.tid, op.name, op.shapes
+      ORDER BY op.ts_ns, op.event_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+  ),
+  host AS (
+    SELECT
+      run_id,
+      rank,
+      name,
+      shapes,
+      count(*) AS count,
+      sum(fresh_ns)::BIGINT AS host_ns,
+      sum(self_ns)::BIGINT AS host_self_ns
+    FROM timed
+    GROUP BY run_id, rank, name, shapes
+  ),
+  use AS (
+    -- A GPU row under each name around its launch: once for all of them, once more for the innermost.
+    SELECT DISTINCT around.run_id, around.rank, around.kernel_id, op.name, op.shapes, FALSE AS own
+    FROM kernel_operators AS around
+    JOIN op ON op.run_id = around.run_id AND op.rank = around.rank AND op.event_id = around.op_id
+    UNION ALL
+    SELECT kernels.run_id, kernels.rank, kernels.event_id, op.name, op.shapes, TRUE AS own
+    FROM kernels
+    LEFT JOIN op ON op.run_id = kernels.run_id AND op.rank = kernels.rank AND op.event_id = kernels.op_id
+    UNION ALL
+    SELECT run_id, rank, event_id, NULL AS name, NULL AS shapes, FALSE AS own
+    FROM kernels
+    WHERE op_id IS NULL
+  ),
+  used AS (
+    SELECT
+      use.run_id,
+      use.rank,
+      use.name,
+      use.shapes,
+      use.own,
+      kernels.dur_ns,
+      greatest(
+        kernels.ts_ns + kernels.dur_ns
+        - greatest(kernels.ts_ns, coalesce(max(kernels.ts_ns + kernels.dur_ns) OVER earlier, kernels.ts_ns)),
+        0
+      ) AS fresh_ns
+    FROM use
+    JOIN kernels
+      ON kernels.run_id = use.run_id AND kernels.rank = use.rank AND kernels.event_id = use.kernel_id
+    WINDOW earlier AS (
+      PARTITION BY use.run_id, use.rank, use.name, use.shapes, use.own, kernels.device
+      ORDER BY kernels.ts_ns, kernels.event_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+  ),
+  device AS (
+    SELECT
+      run_id,
+      rank,
+      name,
+      shapes,
+      count(*) FILTER (own) AS kernel_self_count,
+      coalesce(sum(dur_ns) FILTER (own), 0)::BIGINT AS kernel_self_sum_ns,
+      coalesce(sum(fresh_ns) FILTER (own), 0)::BIGINT AS kernel_self_union_ns,
+      count(*) FILTER (NOT own) AS kernel_count,
+      sum(dur_ns) FILTER (NOT own)::BIGINT AS kernel_sum_ns,
+      sum(fresh_ns) FILTER (NOT own)::BIGINT AS kernel_union_ns
+    FROM used
+    GROUP BY run_id, rank, name, shapes
+  ),
+  gpu_rank AS (
+    SELECT DISTINCT run_id, rank
+    FROM kernels
+  ),
+  named AS (
+    SELECT run_id, rank, name, shapes, count, host_ns, host_self_ns
+    FROM host
+    UNION ALL
+    SELECT run_id, rank, name, shapes, 0 AS count, 0 AS host_ns, 0 AS host_self_ns
+    FROM device
+    WHERE name IS NULL
+  )
+SELECT
+  named.run_id,
+  named.rank,
+  named.name,
+  named.shapes,
+  named.count,
+  named.host_ns,
+  named.host_self_ns,
+  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_self_count, 0) END AS kernel_self_count,
+  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_self_sum_ns, 0) END AS kernel_self_sum_ns,
+  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_self_union_ns, 0) END AS kernel_self_union_ns,
+  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_count, 0) END AS kernel_count,
+  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_sum_ns, 0) END AS kernel_sum_ns,
+  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_union_ns, 0) END AS kernel_union_ns
+FROM named
+LEFT JOIN gpu_rank ON gpu_rank.run_id = named.run_id AND gpu_rank.rank = named.rank
+LEFT JOIN device
+  ON device.run_id = named.run_id
+  AND device.rank = named.rank
+  AND device.name IS NOT DISTINCT FROM named.name
+  AND device.shapes IS NOT DISTINCT FROM named.shapes

@@ -1,0 +1,63 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "critical_path_by_op"
+-- version  = 1
+-- summary  = "Which operators, host calls and kernels the critical path of a scope goes through."
+-- requires = ["critical_path@1", "events@1", "kernels@1", "runtime@1"]
+-- needs    = ["critical_path"]
+-- grain    = ["run_id", "rank", "scope", "category", "op", "name"]
+-- order    = ["run_id", "rank", "scope", "-path_ns", "category", "op", "name"]
+--
+-- [columns]
+-- run_id   = { type = "VARCHAR", doc = "The run." }
+-- rank     = { type = "INTEGER", doc = "The rank." }
+-- scope    = { type = "VARCHAR", doc = "The scope: see critical_path_breakdown." }
+-- category = { type = "VARCHAR", doc = "What the time is: see critical_path_breakdown." }
+-- op       = { type = "VARCHAR", null = true, doc = "The innermost operator: itself, around the host call, or around the launch of the GPU row; null outside of operators." }
+-- name     = { type = "VARCHAR", null = true, doc = "The operator, host call or GPU row that the time belongs to: of launch and kernel_gap the row that starts; null between them." }
+-- parts    = { type = "BIGINT", unit = "count", doc = "Parts of the path." }
+-- path_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "Their time; the rows of a scope add up to its length." }
+-- share    = { type = "DOUBLE", unit = "ratio", null = true, doc = "path_ns over the length of the scope; null where that is 0." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  owned AS (
+    SELECT
+      part.run_id,
+      part.rank,
+      part.scope,
+      part.category,
+      op.name AS op,
+      own.name,
+      part.part_ns
+    FROM critical_path AS part
+    LEFT JOIN events AS own
+      ON own.run_id = part.run_id AND own.rank = part.rank AND own.event_id = part.event_id
+    LEFT JOIN kernels
+      ON kernels.run_id = part.run_id AND kernels.rank = part.rank AND kernels.event_id = part.event_id
+    LEFT JOIN runtime
+      ON runtime.run_id = part.run_id AND runtime.rank = part.rank AND runtime.event_id = part.event_id
+    LEFT JOIN events AS op
+      ON op.run_id = part.run_id AND op.rank = part.rank
+      AND op.event_id = coalesce(
+        kernels.op_id, runtime.op_id, CASE WHEN own.category = 'cpu_op' THEN own.event_id END
+      )
+  ),
+  split AS (
+    SELECT run_id, rank, scope, category, op, name, count(*) AS parts, sum(part_ns)::BIGINT AS path_ns
+    FROM owned
+    GROUP BY run_id, rank, scope, category, op, name
+  )
+SELECT
+  run_id,
+  rank,
+  scope,
+  category,
+  op,
+  name,
+  parts,
+  path_ns,
+  path_ns / nullif((sum(path_ns) OVER (PARTITION BY run_id, rank, scope))::BIGINT, 0) AS share
+FROM split

@@ -1,0 +1,21 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "critical_walk"
+-- version   = 1
+-- summary   = "The nodes of a critical path: from the end of a scope back along what decides, told forwards."
+-- requires  = ["critical_nodes@1", "critical_edges@1"]
+-- derived   = "critical_path"
+-- transient = true
+-- grain     = ["run_id", "rank", "scope", "position"]
+-- order     = ["run_id", "rank", "scope", "position"]
+--
+-- [columns]
+-- run_id   = { type = "VARCHAR", doc = "The run." }
+-- rank     = { type = "INTEGER", doc = "The rank." }
+-- scope    = { type = "VARCHAR", doc = "The scope." }
+-- position = { type = "BIGINT", doc = "Place on the path, from 1." }
+-- node     = { type = "BIGINT", doc = "The node that the path comes to there; it sets out from the start of the scope." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,125 @@
+-- /// tw
+-- kind     = "view"
+-- scope    = "run"
+-- name     = "clock_offsets"
+-- version  = 1
+-- summary  = "How far each rank's clock is ahead of a reference rank's, from collectives on the GPU that all ranks leave together."
+-- requires = ["collective_matches@1", "ranks@1"]
+-- grain    = ["run_id", "rank"]
+-- order    = ["run_id", "rank"]
+--
+-- [columns]
+-- run_id         = { type = "VARCHAR", doc = "The run." }
+-- rank           = { type = "INTEGER", doc = "The rank." }
+-- reference_rank = { type = "INTEGER", doc = "The lowest rank that shared collectives lead to, by way of other ranks too: ranks with another reference cannot be compared." }
+-- offset_ns      = { type = "BIGINT", unit = "ns", signed = true, doc = "Its clock minus the reference's: the median of the differences of ends (the lower one of two in the middle), added up along the way. Its times minus this are the reference's." }
+-- uncertainty_ns = { type = "BIGINT", unit = "ns", null = true, doc = "Median distance from that median (the upper one of two in the middle), added up along the way; null where it stands on one collective. A clock that drifts shows here." }
+-- collectives    = { type = "BIGINT", unit = "count", null = true, doc = "Collectives it stands on, the fewest along the way; null for the reference." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH RECURSIVE
+  ended AS (
+    -- Groups that were only assumed are asked where no group is told. Hosts see the end of a collective too late.
+    SELECT
+      run_id,
+      first_rank,
+      rank,
+      end_ns - first_end_ns AS ahead_ns,
+      group_told OR NOT bool_or(group_told) OVER (PARTITION BY run_id) AS counts
+    FROM collective_matches
+    WHERE on_gpu AND waits_for_all AND rank > first_rank
+  ),
+  pair AS (
+    SELECT run_id, first_rank, rank, quantile_disc(ahead_ns, 0.5) AS offset_ns
+    FROM ended
+    WHERE counts
+    GROUP BY run_id, first_rank, rank
+  ),
+  spread AS (
+    SELECT
+      ended.run_id,
+      ended.first_rank,
+      ended.rank,
+      any_value(pair.offset_ns) AS offset_ns,
+      -- Of two in the middle the upper one: with two collectives the lower one is always nothing.
+      CASE WHEN count(*) > 1 THEN -quantile_disc(-abs(ended.ahead_ns - pair.offset_ns), 0.5) END AS uncertainty_ns,
+      count(*) AS collectives
+    FROM ended
+    JOIN pair ON pair.run_id = ended.run_id AND pair.first_rank = ended.first_rank AND pair.rank = ended.rank
+    WHERE ended.counts
+    GROUP BY ended.run_id, ended.first_rank, ended.rank
+  ),
+  link AS (
+    SELECT run_id, first_rank AS from_rank, rank AS to_rank, offset_ns, uncertainty_ns, collectives
+    FROM spread
+    UNION ALL
+    SELECT run_id, rank AS from_rank, first_rank AS to_rank, -offset_ns, uncertainty_ns, collectives
+    FROM spread
+  ),
+  known AS (
+    -- Round by round each rank takes the lowest reference that it or a neighbour knows, until no rank finds a lower one.
+    SELECT
+      run_id,
+      rank,
+      0 AS round,
+      rank AS reference_rank,
+      0::BIGINT AS offset_ns,
+      0::BIGINT AS uncertainty_ns,
+      NULL::BIGINT AS collectives,
+      TRUE AS moving
+    FROM ranks
+    UNION ALL
+    SELECT
+      run_id,
+      rank,
+      round + 1 AS round,
+      best.reference_rank,
+      best.offset_ns,
+      best.uncertainty_ns,
+      best.collectives,
+      bool_or(best.is_new) OVER (PARTITION BY run_id) AS moving
+    FROM (
+      SELECT
+        run_id,
+        rank,
+        round,
+        arg_min(
+          {reference_rank: reference_rank, offset_ns: offset_ns, uncertainty_ns: uncertainty_ns,
+           collectives: collectives, is_new: is_new},
+          (reference_rank, is_new, -collectives, via)
+        ) AS best
+      FROM (
+        SELECT
+          run_id, rank, round, reference_rank, offset_ns, uncertainty_ns, collectives,
+          FALSE AS is_new, rank AS via
+        FROM known
+        WHERE moving
+        UNION ALL
+        SELECT
+          known.run_id,
+          link.to_rank AS rank,
+          known.round,
+          known.reference_rank,
+          known.offset_ns + link.offset_ns AS offset_ns,
+          known.uncertainty_ns + link.uncertainty_ns AS uncertainty_ns,
+          least(known.collectives, link.collectives) AS collectives,
+          TRUE AS is_new,
+          known.rank AS via
+        FROM known
+        JOIN link ON link.run_id = known.run_id AND link.from_rank = known.rank
+        WHERE known.moving
+      ) AS offer
+      GROUP BY run_id, rank, round
+    ) AS taken
+  )
+SELECT
+  run_id,
+  rank,
+  reference_rank,
+  offset_ns,
+  uncertainty_ns,
+  collectives
+FROM known
+WHERE NOT moving

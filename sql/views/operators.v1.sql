@@ -1,0 +1,100 @@
+-- /// tw
+-- kind     = "view"
+-- name     = "operators"
+-- version  = 1
+-- summary  = "Each operator of a host thread, and the operator around it."
+-- requires = ["events@1"]
+-- grain    = ["run_id", "rank", "event_id"]
+-- order    = ["run_id", "rank", "event_id"]
+--
+-- [columns]
+-- run_id    = { type = "VARCHAR", doc = "The run." }
+-- rank      = { type = "INTEGER", doc = "The rank." }
+-- event_id  = { type = "BIGINT", unit = "id", doc = "The operator." }
+-- name      = { type = "VARCHAR", null = true, doc = "Its name." }
+-- pid       = { type = "VARCHAR", null = true, doc = "The process." }
+-- tid       = { type = "VARCHAR", null = true, doc = "The thread." }
+-- ts_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Start." }
+-- dur_ns    = { type = "BIGINT", unit = "ns", doc = "Length." }
+-- step      = { type = "BIGINT", unit = "id", null = true, doc = "The profiler step that holds its start." }
+-- shapes    = { type = "JSON", null = true, doc = "Shapes of its inputs." }
+-- level     = { type = "BIGINT", unit = "depth", doc = "Operators around it in the order of nesting, itself among them; frames between do not count: 1 for a root." }
+-- parent_id = { type = "BIGINT", unit = "id", null = true, doc = "The innermost operator around it in the order of nesting; where slices cross it may have ended before this one began." }
+-- pre       = { type = "BIGINT", unit = "id", doc = "Its place in the order of nesting." }
+-- post      = { type = "BIGINT", unit = "id", doc = "Place of its last descendant." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  edge AS (
+    SELECT run_id, rank, event_id, pre AS place, 1 AS change
+    FROM events
+    WHERE category = 'cpu_op' AND pre IS NOT NULL
+    UNION ALL
+    SELECT run_id, rank, event_id, post + 1 AS place, -1 AS change
+    FROM events
+    WHERE category = 'cpu_op' AND pre IS NOT NULL
+  ),
+  counted AS (
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      place,
+      change,
+      (
+        sum(change) OVER (
+          PARTITION BY run_id, rank
+          ORDER BY place, change, event_id
+          ROWS UNBOUNDED PRECEDING
+        )
+      )::BIGINT AS level
+    FROM edge
+  ),
+  rung AS (
+    -- Each operator where it stands, and one level below, where it is what others stand in.
+    SELECT run_id, rank, level AS rung, place, event_id, NULL::BIGINT AS holder_id
+    FROM counted
+    WHERE change > 0
+    UNION ALL
+    SELECT run_id, rank, level + 1 AS rung, place, event_id, event_id AS holder_id
+    FROM counted
+    WHERE change > 0
+  ),
+  held AS (
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      rung AS level,
+      holder_id,
+      last_value(holder_id IGNORE NULLS) OVER (
+        PARTITION BY run_id, rank, rung
+        ORDER BY place, event_id
+        ROWS UNBOUNDED PRECEDING
+      ) AS parent_id
+    FROM rung
+  )
+SELECT
+  events.run_id,
+  events.rank,
+  events.event_id,
+  events.name,
+  events.pid,
+  events.tid,
+  events.ts_ns,
+  events.dur_ns,
+  events.step,
+  events.shapes,
+  held.level,
+  held.parent_id,
+  events.pre,
+  events.post
+FROM events
+JOIN held
+  ON held.run_id = events.run_id
+  AND held.rank = events.rank
+  AND held.event_id = events.event_id
+  AND held.holder_id IS NULL
+WHERE events.category = 'cpu_op' AND events.pre IS NOT NULL
