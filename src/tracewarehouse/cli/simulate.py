@@ -29,11 +29,14 @@ _COUNTS = {
     "ranks_per_node": "Ranks of one node, between which the link is fast.",
     "network_gb_per_s": "Bandwidth between nodes.",
     "launch_ns": "How long a launch takes the host.",
+    "queue_limit": "Kernels that may wait on a stream before a launch blocks.",
+    "load_us": "How long it takes to load a batch.",
+    "workers": "Processes that load batches ahead; 0: the training thread does it.",
 }
 _FLAGS = {
     "sharded": "Shard weights: gather them, scatter gradients.",
     "experts": "Exchange tokens between experts, all to all.",
-    "graphs": "Launch the layers as one CUDA graph (inference).",
+    "graphs": "Launch the layers as one CUDA graph.",
     "dependent_launch": "Let kernels start before the one before them ends.",
     "counters": "Record counters.",
 }
@@ -85,7 +88,7 @@ def _flag(name: str) -> str:
         "tw simulate slow --ranks 8 --inject slow-rank:rank=3,what=host,factor=2",
         "tw simulate serve --mode inference --graphs --ranks 2 --tensor 2 --steps 20",
     )
-    + "\n\n\b\nTo plant (each also takes rank and step, counted from 0):\n"
+    + "\n\n\b\nTo plant (most also take rank and step, counted from 0):\n"
     + _PLANTS
 )
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
@@ -98,6 +101,7 @@ def _flag(name: str) -> str:
 )
 @click.option("--stacks/--no-stacks", default=True, help="Record Python frames.", show_default=True)
 @click.option("--memory/--no-memory", default=True, help="Record allocations.", show_default=True)
+@click.option("--syncs/--no-syncs", default=True, help="Record what waited for what.", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="Same knobs, same seed: same bytes.")
 @click.option("--start", default=Job().start, show_default=True, help="When the run begins, UTC.")
 @click.option(

@@ -13,10 +13,11 @@ from time import perf_counter
 from typing import Any
 
 from tracewarehouse.errors import ParamError, TwError, UnknownName
-from tracewarehouse.simulation.files import TruthFile, Waits, group_facts, write_rank
+from tracewarehouse.simulation.files import TruthFile, group_facts, write_rank
 from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.injections import KINDS, Injection
 from tracewarehouse.simulation.job import DIALECTS, GPUS, MODES, Job, Noise
+from tracewarehouse.simulation.paths import Waits
 from tracewarehouse.simulation.schedule import Setting, meet
 
 __all__ = ["DIALECTS", "GPUS", "KINDS", "MODES", "Injection", "Job", "Noise", "Simulated", "simulate"]
@@ -99,10 +100,9 @@ def _make(place: Path) -> None:
 
 def _rank(setting: Setting, rank: int, place: Path | None, truth: TruthFile, waits: Waits) -> int:
     recorder, count = write_rank(setting, rank, place)
+    for arrival in recorder.truth.arrivals:
+        waits.take(rank, *arrival)
     for name, rows in recorder.truth.sections():
-        if name == "collectives":
-            for row in rows:
-                waits.take(rank, str(row[1]), int(str(row[2])), int(str(row[6])))
         if place is not None:
             truth.add(name, rows)
     return count

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.header import closing, file_name, head, names, tail
+from tracewarehouse.simulation.paths import CAUSES
 from tracewarehouse.simulation.record import Recorder
 from tracewarehouse.simulation.schedule import Clock, Setting
 from tracewarehouse.simulation.truth import SECTIONS, Row
@@ -55,40 +54,16 @@ def _record(setting: Setting, rank: int, write: Any) -> tuple[Recorder, int]:
     if job.dialect == "new":
         put(naming)
         recorder.written = len(naming)
-    clock = Clock(setting, rank, recorder)
-    for _ in clock.run():
+    ends_ns = setting.ends[rank]  # known from the meeting
+    recorder.roots(ends_ns + 500)
+    for _ in Clock(setting, rank, recorder).run():
         pass  # the others have been there already
     recorder.flush()
-    rest = [*recorder.roots(clock.now + 500), *([] if job.dialect == "new" else naming)]
-    rest += closing(recorder.text, *recorder.span(clock.now + 1_000))
+    rest = [*([] if job.dialect == "new" else naming)]
+    rest += closing(recorder.text, *recorder.span(ends_ns + 1_000))
     put(rest)
     write(tail(job, rank))
     return recorder, recorder.written + len(rest)
-
-
-@dataclass
-class Waits:
-    """Who keeps whom waiting: per group and collective the last rank, per rank what it cost the others."""
-
-    last: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    waited: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
-
-    def take(self, rank: int, group: str, number: int, wait_ns: int) -> None:
-        """A rank's wait at a collective; the one that waits least came last."""
-        key = (group, number)
-        self.waited[key] += wait_ns
-        if key not in self.last or wait_ns < self.last[key][0]:
-            self.last[key] = (wait_ns, rank)
-
-    def rows(self) -> list[Row]:
-        """(rank, collectives it came last to, ns the others waited then), the worst first."""
-        counts: dict[int, int] = defaultdict(int)
-        caused: dict[int, int] = defaultdict(int)
-        for key, (_, rank) in self.last.items():
-            counts[rank] += 1
-            caused[rank] += self.waited[key]
-        worst = sorted(counts, key=lambda rank: (-caused[rank], rank))
-        return [(rank, counts[rank], caused[rank]) for rank in worst]
 
 
 class TruthFile:
@@ -118,7 +93,7 @@ class TruthFile:
         path = self.folder / "truth.json"
         with path.open("w", encoding="utf-8") as out:
             out.write(json.dumps(facts)[:-1] + ', "sections": {\n')
-            columns = ["rank", "came_last", "caused_wait_ns"]
+            columns = ["rank", "came_last", "caused_wait_ns", *(f"{cause}_ns" for cause in CAUSES), "cause"]
             rows = ",\n".join(map(json.dumps, stragglers))
             out.write(f'"straggler": {{"columns": {json.dumps(columns)}, "rows": [\n{rows}]}}')
             for name, columns_of in SECTIONS.items():

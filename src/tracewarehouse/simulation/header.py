@@ -9,6 +9,8 @@ from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.job import QUARTER_NS, Job
 from tracewarehouse.simulation.text import MOST_RANKS, Text
 
+LAST: dict[str, object] = {"sort_index": 536_870_912}  # where viewers put the profiler's own rows
+
 
 def head(job: Job, rank: int, groups: list[Group]) -> str:
     """The text up to the first event."""
@@ -118,11 +120,12 @@ def names(text: Text, at_ns: int) -> list[str]:
     return [_name_row(text, at_ns, *row) for row in rows]
 
 
-def _name_row(text: Text, at_ns: int, name: str, pid: int, tid: int | str, args: dict[str, object]) -> str:
+def _name_row(text: Text, at_ns: int, name: str, pid: int | str, tid: int | str,
+              args: dict[str, object]) -> str:  # fmt: skip
     keys = ("ph", "name") if text.new else ("name", "ph")
     values = {"ph": '"M"', "name": json.dumps(name)}
     first = ", ".join(f'"{key}": {values[key]}' for key in keys)
-    place = f'"ts": {text.time(at_ns)}, "pid": {pid}, "tid": {json.dumps(tid)}'
+    place = f'"ts": {text.time(at_ns)}, "pid": {json.dumps(pid)}, "tid": {json.dumps(tid)}'
     return f'\n  {{\n    {first}, {place},\n    "args": {json.dumps(args)}\n  }}'
 
 
@@ -138,8 +141,10 @@ def closing(text: Text, start_ns: int, end_ns: int) -> list[str]:
     start, end = (
         keys.format(json.dumps(f)) for f in ("Iteration Start: PyTorch Profiler", "Record Window End")
     )
+    last = [] if text.old else [_name_row(text, start_ns, "process_sort_index", "Spans", 0, LAST)]
     return [
         f'\n  {{\n    "ph": "X", "cat": "Trace", {order},\n    "args": {{\n      "Op count": 0\n    }}\n  }}',
+        *last,
         mark(start, '"Traces"', '"Trace PyTorch Profiler"', began),
         mark(end, '""', '""', ended),
     ]

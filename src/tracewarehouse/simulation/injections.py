@@ -12,6 +12,8 @@ WHOLE = ("rank", "step", "count", "collective")
 SLOW = ("compute", "host", "data")
 TEXT = ("what", "kernel", "to", "group")
 
+EVERY_STEP = ("slow-link", "long-collective", "clock", "missing-rank", "truncated-window", "before-window")
+EVERY_RANK = ("slow-link", "long-collective")
 # Kind: (what it does, its own values with their defaults; None = must be given).
 KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
     {
@@ -37,6 +39,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
         "truncated-window": ("the recording starts late or stops early", {"from_ms": 0.0, "to_ms": 0.0}),
         "before-window": ("the first launches were made before the recording", {"count": 20}),
         "lost-gpu": ("a share of the GPU rows is lost", {"share": 0.05}),
+        "lost-launch": ("a share of the launches is lost, their GPU rows are not", {"share": 0.05}),
     }
 )
 
@@ -94,6 +97,9 @@ class Injection:
 
     def check(self, ranks: int, steps: int) -> None:
         """Raises ParamError where the job has no such rank or step."""
+        for name, value, kinds in (("rank", self.rank, EVERY_RANK), ("step", self.step, EVERY_STEP)):
+            if value is not None and self.kind in kinds:
+                raise ParamError(f"{self.kind} takes no {name}", f"leave out {name}={value}")
         for name, value, size in (("rank", self.rank, ranks), ("step", self.step, steps)):
             if value is not None and not 0 <= value < size:
                 raise ParamError(f"{self.kind}: no {name} {value}", f"the job has {name}s 0 to {size - 1}")

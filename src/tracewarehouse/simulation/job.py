@@ -72,11 +72,15 @@ class Job:
     link_gb_per_s: int | None = None
     network_gb_per_s: int = 50
     launch_ns: int = 4_500
+    queue_limit: int = 1024
+    load_us: int = 60
+    workers: int = 0
     graphs: bool = False
     dependent_launch: bool = False
     stacks: bool = True
     memory: bool = True
     counters: bool = False
+    syncs: bool = True
     dialect: str = "new"
     noise: Noise = Noise()
     seed: int = 0
@@ -96,12 +100,6 @@ class Job:
                 f"{self.layers} layers do not split into {self.pipeline} stages",
                 "make layers a multiple of pipeline",
             )
-        if self.mode == "inference" and self.pipeline > 1:
-            raise ParamError(
-                "inference is simulated without a pipeline", "use --pipeline 1, or --mode training"
-            )
-        if self.graphs and self.mode != "inference":
-            raise ParamError("graphs are simulated for inference only", "add --mode inference")
         for injection in self.injections:
             injection.check(self.ranks, self.steps)
 
@@ -150,10 +148,19 @@ def _moment(text: str) -> datetime:
 
 def _check_counts(job: Job) -> None:
     counted = "ranks steps layers hidden batch sequence microbatches tensor pipeline ranks_per_node"
-    for name in [*counted.split(), "network_gb_per_s", "launch_ns", "link_gb_per_s"]:
+    for name in [
+        *counted.split(),
+        "network_gb_per_s",
+        "launch_ns",
+        "link_gb_per_s",
+        "queue_limit",
+        "load_us",
+    ]:
         value = getattr(job, name)
         if value is not None and value < 1:
             raise ParamError(f"{name} is {value}", "it must be 1 or more")
+    if job.workers < 0:
+        raise ParamError(f"workers is {job.workers}", "it must be 0 or more")
     for name, sigma in vars(job.noise).items():
         if not 0 <= sigma <= 1:
             raise ParamError(f"noise {name} is {sigma}", "it must lie between 0 and 1")

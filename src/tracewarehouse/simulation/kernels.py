@@ -93,7 +93,8 @@ NAMES: Mapping[str, tuple[str, int, int, int]] = MappingProxyType(
     }
 )
 AMD_GEMM = "Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB1_AFC1_AFEM1.kd"
-REMOVABLE = ("dropout", "gelu", "add")  # without these the model still runs
+HANGERS = ("gemm", "layer_norm")  # what collectives of gradients hang on
+REMOVABLE = tuple(key for key in NAMES if key not in (*HANGERS, "extra"))
 _COLLECTIVES: Mapping[str, str] = MappingProxyType(
     {
         "allreduce": "AllReduce_Sum_bf16_RING_LL",
@@ -126,6 +127,7 @@ class Kernels:
                 self.renamed[key] = injection.word("to") or f"{self._name(key)}_v2"
         self.launch = self.api("cudaLaunchKernel", "hipLaunchKernel", 211, 160)
         self.launch_ex = self.api("cudaLaunchKernelExC", "hipExtLaunchKernel", 430, 161)
+        self.launch_triton = self._driver()
         self.copy_api = self.api("cudaMemcpyAsync", "hipMemcpyAsync", 41, 69)
         self.set_api = self.api("cudaMemsetAsync", "hipMemsetAsync", 51, 76)
 
@@ -133,6 +135,17 @@ class Kernels:
         """A runtime call under the vendor's name."""
         name, number = (amd, amd_number) if self.amd else (nvidia, nvidia_number)
         return Api(name, number, self.job.launch_ns if ns is None else ns)
+
+    def _driver(self) -> Api:
+        """What Triton launches with: a call of the driver, which old torch did not record."""
+        if self.job.dialect == "old":
+            return self.launch
+        name, number, category = (
+            ("hipModuleLaunchKernel", 239, "cuda_runtime")
+            if self.amd
+            else ("cuLaunchKernel", 307, "cuda_driver")
+        )
+        return Api(name, number, self.job.launch_ns, category)
 
     def _name(self, key: str) -> str:
         if self.amd:
@@ -186,6 +199,7 @@ class Kernels:
             early = self.job.dependent_launch and key in ("layer_norm", "add", "gelu")
             ns = max(ns, LEAST_NS)
             api = self.launch_ex if early else self.launch
+            api = self.launch_triton if key == "extra" else api
             made = self._made[key, ns, grid] = Kernel(
                 key, name, "kernel", "computation", ns, api, grid, (threads, 1, 1), registers, shared,
                 early_ns=600 if early else 0,

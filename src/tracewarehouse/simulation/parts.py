@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 COMPUTE, TENSOR, DATA, STAGE = "compute", "tensor", "data", "stage"  # streams, and groups of ranks
+FIRST_STEP = 1  # the number of the first ProfilerStep
 
 
 class Do(IntEnum):
@@ -26,7 +27,7 @@ class Do(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A slice of the host. `sequence` ties a forward operator to its backward one."""
+    """A slice of the host. `sequence` ties a forward operator to its backward one; `stack` is old torch's."""
 
     category: str
     name: str
@@ -37,6 +38,7 @@ class Frame:
     forward: bool = False
     backward: bool = False
     module: int | None = None
+    stack: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,7 @@ class Api:
     name: str
     number: int
     ns: int
+    category: str = "cuda_runtime"
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,6 +53,10 @@ class Planted:
         """How long the data loader waits beside its usual time."""
         return sum(round(each.number("ms") * 1_000_000) for each in self.of("dataloader-stall", rank, step))
 
+    def share(self, kind: str, rank: int, step: int) -> float:
+        """What share of a rank's rows of a step is lost."""
+        return max((each.number("share") for each in self.of(kind, rank, step)), default=0.0)
+
     def link_factor(self, group: str) -> float:
         """How much slower the links of a group are."""
         factor = 1.0
@@ -73,7 +77,7 @@ class Planted:
 
     def clock(self, rank: int) -> tuple[int, int]:
         """Offset in ns and drift in parts of 10^9 of a rank's clock."""
-        found = self.ever("clock", rank)
-        if found is None:
-            return 0, 0
-        return round(found.number("offset_us") * 1_000), round(found.number("drift_ppm") * 1_000)
+        found = [each for each in self.all if each.kind == "clock" and each.rank in (None, rank)]
+        offset = sum(each.number("offset_us") for each in found)
+        drift = sum(each.number("drift_ppm") for each in found)
+        return round(offset * 1_000), round(drift * 1_000)

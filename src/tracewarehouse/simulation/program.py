@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracewarehouse.simulation.kernels import ELEMENT_BYTES, Kernels
 from tracewarehouse.simulation.parts import COMPUTE, Collective, Do, Event, Frame, Kernel, Memory, Part, Tape
 
 Shape = tuple[int, ...]
+ROOTS = ("train.py(1): <module>", "train.py(120): main")  # the Python frames around everything
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class Program:
 
     def __init__(self, kernels: Kernels, *, stacks: bool, memory: bool) -> None:
         self.kernels = kernels
+        self.old = kernels.job.dialect == "old"  # keeps stacks as an argument, not as slices
         self.stacks = stacks
+        self.frames = [*ROOTS]
         self.with_memory = memory
         self.lines: list[tuple[Do, Part]] = []
         self.nodes: list[Node] = []
@@ -36,6 +39,7 @@ class Program:
         self.keys = 0
         self.removed: frozenset[str] = frozenset()
         self.grad = True
+        self.in_backward = False
         self._modules: dict[str, int] = {}
 
     def tape(self) -> Tape:
@@ -49,15 +53,26 @@ class Program:
     @contextmanager
     def frame(self, frame: Frame) -> Iterator[None]:
         """What is written inside happens inside the frame."""
-        self.do(Do.BEGIN, frame)
+        self.begin(frame)
         yield
         self.do(Do.END, frame)
+
+    def begin(self, frame: Frame) -> None:
+        """Goes into a frame; what runs on the autograd thread has no Python around it."""
+        if self.old and self.stacks and not self.in_backward:
+            frame = replace(frame, stack=";".join(reversed(self.frames)))
+        self.do(Do.BEGIN, frame)
 
     @contextmanager
     def python(self, name: str, module: int | None = None) -> Iterator[None]:
         """A Python frame, where stacks are recorded."""
         if not self.stacks:
             yield
+            return
+        if self.old:
+            self.frames.append(name)
+            yield
+            self.frames.pop()
             return
         with self.frame(Frame("python_function", name, lead_ns=900, tail_ns=400, module=module)):
             yield
@@ -109,7 +124,7 @@ class Program:
             inner = place == len(names) - 1
             own = sequence if inner and self.grad else None
             forward = own is not None
-            self.do(Do.BEGIN, Frame("cpu_op", name, tuple(shapes), sequence=own, forward=forward))
+            self.begin(Frame("cpu_op", name, tuple(shapes), sequence=own, forward=forward))
         held = self.allocate(keeps * ELEMENT_BYTES) if keeps else None
         for kernel in kernels:
             self.launch(kernel)
@@ -132,15 +147,19 @@ class Program:
 
     def backward(self) -> None:
         """The backward pass of all that was kept, last first, on the autograd thread."""
+        self.in_backward = True
         for node in reversed(self.nodes):
             self._evaluate(node)
         self.nodes.clear()
+        self.in_backward = False
 
     def _evaluate(self, node: Node) -> None:
-        name = f"autograd::engine::evaluate_function: {node.name}"
-        with self.frame(Frame("cpu_op", name, sequence=node.sequence, backward=True)):
-            with self.frame(Frame("cpu_op", node.name, (), sequence=node.sequence)):
+        name = node.name.removesuffix("0") if self.old else node.name
+        with self.evaluation(name, node.sequence):
+            with self.frame(Frame("cpu_op", name, (), sequence=node.sequence)):
                 for op, kernel in node.work:
+                    if kernel is not None and kernel.key in self.removed:
+                        continue
                     with self.op(op):
                         if kernel is not None:
                             self.launch(kernel)
@@ -150,18 +169,29 @@ class Program:
         if node.name == "AddmmBackward0":
             self._accumulate()
 
+    @contextmanager
+    def evaluation(self, name: str, sequence: int | None = None) -> Iterator[None]:
+        """The engine's own slice around an autograd node, which old torch did not record."""
+        if self.old:
+            yield
+            return
+        called = f"autograd::engine::evaluate_function: {name}"
+        with self.frame(Frame("cpu_op", called, sequence=sequence, backward=sequence is not None)):
+            yield
+
     def _accumulate(self) -> None:
         """The gradient of a weight is added to what is there."""
         name = "torch::autograd::AccumulateGrad"
-        with (
-            self.frame(Frame("cpu_op", f"autograd::engine::evaluate_function: {name}")),
-            self.frame(Frame("cpu_op", name, ((1,),))),
-        ):
+        with self.evaluation(name), self.frame(Frame("cpu_op", name, ((1,),))):
             pass
 
     def collective(self, collective: Collective, op: str, *, wait: bool) -> None:
         """A collective after what the computation did so far; `wait` lets the computation wait for it."""
-        self.lines.extend(collective_lines(collective, op, wait=wait))
+        for what, part in collective_lines(collective, op, wait=wait):
+            if isinstance(part, Frame) and what is Do.BEGIN:
+                self.begin(part)
+            else:
+                self.do(what, part)
 
 
 def collective_lines(collective: Collective, op: str, *, wait: bool) -> list[tuple[Do, Part]]:

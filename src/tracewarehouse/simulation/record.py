@@ -3,57 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
 
 from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.job import Job
-from tracewarehouse.simulation.parts import COMPUTE, Api, Collective, Event, Frame, Graph, Kernel, Memory
+from tracewarehouse.simulation.parts import (
+    COMPUTE,
+    FIRST_STEP,
+    Api,
+    Collective,
+    Event,
+    Frame,
+    Graph,
+    Kernel,
+    Memory,
+)
+from tracewarehouse.simulation.paths import Parts
 from tracewarehouse.simulation.planted import Planted
+from tracewarehouse.simulation.program import ROOTS
+from tracewarehouse.simulation.rows import Call
 from tracewarehouse.simulation.text import Format, Text
-from tracewarehouse.simulation.truth import Call, RankTruth
+from tracewarehouse.simulation.truth import RankTruth
+from tracewarehouse.simulation.window import Open, Window
 
-ROOTS = ("train.py(1): <module>", "train.py(120): main")
 ADDRESS = 0x7F1C_0000_0000
 PAGE = 2 << 20
-
-
-@dataclass(frozen=True)
-class Window:
-    """What the profiler recorded, in ns of the run: host rows between the two, GPU rows from the first on."""
-
-    from_ns: int
-    to_ns: int
-    skipped: int
-    lost: float
-
-    @classmethod
-    def of(cls, planted: Planted, rank: int) -> Window:
-        """The window of a rank."""
-        cut, early = planted.ever("truncated-window", rank), planted.ever("before-window", rank)
-        lost = planted.ever("lost-gpu", rank)
-        to_ns = round(cut.number("to_ms") * 1_000_000) if cut else 0
-        return cls(
-            round(cut.number("from_ms") * 1_000_000) if cut else 0,
-            to_ns or 1 << 62,
-            round(early.number("count")) if early else 0,
-            lost.number("share") if lost else 0.0,
-        )
-
-
-@dataclass
-class Open:
-    """A slice that has begun."""
-
-    frame: Frame
-    start_ns: int
-    into: list[str] | None
-    slot: int
-    index: int
-    external: int
-    python: int
-    parent: int
-    gpu: list[int] = field(default_factory=list)
 
 
 class Recorder:
@@ -66,10 +40,12 @@ class Recorder:
         self.job, self.write = job, write
         self.start_ns = job.start_ns
         self.offset_ns, self.drift = planted.clock(rank)
-        self.lose = Random(f"{job.seed}/lost/{rank}").random if self.window.lost else None
+        self.losing, self.missing = 0.0, 0.0  # shares of the step's GPU rows and launches
+        self.lose = Random(f"{job.seed}/lost/{rank}").random
+        self.planted, self.rank = planted, rank
         self.skipped = self.window.skipped
         self.written = before
-        self.ops: list[str] = []
+        self.ops: dict[str, list[str]] = {"main": [], "autograd": []}
         self.memories: list[str] = []
         self.python: list[str] = []
         self.gpu: list[str] = []
@@ -79,14 +55,15 @@ class Recorder:
         self.where = "main"
         self.externals = self.indexes = self.correlation = 0
         self.pythons = self.parent = len(ROOTS) if job.stacks else 0
-        self.dangling: set[int] = set()
+        self.began_ns = self.window.from_ns
         self.base_sequence = self.most_sequence = 0
-        self.forwards: dict[int, str] = {}
+        self.forwards: dict[int, tuple[int, str]] = {}
         self.allocated = self.reserved = self.leaks = 0
         self.formats: dict[object, Format] = {}
         self.graph_call: Call | None = None
         self.message = ""
         self.waits = not self.text.amd and not self.text.old
+        self.syncs = self.waits and job.syncs
         self.busy_ns = self.last_number = self.graph_start_ns = 0
 
     def stamp(self, at_ns: int) -> int:
@@ -107,7 +84,10 @@ class Recorder:
     def step_begins(self, number: int, at_ns: int) -> None:
         """The mark of a profiler step."""
         self.base_sequence, self.most_sequence = self.most_sequence, self.most_sequence
-        self.begin(Frame("user_annotation", f"ProfilerStep#{number}"), at_ns)
+        self.losing = self.planted.share("lost-gpu", self.rank, number - FIRST_STEP)
+        self.missing = self.planted.share("lost-launch", self.rank, number - FIRST_STEP)
+        stack = ";".join(reversed(ROOTS)) if self.text.old and self.job.stacks else None
+        self.begin(Frame("user_annotation", f"ProfilerStep#{number}", stack=stack), at_ns)
         kept = self.stack[-1].into is not None
         self.truth.step_begins(number if kept else None, self.stamp(at_ns))
 
@@ -124,28 +104,28 @@ class Recorder:
 
     def flush(self) -> None:
         """Hands on what was kept so far; only now is each event's place in the file known."""
-        texts = self.ops + self.memories + self.python
+        texts = [*filter(None, [*self.ops["main"], *self.ops["autograd"]]), *self.memories]
+        texts += filter(None, self.python)
         self.truth.placed(self.written + len(texts))
         texts += self.gpu
         self.written += len(texts)
         if texts:
             self.write(texts)
-        for kept in (self.ops, self.memories, self.python, self.gpu):
+        for kept in (*self.ops.values(), self.memories, self.python, self.gpu):
             kept.clear()
+        self.forwards.clear()
 
     def begin(self, frame: Frame, at_ns: int) -> None:
         """A slice of the host begins."""
         is_python = frame.category == "python_function"
         kept = self._keeps(at_ns)
-        into = (self.python if is_python else self.ops) if kept else None
+        into = self.python if is_python else self.ops[self.where] if kept else None
         start_ns = self.stamp(at_ns)
         self.indexes += kept
-        opened = Open(frame, start_ns, into, len(into or ()), self.indexes, 0, 0, self.parent)
+        opened = Open(frame, start_ns, into, len(into or ()), self.indexes, 0, 0, self.parent, not kept)
         if is_python:
             self.pythons += 1
             self.parent = opened.python = self.pythons
-            if not kept:
-                self.dangling.add(self.pythons)
         else:
             self.externals += 1
             opened.external = self.externals
@@ -162,13 +142,17 @@ class Recorder:
         assert frame.sequence is not None
         number = self.base_sequence + frame.sequence
         self.most_sequence = max(self.most_sequence, number + 1)
-        if frame.forward:
-            self.forwards[number] = self.text.time(start_ns)
-        elif frame.backward and not self.text.old and (ended := self.forwards.pop(number, None)):
+        if self.text.old:
+            return
+        if frame.forward:  # its place is filled if the backward pass comes
+            self.forwards[number] = (len(self.ops["main"]), self.text.time(start_ns))
+            self.ops["main"].append("")
+        elif frame.backward and number in self.forwards:
+            slot, began = self.forwards.pop(number)
             main, own = self.text.threads["main"], self.text.threads[self.where]
             start, finish = self._flow("s", "fwdbwd", main), self._flow("f", "fwdbwd", own)
-            self.ops.append(start(number + 1, ended))
-            self.ops.append(finish(number + 1, self.text.time(start_ns)))
+            self.ops["main"][slot] = start(number + 1, began)
+            self.ops[self.where].append(finish(number + 1, self.text.time(start_ns)))
 
     def _flow(self, kind: str, name: str, tid: int) -> Format:
         key = (kind, name, tid)
@@ -184,21 +168,33 @@ class Recorder:
             self.parent = opened.parent
         elif opened.into is not None and (frame.category == "cpu_op" or self.text.old):
             self.inner.pop()
+        if opened.late:  # the profiler takes up the Python frames that are open when it starts
+            if frame.category != "python_function" or self.skipped or at_ns <= self.began_ns:
+                return
+            if opened.start_ns >= self.stamp(self.window.to_ns):
+                return
+            opened.start_ns = self.stamp(self.began_ns)
         if opened.into is None:
             return
-        end_ns = self.stamp(at_ns if at_ns < self.window.to_ns else self.window.to_ns)
-        self._keep(opened, end_ns)
-        if frame.category == "user_annotation" and opened.gpu and not self.text.old:
+        finished = at_ns < self.window.to_ns
+        end_ns = self.stamp(at_ns if finished else self.window.to_ns)
+        self._keep(opened, end_ns, finished)
+        if frame.category != "user_annotation" or self.text.old:
+            return
+        self.truth.annotations[False, frame.name].append((opened.start_ns, end_ns))
+        if opened.gpu:
+            self.truth.annotations[True, frame.name].append((opened.gpu[0], opened.gpu[1]))
             name = self.text.annotation(frame.name)
             start_ns = opened.gpu[0]
             times = self.text.time(start_ns), self.text.length(opened.gpu[1] - start_ns)
             self.gpu.append(name(*times, opened.external))
 
-    def _keep(self, opened: Open, end_ns: int) -> None:
+    def _keep(self, opened: Open, end_ns: int, finished: bool) -> None:
         frame = opened.frame
-        make = self.formats.get((frame, self.where))
+        key = (frame, self.where, finished)
+        make = self.formats.get(key)
         if make is None:
-            make = self.formats[frame, self.where] = self.text.frame(frame, self.where)
+            make = self.formats[key] = self.text.frame(frame, self.where, finished)
         assert opened.into is not None
         start_ns = opened.start_ns
         self.truth.host(start_ns, end_ns)
@@ -206,8 +202,6 @@ class Recorder:
         second = opened.python
         if opened.python:
             first = opened.parent or "null"
-            if opened.parent in self.dangling:
-                self.truth.found("dangling_frame", end_ns - start_ns)
         elif frame.sequence is not None:
             second = self.base_sequence + frame.sequence
         opened.into[opened.slot] = make(
@@ -231,9 +225,9 @@ class Recorder:
             key = (1 << 20) + self.leaks
         self.allocated += memory.bytes
         self.reserved = max(self.reserved, -(-self.allocated // PAGE) * PAGE)
-        self.truth.memory(self.allocated)
         if not self._keeps(at_ns):
             return
+        self.truth.memory(memory.bytes, self.allocated)
         make = self.formats.get(("memory", self.where)) or self.text.memory(self.where)
         self.formats["memory", self.where] = make
         self.indexes += 1
@@ -241,10 +235,12 @@ class Recorder:
         address = ADDRESS + key * PAGE
         self.memories.append(make(time, self.reserved, self.allocated, memory.bytes, address, self.indexes))
 
-    def _called(self, api: Api, start_ns: int, end_ns: int, kernel: Kernel | None) -> Call:
+    def _called(self, api: Api, start_ns: int, end_ns: int, kernel: Kernel | None, launches: bool) -> Call:
         """A call of the runtime: its row, where the window holds it."""
         self.correlation += 1
         kept = self._keeps(start_ns)
+        if kept and launches and self.missing:
+            kept = self.lose() >= self.missing
         start, end = self.stamp(start_ns), self.stamp(min(end_ns, self.window.to_ns))
         external = self.inner[-1] if self.inner else self.correlation
         call = Call(
@@ -268,7 +264,7 @@ class Recorder:
 
     def call(self, api: Api, start_ns: int, end_ns: int) -> int:
         """A call that launches nothing: returns its correlation."""
-        call = self._called(api, start_ns, end_ns, None)
+        call = self._called(api, start_ns, end_ns, None, False)
         if call.at is not None and self.waits:
             own = self.text.threads[self.where]
             self.gpu.append(self._flow("f", "ac2g", own)(call.correlation, self.text.time(call.start_ns)))
@@ -278,7 +274,7 @@ class Recorder:
     def stream_wait(self, api: Api, event: Event, start_ns: int, end_ns: int, marked: int) -> None:
         """A stream waits for a mark on another."""
         correlation = self.call(api, start_ns, end_ns)
-        if self.waits and self._keeps(start_ns):
+        if self.syncs and self._keeps(start_ns):
             key = ("wait", event.waiter, event.stream)
             make = self.formats.get(key) or self.text.sync("Stream Wait Event", event.waiter, event.stream)
             self.formats[key] = make
@@ -287,7 +283,7 @@ class Recorder:
     def sync(self, api: Api, kind: str, stream: str, start_ns: int, end_ns: int, marked: int) -> None:
         """The host waits for the GPU."""
         correlation = self.call(api, start_ns, end_ns)
-        if self.waits and self._keeps(start_ns):
+        if self.syncs and self._keeps(start_ns):
             make = self.text.sync(kind, stream, stream if kind == "Event Sync" else None)
             self._sync_row(make, start_ns, end_ns, correlation, marked)
 
@@ -300,12 +296,17 @@ class Recorder:
     def launch(self, kernel: Kernel, stream: str, start_ns: int, end_ns: int, begins_ns: int, ends_ns: int,
                group: Group | None = None, part: Collective | None = None) -> None:  # fmt: skip
         """A call and the GPU row it launches."""
-        call = self._called(kernel.api, start_ns, end_ns, kernel)
+        call = self._called(kernel.api, start_ns, end_ns, kernel, True)
         if self.skipped:
-            self.skipped -= 1
+            self._skip(1, end_ns)
         if call.at is not None:
             self._start_arrow(call)
         self._row(kernel, stream, call, start_ns, begins_ns, ends_ns, group, part, None)
+
+    def _skip(self, rows: int, end_ns: int) -> None:
+        """Launches that the recording does not know of; it begins after the last of them."""
+        self.skipped = max(self.skipped - rows, 0)
+        self.began_ns = end_ns
 
     def _start_arrow(self, call: Call) -> None:
         flow = self._flow("s", "ac2g", self.text.threads[self.where])
@@ -313,10 +314,10 @@ class Recorder:
 
     def graph(self, api: Api, graph: Graph, start_ns: int, end_ns: int) -> None:
         """The call that launches a graph."""
-        self.graph_call = self._called(api, start_ns, end_ns, None)
+        self.graph_call = self._called(api, start_ns, end_ns, None, True)
         self.graph_start_ns = start_ns
         if self.skipped:
-            self.skipped = max(self.skipped - len(graph.nodes), 0)
+            self._skip(len(graph.nodes), end_ns)
         if self.graph_call.at is not None:
             self._start_arrow(self.graph_call)
 
@@ -332,7 +333,7 @@ class Recorder:
              group: Group | None, part: Collective | None, node: int | None) -> None:  # fmt: skip
         if called_ns >= self.window.to_ns or (call.at is None and begins_ns < self.window.from_ns):
             return
-        if self.lose is not None and self.lose() < self.window.lost:
+        if self.losing and self.lose() < self.losing:
             self.truth.lost(call)
             return
         start, end = self.stamp(begins_ns), self.stamp(ends_ns)
@@ -342,7 +343,9 @@ class Recorder:
                 kernel, stream, group, part, node
             )
         number = self.text.streams[stream]
-        self.truth.kernel(kernel, number, call, len(self.gpu), start, end)
+        # A graph's rows are told their group by what was captured, but on AMD only by their launch.
+        told = None if node is not None and self.text.amd else group
+        self.truth.kernel(kernel, number, call, len(self.gpu), start, end, told)
         began = self.text.time(start)
         rate = kernel.bytes / max(end - start, 1)
         self.gpu.append(
@@ -374,23 +377,24 @@ class Recorder:
                     opened.gpu = [start, end]
 
     def meeting(self, part: Collective, group: Group, number: int, arrives_ns: int, last_ns: int,
-                ends_ns: int) -> None:  # fmt: skip
-        """A collective that this rank took part in."""
+                ends_ns: int, since: Parts) -> None:  # fmt: skip
+        """A collective that this rank took part in; `since` is what it did since its group last met."""
         self.last_number = number
-        self.message = self.text.message(part, group).format(None, None, None, None, number)
+        self.message = self.text.host_message(part, group).format(None, None, None, None, number)
         self.truth.collective(
             part, group, number, last_ns - arrives_ns, ends_ns - last_ns, ends_ns - arrives_ns
         )
+        self.truth.arrivals.append((group.name, number, group.size, last_ns - arrives_ns, since))
 
-    def roots(self, end_ns: int) -> list[str]:
-        """The Python frames around everything."""
+    def roots(self, end_ns: int) -> None:
+        """The Python frames around everything, of a run that ends then; and what its clock then says."""
+        drifted = end_ns * self.drift // 1_000_000_000
+        self.truth.clock = (self.rank, self.offset_ns, self.drift, self.offset_ns + drifted)
         if not self.job.stacks or self.text.old:
-            return []
+            return
         start, end = self.span(end_ns)
-        texts = []
         for place, name in enumerate(ROOTS):
             self.truth.host(start, end)
             make = self.text.frame(Frame("python_function", name), "main")
             times = self.text.time(start), self.text.length(end - start)
-            texts.append(make(*times, place or "null", place + 1, self.indexes + place + 1))
-        return texts
+            self.python.append(make(*times, place or "null", place + 1, place))

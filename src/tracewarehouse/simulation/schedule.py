@@ -6,15 +6,19 @@ for: the call, the row before it on the stream, the events, and for a collective
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Generator
+from functools import cached_property
 from typing import Any
 
 from tracewarehouse.simulation.groups import Group, Groups, Meetings
 from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.loader import Loader
 from tracewarehouse.simulation.model import Model
 from tracewarehouse.simulation.noise import ONE, TABLE, Noise, scaled
 from tracewarehouse.simulation.parts import (
     COMPUTE,
+    FIRST_STEP,
     Api,
     Collective,
     Do,
@@ -26,11 +30,14 @@ from tracewarehouse.simulation.parts import (
     Part,
     Spend,
 )
+from tracewarehouse.simulation.paths import COMPUTE_PLACE, WAIT_PLACE, Parts, earlier, parts
 from tracewarehouse.simulation.planted import Planted
+from tracewarehouse.simulation.queues import Queue
 from tracewarehouse.simulation.record import Recorder
+from tracewarehouse.simulation.steps import Tapes
 
-FIRST_STEP = 1  # the number of the first ProfilerStep
 GAP_NS = 250  # between two things the host does
+MORE_LAUNCHES = 16  # what may be planted in one step and not in another
 GRAPH_GAP_NS = 700  # between two nodes of a graph
 
 
@@ -41,15 +48,24 @@ class Setting:
         self.job = job
         self.planted = Planted(job)
         self.model = Model(job)
+        self.tapes = Tapes(self.model)
         self.noise = Noise(job)
         self.groups = Groups(job)
         self.meetings = Meetings(job, self.planted)
+        self.ends = array("q", bytes(8 * job.ranks))  # when each rank's last step is over
         kernels = self.model.kernels
         self.record_api = kernels.api("cudaEventRecord", "hipEventRecord", 135, 30, 1_200)
         self.wait_api = kernels.api("cudaStreamWaitEvent", "hipStreamWaitEvent", 147, 140, 900)
         self.sync_api = kernels.api("cudaStreamSynchronize", "hipStreamSynchronize", 131, 138, 1_500)
         self.lag_api = kernels.api("cudaEventSynchronize", "hipEventSynchronize", 137, 32, 1_500)
         self.graph_api = kernels.api("cudaGraphLaunch", "hipGraphLaunch", 311, 330, 14_000)
+
+    @cached_property
+    def queues(self) -> bool:
+        """Whether a stream's queue can ever be full: the host is never more than two steps ahead."""
+        stages = [self.planted.variant(stage, 0, 0) for stage in range(self.job.pipeline)]
+        launches = [sum(what is Do.LAUNCH for what, _ in self.tapes.of(stage)) for stage in stages]
+        return 2 * max(launches) + MORE_LAUNCHES > self.job.queue_limit
 
 
 Arrival = tuple[Group, int]
@@ -63,8 +79,13 @@ class Clock:
         "gpu",
         "host",
         "kernels",
+        "loader",
         "now",
+        "met",
         "out",
+        "path",
+        "paths",
+        "queue",
         "rank",
         "seen",
         "setting",
@@ -78,15 +99,19 @@ class Clock:
     def __init__(self, setting: Setting, rank: int, out: Recorder | None = None) -> None:
         self.setting, self.rank, self.out = setting, rank, out
         self.stage = setting.job.place(rank)[0]
-        self.now = 0
+        self.now = self.path = 0
+        self.paths: dict[str, int] = {}
+        self.met: dict[str, Parts] = {}
         self.tails: dict[str, int] = {}
-        self.events: dict[str, tuple[int, int]] = {}
+        self.events: dict[str, tuple[int, int, int]] = {}
         self.seen: dict[str, int] = {}
         self.turn = rank * 131 % TABLE
         self.host = self.gpu = ONE
         self.wait_factor = 1.0
         self.stall = 0
         self.kernels: dict[str, int] = {}
+        self.queue = Queue(setting.job.queue_limit) if setting.queues else None
+        self.loader = Loader(setting.job.workers)
 
     def run(self) -> Generator[Arrival]:
         """All steps. Yields each collective's group and when this rank came; goes on when all are there."""
@@ -96,7 +121,7 @@ class Clock:
         )  # fmt: skip
         for step in range(self.setting.job.steps):
             variant = self._start(step)
-            for what, part in self.setting.model.tape(variant):
+            for what, part in self.setting.tapes.of(variant):
                 if what is Do.COLLECTIVE:
                     yield from self._collective(part)
                 elif what is Do.GRAPH:
@@ -104,6 +129,7 @@ class Clock:
                 else:
                     handlers[what](part)
             self._finish(step)
+        self.setting.ends[self.rank] = self.now
 
     def _start(self, step: int) -> Any:
         planted, rank = self.setting.planted, self.rank
@@ -126,7 +152,7 @@ class Clock:
         self.record(Event(f"step {step % 2}", COMPUTE))
         before = self.events.get(f"step {(step + 1) % 2}")
         if before is not None:
-            self._block(self.setting.lag_api, "Event Sync", before[0], COMPUTE, before[1])
+            self._block(self.setting.lag_api, "Event Sync", COMPUTE, *before)
         if self.out is not None:
             self.out.step_ends(self.now)
 
@@ -145,7 +171,9 @@ class Clock:
     def spend(self, spend: Spend) -> None:
         """Time of the host alone."""
         if spend.what == "data":
-            self.now += round(spend.ns * self.wait_factor) + self.stall
+            waits = self.loader.waits(self.now, round(spend.ns * self.wait_factor) + self.stall)
+            self.now += waits
+            self.path += waits
         else:
             self.now += spend.ns * self.host >> 20
 
@@ -172,11 +200,23 @@ class Clock:
         start = self._call(kernel.api)
         length = self._length(kernel)
         tail = self.tails.get(COMPUTE, 0)
-        begins = max(start + (self.now - start) * 3 // 5 + 900, tail - kernel.early_ns)
+        begins, path = start + (self.now - start) * 3 // 5 + 900, self.path
+        if begins < tail - kernel.early_ns:
+            begins, path = tail - kernel.early_ns, self.paths[COMPUTE]
+        if self.queue is not None:
+            self._wait_for_room(self.queue, begins)
         ends = begins + length
-        self.tails[COMPUTE] = max(tail, ends)
+        if ends >= tail:
+            self.tails[COMPUTE], self.paths[COMPUTE] = ends, path + (length << COMPUTE_PLACE)
         if self.out is not None:
             self.out.launch(kernel, COMPUTE, start, self.now, begins, ends)
+
+    def _wait_for_room(self, queue: Queue, begins: int) -> None:
+        """Where too many rows wait for the stream, the call blocks until one of them begins."""
+        room = queue.room_at(self.now)
+        if room > self.now:
+            self.now, self.path = room, earlier(self.paths[COMPUTE], self.tails[COMPUTE] - room)
+        queue.add(begins)
 
     def _length(self, kernel: Kernel) -> int:
         self.turn = turn = (self.turn + 1) % TABLE
@@ -186,13 +226,16 @@ class Clock:
     def _collective(self, part: Part) -> Generator[Arrival]:
         assert isinstance(part, Collective)
         start = self._call(part.kernel.api)
-        arrives = max(start + (self.now - start) * 3 // 5 + 900, self.tails.get(part.scope, 0))
-        group, ends = yield from self._meet(part, arrives)
+        arrives, path = start + (self.now - start) * 3 // 5 + 900, self.path
+        if arrives < self.tails.get(part.scope, 0):
+            arrives, path = self.tails[part.scope], self.paths[part.scope]
+        group, ends = yield from self._meet(part, arrives, path)
         self.tails[part.scope] = ends
+        self.paths[part.scope] = path + (ends - arrives << WAIT_PLACE)
         if self.out is not None:
             self.out.launch(part.kernel, part.scope, start, self.now, arrives, ends, group, part)
 
-    def _meet(self, part: Collective, arrives: int) -> Generator[Arrival, None, tuple[Group, int]]:
+    def _meet(self, part: Collective, arrives: int, path: int) -> Generator[Arrival, None, tuple[Group, int]]:
         """Waits for the other ranks: returns the group and the end."""
         group = self.setting.groups.of(self.rank, part.scope, part.edge)
         number = self.seen.get(group.name, 0)
@@ -201,25 +244,36 @@ class Clock:
         last = self.setting.meetings.last(group, number)
         ends = last + self.setting.meetings.transfer_ns(group, part, number)
         if self.out is not None:
-            self.out.meeting(part, group, number, arrives, last, ends)
+            self.out.meeting(part, group, number, arrives, last, ends, self._since(group, arrives, path))
+            self.met[group.name] = parts(path + (ends - arrives << WAIT_PLACE), ends)
         return group, ends
+
+    def _since(self, group: Group, arrives: int, path: int) -> Parts:
+        """What the time since the group last met went into."""
+        data, host, compute, waited = self.met.get(group.name, (0, 0, 0, 0))
+        now = parts(path, arrives)
+        return now[0] - data, now[1] - host, now[2] - compute, now[3] - waited
 
     def _graph(self, part: Part) -> Generator[Arrival]:
         """A captured graph: one call, its nodes one after the other."""
         assert isinstance(part, Graph)
         start = self._call(self.setting.graph_api)
-        at = max(start + (self.now - start) * 3 // 5 + 900, self.tails.get(COMPUTE, 0))
+        at, path = start + (self.now - start) * 3 // 5 + 900, self.path
+        if at < self.tails.get(COMPUTE, 0):
+            at, path = self.tails[COMPUTE], self.paths[COMPUTE]
         if self.out is not None:
             self.out.graph(self.setting.graph_api, part, start, self.now)
         for node, piece in enumerate(part.nodes):
             if isinstance(piece, Collective):
-                group, ends = yield from self._meet(piece, at)
+                group, ends = yield from self._meet(piece, at, path)
+                path += ends - at << WAIT_PLACE
                 self._node(piece.kernel, node, at, ends, group, piece)
             else:
                 ends = at + self._length(piece)
+                path += ends - at << COMPUTE_PLACE
                 self._node(piece, node, at, ends, None, None)
             at = ends + GRAPH_GAP_NS
-        self.tails[COMPUTE] = at - GRAPH_GAP_NS
+        self.tails[COMPUTE], self.paths[COMPUTE] = at - GRAPH_GAP_NS, path
 
     def _node(self, kernel: Kernel, node: int, begins: int, ends: int, group: Group | None,
               collective: Collective | None) -> None:  # fmt: skip
@@ -232,23 +286,28 @@ class Clock:
         correlation = 0
         if self.out is not None:
             correlation = self.out.call(self.setting.record_api, start, self.now)
-        self.events[event.name] = (max(self.tails.get(event.stream, 0), start), correlation)
+        tail = self.tails.get(event.stream, 0)
+        reached = (tail, self.paths[event.stream]) if tail > start else (start, self.path)
+        self.events[event.name] = (*reached, correlation)
 
     def wait(self, event: Event) -> None:
         """Lets a stream wait for a mark."""
         start = self._call(self.setting.wait_api)
-        at, marked = self.events.get(event.name, (0, 0))
-        self.tails[event.waiter] = max(self.tails.get(event.waiter, 0), at)
+        at, path, marked = self.events.get(event.name, (0, 0, 0))
+        if at > self.tails.get(event.waiter, 0):
+            self.tails[event.waiter], self.paths[event.waiter] = at, path
         if self.out is not None:
             self.out.stream_wait(self.setting.wait_api, event, start, self.now, marked)
 
     def sync(self, stream: str) -> None:
         """The host waits until a stream is done."""
-        self._block(self.setting.sync_api, "Stream Sync", self.tails.get(stream, 0), stream, 0)
+        until = self.tails.get(stream, 0), self.paths.get(stream, 0)
+        self._block(self.setting.sync_api, "Stream Sync", stream, *until, 0)
 
-    def _block(self, api: Api, kind: str, until: int, stream: str, marked: int) -> None:
+    def _block(self, api: Api, kind: str, stream: str, until: int, path: int, marked: int) -> None:
         start = self._call(api)
-        self.now = max(self.now, until + 1_000)
+        if until + 1_000 > self.now:
+            self.now, self.path = until + 1_000, path
         if self.out is not None:
             self.out.sync(api, kind, stream, start, self.now, marked)
 

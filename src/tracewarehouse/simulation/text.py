@@ -72,7 +72,7 @@ class Text:
         values = {"cat": category, "name": named, "pid": pid, "tid": json.dumps(tid), "args": args}
         return (self.layout % values).format
 
-    def frame(self, frame: Frame, thread: str) -> Format:
+    def frame(self, frame: Frame, thread: str, finished: bool = True) -> Format:
         """ts, dur, external id (of a Python frame its parent), sequence or Python id, index, message."""
         if frame.category == "python_function":
             module = "" if frame.module is None else f'"Python module id": {frame.module}, '
@@ -80,10 +80,10 @@ class Text:
         elif self.old:
             args = self._old_op(frame)
         else:
-            args = self._op(frame)
+            args = self._op(frame, finished)
         return self.slice(frame.category, frame.name, self.pid, self.threads[thread], args)
 
-    def _op(self, frame: Frame) -> str:
+    def _op(self, frame: Frame, finished: bool) -> str:
         inputs = f"{_inputs(frame.shapes)}, " if frame.shapes is not None else ""
         known = '"Record function id": 0, '
         if frame.name == "record_param_comms":
@@ -92,7 +92,8 @@ class Text:
             known += '"Sequence number": {3}, "Fwd thread id": 1, '
         elif frame.sequence is not None:
             known = f'"Sequence number": {{3}}, "Fwd thread id": {int(not frame.forward)}, {known}'
-        return f'"External id": {{2}},{known}{inputs}"Ev Idx": {{4}}'
+        ended = "" if finished or not self.new else '"finished": false, '
+        return f'"External id": {{2}},{known}{inputs}{ended}"Ev Idx": {{4}}'
 
     def _old_op(self, frame: Frame) -> str:
         args = (
@@ -101,7 +102,11 @@ class Text:
         )
         if frame.shapes is not None:
             types = ["float" if shape else "Int" for shape in frame.shapes]
-            args += f',\n      "Input Dims": {json.dumps(frame.shapes)}, "Input type": {json.dumps(types)}'
+            stack = "" if frame.stack is None else f'"Call stack": {json.dumps(frame.stack)}, '
+            dims = json.dumps(frame.shapes)
+            args += f',\n      "Input Dims": {dims}, {stack}"Input type": {json.dumps(types)}'
+        elif frame.stack is not None:
+            args += f',\n      "Call stack": {json.dumps(frame.stack)}'
         if frame.sequence is not None:
             args += f', "Fwd thread id": {int(not frame.forward)}, "Sequence number": {{3}}'
         return args
@@ -115,7 +120,7 @@ class Text:
             args = f'"External id": {{2}},      {self._amd_call(api, kernel)}'
         else:
             args = f'"External id": {{2}},      "cbid": {api.number}, "correlation": {{3}}'
-        return self.slice("cuda_runtime", api.name, self.pid, self.threads[thread], args)
+        return self.slice(api.category, api.name, self.pid, self.threads[thread], args)
 
     def _amd_call(self, api: Api, kernel: Kernel | None) -> str:
         known = f'"cid": {api.number}, "correlation": {{3}}'
@@ -139,13 +144,18 @@ class Text:
         rest = self._kernel_rest(kernel)
         if part is not None and group is not None and not self.amd and not self.old:
             rest += f",      {self.message(part, group)}"
-        if node is not None:
+        if node is not None and not self.amd:
             rest += f',      "graph node id": {node + 1}, "graph id": 1'
         if self.old:
             queued = '"queued": 0, ' if kernel.category == "kernel" else ""
             args = (
                 f'{queued}"device": {self.device}, "context": 1,\n      "stream": {number}, '
                 f'"correlation": {{3}}, "external id": {{2}},\n      {rest}'
+            )
+        elif self.amd and node is not None:
+            args = (
+                f'"device": {self.device}, "stream": {number},      "correlation": {{3}}, '
+                '"kind": "Dispatch Kernel"'
             )
         elif self.amd:
             args = (
@@ -189,6 +199,12 @@ class Text:
             f'"Process Group Description": "mesh_{group.scope}", "Process Group Ranks": "[{ranks}]"{number}'
         )
 
+    def host_message(self, part: Collective, group: Group) -> str:
+        """The same on the host, which also says which ranks those are in short."""
+        stride = group.ranks[1] - group.ranks[0] if group.size > 1 else 1
+        known = f'"Global rank start": {group.ranks[0]}, "Global rank stride": {stride}'
+        return f"{self.message(part, group)}, {known}"
+
     def flow(self, kind: str, name: str, pid: int, tid: int | str) -> Format:
         """id, ts → one end of an arrow; `name` is ac2g or fwdbwd."""
         category = "async" if self.old else name
@@ -215,7 +231,7 @@ class Text:
             return _event(f'{head}\n    "args": {{{{\n      {args}\n    }}}}')
         args = (
             f'"Total Reserved": {{1}}, "Total Allocated": {{2}}, "Bytes": {{3}}, "Device Id": {self.device}, '
-            '"Device Type": 1, "Addr": {4}, "finished": false, "Ev Idx": {5}'
+            f'"Device Type": {6 if self.amd else 1}, "Addr": {{4}}, "finished": false, "Ev Idx": {{5}}'
         )
         keys = ['"ph": "i"', '"cat": "cpu_instant_event"', '"s": "t"', '"name": "[memory]"']
         keys += [f'"pid": {pid}', f'"tid": {tid}', '"ts": {0}']

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.intervals import Span, gaps, overlapped, split, stream_overlaps
 from tracewarehouse.simulation.job import Job
 from tracewarehouse.simulation.parts import Collective, Kernel
+from tracewarehouse.simulation.paths import Parts
+from tracewarehouse.simulation.rows import Call, GpuRow, Step
+from tracewarehouse.simulation.sums import KINDS, Launch, annotation_sums, classes, launch_sums
+from tracewarehouse.simulation.waits import queue
 
 Row = tuple[object, ...]
 
@@ -20,6 +23,15 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "other_ns", "idle_ns",
     ),
     "comm_comp_overlap": ("rank", "device", "comm_ns", "overlap_ns", "exposed_ns"),
+    "comm_by_group": ("rank", "device", "process_group", "comm_ns", "overlap_ns", "exposed_ns"),
+    "kernel_type_breakdown": ("rank", "device", "class", "class_ns"),
+    "launch_summary": (
+        "rank", "device", "state", "api", "launches", "gpu_rows", "short_kernels", "runtime_outliers",
+        "delay_outliers", "call_ns", "gpu_ns",
+    ),
+    "annotation_breakdown": (
+        "rank", "on_gpu", "device", "name", "count", "sum_ns", "union_ns", "min_ns", "p50_ns", "max_ns",
+    ),
     "kernel_summary": (
         "rank", "device", "kind", "name", "count", "sum_ns", "min_ns", "p50_ns", "p95_ns", "p99_ns", "max_ns",
     ),
@@ -34,49 +46,14 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "step_summary": ("rank", "step", "host_ns", "device_ns", "period_ns", "partial"),
     "idle_breakdown": ("rank", "device", "cause", "idle_ns", "count"),
     "stream_idle": ("rank", "device", "stream", "cause", "idle_ns", "count"),
-    "queue_length": ("rank", "device", "stream", "launched", "longest", "queued_ns"),
+    "queue_length_summary": (
+        "rank", "device", "stream", "launched", "unlinked", "span_ns", "queued_ns", "waiting_ns",
+        "max_length", "change_p50", "change_p95", "change_p99", "time_p50", "time_p95", "time_p99",
+    ),
     "collectives": ("rank", "group", "number", "name", "bytes", "ranks", "wait_ns", "transfer_ns", "dur_ns"),
-    "memory_peak": ("rank", "device", "peak_bytes", "end_bytes"),
+    "clocks": ("rank", "offset_ns", "drift_ppb", "end_offset_ns"),
+    "memory_peak": ("rank", "device", "changes", "net_bytes", "peak_bytes", "end_bytes"),
 }  # fmt: skip
-
-
-@dataclass
-class Call:
-    """A call of the runtime: `at` is its place among the step's GPU texts, None where it was not kept."""
-
-    api: str
-    start_ns: int
-    end_ns: int
-    at: int | None
-    in_op: bool
-    external: int
-    correlation: int
-    rows: int = 0
-    event_id: int | None = None
-
-
-@dataclass
-class GpuRow:
-    """A GPU row that was kept."""
-
-    event_id: int
-    call: Call
-    name: str
-    kind: str
-    stream: int
-    start_ns: int
-    end_ns: int
-    step: int | None
-    state: str = "linked"
-
-
-@dataclass
-class Step:
-    """A profiler step: its host span, and that of the GPU rows launched in it."""
-
-    number: int
-    start_ns: int
-    end_ns: int = 0
 
 
 class RankTruth:
@@ -93,7 +70,11 @@ class RankTruth:
         self.losers: list[Call] = []
         self.findings: dict[str, list[int | None]] = defaultdict(list)
         self.collective_rows: list[Row] = []
-        self.allocated = self.peak = 0
+        self.arrivals: list[tuple[str, int, int, int, Parts]] = []  # group, number, size, wait, time since
+        self.clock: Row = ()
+        self.old, self.amd = job.dialect == "old", job.machine.vendor == "amd"
+        self.annotations: dict[tuple[bool, str], list[Span]] = defaultdict(list)
+        self.allocated = self.peak = self.net = self.changes = 0
 
     def step_begins(self, number: int | None, start_ns: int) -> None:
         """A step's mark; None where the profiler did not keep it."""
@@ -116,19 +97,23 @@ class RankTruth:
         """Something that `data_quality` should find."""
         self.findings[rule].append(ns)
 
-    def memory(self, allocated: int) -> None:
-        """Bytes in use after an allocation or a release."""
+    def memory(self, change: int, allocated: int) -> None:
+        """An allocation or a release that was kept, and the bytes in use after it."""
+        self.changes, self.net = self.changes + 1, self.net + change
         self.allocated, self.peak = allocated, max(self.peak, allocated)
 
     def lost(self, call: Call) -> None:
         """A GPU row that the profiler lost."""
         self.losers.append(call)
 
-    def kernel(self, kernel: Kernel, stream: int, call: Call, at: int, start_ns: int, end_ns: int) -> None:
+    def kernel(self, kernel: Kernel, stream: int, call: Call, at: int, start_ns: int, end_ns: int,
+               group: Group | None) -> None:  # fmt: skip
         """A GPU row that was kept, at its place among the step's GPU texts."""
         step = self.open_step.number if self.open_step is not None and call.at is not None else None
         call.rows += 1
-        self.rows.append(GpuRow(at, call, kernel.name, kernel.kind, stream, start_ns, end_ns, step))
+        told = group is not None and not self.old and (call.at is not None or not self.amd)
+        named = group.name if group is not None and told else None
+        self.rows.append(GpuRow(at, call, kernel.name, kernel.kind, stream, start_ns, end_ns, step, named))
 
     def placed(self, base: int) -> None:
         """From here on in the file stand the GPU texts since the last time: places become event ids."""
@@ -163,6 +148,13 @@ class RankTruth:
         self._judge()
         yield "temporal_breakdown", self._breakdown()
         yield "comm_comp_overlap", self._overlap()
+        yield "comm_by_group", self._groups()
+        yield "kernel_type_breakdown", self._classes()
+        yield "launch_summary", [(self.rank, *row) for row in launch_sums(self._launches(), self.device)]
+        yield (
+            "annotation_breakdown",
+            [(self.rank, *row) for row in annotation_sums(self.annotations, self.device)],
+        )
         yield "kernel_summary", self._summary()
         yield "launch_stats", [self._launch(row) for row in self.rows]
         yield "coverage", self._coverage()
@@ -170,9 +162,16 @@ class RankTruth:
         yield "step_summary", self._steps()
         yield "idle_breakdown", self._idle()
         yield "stream_idle", self._stream_idle()
-        yield "queue_length", self._queues()
+        yield "queue_length_summary", self._queues()
         yield "collectives", self.collective_rows
-        yield "memory_peak", [(self.rank, self.device, self.peak, self.allocated)]
+        yield "clocks", [self.clock]
+        yield "memory_peak", self._memory()
+
+    def _memory(self) -> list[Row]:
+        if not self.changes:
+            return []
+        told = (None, None) if self.old else (self.peak, self.allocated)  # old torch gave no totals
+        return [(self.rank, self.device, self.changes, self.net, *told)]
 
     def _judge(self) -> None:
         """Which rows without a launch were launched before the recording began."""
@@ -190,7 +189,7 @@ class RankTruth:
 
     def _by_stream(self) -> dict[int, list[GpuRow]]:
         streams: dict[int, list[GpuRow]] = defaultdict(list)
-        for row in sorted(self.rows, key=lambda row: (row.start_ns, row.end_ns, row.event_id)):
+        for row in sorted(self.rows, key=_turn):
             streams[row.stream].append(row)
         return streams
 
@@ -208,6 +207,41 @@ class RankTruth:
             return []
         total, both = overlapped(self._spans("communication"), self._spans("computation"))
         return [(self.rank, self.device, total, both, total - both)]
+
+    def _groups(self) -> list[Row]:
+        found: dict[str | None, list[Span]] = defaultdict(list)
+        for row in self.rows:
+            if row.kind == "communication":
+                found[row.group].append((row.start_ns, row.end_ns))
+        other = self._spans("computation")
+        answer: list[Row] = []
+        for group, spans in found.items():
+            whole, both = overlapped(spans, other)
+            answer.append((self.rank, self.device, group, whole, both, whole - both))
+        return answer
+
+    def _classes(self) -> list[Row]:
+        spans = {kind: self._spans(kind) for kind in KINDS}
+        return [(self.rank, self.device, *found) for found in classes(spans)]
+
+    def _launches(self) -> list[Launch]:
+        found: dict[int | str, Launch] = {}
+        for row in self.rows:
+            call = row.call
+            if call.at is None:
+                launch = found.setdefault(row.state, Launch(row.state, None))
+                launch.row(row.end_ns - row.start_ns, None)
+            else:
+                new = Launch(row.state, call.api, call.end_ns - call.start_ns)
+                launch = found.setdefault(call.correlation, new)
+                launch.row(row.end_ns - row.start_ns, row.start_ns - call.end_ns)
+        lone = [Launch("no_gpu_row", call.api, call.end_ns - call.start_ns) for call in self._alone()]
+        return [*found.values(), *lone]
+
+    def _alone(self) -> list[Call]:
+        """Calls of which the profiler lost all rows."""
+        calls = {call.correlation: call for call in self.losers if call.at is not None and not call.rows}
+        return list(calls.values())
 
     def _summary(self) -> list[Row]:
         lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -242,9 +276,8 @@ class RankTruth:
             if row.state != "linked":
                 rule = "before_window" if row.state == "before_window" else "missing_launch"
                 found.setdefault(rule, []).append(row.end_ns - row.start_ns)
-        alone = {call.correlation: call for call in self.losers if call.at is not None and not call.rows}
-        if alone:
-            found["launch_without_gpu_row"] = [call.end_ns - call.start_ns for call in alone.values()]
+        if alone := self._alone():
+            found["launch_without_gpu_row"] = [call.end_ns - call.start_ns for call in alone]
         over = [
             ns
             for rows in self._by_stream().values()
@@ -284,27 +317,30 @@ class RankTruth:
         return starts <= first or ends >= last
 
     def _idle(self) -> list[Row]:
-        rows = sorted(self.rows, key=lambda row: (row.start_ns, row.end_ns, row.event_id))
+        rows = sorted(self.rows, key=_turn)
         return [(self.rank, self.device, *found) for found in _causes(rows)]
 
     def _stream_idle(self) -> list[Row]:
-        streams = sorted(self._by_stream().items())
-        return [
-            (self.rank, self.device, stream, *found) for stream, rows in streams for found in _causes(rows)
-        ]
-
-    def _queues(self) -> list[Row]:
-        """Rows launched and not begun, by stream: how many, the most at once, and their waits added up."""
+        """With the stretches of the device's window before each stream's first row and after its last one."""
+        first = min((row.start_ns for row in self.rows), default=0)
+        last = max((row.end_ns for row in self.rows), default=0)
         answer: list[Row] = []
         for stream, rows in sorted(self._by_stream().items()):
-            linked = [row for row in rows if row.call.at is not None]
-            turns = [(row.call.start_ns, 0) for row in linked] + [(row.start_ns, 1) for row in linked]
-            length = longest = 0
-            for _, began in sorted(turns):
-                length += -1 if began else 1
-                longest = max(longest, length)
-            waits = sum(row.start_ns - row.call.start_ns for row in linked)
-            answer.append((self.rank, self.device, stream, len(linked), longest, waits))
+            edges = {
+                "before_first": rows[0].start_ns - first,
+                "after_last": last - max(r.end_ns for r in rows),
+            }
+            causes = [*_causes(rows), *((cause, ns, 1) for cause, ns in edges.items() if ns)]
+            answer += [(self.rank, self.device, stream, *found) for found in sorted(causes)]
+        return answer
+
+    def _queues(self) -> list[Row]:
+        """Rows launched and not begun, by stream."""
+        answer: list[Row] = []
+        for stream, rows in sorted(self._by_stream().items()):
+            waits = [(row.call.start_ns, row.start_ns) for row in rows if row.call.at is not None]
+            counts = (len(waits), len(rows) - len(waits))
+            answer.append((self.rank, self.device, stream, *counts, *queue(waits)))
         return answer
 
 
@@ -320,12 +356,20 @@ def _statistics(lengths: list[int]) -> tuple[int, ...]:
     return (len(ordered), sum(ordered), ordered[0], *quantiles, ordered[-1])
 
 
+def _turn(row: GpuRow) -> tuple[int, ...]:
+    """Rows by start and end; of those alike in both first the one that was launched first, if known."""
+    known = row.call.at is not None
+    return (row.start_ns, row.end_ns, not known, row.call.start_ns if known else 0, row.stream, row.event_id)
+
+
 def _causes(rows: list[GpuRow]) -> list[tuple[str, int, int]]:
     """Idle time by cause: (cause, ns, gaps), of rows in order."""
     found: dict[str, list[int]] = defaultdict(list)
     for at, began, length in gaps([(row.start_ns, row.end_ns) for row in rows]):
         call = rows[at].call
-        if call.at is not None and call.start_ns > began:
+        if rows[at].state == "missing":
+            cause = "unknown"
+        elif call.at is not None and call.start_ns > began:
             cause = "host_wait"
         else:
             cause = "kernel_wait" if length < 30_000 else "other"
