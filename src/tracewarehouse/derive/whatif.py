@@ -1,0 +1,178 @@
+"""How long a scope would take if parts of it took longer or shorter, and what would be critical then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.derive.build import attach, build, sources
+from tracewarehouse.derive.critical import check, scope_rows
+from tracewarehouse.derive.graph import back, longest
+from tracewarehouse.derive.scale import Scale, pattern
+from tracewarehouse.derive.scopes import Row, Wanted, names
+from tracewarehouse.engine import Connection, connect
+from tracewarehouse.errors import ParamError
+from tracewarehouse.result import Field, Result, from_rows
+from tracewarehouse.select.chosen import Chosen
+
+LENGTH = "length"
+
+# Every edge with what its time belongs to; `scales` has a bit for each scale that means it.
+_EDGES = """
+WITH
+  part AS (
+    SELECT
+      edge.scope, edge.from_node, edge.to_node, edge.decides, edge.weight_ns, edge.type, edge.category,
+      edge.event_id, own.name, kernels.kind,
+      coalesce(kernels.op_id, runtime.op_id, CASE WHEN own.category = 'cpu_op' THEN own.event_id END) AS op_id
+    FROM critical_edges AS edge
+    LEFT JOIN events AS own ON own.event_id = edge.event_id
+    LEFT JOIN kernels ON kernels.event_id = edge.event_id
+    LEFT JOIN runtime ON runtime.event_id = edge.event_id
+  )
+SELECT
+  part.from_node, part.to_node, part.weight_ns, {scales} AS scales, part.category, op.name AS op, part.name
+FROM part
+LEFT JOIN events AS op ON op.event_id = part.op_id
+WHERE part.scope = ?
+ORDER BY part.to_node, part.decides DESC, part.from_node, part.type
+"""
+
+# What lies in operators of a name: host slices by their place in the nesting, GPU rows by their launch's.
+_WITHIN = """
+CREATE TABLE within_{number} AS
+WITH
+  op AS (
+    SELECT pre, post
+    FROM events
+    WHERE category = 'cpu_op' AND pre IS NOT NULL AND regexp_full_match(name, ?)
+  ),
+  placed AS (
+    SELECT event_id, pre FROM events WHERE pre IS NOT NULL
+    UNION ALL
+    SELECT kernels.event_id, call.pre
+    FROM kernels
+    JOIN events AS call ON call.event_id = kernels.runtime_id
+  )
+SELECT DISTINCT placed.event_id
+FROM placed
+JOIN op ON op.pre <= placed.pre AND op.post >= placed.pre
+"""
+
+
+_FIELDS = (
+    *(Field("run_id", "VARCHAR"), Field("rank", "INTEGER"), Field("scope", "VARCHAR")),
+    *(Field("category", "VARCHAR"), Field("op", "VARCHAR"), Field("name", "VARCHAR")),
+    *(Field("base_ns", "BIGINT", "ns"), Field("new_ns", "BIGINT", "ns"), Field("saved_ns", "BIGINT", "ns")),
+)
+
+
+def whatif(
+    root: Path,
+    catalog: Catalog,
+    chosen: Chosen,
+    wanted: Wanted,
+    scales: Sequence[Scale],
+    by: str = "category",
+) -> Result:
+    """The scopes wanted of the chosen ranks with their parts scaled; nothing is stored.
+
+    Each instant comes when the last thing that it waits for is done: so the whole is a longest path, and what
+    was hidden before may decide now. A part that several scales mean is scaled by all of them. Raises
+    UnknownName, ParamError.
+    """
+    if by not in ("category", "op"):
+        raise ParamError(f"by: {by!r} is neither category nor op", "take one of them")
+    scopes = scope_rows(root, catalog, chosen, wanted)
+    found = {rank: [row for row in scopes if row["rank"] == rank] for rank in chosen.ranks}
+    notices = check(chosen, wanted, found)
+    kept = [number for number, field in enumerate(_FIELDS) if by == "op" or field.name not in ("op", "name")]
+    rows = [
+        [row[number] for number in kept]
+        for rank, of_rank in found.items()
+        if of_rank
+        for row in _rank(root, catalog, Chosen(chosen.version, (rank,)), of_rank, scales, by)
+    ]
+    result = from_rows([_FIELDS[number] for number in kept], rows)
+    return replace(result, notices=notices, provenance=replace(result.provenance, runs=(chosen.selector,)))
+
+
+def _rank(
+    root: Path, catalog: Catalog, chosen: Chosen, scopes: Sequence[Row], scales: Sequence[Scale], by: str
+) -> Iterator[tuple[object, ...]]:
+    """Rows of _FIELDS."""
+    with TemporaryDirectory(prefix="tw-") as folder, closing(connect(temp_directory=Path(folder))) as con:
+        attach(con, root, chosen, sources(catalog))
+        build(con, catalog, scopes, last="critical_edges")
+        bits = [_bit(con, number, scale) for number, scale in enumerate(scales)]
+        sql = _EDGES.format(scales=" + ".join(bits) or "0")
+        for scope in names(scopes):
+            for part, (base, new) in _Graph.read(con, sql, scope).compare(scales, by).items():
+                yield (chosen.run, chosen.ranks[0], scope, *part, base, new, base - new)
+
+
+def _bit(con: Connection, number: int, scale: Scale) -> str:
+    """SQL of 2^number where the scale means an edge, else 0."""
+    condition = scale.condition
+    if scale.op is not None:
+        con.execute(_WITHIN.format(number=number), [pattern(scale.op)])
+        condition += f" AND part.event_id IN (SELECT event_id FROM within_{number})"
+    return f"CASE WHEN {condition} THEN {1 << number} ELSE 0 END"
+
+
+Part = tuple[str, str | None, str | None]
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """The edges of a scope in the order of time."""
+
+    edges: list[tuple[int, int, int]]
+    scales: list[int]
+    parts: list[Part]
+
+    @classmethod
+    def read(cls, con: Connection, sql: str, scope: str) -> _Graph:
+        rows = con.execute(sql, [scope]).fetchall()
+        return cls([row[:3] for row in rows], [row[3] for row in rows], [row[4:] for row in rows])
+
+    def compare(self, scales: Sequence[Scale], by: str) -> dict[Part, tuple[int, int]]:
+        """Part → its time on the critical path as it is, and scaled; the length first, then the longest."""
+        factors = {bits: _factor(scales, bits) for bits in set(self.scales)}
+        scaled = [
+            (source, target, _times(weight, factors[bits]))
+            for (source, target, weight), bits in zip(self.edges, self.scales, strict=True)
+        ]
+        base, new = self._path(self.edges, by), self._path(scaled, by)
+        whole: Part = (LENGTH, None, None)
+        found = {whole: (base.total(), new.total())}
+        parts = sorted(base.keys() | new.keys(), key=lambda part: (-new[part], -base[part], str(part)))
+        return found | {part: (base[part], new[part]) for part in parts if part[0] != "end"}
+
+    def _path(self, edges: Sequence[tuple[int, int, int]], by: str) -> Counter[Part]:
+        """Part → its time on the longest path."""
+        last = edges[-1][1]
+        _, decided = longest(edges, last)
+        spent: Counter[Part] = Counter()
+        for number in back(edges, decided, last):
+            part = self.parts[number]
+            spent[part if by == "op" else (part[0], None, None)] += edges[number][2]
+        return spent
+
+
+def _factor(scales: Sequence[Scale], bits: int) -> Fraction:
+    return prod(
+        (scale.factor for number, scale in enumerate(scales) if bits >> number & 1), start=Fraction(1)
+    )
+
+
+def _times(weight: int, factor: Fraction) -> int:
+    """Rounded to the nearest ns, halves up."""
+    return (2 * weight * factor.numerator + factor.denominator) // (2 * factor.denominator)

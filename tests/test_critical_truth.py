@@ -1,0 +1,86 @@
+"""Critical paths of simulated jobs: what bounds a step is known; what-if is held against the other job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+import tracewarehouse as tw
+from tracewarehouse.warehouse import Warehouse
+
+LARGE: dict[str, Any] = {"ranks": 1, "layers": 2}
+SMALL: dict[str, Any] = {**LARGE, "hidden": 64, "sequence": 64}
+RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "large": (LARGE, []),
+    "large-slow-gemm": (LARGE, ["slow-kernel:kernel=gemm,percent=50"]),
+    "large-item": (LARGE, ["blocking-item"]),
+    "small": (SMALL, []),
+    "small-slow-gemm": (SMALL, ["slow-kernel:kernel=gemm,percent=50"]),
+    "two": ({**LARGE, "ranks": 2}, []),
+    "two-no-overlap": ({**LARGE, "ranks": 2}, ["no-overlap"]),
+}
+
+
+@pytest.fixture(scope="module")
+def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    folder = tmp_path_factory.mktemp("truth")
+    for run, (knobs, injections) in RUNS.items():
+        tw.simulate(folder / "sim" / run, seed=3, steps=3, injections=injections, **knobs)
+    warehouse = tw.open(folder / "wh")
+    warehouse.ingest(folder / "sim")
+    for run in RUNS:
+        warehouse.derive("critical_path", run, ranks=0)
+    return warehouse
+
+
+def categories(wh: Warehouse, run: str) -> dict[str, float]:
+    """Share of each category in the complete step."""
+    rows = wh.select(runs=run, ranks=0).critical_path_breakdown().rows()
+    assert {row["scope"] for row in rows} == {"step 2"}
+    return defaultdict(float, {row["category"]: row["share"] for row in rows})
+
+
+def length(wh: Warehouse, run: str, *scales: str) -> int:
+    """Of the whole trace of rank 0, with parts scaled."""
+    rows = wh.whatif(run, scales or ["all=1"], ranks=0, whole=True).rows()
+    (found,) = [row["new_ns"] for row in rows if row["category"] == "length"]
+    assert isinstance(found, int)
+    return found
+
+
+def test_with_large_kernels_the_device_decides_and_the_host_runs_ahead(wh: Warehouse) -> None:
+    found = categories(wh, "large")
+    assert found["computation"] + found["earlier"] > 0.99
+    assert found["earlier"] > 0.3  # the step before is not done when the host begins this one
+    assert found["host"] == found["sync"] == 0
+
+
+def test_with_small_kernels_the_host_decides(wh: Warehouse) -> None:
+    found = categories(wh, "small")
+    assert found["host"] + found["host_gap"] > 0.99
+    assert found["computation"] == 0
+
+
+def test_a_blocking_item_ends_running_ahead(wh: Warehouse) -> None:
+    found = categories(wh, "large-item")
+    assert found["earlier"] == 0  # each step ends when its work is done
+    assert found["sync"] > 0 and found["host"] > 0 and found["launch"] > 0
+    rows = wh.select(runs="large-item", ranks=0).critical_path_by_op().rows()
+    waits = {row["name"] for row in rows if row["category"] == "sync"}
+    assert waits <= {"cudaStreamSynchronize", "cudaMemcpyAsync"} and waits
+
+
+def test_a_collective_that_nothing_hides_is_on_the_path(wh: Warehouse) -> None:
+    hidden, exposed = categories(wh, "two"), categories(wh, "two-no-overlap")
+    assert exposed["communication"] > 1.5 * hidden["communication"] > 0
+    assert length(wh, "two-no-overlap", "kernels[kind=communication]=0") < length(wh, "two-no-overlap")
+
+
+def test_what_if_is_what_the_other_job_took(wh: Warehouse) -> None:
+    slow = "kernels[name=*gemm*]=1.5"
+    took = length(wh, "large-slow-gemm")
+    # Each kernel's length is rounded to ns on its own, in both.
+    assert abs(length(wh, "large", slow) - took) < 100 < took - length(wh, "large")
+    assert length(wh, "small", slow) == length(wh, "small-slow-gemm") == length(wh, "small")
