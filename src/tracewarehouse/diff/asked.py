@@ -1,0 +1,166 @@
+"""An analysis asked of two sides, and the comparison of what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from tracewarehouse.analyses import Analyses
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.contract import Contract
+from tracewarehouse.diff.joined import select
+from tracewarehouse.diff.plan import BY_STEP, Plan, plan
+from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.result import Result
+from tracewarehouse.select.chosen import Chosen, spans
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SIDES = ("base", "head")
+_COMPLETE = "SELECT run_id, rank, step FROM steps WHERE NOT partial"
+
+
+class Side(Protocol):
+    """Some runs that can be asked; a `Warehouse` is."""
+
+    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The rows of an analysis."""
+        ...
+
+    def query(self, sql: str) -> Result:
+        """The rows of a SELECT."""
+        ...
+
+    def chosen(self) -> tuple[Chosen, ...]:
+        """The runs, each with the ranks of it that are looked at."""
+        ...
+
+
+@dataclass(frozen=True)
+class Diff(Analyses[Result]):
+    """What differs between two sides; every analysis is a method, as of a `Warehouse`.
+
+    Ranks, devices and steps are taken together, and every value is per rank: measures that add up are
+    summed and divided by the ranks that answered; where the rows tell steps, by the complete steps of those,
+    and rows of other steps are left out, unless `all_steps`. With `by_rank` the ranks stay apart, and those
+    that both sides have are compared. `measure` decides about increased and decreased, by default the first.
+    A parameter `by_step` is not looked at: the comparison sets it.
+    """
+
+    base: Side
+    head: Side
+    catalog: Catalog
+    by_rank: bool = False
+    all_steps: bool = False
+    measure: str | None = None
+
+    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The comparison of an analysis: its keys, base, head and delta of each measure, and the change.
+
+        Raises UnknownName, ParamError; TwError where a side has no rank, or no complete step, to tell of.
+        """
+        contract = self.catalog.get(name, version, kind="analysis")
+        steps = self._complete_steps(contract)
+        if any(param.name == BY_STEP for param in contract.params):
+            params = {**params, BY_STEP: steps is not None}
+        made = plan(contract, self.by_rank, bool(steps), self.measure)
+        answers = [
+            _Answer(who, side.run(name, version, **params), side.chosen(), table)
+            for who, side, table in zip(SIDES, (self.base, self.head), steps or (None, None), strict=True)
+        ]
+        return _compared(made, answers)
+
+    def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:
+        """The complete steps of both sides, where values are to be per step."""
+        if self.by_rank or self.all_steps or "step" not in contract.grain:
+            return None
+        found = [side.query(_COMPLETE).arrow() for side in (self.base, self.head)]
+        if all(table.num_rows for table in found):
+            return found
+        if any(param.name == BY_STEP for param in contract.params):
+            return None
+        raise TwError("a side has no complete step", "compare all of it: --all-steps")
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a side says, and the ranks and complete steps that it says it of."""
+
+    who: str
+    result: Result
+    chosen: Sequence[Chosen]
+    steps: pa.Table | None
+
+    @property
+    def ranks(self) -> set[tuple[str, int]]:
+        silent = {(each.run_id, each.rank) for each in self.result.abstained}
+        return {(each.run, rank) for each in self.chosen for rank in each.ranks} - silent
+
+    @property
+    def parts(self) -> int:
+        """What its sums are divided by; raises TwError where that is nothing."""
+        ranks = self.ranks
+        if self.steps is None:
+            found = len(ranks)
+        else:
+            told = zip(self.steps["run_id"].to_pylist(), self.steps["rank"].to_pylist(), strict=True)
+            found = sum(key in ranks for key in told)
+        if not found:
+            why = ", ".join(sorted({each.reason for each in self.result.abstained})) or "no complete step"
+            raise TwError(f"{self.who} has nothing to compare: {why}", "tw show NAME --run RUN says more")
+        return found
+
+
+def _compared(made: Plan, answers: Sequence[_Answer]) -> Result:
+    if made.pooled:
+        parts = [each.parts for each in answers]
+        kept, notices = None, [f"values are {made.per}: base has {parts[0]:,}, head has {parts[1]:,}"]
+    else:
+        parts, kept = [1, 1], _common(answers)
+        notices = _only_on_one(answers, kept)
+    promised = replace(made.result, body=select(made, *parts))
+    return _told(answers, promised, _execute(promised, answers, kept), notices)
+
+
+def _common(answers: Sequence[_Answer]) -> set[int]:
+    """The ranks that both sides tell of; raises ParamError where there are none or one side has more runs."""
+    if any(len(each.chosen) != 1 for each in answers):
+        raise ParamError("rank by rank takes one run on each side", "leave --by-rank out")
+    base, head = ({rank for _, rank in each.ranks} for each in answers)
+    if not base & head:
+        raise ParamError("base and head have no rank in common that can tell", "leave --by-rank out")
+    return base & head
+
+
+def _only_on_one(answers: Sequence[_Answer], kept: set[int]) -> list[str]:
+    left_out = {each.who: {rank for _, rank in each.ranks} - kept for each in answers}
+    return [f"ranks only in {who}, left out: {spans(ranks)}" for who, ranks in left_out.items() if ranks]
+
+
+def _execute(promised: Contract, answers: Iterable[_Answer], ranks: set[int] | None) -> pa.Table:
+    from tracewarehouse.engine import connect, execute
+
+    with connect() as con:
+        for each in answers:
+            con.register(f"{each.who}_rows", each.result.arrow())
+            sql = f"SELECT told.* FROM {each.who}_rows AS told"
+            if each.steps is not None:
+                con.register(f"{each.who}_steps", each.steps)
+                sql += f" SEMI JOIN {each.who}_steps USING (run_id, rank, step)"
+            if ranks is not None:
+                sql += f" WHERE rank IN ({', '.join(map(str, ranks))})"
+            con.execute(f"CREATE TABLE {each.who} AS {sql}")
+        return execute(con, promised, {})
+
+
+def _told(answers: Iterable[_Answer], promised: Contract, table: pa.Table, notices: Iterable[str]) -> Result:
+    """Rows with what is to be known of both sides."""
+    base, head = (each.result for each in answers)
+    runs = (*base.provenance.runs, *head.provenance.runs)
+    ranks = {**(base.provenance.ranks or {}), **(head.provenance.ranks or {})} or None
+    provenance = replace(base.provenance, runs=runs, ranks=ranks)
+    abstained = tuple(dict.fromkeys((*base.abstained, *head.abstained)))
+    told = tuple(dict.fromkeys((*notices, *base.notices, *head.notices)))
+    return Result(table, provenance, promised, abstained, told)

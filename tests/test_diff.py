@@ -1,0 +1,177 @@
+"""What differs between two runs: names that come and go, values per step and rank, ranks apart."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sketch
+import tracewarehouse as tw
+from front_door import tw as call
+from tracewarehouse.errors import ParamError, TwError
+
+# Steps 1 and 2 of `a` and step 1 of both ranks of `b` are complete: something lies before and after them.
+# Per step and rank a: gemm 1 of 20, relu 1/2 of 5; b: gemm 2 of 30, relu 1/2 of 3, add 1/2 of 4.
+RUNS = """
+    a 0 gpu  s7 warmup -100 10
+    a 0 op   t1 warmup -100 10
+    a 0 step t1 1 0 100
+    a 0 call t1 cudaLaunchKernel 10 5 id=1
+    a 0 gpu  s7 gemm 20 10 id=1
+    a 0 call t1 cudaLaunchKernel 30 5 id=2
+    a 0 gpu  s7 relu 40 10 id=2
+    a 0 step t1 2 100 100
+    a 0 call t1 cudaLaunchKernel 110 5 id=3
+    a 0 gpu  s7 gemm 120 30 id=3
+    a 0 op   t1 after 250 10
+    a 0 gpu  s7 gemm 300 999
+
+    b 0 gpu  s7 warmup -100 10
+    b 0 op   t1 warmup -100 10
+    b 0 step t1 1 0 100
+    b 0 call t1 cudaLaunchKernel 10 5 id=1
+    b 0 gpu  s7 gemm 20 10 id=1
+    b 0 call t1 cudaLaunchKernel 30 5 id=2
+    b 0 gpu  s7 gemm 40 20 id=2
+    b 0 call t1 cudaLaunchKernel 50 5 id=3
+    b 0 gpu  s7 relu 70 6 id=3
+    b 0 op   t1 after 250 10
+    b 0 gpu  s7 after 300 10
+    b 1 gpu  s7 warmup -100 10
+    b 1 op   t1 warmup -100 10
+    b 1 step t1 1 0 100
+    b 1 call t1 cudaLaunchKernel 10 5 id=1
+    b 1 gpu  s7@1 gemm 20 10 id=1
+    b 1 call t1 cudaLaunchKernel 30 5 id=2
+    b 1 gpu  s7@1 gemm 40 20 id=2
+    b 1 call t1 cudaLaunchKernel 50 5 id=3
+    b 1 gpu  s7@1 add 70 8 id=3
+    b 1 op   t1 after 250 10
+    b 1 gpu  s7 after 300 10
+
+    host 0 op t1 aten::mm 0 10
+"""
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with those runs."""
+    folder = tmp_path_factory.mktemp("diff")
+    sketch.write(RUNS.replace("    ", ""), folder / "traces")
+    tw.open(folder / "warehouse").ingest(folder / "traces")
+    return folder / "warehouse"
+
+
+def kernels(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in rows if row["on_gpu"]}
+
+
+def test_names_come_and_go_per_step_and_rank(house: Path) -> None:
+    result = tw.open(house).diff("a", "b").name_summary()
+    found = {
+        name: (row["base_count"], row["head_count"], row["base_sum_ns"], row["head_sum_ns"], row["change"])
+        for name, row in kernels(result.rows()).items()
+    }
+    assert found == {
+        "gemm": (1.0, 2.0, 20.0, 30.0, "increased"),
+        "relu": (0.5, 0.5, 5.0, 3.0, "unchanged"),
+        "add": (0.0, 0.5, 0.0, 4.0, "added"),
+    }
+    assert result.notices[0] == "values are per step and rank: base has 2, head has 2"
+    assert result.provenance.runs == ("a@v1", "b@v1")
+
+
+def test_the_other_way_round_is_the_opposite(house: Path) -> None:
+    wh = tw.open(house)
+    there, back = (wh.diff(*runs).name_summary().rows() for runs in (("a", "b"), ("b", "a")))
+    opposite = {"added": "deleted", "deleted": "added", "increased": "decreased", "decreased": "increased"}
+    key = ("on_gpu", "category", "name")
+    wanted = {
+        tuple(row[name] for name in key): (-row["delta_sum_ns"], opposite.get(row["change"], row["change"]))
+        for row in there
+    }
+    assert wanted == {tuple(row[name] for name in key): (row["delta_sum_ns"], row["change"]) for row in back}
+    assert there[0]["delta_sum_ns"] == max(row["delta_sum_ns"] for row in there), "what grew most comes first"
+
+
+def test_another_measure_decides(house: Path) -> None:
+    rows = kernels(tw.open(house).diff("a", "b", measure="sum_ns").name_summary().rows())
+    assert {name: row["change"] for name, row in rows.items()} == {
+        "gemm": "increased",
+        "relu": "decreased",
+        "add": "added",
+    }
+    with pytest.raises(ParamError, match="no measure name to compare"):
+        tw.open(house).diff("a", "b", measure="name").name_summary()
+
+
+def test_without_steps_it_is_per_rank(house: Path) -> None:
+    result = tw.open(house).diff("a", "b", all_steps=True).name_summary()
+    gemm = kernels(result.rows())["gemm"]
+    assert (gemm["base_count"], gemm["head_count"], gemm["base_sum_ns"]) == (3.0, 2.0, 1039.0)
+    assert gemm["change"] == "decreased"
+    assert result.notices[0].startswith("values are per rank: base has 1, head has 2")
+    assert tw.open(house).diff("a", "host").name_summary().notices[0].startswith("values are per rank")
+
+
+def test_what_several_ranks_do_not_tell_is_left_out(house: Path) -> None:
+    row = next(row for row in tw.open(house).diff("a", "b").kernel_summary().rows() if row["name"] == "gemm")
+    assert (row["base_min_ns"], row["head_min_ns"]) == (10.0, 10.0)
+    assert (row["base_max_ns"], row["head_max_ns"]) == (999.0, 20.0)
+    assert row["base_mean_ns"] == 1039 / 3
+    assert not any("p50" in name or "std" in name for name in row)
+    added = next(row for row in tw.open(house).diff("a", "b").kernel_summary().rows() if row["name"] == "add")
+    assert (added["base_count"], added["base_min_ns"], added["base_mean_ns"]) == (0.0, None, None)
+
+
+def test_a_row_per_run_is_one_row(house: Path) -> None:
+    (row,) = tw.open(house).diff("a", "b").temporal_breakdown().rows()
+    assert row["base_busy_ns"] == 10 + 10 + 10 + 30 + 999
+    assert row["head_busy_ns"] == (10 + 36 + 10 + 10 + 38 + 10) / 2
+    (step,) = tw.open(house).diff("a", "b").step_summary().rows()
+    assert (step["base_host_ns"], step["head_host_ns"], step["change"]) == (100.0, 100.0, "unchanged")
+
+
+def test_rank_by_rank_every_measure_is_compared(house: Path) -> None:
+    result = tw.open(house).diff("a", "b", by_rank=True).kernel_summary()
+    assert {row["rank"] for row in result.rows()} == {0}
+    assert result.notices[0] == "ranks only in head, left out: 1"
+    gemm = next(row for row in result.rows() if row["name"] == "gemm")
+    assert (gemm["base_p50_ns"], gemm["head_p50_ns"], gemm["delta_p50_ns"]) == (30, 10, -20)
+    assert gemm["change"] == "decreased"
+
+
+def test_what_cannot_be_compared_is_told(house: Path) -> None:
+    wh = tw.open(house)
+    with pytest.raises(TwError, match="head has nothing to compare: no GPU rows recorded"):
+        wh.diff("a", "host").temporal_breakdown()
+    with pytest.raises(ParamError, match="one run on each side"):
+        wh.diff(["a", "b"], "b", by_rank=True).temporal_breakdown()
+    with pytest.raises(ParamError, match="no rank in common"):
+        wh.diff("a", "host", by_rank=True).temporal_breakdown()
+    with pytest.raises(ParamError, match="says of no measure what it is of several ranks"):
+        wh.diff("a", "b").launch_stats()
+    with pytest.raises(TwError, match="no complete step"):
+        wh.diff("a", "host").step_summary()
+
+
+def test_sets_of_runs_are_means_of_all_their_ranks(house: Path) -> None:
+    rows = kernels(tw.open(house).diff("a", ["a", "b"]).name_summary().rows())
+    assert (rows["gemm"]["head_count"], rows["gemm"]["head_sum_ns"]) == (6 / 4, 100 / 4)
+
+
+def test_on_the_command_line(house: Path) -> None:
+    told = call("diff", "a", "b", "name_summary", "-w", house)
+    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(told.out)) if row["on_gpu"] == "true"}
+    assert told.code == 0
+    assert rows["gemm"]["delta_count"] == "1.0"
+    assert "values are per step and rank" in told.err
+    top = call("diff", "a", "b", "name_summary", "--top", "2", "--measure", "sum_ns", "-f", "md", "-w", house)
+    assert "more)" in top.out
+    assert call("diff", "a", "b", "name_summary", "--all-steps", "-w", house).code == 0
+    assert call("diff", "a", "nowhere", "name_summary", "-w", house).code == 1
+    assert "kernel_summary" in call("diff", "--help").out
