@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from . import engine
+from tracewarehouse import engine
 
 ROWS_AT_ONCE = 10_000
-_HEADER = "SELECT header FROM ranks WHERE run_id = $run AND rank = $rank"
 DUPLICATES = "__duplicates__"
 
 
@@ -83,25 +82,6 @@ SELECT
 FROM member
 ORDER BY event_id
 """
-
-
-def trace_text(con: engine.Connection, run: str, rank: int) -> Iterator[str]:
-    """A rank's trace as JSON, in pieces: the keys of its header, then the list of its events.
-
-    The connection has the tables `events` and `ranks`.
-    """
-    with con.cursor() as cursor:
-        cursor.execute(
-            "SELECT header FROM ranks WHERE run_id = $run AND rank = $rank", {"run": run, "rank": rank}
-        )
-        (header,) = cursor.fetchone() or ("{}",)
-    members = header.strip()[1:-1].strip()
-    yield "{" + (f"{members},\n" if members else "") + '"traceEvents": ['
-    before = "\n"
-    for text in event_texts(con, run, rank):
-        yield before + text
-        before = ",\n"
-    yield "\n]}\n"
 
 
 def event_texts(con: engine.Connection, run: str, rank: int) -> Iterator[str]:

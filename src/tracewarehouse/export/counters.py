@@ -1,0 +1,60 @@
+"""Series that can be drawn over a trace, a counter for each stream or direction of each device."""
+
+from __future__ import annotations
+
+from tracewarehouse.export.added import Added
+
+# A value holds until the next one, so that each moment needs one event.
+_QUEUE_LENGTH = """
+SELECT
+  'C' AS ph,
+  NULL AS category,
+  'queue_length stream ' || queue_length.stream AS name,
+  gpu_tracks.pid,
+  NULL AS tid,
+  NULL AS track,
+  queue_length.ts_ns,
+  NULL AS dur_ns,
+  NULL AS depth,
+  NULL AS id,
+  NULL AS bp,
+  json_object('rows', queue_length.queue_length) AS args
+FROM queue_length
+JOIN gpu_tracks USING (device, stream)
+"""
+
+_MEMORY_BANDWIDTH = """
+SELECT
+  'C' AS ph,
+  NULL AS category,
+  'memory_bandwidth ' || memory_bandwidth.direction AS name,
+  process.pid,
+  NULL AS tid,
+  NULL AS track,
+  memory_bandwidth.ts_ns,
+  NULL AS dur_ns,
+  NULL AS depth,
+  NULL AS id,
+  NULL AS bp,
+  json_object('GB/s', memory_bandwidth.bandwidth_bytes_per_ns) AS args
+FROM memory_bandwidth
+JOIN (SELECT device, min(pid) AS pid FROM gpu_tracks GROUP BY device) AS process USING (device)
+"""
+
+COUNTERS = {
+    each.name: each
+    for each in (
+        Added(
+            "queue_length",
+            "GPU rows launched and not started, by stream",
+            ("queue_length",),
+            _QUEUE_LENGTH,
+        ),
+        Added(
+            "memory_bandwidth",
+            "GB/s copied and set, by direction",
+            ("memory_bandwidth",),
+            _MEMORY_BANDWIDTH,
+        ),
+    )
+}
