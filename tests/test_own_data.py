@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -57,7 +58,11 @@ def test_first_steps_shows_its_slow_rank(own: tw.Warehouse) -> None:
 
 def test_first_steps_has_what_the_analyses_need(own: tw.Warehouse) -> None:
     run = own.select(runs="first-steps")
-    assert not any(run.run(contract.name).abstained for contract in own.catalog.analyses())
+    has_not = {"memory_events", "memory_timeline", "kernel_counters", "critical_path"}
+    for contract in own.catalog.analyses():
+        assert bool(run.run(contract.name).abstained) == bool(has_not.intersection(contract.needs)), (
+            contract.ref
+        )
     steps = run.run("step_summary").rows()
     assert len(steps) == 12 and not any(row["partial"] for row in steps)
     arguments = run.query(
@@ -92,3 +97,19 @@ def test_gloo_operators_are_what_the_profiler_says(rank: int, own: tw.Warehouse)
     for name, (count, total_us, _) in said.items():
         assert found[name]["count"] == count
         assert found[name]["total_ns"] == pytest.approx(1_000 * total_us, rel=0, abs=2), name
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_own_time_of_operators_is_what_the_profiler_says(rank: int, own: tw.Warehouse) -> None:
+    said = json.loads((DATA / "gloo-cpu.key_averages.json").read_text())[f"rank{rank}"]
+    found = {row["name"]: row for row in own.select(runs="gloo-cpu", ranks=rank).op_summary().rows()}
+    annotations = own.select(runs="gloo-cpu", ranks=rank).annotation_breakdown().rows()
+    assert said.keys() - found.keys() == {
+        re.sub("^ProfilerStep#.*", "ProfilerStep*", row["name"]) for row in annotations
+    }
+    for name, row in found.items():
+        count, total_us, own_us = said[name]
+        assert row["count"] == count
+        assert row["host_ns"] == pytest.approx(1_000 * total_us, rel=0, abs=2), name
+        assert row["host_self_ns"] == pytest.approx(1_000 * own_us, rel=0, abs=2), name
+        assert row["kernel_sum_ns"] is None

@@ -102,12 +102,13 @@ def kernel_summary(trace: Trace) -> list[Row]:
     for row in trace.gpu:
         groups[row.device, row.kind, row.name].append(row.length)
     return [
-        {"device": device, "kind": kind, "name": name} | _statistics(sorted(lengths))
+        {"device": device, "kind": kind, "name": name} | statistics(sorted(lengths))
         for (device, kind, name), lengths in sorted(groups.items())
     ]
 
 
-def _statistics(lengths: list[int]) -> Row:
+def statistics(lengths: list[int]) -> Row:
+    """Statistics of lengths in order."""
     return {
         "count": len(lengths),
         "sum_ns": sum(lengths),

@@ -1,8 +1,9 @@
 """Small random traces, in the sketch language: everything that makes the first analyses hard.
 
 Times lie on a coarse grid, so that edges meet; there are rows without length, streams that overlap
-themselves, two devices, graph launches, launches without GPU rows, GPU rows without launch, ids that mean
-none, a driver call within a runtime call of the same id, ranks without GPU rows, rows out of order.
+themselves, two devices, copies without bytes, graph launches, launches without GPU rows, GPU rows without
+launch, ids that mean none, a driver call within a runtime call of the same id, ranks without GPU rows,
+rows out of order.
 """
 
 from __future__ import annotations
@@ -98,4 +99,7 @@ class Rank:
         stream, device = self.dice.choice([7, 7, 20]), self.dice.randrange(self.devices)
         name = self.dice.choice(KERNELS)
         collective = '"Collective name"=broadcast' if self.dice.random() < 0.1 and name[0] != "'" else ""
-        self.lines.append(f"gpu s{stream}@{device} {name} {max(at, 0)} {length} {identity} {collective}")
+        size = f"bytes={self.dice.randint(0, 4_096)}" if name[0] == "'" and self.dice.random() < 0.8 else ""
+        self.lines.append(
+            f"gpu s{stream}@{device} {name} {max(at, 0)} {length} {identity} {collective} {size}"
+        )

@@ -1,4 +1,4 @@
-"""The first analyses against brute force: 100 random traces, ranks of one run, one query per analysis."""
+"""The analyses against brute force: 100 random traces, ranks of one run, one query per analysis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from witness import answers, random_traces
+from witness import answers, copies, idle, queues, random_traces
 from witness.trace import Trace, read
 
 RANKS = 100
@@ -20,7 +20,19 @@ GRAINS = {
     "launch_stats": ("kernel_id",),
     "coverage": ("device",),
     "step_summary": ("step",),
+    "idle_breakdown": ("device", "cause"),
+    "stream_idle": ("device", "stream", "cause"),
+    "idle_intervals": ("device", "start_ns"),
+    "stream_idle_intervals": ("device", "stream", "start_ns"),
+    "queue_length": ("device", "stream", "ts_ns"),
+    "queue_length_summary": ("device", "stream"),
+    "queue_blocked": ("device", "stream"),
+    "memory_bandwidth": ("device", "direction", "ts_ns"),
+    "memory_bandwidth_summary": ("device", "direction"),
 }
+WITNESSES = (answers, copies, idle, queues)  # the modules that have a function of an analysis' name
+PARAMS = {name: {"kernel_wait_ns": idle.KERNEL_WAIT_NS} for name in GRAINS if "idle" in name}
+PARAMS["queue_blocked"] = {"max_length": queues.FULL}
 
 
 SEEDS = [20_260, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2, 3))]
@@ -42,7 +54,7 @@ def can_say(name: str, trace: Trace) -> bool:
     """Whether the trace carries what the analysis is about."""
     if name == "step_summary":
         return bool(trace.steps)
-    if name == "launch_stats":
+    if name == "launch_stats" or name.startswith("queue_"):
         return any(trace.launch(row) for row in trace.gpu)
     return bool(trace.gpu)
 
@@ -50,8 +62,10 @@ def can_say(name: str, trace: Trace) -> bool:
 @pytest.mark.parametrize("name", GRAINS)
 def test_analysis_says_what_brute_force_says(name: str, drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
-    witness: Callable[[Trace], list[answers.Row]] = getattr(answers, name)
-    result = warehouse.run(name)
+    witness: Callable[[Trace], list[answers.Row]] = next(
+        getattr(module, name) for module in WITNESSES if hasattr(module, name)
+    )
+    result = warehouse.run(name, **PARAMS.get(name, {}))
     assert {each.rank for each in result.abstained} == {
         rank for rank, trace in traces.items() if not can_say(name, trace)
     }

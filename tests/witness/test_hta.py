@@ -64,6 +64,23 @@ LAUNCHES = {
     "test": (8_310, 35.85, 64.24, 38_138.18),
     "alexnet": (98, 31_771.59, 675.54, 400.85),
 }
+# Stream 7: idle time by host_wait, kernel_wait, other; µs.
+IDLE = {
+    "df_index": (791_330, 16_727, 73_829),
+    "control": (102_154, 14_226, 32_183),
+    "alexnet": (12_855_007, 104, 0),
+    "simple_add": (15_976_739, 91, 0),
+}
+# A stream, the changes of its queue, and the longest it was. HTA leaves the order of changes at one time to
+# chance, so that its means differ.
+QUEUES = {
+    "df_index": (7, 32_432, 73),
+    "nccl": (7, 5_004, 10),
+    "control": (7, 14_940, 287),
+    "alexnet": (7, 182, 18),
+    "simple_add": (7, 182, 5),
+    "amd": (0, 32, 1),
+}
 HTA_LAUNCHES = "('cudaLaunchKernel', 'cudaLaunchKernelExC', 'cudaMemcpyAsync', 'cudaMemsetAsync')"
 HTA_ROWS = """
     SELECT kernels.* FROM kernels JOIN events AS launch
@@ -87,17 +104,24 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def over_hta_rows(warehouse: Any, name: str, analysis: str) -> dict[str, Any]:
     """The one row of an analysis that sees only the rows HTA looks at."""
+    (row,) = all_over_hta_rows(warehouse, name, analysis)
+    return row
+
+
+def all_over_hta_rows(warehouse: Any, name: str, analysis: str) -> list[dict[str, Any]]:
+    """All rows of an analysis that sees only the rows HTA looks at."""
     catalog = Catalog.load()
     contract = catalog.get(analysis)
-    rows = warehouse.select(runs=[name]).query(HTA_ROWS).arrow()
+    seen = warehouse.select(runs=[name])
+    tables = {"kernels": HTA_ROWS, "correlations": "SELECT * FROM correlations"}
     with engine.connect() as con:
-        con.register("rows", rows)
-        con.execute("CREATE TABLE kernels AS SELECT * FROM rows")
+        for table, sql in tables.items():
+            con.register("rows", seen.query(sql).arrow())
+            con.execute(f"CREATE TABLE {table} AS SELECT * FROM rows")
         for view in catalog.closure(contract):
             if view.kind == "view":
                 con.execute(f"CREATE VIEW {view.name} AS {view.body}")
-        (row,) = engine.execute(con, contract, {}).to_pylist()
-    return dict(row)
+        return [dict(row) for row in engine.execute(con, contract, {}).to_pylist()]
 
 
 @pytest.mark.parametrize("name", sorted(set(TEMPORAL) - set(APART)))
@@ -138,6 +162,29 @@ def test_launch_delays_are_what_hta_says(name: str, warehouse: Any) -> None:
     sums = sum(row["call_ns"] for row in launches), sum(row["kernel_ns"] for row in launches), sum(delays)
     count = len(launches)
     assert (count, *(round(each / 1_000 / count, 2) for each in sums)) == LAUNCHES[name]
+
+
+@pytest.mark.parametrize("name", sorted(IDLE))
+def test_idle_time_of_a_stream_is_what_hta_says(name: str, warehouse: Any) -> None:
+    rows = [row for row in all_over_hta_rows(warehouse, name, "stream_idle") if row["stream"] == 7]
+    found = {row["cause"]: row["idle_ns"] for row in rows}
+    causes = ("host_wait", "kernel_wait", "other")
+    assert tuple(found.get(cause, 0) // 1_000 for cause in causes) == IDLE[name]
+
+
+def test_rows_that_overlap_are_where_idle_time_differs(warehouse: Any) -> None:
+    rows = [row for row in all_over_hta_rows(warehouse, "test", "stream_idle") if row["stream"] == 7]
+    found = {row["cause"]: row["idle_ns"] // 1_000 for row in rows}
+    assert (found["host_wait"], found["other"]) == (2_960, 41_756)
+    assert found["kernel_wait"] > 42_372  # HTA takes the overlaps off: gaps below zero
+
+
+@pytest.mark.parametrize("name", sorted(QUEUES))
+def test_queue_is_as_long_as_hta_says(name: str, warehouse: Any) -> None:
+    stream, changes, longest = QUEUES[name]
+    rows = all_over_hta_rows(warehouse, name, "queue_length_summary")
+    (row,) = (row for row in rows if row["stream"] == stream)
+    assert (2 * row["launched"], row["max_length"]) == (changes, longest)
 
 
 def test_all_reduce_of_df_index_is_what_hta_says(warehouse: Any) -> None:

@@ -7,7 +7,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ class Slice:
     thread: tuple[Any, Any]
     start: int
     end: int
-    args: dict[str, Any]
+    args: dict[str, Any] = field(compare=False)
 
     @property
     def length(self) -> int:
@@ -65,6 +65,8 @@ class Trace:
     calls: list[Slice]
     ops: list[Slice]
     steps: list[Slice]
+    notes: list[Slice] = field(default_factory=list)  # annotations, steps and copies on a GPU among them
+    frames: list[Slice] = field(default_factory=list)  # of Python
 
     @cached_property
     def calls_by_id(self) -> dict[int | None, list[Slice]]:
@@ -137,6 +139,8 @@ def read(path: Path) -> Trace:
         calls=_of(by_category, CALLS),
         ops=_of(by_category, ("cpu_op", "Operator")),
         steps=[row for rows in by_category.values() for row in rows if _is_step(row)],
+        notes=by_category["user_annotation"] + by_category["gpu_user_annotation"],
+        frames=by_category["python_function"],
     )
 
 

@@ -1,0 +1,82 @@
+"""How fast memory was copied, by brute force: every copy asked at every moment, in fractions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+
+from witness.answers import Row
+from witness.trace import Slice, Trace
+
+Lane = tuple[int, str]
+
+
+def lanes(trace: Trace) -> dict[Lane, list[Slice]]:
+    """The copies and sets of each device and direction."""
+    found: dict[Lane, list[Slice]] = defaultdict(list)
+    for row in trace.gpu:
+        if row.kind == "memory":
+            found[row.device, "Memset" if row.name.startswith("Memset") else row.name.split()[1]].append(row)
+    return found
+
+
+def timed(rows: list[Slice]) -> list[Slice]:
+    """Those with a length and a number of bytes."""
+    return [row for row in rows if row.length and row.args.get("bytes") is not None]
+
+
+def pieces(rows: list[Slice]) -> list[tuple[int, int, int, Fraction]]:
+    """(start, ns, copies running, bytes per ns) between all moments at which one starts or ends."""
+    times = sorted({at for row in rows for at in (row.start, row.end)})
+    found = []
+    for start, end in zip(times, [*times[1:], *times[-1:]], strict=True):
+        running = [row for row in rows if row.start <= start < row.end]
+        speed = sum((Fraction(row.args["bytes"], row.length) for row in running), Fraction())
+        found.append((start, end - start, len(running), speed))
+    return found
+
+
+def memory_bandwidth(trace: Trace) -> list[Row]:
+    """The series, all streams of a device together."""
+    return [
+        {"device": device, "stream": None, "direction": direction, "ts_ns": start, "copies": copies,
+         "bandwidth_bytes_per_ns": float(speed), "held_ns": held}
+        for (device, direction), rows in lanes(trace).items()
+        for start, held, copies, speed in pieces(timed(rows))
+    ]  # fmt: skip
+
+
+def memory_bandwidth_summary(trace: Trace) -> list[Row]:
+    """Its statistics over the time in which anything runs."""
+    return [
+        {
+            "device": device,
+            "direction": direction,
+            "count": len(rows),
+            "untimed": len(rows) - len(timed(rows)),
+        }
+        | _summary(timed(rows))
+        for (device, direction), rows in lanes(trace).items()
+    ]
+
+
+def _summary(rows: list[Slice]) -> Row:
+    speeds = [(speed, held) for _, held, copies, speed in pieces(rows) if copies]
+    size, active = sum(row.args["bytes"] for row in rows), sum(held for _, held in speeds)
+    found = {"bytes": size, "active_ns": active, "mean_bytes_per_ns": size / active if active else None}
+    for share in (50, 95, 100):
+        name = "max" if share == 100 else f"p{share}"
+        found[f"{name}_bytes_per_ns"] = _share(speeds, share) if speeds else None
+    return found
+
+
+def _share(speeds: list[tuple[Fraction, int]], share: int) -> float:
+    """The lowest that is not exceeded for that many of 100 parts of the time."""
+    total = sum(held for _, held in speeds)
+    return float(
+        next(
+            speed
+            for speed in sorted({speed for speed, _ in speeds})
+            if 100 * sum(held for each, held in speeds if each <= speed) >= share * total
+        )
+    )

@@ -1,0 +1,178 @@
+"""Classes, launches, annotations and operators against brute force: random traces, ranks of one run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import sketch
+import tracewarehouse as tw
+from witness import operator_answers, random_operators
+from witness.answers import Row, by_grain, same
+from witness.trace import Trace, read
+
+RANKS = 100
+GRAINS: dict[str, tuple[str, ...]] = {
+    "kernel_type_breakdown": ("device", "class"),
+    "comm_by_group": ("device", "process_group"),
+    "launch_summary": ("device", "state", "api"),
+    "annotation_breakdown": ("on_gpu", "device", "name"),
+    "kernels_by_annotation": ("kernel_id",),
+    "name_summary": ("step", "on_gpu", "category", "name"),
+    "op_summary": ("name", "shapes"),
+    "op_kernel_delays": ("name", "kernels"),
+    "kernel_sequences": ("name", "device", "stream", "kernels"),
+}
+NEEDS_GPU = {"kernel_type_breakdown", "launch_summary"}
+NEEDS_LAUNCHES = {"kernels_by_annotation", "op_kernel_delays", "kernel_sequences"}
+SEEDS = [20_261, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2, 3))]
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def drawn(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, dict[int, Trace]]:
+    """A warehouse with the random run, and each rank as the witness reads it."""
+    folder = tmp_path_factory.mktemp("operators")
+    paths = sketch.write(random_operators.run("random", request.param, RANKS), folder)
+    warehouse = tw.open(folder / "warehouse")
+    warehouse.ingest(folder / "random", run="random")
+    return warehouse, {int(path.stem.removeprefix("rank")): read(path) for path in paths}
+
+
+def can_say(name: str, trace: Trace) -> bool:
+    """Whether the trace carries what the analysis is about."""
+    if name == "comm_by_group":
+        return any(row.kind == "communication" for row in trace.gpu)
+    if name in NEEDS_LAUNCHES:
+        return any(trace.launch(row) for row in trace.gpu)
+    return bool(trace.gpu) or name not in NEEDS_GPU
+
+
+def agree(name: str, drawn: tuple[Any, dict[int, Trace]], **params: Any) -> list[Row]:
+    """Every row and column the witness gives is what the analysis gives, rank by rank; the rows."""
+    warehouse, traces = drawn
+    witness: Callable[..., list[Row]] = getattr(operator_answers, name)
+    result = warehouse.run(name, **params)
+    able = {rank for rank, trace in traces.items() if can_say(name, trace)}
+    assert {each.rank for each in result.abstained} == traces.keys() - able
+    wanted = {
+        (rank, *key): row
+        for rank in able
+        for key, row in by_grain(witness(traces[rank], **params), GRAINS[name]).items()
+    }
+    found = by_grain(result.rows(), ("rank", *GRAINS[name]))
+    assert found.keys() == wanted.keys()
+    wrong = {
+        (key, column): (found[key][column], value)
+        for key, row in wanted.items()
+        for column, value in row.items()
+        if not same(found[key][column], value)
+    }
+    assert not wrong
+    return list(found.values())
+
+
+def test_classes_and_groups(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    classes = agree("kernel_type_breakdown", drawn)
+    assert {row["class"].count("+") for row in classes} == {0, 1, 2}
+    groups = agree("comm_by_group", drawn)
+    assert {row["process_group"] for row in groups} == {"tp", "dp", None}
+    assert any(0 < row["overlap_ns"] < row["comm_ns"] for row in groups)
+
+
+def test_classes_add_up_to_busy_time(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    warehouse, _ = drawn
+    busy = {(row["rank"], row["device"]): row["busy_ns"] for row in warehouse.temporal_breakdown().rows()}
+    sums = dict.fromkeys(busy, 0)
+    for row in warehouse.kernel_type_breakdown().rows():
+        sums[row["rank"], row["device"]] += row["class_ns"]
+    assert sums == busy
+
+
+def test_launches(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    rows = agree("launch_summary", drawn)
+    assert {row["state"] for row in rows} == {"linked", "before_window", "missing", "no_gpu_row", "same_id"}
+    assert {row["known"] for row in rows} == {True, False, None}
+    for count in ("short_kernels", "runtime_outliers", "delay_outliers"):
+        assert any(row[count] for row in rows)
+    agree("launch_summary", drawn, runtime_cutoff_ns=20, delay_cutoff_ns=0)
+
+
+def test_launches_add_up_to_coverage(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    warehouse, _ = drawn
+    wanted = {(row["rank"], row["device"]): row["gpu_ns"] for row in warehouse.coverage().rows()}
+    sums = dict.fromkeys(wanted, 0)
+    for row in warehouse.launch_summary().rows():
+        if row["device"] is not None:
+            sums[row["rank"], row["device"]] += row["gpu_ns"]
+    assert sums == wanted
+
+
+def test_annotations(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    rows = agree("annotation_breakdown", drawn)
+    assert {row["on_gpu"] for row in rows} == {True, False}
+    assert any(row["union_ns"] < row["sum_ns"] for row in rows)
+    kernels = agree("kernels_by_annotation", drawn)
+    assert max(row["depth"] for row in kernels) > 3
+    assert any(row["path"] is None and row["launch_state"] == "linked" for row in kernels)
+
+
+def test_names(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    assert any(row["on_gpu"] and row["count"] > 1 for row in agree("name_summary", drawn))
+    agree("name_summary", drawn, by_step=True)
+
+
+@pytest.mark.parametrize("by_shapes", [False, True])
+def test_operators(drawn: tuple[Any, dict[int, Trace]], by_shapes: bool) -> None:
+    rows = agree("op_summary", drawn, by_shapes=by_shapes)
+    assert any(0 < row["host_self_ns"] < row["host_ns"] for row in rows)
+    assert any((row["kernel_self_count"] or 0) < (row["kernel_count"] or 0) for row in rows)
+    assert any((row["kernel_union_ns"] or 0) < (row["kernel_sum_ns"] or 0) for row in rows)
+    assert {row["shapes"] is None for row in rows} == ({True, False} if by_shapes else {True})
+
+
+def test_operators_cross_and_call_themselves(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    warehouse, _ = drawn
+    sql = """
+        SELECT count(*) FILTER (inner_op.name = outer_op.name) AS itself,
+            count(*) FILTER (inner_op.ts_ns + inner_op.dur_ns > outer_op.ts_ns + outer_op.dur_ns) AS crossing
+        FROM operators AS inner_op JOIN operators AS outer_op
+            ON outer_op.rank = inner_op.rank AND outer_op.event_id = inner_op.parent_id"""
+    (found,) = warehouse.query(sql).rows()
+    assert found["itself"] > 100
+    assert found["crossing"] > 30
+
+
+def test_kernels_of_operators_add_up_to_coverage(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    warehouse, _ = drawn
+    found, wanted = Counter[Any](), Counter[Any]()
+    for row in warehouse.op_summary().rows():
+        found[row["rank"], row["name"] is not None] += row["kernel_self_sum_ns"] or 0
+    for row in warehouse.coverage().rows():
+        wanted[row["rank"], True] += row["with_op_ns"]
+        wanted[row["rank"], False] += row["gpu_ns"] - row["with_op_ns"]
+    assert +found == +wanted
+
+
+@pytest.mark.parametrize("with_memory", [True, False])
+def test_delays(drawn: tuple[Any, dict[int, Trace]], with_memory: bool) -> None:
+    rows = agree("op_kernel_delays", drawn, with_memory=with_memory)
+    assert any(row["count"] > 1 for row in rows)
+    assert any("Memcpy" in row["kernels"] for row in rows) == with_memory
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"min_kernels": 1, "operator": "aten::linear"},
+        {"min_kernels": 2, "by_stream": True, "with_memory": False},
+    ],
+)
+def test_sequences(drawn: tuple[Any, dict[int, Trace]], params: dict[str, Any]) -> None:
+    rows = agree("kernel_sequences", drawn, **params)
+    assert {row["stream"] is None for row in rows} == {"by_stream" not in params}

@@ -1,0 +1,121 @@
+"""The profiler's own sums are those of our rows, once torch's rules are applied to them. CPU runs only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tracewarehouse as tw
+from conftest import ROOT
+from witness import torch_rules as rules
+
+DATA = ROOT / "tests" / "data"
+Key = tuple[str, bool]
+Rows = list[dict[str, Any]]
+Said = dict[Key, tuple[int, float, float]]
+GPU = ("kernel", "cuda_runtime", "cuda_driver", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "overhead")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Rows, Said]]:
+    """What is compared: the rows of each trace in the warehouse, and what the profiler says of them."""
+    warehouse = tw.open(tmp_path_factory.mktemp("torch"))
+    report = warehouse.ingest(DATA / "torch-cpu", DATA / "gloo-cpu", jobs=1)
+    assert [file.state for file in report.files] == ["whole"] * 7
+    ops = json.loads((DATA / "torch-cpu.key_averages.json").read_text())
+    gloo = json.loads((DATA / "gloo-cpu.key_averages.json").read_text())
+    found = {}
+    for kind, said in ops.items():
+        told = {(name, annotation): (calls, total, own) for name, annotation, calls, total, own in said}
+        found[kind] = (rows(warehouse, f"torch-cpu.{kind}", 0), told)
+    for rank, said in enumerate(gloo.values()):  # these were saved by name alone, without Python frames
+        here = rows(warehouse, "gloo-cpu", rank)
+        names = {rules.rewritten(row["name"]): row["category"] == "user_annotation" for row in here}
+        found[f"gloo {rank}"] = (here, {(name, names[name]): tuple(each) for name, each in said.items()})
+    return found
+
+
+def rows(warehouse: tw.Warehouse, run: str, rank: int) -> Rows:
+    return (
+        warehouse.select(runs=run, ranks=rank)
+        .query("""
+        SELECT category, name, pid, tid, ts_ns, dur_ns
+        FROM events WHERE ph IN ('X', 'i') ORDER BY event_id""")
+        .rows()
+    )
+
+
+def apart(found: rules.Averages, said: Said) -> dict[Key, object]:
+    """The names whose calls differ, or whose total or own time differs by more than 1 ns for each call."""
+    wrong: dict[Key, object] = {}
+    for key, (calls, total_us, own_us) in said.items():
+        count, total, own = found.get(key, (0, 0, 0))
+        far = max(abs(total - 1_000 * total_us), abs(own - 1_000 * own_us))
+        if count != calls or far > calls:
+            wrong[key] = (said[key], found.get(key))
+    return wrong
+
+
+TRACES = ("threads", "memory", "stacks", "gloo 0", "gloo 1", "gloo 2", "gloo 3")
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_calls_total_and_own_time_are_what_the_profiler_says(
+    trace: str, recorded: dict[str, tuple[Rows, Said]]
+) -> None:
+    here, said = recorded[trace]
+    assert not [row for row in here if row["category"] in GPU]
+    found = rules.key_averages(here)
+    assert len(said) > 60 and apart(found, said) == {}
+    more = found.keys() - said.keys()
+    assert not more if trace in ("threads", "memory", "stacks") else only_frames(more, here)
+
+
+def only_frames(keys: set[Key], here: Rows) -> bool:
+    frames = {row["name"] for row in here if row["category"] == "python_function"}
+    return bool(keys) and all(name in frames and not annotation for name, annotation in keys)
+
+
+def any_child(events: list[rules.Event]) -> None:
+    """As `build_tree`, but for what reaches over the end of its parent."""
+    last: dict[object, list[rules.Event]] = {}
+    for event in events:
+        around = last.setdefault(event.thread, [])
+        while around and event.start >= around[-1].end:
+            around.pop()
+        if around and not event.is_async:
+            around[-1].children.append(event)
+            event.parent = around[-1]
+        if not event.is_async:
+            around.append(event)
+
+
+def with_utilities(row: dict[str, Any]) -> bool:
+    return row["category"] in rules.COUNTED
+
+
+def one_thread(row: dict[str, Any], parsed: Callable[[Any], rules.Event] = rules.parsed) -> rules.Event:
+    return parsed({**row, "pid": 0, "tid": 0})
+
+
+WITHOUT: dict[str, Callable[..., Any]] = {
+    "counts": with_utilities,
+    "parsed": one_thread,
+    "rewritten": lambda name: name,
+    "is_async": lambda name, annotation: False,
+    "memory_outside": lambda events, memory: [],
+    "build_tree": any_child,
+    "without_repeats": lambda events: events,
+    "own": lambda event: event.total,
+}
+
+
+@pytest.mark.parametrize("rule", WITHOUT)
+def test_each_rule_is_needed(
+    rule: str, recorded: dict[str, tuple[Rows, Said]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, rule, WITHOUT[rule])
+    assert any(apart(rules.key_averages(here), said) for here, said in recorded.values())
