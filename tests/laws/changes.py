@@ -1,0 +1,215 @@
+"""How a trace file is changed for a law, and what its change makes of a column."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+
+import msgspec
+import polars as pl
+
+from tracewarehouse.contract import Column
+from tracewarehouse.units import UNITS
+
+STRETCH = 3
+SHIFT_NS = 7_777_777_777_123
+FILE_TEXT = ("args", "extra", "ts_text", "dur_text")  # the file's own spelling, verbatim
+TIME = re.compile(r'("(?:ts|dur|external ts)": ?)(-?\d+(?:\.\d+)?)')
+RATE = re.compile(r'(\(GB/s\)": ?)(-?\d+(?:\.\d+)?)')
+BASE = re.compile(r'("baseTimeNanoseconds": ?)(\d+)')
+ROW = re.compile(r"^(\s*\[)(\d+)(?=,\s?\d+,\s?-?\d+,\s?\d+\],?$)", re.MULTILINE)  # of memory, in ns
+START = re.compile(rb'(?:"ts": ?|^\[)(-?\d+(?:\.\d+)?)')
+DEVICE_CATEGORIES = ("kernel", "Kernel")
+PREFIXES = re.compile(r"^(?:void |static |__global__ )*")
+
+Place = tuple[str, int]  # run and rank
+Frame = pl.DataFrame
+
+
+class Change:
+    """Nothing changes: also what the laws of locality expect."""
+
+    name = "base"
+    scales_params = False
+
+    def file(self, place: Place, text: str) -> str:
+        """The text of the changed file."""
+        return text
+
+    def expected(self, column: Column, values: pl.Series) -> pl.Series:
+        """What a column of the base must have become."""
+        return values
+
+    def found(self, column: Column, values: pl.Series, frame: Frame) -> pl.Series:
+        """A column as found in the changed warehouse, taken back where the change has an inverse."""
+        return values
+
+
+class Stretch(Change):
+    """All times are three times as long, and so are thresholds in ns; what counts per time is a third."""
+
+    name = "units"
+    scales_params = True
+
+    def file(self, place: Place, text: str) -> str:
+        return _stretched(BASE.sub(_times, text))
+
+    def expected(self, column: Column, values: pl.Series) -> pl.Series:
+        if column.name in FILE_TEXT:
+            return _each(values, _stretched_text if column.name.endswith("_text") else _stretched)
+        power = UNITS[column.unit].time_power if column.unit else 0
+        if power == 0:
+            return values
+        return values * STRETCH**power if power > 0 else values / STRETCH**-power
+
+
+def _stretched(text: str) -> str:
+    rates = RATE.sub(lambda found: f"{found[1]}{float(found[2]) / STRETCH!r}", text)
+    return ROW.sub(_times, TIME.sub(_times, rates))
+
+
+def _stretched_text(text: str) -> str:
+    return str(Decimal(text) * STRETCH)
+
+
+def _times(found: re.Match[str]) -> str:
+    return f"{found[1]}{Decimal(found[2]) * STRETCH}"
+
+
+class Shift(Change):
+    """All times are later by the same."""
+
+    name = "shift"
+
+    def file(self, place: Place, text: str) -> str:
+        text = _shifted(text)
+        if BASE.search(text):
+            return BASE.sub(lambda found: f"{found[1]}{int(found[2]) + SHIFT_NS}", text)
+        return text.replace("{", f'{{"baseTimeNanoseconds": {SHIFT_NS}, ', 1)
+
+    def expected(self, column: Column, values: pl.Series) -> pl.Series:
+        if column.name in FILE_TEXT:
+            return _each(values, _shifted)
+        return values + SHIFT_NS if column.unit == "ts" else values
+
+
+def _shifted(text: str) -> str:
+    return ROW.sub(lambda found: f"{found[1]}{int(found[2]) + SHIFT_NS}", text)
+
+
+class Document(msgspec.Struct):
+    """A trace file: the text of each of its events."""
+
+    traceEvents: list[msgspec.Raw]
+
+
+class Shuffle(Change):
+    """The events of a file stand in another order; those of one instant keep theirs, which breaks ties."""
+
+    name = "order"
+
+    def __init__(self) -> None:
+        self.old: dict[Place, list[int]] = {}  # of each file: new place → old place
+
+    def file(self, place: Place, text: str) -> str:
+        events = msgspec.json.decode(text, type=Document).traceEvents
+        self.old[place] = order = _shuffled(events, Random(f"{place}"))
+        head, _, _ = text.partition('"traceEvents"')
+        tail = text[text.rindex("]") :]
+        return head + '"traceEvents": [\n' + ",\n".join(bytes(events[old]).decode() for old in order) + tail
+
+    def found(self, column: Column, values: pl.Series, frame: Frame) -> pl.Series:
+        if column.unit != "id" or "rank" not in frame.columns:
+            return values
+        places = zip(frame["run_id"], frame["rank"], values, strict=True)
+        old = [self._back((run, rank), value) for run, rank, value in places]
+        return pl.Series(values.name, old, values.dtype)
+
+    def _back(self, place: Place, value: object) -> object:
+        order = self.old.get(place, [])
+        if isinstance(value, int) and 0 <= value < len(order):
+            return order[value]
+        return [self._back(place, each) for each in value] if isinstance(value, (list, pl.Series)) else value
+
+
+def _shuffled(events: Iterable[msgspec.Raw], dice: Random) -> list[int]:
+    """New place → old place; places of one time are dealt out in the old order."""
+    found = [START.search(bytes(event)) for event in events]
+    times = [Decimal(each[1].decode()) if each else None for each in found]
+    order = list(range(len(times)))
+    dice.shuffle(order)
+    places: dict[Decimal, list[int]] = {}
+    for new, old in enumerate(order):
+        if (time := times[old]) is not None:
+            places.setdefault(time, []).append(new)
+    for news in places.values():
+        for new, old in zip(news, sorted(order[new] for new in news), strict=True):
+            order[new] = old
+    return order
+
+
+@dataclass
+class Rename(Change):
+    """Kernels have other names, each its own, that tell no more than their kind."""
+
+    names: Mapping[str, str]
+    name = "names"
+    pattern: re.Pattern[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = {**{_short(old): _short(new) for old, new in self.names.items()}, **self.names}
+        longest = sorted(self.names, key=len, reverse=True)
+        self.pattern = re.compile(rf"(?<![\w:.])(?:{'|'.join(map(re.escape, longest))})(?![\w<(])")
+        self.literals = {json.dumps(old): json.dumps(new) for old, new in self.names.items()}
+        self.literal = re.compile("|".join(map(re.escape, self.literals)))
+
+    def file(self, place: Place, text: str) -> str:
+        return self.literal.sub(lambda found: self.literals[found[0]], text)
+
+    def expected(self, column: Column, values: pl.Series) -> pl.Series:
+        if column.name in FILE_TEXT:
+            return _each(values, lambda text: self.file(("", 0), text))
+        return _each(values, self._renamed) if column.type.startswith("VARCHAR") else values
+
+    def _renamed(self, text: str) -> str:
+        return self.names.get(text) or self.pattern.sub(lambda found: self.names[found[0]], text)
+
+
+def other_names(folder: Path) -> dict[str, str]:
+    """New names for the kernels of all files: of a computation a number, of a collective a longer one."""
+    found = set()
+    for path in folder.rglob("rank*.json"):
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+        known = [event for event in events if isinstance(event, dict)]
+        found |= {event["name"] for event in known if event.get("cat") in DEVICE_CATEGORIES}
+    numbers: dict[str, int] = {}
+    return {name: _other_name(name, number, numbers) for number, name in enumerate(sorted(found))}
+
+
+def _other_name(name: str, number: int, numbers: dict[str, int]) -> str:
+    prefix, short = PREFIXES.match(name)[0], _short(name)  # type: ignore[index]
+    rest = name[len(prefix) + len(short) :]
+    if re.search("nccl|reduce|gather|all_?to_?all", name, re.IGNORECASE) and "at::" not in name:
+        return f"{prefix}{short}_of_another_library{rest}"
+    return f"{prefix}k{numbers.setdefault(short, len(numbers)):04d}" + (f"<{number}>" if rest else "")
+
+
+def _short(name: str) -> str:
+    bare = re.match(r"(?:\(anonymous namespace\)|[^<(])+", PREFIXES.sub("", name))
+    return re.sub(r"(\.kd| )+$", "", bare[0]) if bare else name
+
+
+def _each(values: pl.Series, change: Callable[[str], str]) -> pl.Series:
+    known: dict[str, str] = {}
+
+    def changed(value: object) -> object:
+        if isinstance(value, str):
+            return known.get(value) or known.setdefault(value, change(value))
+        return [changed(each) for each in value] if isinstance(value, list) else value
+
+    return pl.Series(values.name, [changed(value) for value in values.to_list()], values.dtype)

@@ -1,0 +1,20 @@
+"""Laws over every contract with a SELECT, on simulated and random traces: no line per contract."""
+
+from __future__ import annotations
+
+import pytest
+from data_laws import LAWS
+from worlds import Worlds
+
+from laws import left_out, pairs
+from tracewarehouse.contract import Contract
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
+    return Worlds(tmp_path_factory.mktemp("laws"))
+
+
+@pairs(LAWS)
+def test_law(worlds: Worlds, law: str, contract: Contract) -> None:
+    LAWS[law](worlds, contract, left_out(law, contract))

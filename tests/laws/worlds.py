@@ -1,0 +1,246 @@
+"""Warehouses for the laws: simulated and random traces, as they are and changed; and answers from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import polars as pl
+from changes import STRETCH, Change, Rename, Shift, Shuffle, Stretch, other_names
+
+import sketch
+import tracewarehouse as tw
+from conftest import ROOT
+from tracewarehouse import engine
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.contract import Contract
+from tracewarehouse.derive import Wanted, derive
+from tracewarehouse.result import Result
+from tracewarehouse.select.chosen import Chosen
+from tracewarehouse.select.relations import Relations, below, names_of
+from tracewarehouse.units import UNITS
+from tracewarehouse.warehouse import Warehouse
+from witness import random_traces
+
+SMALL: dict[str, Any] = {"steps": 2, "layers": 1, "hidden": 64, "sequence": 64}
+SIMULATED: dict[str, dict[str, Any]] = {
+    "tensor": {"ranks": 4, "tensor": 2, "counters": True, "dependent_launch": True},
+    "pipeline": {"ranks": 2, "pipeline": 2, "layers": 2, "microbatches": 2, "stacks": False, "steps": 3},
+    "graphs": {"ranks": 1, "mode": "inference", "graphs": True},
+    "amd": {"ranks": 1, "gpu": "MI300X", "dialect": "epoch"},
+    "old": {"ranks": 1, "gpu": "V100", "dialect": "old"},
+}
+RANDOM_RANKS = 7
+DERIVED = ("odd", "tensor")  # runs with what is made on demand
+LIMIT = re.compile(r"\b(default|min|max) = (-?\d+)\b")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows, and the ranks that could give none."""
+
+    frame: pl.DataFrame
+    abstained: frozenset[tuple[str, int]] = frozenset()
+
+
+@dataclass
+class Kept:
+    """Connections over chosen ranks with their tables in memory, made once."""
+
+    connections: dict[object, engine.Connection] = field(default_factory=dict)
+    made: dict[object, Contract] = field(default_factory=dict)
+
+    def connection(self, wh: Warehouse, contracts: Iterable[Contract]) -> engine.Connection:
+        contracts = tuple(contracts)
+        wanted = below(wh.catalog, contracts)
+        names = names_of(wanted, [ref for contract in contracts for ref in contract.requires])
+        key = tuple((each.selector, each.ranks) for each in wh.chosen())
+        if key not in self.connections:
+            # A broken view may be endless: it fails at the limit, and spills nothing.
+            self.connections[key] = engine.connect(threads=1, memory_limit="2GB")
+            self.connections[key].execute("SET temp_directory = ''")
+        con = self.connections[key]
+        relations = Relations(wh.root, wh.chosen(), names)
+        for contract in wanted:
+            self._make(con, relations, contract, (key, names[contract.ref]))
+        return con
+
+    def _make(self, con: engine.Connection, relations: Relations, contract: Contract, key: object) -> None:
+        before = self.made.get(key)
+        if before is contract or before == contract:
+            return
+        name = relations.names[contract.ref]
+        if contract.kind == "table" and contract.body:
+            con.execute(f'CREATE OR REPLACE TABLE "{name}" AS {relations.sql(contract)}')
+        elif contract.kind == "table":
+            relations.create(con, contract)
+        else:
+            con.execute(f'CREATE OR REPLACE VIEW "{name}" AS {relations.sql(contract)}')
+        self.made[key] = contract
+
+
+class KeptWarehouse(Warehouse):
+    """A warehouse that reads its files once."""
+
+    def __init__(self, *args: Any, kept: Kept | None = None, **other: Any) -> None:
+        super().__init__(*args, **other)
+        self._kept = kept or Kept()
+
+    def _with(self, chosen: Any) -> KeptWarehouse:
+        narrowed = KeptWarehouse(self.root, catalog=self.catalog, chosen=chosen, kept=self._kept)
+        narrowed.__dict__["store"] = self.store
+        return narrowed
+
+    def replace(self, contract: Contract) -> None:
+        """Puts another body in the place of a contract's own; hashes stay as they were."""
+        own = dataclasses.replace(self.catalog.contracts[contract.ref], body=contract.body)
+        contracts = MappingProxyType({**self.catalog.contracts, own.ref: own})
+        self.catalog = Catalog(contracts, self.catalog.folder, self.catalog._hashes)
+
+    def query(self, sql: str) -> Result:
+        """The rows of a SELECT over one table or view."""
+        contract = self.catalog.get(sql.partition(" FROM ")[2].split()[0])
+        with self._session([contract]) as con:
+            return Result(engine.query(con, sql), self._provenance(None, {}, sql))
+
+    @contextmanager
+    def _session(self, contracts: Iterable[Contract] | None) -> Iterator[engine.Connection]:
+        assert contracts is not None
+        yield self._kept.connection(self, contracts)
+
+
+class World:
+    """The traces after one change, in a warehouse that stores the transient tables, too."""
+
+    def __init__(self, folder: Path, base: Path, change: Change) -> None:
+        self.change = change
+        sources = folder / "traces"
+        for path in sorted(base.rglob("rank*.json")):
+            run, rank = path.parent.name, int(path.stem.removeprefix("rank"))
+            place = sources / run / path.name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(change.file((run, rank), path.read_text(encoding="utf-8")), encoding="utf-8")
+        sql = law_sql(ROOT / "sql", folder / "sql", change.scales_params)
+        self.wh = KeptWarehouse(folder / "warehouse", catalog=Catalog.load(sql))
+        if not self.wh.root.exists():
+            # Files by name: a folder's memory timelines are passed over.
+            report = self.wh.ingest(*sorted(sources.rglob("rank*.json")), jobs=1)
+            assert {each.state for each in report.files} == {"whole"}, report
+            for each in self.wh.select(runs=DERIVED).chosen():
+                derive(self.wh.store, self.wh.catalog, each, Wanted())
+        self.known: dict[object, Answer] = {}
+
+    def contract(self, contract: Contract) -> Contract:
+        """The contract as this world has it."""
+        return self.wh.catalog.contracts[contract.ref]
+
+    def replace(self, contract: Contract) -> None:
+        """Puts another body in the place of a contract's own."""
+        self.wh.replace(contract)
+        self.known.clear()
+
+    @cached_property
+    def chosen(self) -> tuple[Chosen, ...]:
+        """All runs with all ranks."""
+        return self.wh.chosen()
+
+    def ask(self, contract: Contract, values: Mapping[str, object], part: str = "all") -> Answer:
+        """The rows of a table, view or analysis; remembered."""
+        key = (contract.ref, tuple(values.items()), part)
+        if key not in self.known:
+            self.known[key] = self._ask(self.contract(contract), values, self._part(part))
+        return self.known[key]
+
+    def _ask(self, contract: Contract, values: Mapping[str, object], wh: KeptWarehouse) -> Answer:
+        if contract.kind == "analysis":
+            result = wh.run(contract.name, contract.version, **values)
+            return Answer(result.polars(), frozenset((each.run_id, each.rank) for each in result.abstained))
+        with wh._session([contract]) as con:
+            sql = f'SELECT * FROM "{contract.name}"'
+            engine.check_columns(contract, engine.result_columns(con, sql))
+            found = pl.from_arrow(con.sql(sql).to_arrow_table().cast(engine.arrow_schema(contract)))
+        assert isinstance(found, pl.DataFrame)
+        return Answer(found)
+
+    def _part(self, part: str) -> KeptWarehouse:
+        """All, or one half of the ranks of each run, or of the runs."""
+        what, _, half = part.partition("/")
+        if what == "ranks":
+            halves = [Chosen(each.version, each.ranks[int(half) :: 2]) for each in self.chosen]
+            return self.wh._with(tuple(each for each in halves if each.ranks))
+        return self.wh._with(self.chosen[int(half) :: 2] if half else self.chosen)
+
+
+@dataclass
+class Worlds:
+    """The base and its changes, each made when it is first asked for."""
+
+    folder: Path
+    made: dict[str, World] = field(default_factory=dict)
+
+    @cached_property
+    def traces(self) -> Path:
+        """The base's trace files, one folder per run."""
+        return draw(self.folder / "traces")
+
+    def world(self, name: str) -> World:
+        """The world of that change; `base` is the one without."""
+        if name not in self.made:
+            self.made[name] = World(self.folder / name, self.traces, self._change(name))
+        return self.made[name]
+
+    def _change(self, name: str) -> Change:
+        if name == "names":
+            return Rename(other_names(self.traces))
+        return {"base": Change, "units": Stretch, "shift": Shift, "order": Shuffle}[name]()
+
+
+def draw(folder: Path) -> Path:
+    """Writes the base's traces as plain JSON, unless they are there."""
+    if folder.exists():
+        return folder
+    odd = Path(__file__).with_name("odd.sketch").read_text(encoding="utf-8")
+    sketch.write(odd + random_traces.run("random", 7, RANDOM_RANKS), folder)
+    for name, knobs in SIMULATED.items():
+        made = tw.simulate(folder / name, seed=3, **{**SMALL, **knobs})
+        made.truth.unlink()
+        for path in made.files:
+            path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+            path.unlink()
+    return folder
+
+
+def law_sql(source: Path, folder: Path, stretched: bool) -> Path:
+    """The contracts with every table that has a SELECT stored; thresholds stretched as times are.
+
+    A folder that is there is left as it is.
+    """
+    if folder.exists():
+        return folder
+    for path in source.rglob("*.sql"):
+        text = path.read_text(encoding="utf-8")
+        if "\nSELECT" in text:
+            text = re.sub(r"-- transient +=.*\n", "", text)
+        if stretched:
+            text = "".join(_stretched(line) for line in text.splitlines(keepends=True))
+        place = folder / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    return folder
+
+
+def _stretched(line: str) -> str:
+    unit = re.search(r'unit = "(\w+)"', line)
+    power = UNITS[unit[1]].time_power if unit else 0
+    if not line.startswith("--") or power == 0 or not LIMIT.search(line):
+        return line
+    assert power == 1, f"{line}: a threshold of this unit is not stretched yet"
+    return LIMIT.sub(lambda found: f"{found[1]} = {int(found[2]) * STRETCH}", line)

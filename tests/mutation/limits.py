@@ -1,0 +1,32 @@
+"""Checks that may be given a query without end."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+MOST_CPU_S = 20
+
+
+class TooLong(Exception):
+    """A check took more time of this process than any does."""
+
+
+def fails(check: Callable[[], object]) -> bool:
+    """Whether it raises, or does not come to an end; called in the main thread."""
+    before = signal.signal(signal.SIGPROF, _stop)
+    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
+    try:
+        check()
+    except (Exception, pytest.fail.Exception):
+        return True
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+    return False
+
+
+def _stop(*_: object) -> None:
+    raise TooLong

@@ -1,0 +1,96 @@
+"""A pytest plugin: each test that looks at a mutant's contract is called once more with the mutant in place.
+
+Only tests whose data are made by fixtures: what a test ingests for itself would be ingested for each mutant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from limits import fails
+from mutants import Mutant, mutants
+
+from tracewarehouse import engine
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.contract import Contract, Ref
+from tracewarehouse.select.relations import Relations
+
+ALIVE = "TW_MUTANTS"  # a file: contract → numbers of its mutants; what catches them is written beside it
+
+
+class Witnesses:
+    """The mutants that nothing has caught yet, and what caught the others."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.with_suffix(".caught")
+        self.catalog = Catalog.load()
+        wanted = json.loads(path.read_text(encoding="utf-8"))
+        self.alive = [m for ref in wanted for m in mutants(self.catalog.get(ref)) if m.number in wanted[ref]]
+        self.caught: list[tuple[str, int, str]] = []
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leaves out what is no function, and functions with a folder of their own."""
+        functions = [item for item in items if isinstance(item, pytest.Function)]
+        items[:] = [item for item in functions if "tmp_path" not in item.fixturenames]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool:
+        """Calls the test, then once more with each mutant of what it looked at."""
+        names = pyfuncitem._fixtureinfo.argnames
+        call = partial(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names})
+        with used() as refs:
+            call()
+        todo = [mutant for mutant in self.alive if mutant.contract.ref in refs]
+        if todo and not fails(call):
+            for mutant in todo:
+                self._try(mutant, call, pyfuncitem.nodeid)
+        return True
+
+    def _try(self, mutant: Mutant, call: Callable[[], object], test: str) -> None:
+        own = self.catalog.contracts
+        changed = MappingProxyType({**own, mutant.contract.ref: mutant.contract})
+        object.__setattr__(self.catalog, "contracts", changed)
+        try:
+            if fails(call):
+                self.alive.remove(mutant)
+                self.caught.append((str(mutant.contract.ref), mutant.number, test.removeprefix("tests/")))
+        finally:
+            object.__setattr__(self.catalog, "contracts", own)
+
+    def pytest_sessionfinish(self) -> None:
+        """Writes what caught which."""
+        self.path.write_text(json.dumps(self.caught), encoding="utf-8")
+
+
+@contextmanager
+def used() -> Iterator[set[Ref]]:
+    """The contracts that are run or made a relation meanwhile."""
+    refs: set[Ref] = set()
+    create, execute = Relations.create, engine.execute
+
+    def creating(self: Relations, con: Any, contract: Contract) -> None:
+        refs.add(contract.ref)
+        create(self, con, contract)
+
+    def executing(con: Any, contract: Contract, values: Any) -> Any:
+        refs.add(contract.ref)
+        return execute(con, contract, values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Relations, "create", creating)
+        patch.setattr(engine, "execute", executing)
+        yield refs
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Takes part where mutants are named."""
+    if ALIVE in os.environ:
+        config.pluginmanager.register(Witnesses(Path(os.environ[ALIVE])))
