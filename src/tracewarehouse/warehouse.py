@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from os import PathLike
@@ -23,7 +24,10 @@ from tracewarehouse.store import CleanReport, Problem, Published, Store, check_l
 if TYPE_CHECKING:
     import polars
 
+    from tracewarehouse.derive import Derived
+    from tracewarehouse.diff import Diff
     from tracewarehouse.engine import Connection
+    from tracewarehouse.export import Additions
     from tracewarehouse.ingest.outcome import IngestReport, Watch
     from tracewarehouse.select.info import RunInfo
     from tracewarehouse.select.removal import Removed
@@ -96,6 +100,24 @@ class Warehouse(Analyses[Result]):
         told = (*rebuilt, *notices(found.chosen, contract))
         return Result(table, provenance, contract, found.abstained, told)
 
+    def diff(
+        self,
+        base: str | Iterable[str],
+        head: str | Iterable[str],
+        *,
+        by_rank: bool = False,
+        all_steps: bool = False,
+        measure: str | None = None,
+    ) -> Diff:
+        """What differs between two runs, or sets of runs (selectors): `wh.diff("a", "b").name_summary()`.
+
+        Values are per rank, and per complete step where the analysis tells steps and not `all_steps`; with
+        `by_rank` ranks stay apart. `measure` decides about increased and decreased. Raises UnknownName.
+        """
+        from tracewarehouse.diff import Diff
+
+        return Diff(self.select(base), self.select(head), self.catalog, by_rank, all_steps, measure)
+
     def query(self, sql: str) -> Result:
         """The rows of one SELECT over the tables and views; it can neither write nor read other files.
 
@@ -156,20 +178,62 @@ class Warehouse(Analyses[Result]):
         versions = self.store.versions(each.run)
         return RunInfo(run_row(each.version), ranks, table_sizes(each), versions)
 
-    def export_trace(self, run: str, rank: int | None = None) -> Iterator[str]:
-        """A rank's trace as it was read, as JSON text in pieces: its header, then every event.
+    def export_trace(
+        self, run: str, rank: int | None = None, *, counters: Iterable[str] = (), overlays: Iterable[str] = ()
+    ) -> Iterator[str]:
+        """A rank's trace as it was read, as JSON text in pieces: its header, every event, then what is added.
 
+        `counters` are of `export.COUNTERS`, `overlays` of `export.OVERLAYS`: they add events and change none.
         The rank may be left out where the run has one. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.export import trace_text
+        from tracewarehouse.export import additions
+        from tracewarehouse.select.relations import below
 
         part = self._one(run) if rank is None else self._one(run).select(ranks=rank)
         (chosen,) = part.chosen()
         if len(chosen.ranks) != 1:
             raise ParamError(f"{chosen.run} has more than one rank", f"name one of {spans(chosen.ranks)}")
-        contracts = [self.catalog.get(table, kind="table") for table in ("events", "ranks")]
-        with part._session(contracts) as con:
-            yield from trace_text(con, chosen.run, chosen.ranks[0])
+        more = additions(self.catalog, counters, overlays)
+        part, _ = part._with_tables(below(self.catalog, more.contracts))
+        more.check_needs(part.chosen())
+        return part._trace_text(more)
+
+    def _trace_text(self, more: Additions) -> Iterator[str]:
+        from tracewarehouse.export import trace_text
+
+        (chosen,) = self.chosen()
+        with self._session(more.contracts) as con:
+            yield from trace_text(con, chosen.run, chosen.ranks[0], more)
+
+    def whatif(
+        self,
+        run: str,
+        scale: str | Iterable[str],
+        *,
+        ranks: int | Iterable[int] | None = None,
+        steps: int | Iterable[int] = (),
+        annotations: str | Iterable[str] = (),
+        whole: bool = False,
+        by: str = "category",
+    ) -> Result:
+        """How long scopes would take with parts scaled as `kernels[kind=communication]=0.5`; stores nothing.
+
+        Scopes are those of `derive`. A row per rank, scope and category of the critical path (with `by="op"`
+        also operator and name): base_ns as it is, new_ns as it would be, saved_ns; the category `length` is
+        the whole. Collectives and their waits are taken as this rank recorded them. Raises ParamError,
+        UnknownName.
+        """
+        from tracewarehouse.derive.build import sources
+        from tracewarehouse.derive.scale import parse
+        from tracewarehouse.derive.scopes import Wanted
+        from tracewarehouse.derive.whatif import whatif
+
+        scales = [parse(text) for text in ([scale] if isinstance(scale, str) else scale)]
+        part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
+        part, told = part._with_tables(sources(self.catalog))
+        wanted = Wanted.of(steps, annotations, whole)
+        found = whatif(self.root, self.catalog, part.chosen()[0], wanted, scales, by)
+        return replace(found, notices=(*told, *found.notices))
 
     # Writing
 
@@ -263,6 +327,36 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.select.relations import readable
 
         return self._with_tables(readable(self.catalog))[1]
+
+    def derive(
+        self,
+        name: str,
+        run: str,
+        *,
+        ranks: int | Iterable[int] | None = None,
+        steps: int | Iterable[int] = (),
+        annotations: str | Iterable[str] = (),
+        whole: bool = False,
+    ) -> Derived:
+        """Makes tables that need more than SQL, as a new version of the run; `critical_path` is the only one.
+
+        By default for each complete step, or the whole trace where there are no steps; else for steps by
+        number, annotations as `NAME#K` (the K-th of that name, from 0), or the `whole` trace. What is derived
+        already stays, and is not made again. Raises UnknownName, ParamError.
+        """
+        from tracewarehouse.derive import Wanted, derive
+        from tracewarehouse.derive.build import NAME, sources
+
+        if name != NAME:
+            raise UnknownName("derivation", name, [NAME])
+        whole_run = self._one(self._whole(run, "a derivation"))
+        part = whole_run if ranks is None else whole_run.select(ranks=ranks)
+        part, told = part._with_tables(sources(self.catalog))
+        wanted = Wanted.of(steps, annotations, whole)
+        derived = derive(self.store, self.catalog, part.chosen()[0], wanted)
+        if derived.version is not None:
+            self.refresh()
+        return replace(derived, notices=(*told, *derived.notices))
 
     def verify(self) -> list[Problem]:
         """What is wrong with the stored files; nothing in a sound warehouse."""

@@ -1,0 +1,82 @@
+"""Figures of results, with plotly. Shown where there is something to show them in; kept in any case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tracewarehouse.hta.libraries import library
+
+PERCENT = ".2%"
+
+
+class Figures:
+    """The figures of the last call, in the order in which they are shown."""
+
+    def __init__(self) -> None:
+        self.last: list[Any] = []
+
+    def show(self, *figures: Any, renderer: str | None = None) -> None:
+        """Keeps the figures and shows each with plotly's default renderer, or the named one.
+
+        Without a browser or a notebook plotly has no default renderer, and nothing is drawn.
+        """
+        self.last = list(figures)
+        default = library("plotly.io").renderers.default
+        if renderer or default:
+            for figure in figures:
+                figure.show(renderer=renderer or None)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Writes a figure as HTML, or as an image by the file's ending. Raises TwError without kaleido."""
+    if path.suffix in (".html", ".htm"):
+        figure.write_html(str(path))
+        return
+    library("kaleido")  # plotly's own way to images
+    figure.write_image(str(path))
+
+
+def bars(frame: Any, x: str, y: str | list[str], title: str, *, percent: bool = False, **options: Any) -> Any:
+    """A bar chart; shares are printed in percent."""
+    figure = library("plotly.express").bar(frame, x=x, y=y, title=title, **options)
+    if percent:
+        figure.update_layout(yaxis_tickformat=PERCENT, yaxis_title="Percentage")
+    return figure
+
+
+def pie(frame: Any, values: str, names: str, title: str) -> Any:
+    """A pie chart."""
+    return library("plotly.express").pie(frame, values=values, names=names, title=title)
+
+
+def histogram(frame: Any, x: str, title: str) -> Any:
+    """A histogram of one column."""
+    return library("plotly.express").histogram(frame, x=x, title=title, nbins=300)
+
+
+def sides(frame: Any, columns: dict[str, str], title: str, unit: str = "") -> Any:
+    """Columns of a frame side by side, over its index; `columns` maps what a bar is called to its column."""
+    go = library("plotly.graph_objects")
+    data = [go.Bar(name=name, x=frame.index, y=frame[column]) for name, column in columns.items()]
+    figure = go.Figure(data=data)
+    figure.update_layout(barmode="group", title_text=title, yaxis_title=unit)
+    return figure
+
+
+def named_means(frame: Any, title: str) -> list[Any]:
+    """For each name a bar per rank: the mean, with whiskers from minimum to maximum."""
+    found = []
+    for name, rows in frame.groupby("name", sort=False):
+        if name != "others":
+            found.append(
+                bars(
+                    rows,
+                    "rank",
+                    "mean (us)",
+                    f"{title} = {name}",
+                    error_y=rows["max (us)"] - rows["mean (us)"],
+                    error_y_minus=rows["mean (us)"] - rows["min (us)"],
+                )
+            )
+    return found
