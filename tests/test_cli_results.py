@@ -231,7 +231,7 @@ def test_completion_offers_runs_and_analyses(stored: Path) -> None:
     assert complete("tw info @", stored) == ["@latest", "@previous"]
     assert complete("tw show cov", stored) == ["coverage"]
     assert "--head" in complete("tw show coverage --", stored)
-    assert complete("tw describe kernel", stored)[0] == "kernel_summary"
+    assert complete("tw describe kernel_su", stored) == ["kernel_summary"]
     assert complete("tw show --run fir", stored / "nowhere") == []
 
 

@@ -17,16 +17,17 @@ PACKAGE = ROOT / "src" / "tracewarehouse"
 # Lowest first. A module may import from the lines above its own and, in its line, from those before it.
 LAYERS = (
     ("errors", "units", "lean"),
-    ("sqltext", "params", "block", "contract", "catalog", "sqlstyle"),
+    ("sqltext", "params", "block", "columns", "contract", "catalog", "sqlstyle"),
     ("engine", "checks"),
     ("plain", "result"),
     ("reader", "simulation"),
     ("store",),
     ("analyses", "select"),
-    ("export", "render", "ingest", "handler"),
+    ("export", "render", "ingest", "handler", "derive", "diff"),
     ("generate", "dev"),
     ("warehouse", "__init__"),
-    ("cli", "__main__"),
+    ("demo",),
+    ("cli", "hta", "__main__"),
 )
 APART = {
     ("store", "reader"),
@@ -34,6 +35,7 @@ APART = {
     ("reader", "result"),
     ("render", "export"),
     ("simulation", "reader"),
+    ("hta", "cli"),
 }
 
 HOMES = {
@@ -43,7 +45,8 @@ HOMES = {
     "msgspec": {"reader"},
     "isal": {"reader"},
     "polars": {"result", "warehouse"},
-    "pandas": {"result"},
+    "pandas": {"result", "hta"},
+    "plotly": {"hta"},
     "pyarrow": {"engine", "result", "store", "reader"},
 }
 STANDARD = sys.stdlib_module_names

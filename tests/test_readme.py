@@ -55,9 +55,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_two_lines_install_and_stand_alone() -> None:
     first, second = [line for line in shell_lines() if line.startswith(INSTALLS)]
-    assert first.endswith(
-        "&& pip install -q . && tw ingest tests/data/first-steps && tw show temporal_breakdown"
-    )
+    assert first.endswith("&& pip install -q . && tw demo")
     assert second.endswith("install -q -e '.[dev]' && .venv/bin/pytest")
     assert f"'^{INSTALLS}'" in (ROOT / ".ci" / "run").read_text()
 

@@ -18,6 +18,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Take in": {"ingest": "ingest:ingest"},
     "Ask": {
         "show": "show:show",
+        "diff": "diff:diff",
         "query": "query:query",
         "shell": "query:shell",
         "runs": "runs:runs",
@@ -26,6 +27,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "describe": "contracts:describe",
         "sql": "contracts:sql",
         "export": "export:export",
+    },
+    "Work out": {
+        "derive": "derive:derive",
+        "whatif": "derive:whatif",
     },
     "Keep": {
         "label": "runs:label",
@@ -36,6 +41,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "upgrade": "house:upgrade",
     },
     "Tools": {
+        "demo": "demo:demo",
         "simulate": "simulate:simulate",
         "completion": "completion:completion",
         "dev": "dev:dev",

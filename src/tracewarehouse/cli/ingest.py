@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         "tw ingest traces/",
         "tw ingest traces/fp8 --run fp8-on --label commit=3f2a91c",
         "tw ingest rank3.json.gz --run fp8-on --expect-ranks 8     # each job brings its own rank",
+        "tw ingest memory.raw.json.gz --run fp8-memory             # a memory timeline",
         "tw ingest --inbox                                         # what training jobs left for us",
     )
 )

@@ -33,6 +33,7 @@ class Session:
     format: str | None = None
     output: Path | None = None
     head: int | None = None
+    top: int | None = None
     json: bool = False
     debug: bool = False
 
@@ -42,7 +43,12 @@ class Session:
         from tracewarehouse.render.output import Output
 
         return Output(
-            command=self.command, format=self.format, path=self.output, head=self.head, envelope=self.json
+            command=self.command,
+            format=self.format,
+            path=self.output,
+            head=self.head,
+            top=self.top,
+            envelope=self.json,
         )
 
     def open(self) -> Warehouse:
@@ -171,9 +177,20 @@ def result_options(command: Command) -> Command:
     return command
 
 
-def choosing_options(command: Command) -> Command:
-    """Adds `--run` and `--rank`, which narrow what is looked at."""
-    command = click.option(
+def top_option(command: Command) -> Command:
+    """Adds `--top`, for results that stand in an order of size."""
+    return _option(
+        "--top",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="In a table: the first N rows of each rank and device, and the rest of them folded into one row."
+        " What the rest cannot tell stays blank.",
+    )(command)
+
+
+def rank_option(command: Command) -> Command:
+    """Adds `--rank`, which narrows what is looked at."""
+    return click.option(
         "--rank",
         "ranks",
         type=RankList(),
@@ -182,6 +199,10 @@ def choosing_options(command: Command) -> Command:
         callback=_ranks,
         help="Only these ranks: 3, or 0,2, or 0-3. May be given again.",
     )(command)
+
+
+def choosing_options(command: Command) -> Command:
+    """Adds `--run` and `--rank`, which narrow what is looked at."""
     return _option(
         "--run",
         "runs",
@@ -189,4 +210,4 @@ def choosing_options(command: Command) -> Command:
         metavar="RUN",
         shell_complete=complete_runs,
         help="Only this run: a name or its start, @latest, @previous, label:K=V. May be given again.",
-    )(command)
+    )(rank_option(command))

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracewarehouse.cli.complete import complete_analyses
-from tracewarehouse.cli.session import Session, choosing_options, examples, pass_session, result_options
+from tracewarehouse.cli.session import (
+    Session,
+    choosing_options,
+    examples,
+    pass_session,
+    result_options,
+    top_option,
+)
 from tracewarehouse.errors import TwError
 
 if TYPE_CHECKING:
@@ -66,18 +73,20 @@ class AnalysisCommand(click.Command):
     epilog=examples(
         "tw show temporal_breakdown",
         "tw show temporal_breakdown --help",
-        "tw show kernel_summary --run fp8-on --rank 0-3 --head 20",
+        "tw show kernel_summary --run fp8-on --rank 0-3 --top 10",
         "tw show launch_stats --run @latest --format csv > launches.csv",
     ),
 )
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_analyses)
 @choosing_options
+@top_option
 @result_options
 @pass_session
 def show(session: Session, /, name: str, **values: str | None) -> None:
     """Run an analysis over all runs, or those chosen with --run and --rank."""
     given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
     warehouse = session.open()
+    session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
     result = warehouse.run(name, **given)
     session.out.show(result, of_ranks=sum(len(each.ranks) for each in warehouse.chosen()))
 

@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from tracewarehouse.errors import TwError
+from tracewarehouse.render.fold import groups_of, top
 from tracewarehouse.render.table import markdown, table, values
 from tracewarehouse.render.text import for_terminal, one_line
 
 if TYPE_CHECKING:
+    from tracewarehouse.contract import Contract
     from tracewarehouse.result import Result
 
 ENDINGS = {
@@ -36,6 +38,7 @@ ENDINGS = {
     ".parquet": "parquet",
     ".txt": "table",
 }
+_FOR_EYES = ("table", "md")
 _TABLE_ROWS = 50  # a screen or so; who wants more says --head
 
 
@@ -53,6 +56,7 @@ class Output:
     format: str | None = None
     path: Path | None = None
     head: int | None = None
+    top: int | None = None
     envelope: bool = False
 
     def show(self, result: Result, error: TwError | None = None, of_ranks: int | None = None) -> None:
@@ -60,6 +64,7 @@ class Output:
 
         `of_ranks` is how many ranks were looked at, those that abstained among them.
         """
+        self.check_top(result.contract)
         cut = result if self.head is None else result.head(self.head)
         if self.envelope:
             self._write([self._envelope(cut, error)])
@@ -111,14 +116,25 @@ class Output:
             )
         return known
 
+    def check_top(self, contract: Contract | None) -> None:
+        """Raises OutputError where `--top` cannot be: folded rows are for eyes, and need an order by size."""
+        if self.top is None:
+            return
+        if self.envelope or self.chosen_format not in _FOR_EYES:
+            raise OutputError(
+                "--top folds rows for a table, not for data", "add --format table or md, or cut with --head"
+            )
+        if contract is not None and groups_of(contract) is None:
+            raise OutputError(f"{contract.ref} has no order by size", "cut with --head")
+
     def _rows(self, result: Result, format_: str, total: int) -> None:
         if format_ == "parquet":
             self._parquet(result)
         elif format_ == "table":
-            shown = result if self.head is not None else result.head(_TABLE_ROWS)
+            shown = result if self.head is not None or self.top is not None else result.head(_TABLE_ROWS)
             self._table(shown, more=total - len(shown))
         elif format_ == "md":
-            self._write([markdown(result.columns(), values(result))])
+            self._write([markdown(result.columns(), self._folded(result))])
         else:
             self._write({"csv": result.csv, "json": result.json, "jsonl": result.jsonl}[format_]())
 
@@ -126,7 +142,7 @@ class Output:
         on_terminal = self.path is None and sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else None
         grain = result.contract.grain if result.contract else ()
-        laid_out = table(result.columns(), values(result), width=width, keys=grain)
+        laid_out = table(result.columns(), self._folded(result), width=width, keys=grain)
         lines = laid_out.lines(bold=on_terminal and _has_style())
         if not len(result) and not more:
             lines.append("(no rows)")
@@ -134,6 +150,12 @@ class Output:
             lines.append(_more_rows(more))
         # Its cells are escaped already; what is left are our own line ends and marks.
         self._put(line + "\n" for line in lines)
+
+    def _folded(self, result: Result) -> Sequence[Sequence[object]]:
+        """The rows; with `--top` the first of each group, and what is left of it as one."""
+        if self.top is None or result.contract is None:
+            return values(result)
+        return top(result.contract, values(result), self.top)
 
     def _parquet(self, result: Result) -> None:
         if self.path is None and sys.stdout.isatty():

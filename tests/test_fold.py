@@ -1,0 +1,95 @@
+"""The largest rows of each rank and device, and the rest of them as one row that says nothing wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import sketch
+import tracewarehouse as tw
+from front_door import tw as call
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.render.fold import groups_of, top
+from tracewarehouse.render.table import values
+from tracewarehouse.result import Result
+
+KERNELS = """
+    a 0 gpu s7 gemm 0 100
+    a 0 gpu s7 gemm 200 300
+    a 0 gpu s7 relu 600 90
+    a 0 gpu s7 copy 700 20
+    a 0 gpu s7 copy 800 40
+    a 0 gpu s7 "Memset (Device)" 900 0
+    a 0 gpu s7@1 gemm 0 10
+    a 0 gpu s7@1 relu 20 5
+    a 1 gpu s7 gemm 0 7
+"""
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with those kernels."""
+    folder = tmp_path_factory.mktemp("fold")
+    sketch.write(KERNELS, folder / "traces")
+    tw.open(folder / "warehouse").ingest(folder / "traces" / "a", run="a")
+    return folder / "warehouse"
+
+
+def topped(result: Result, count: int) -> list[tuple[object, ...]]:
+    assert result.contract is not None
+    return [tuple(row) for row in top(result.contract, values(result), count)]
+
+
+def test_the_rest_of_each_device_is_one_row(house: Path) -> None:
+    rows = topped(tw.open(house).run("kernel_summary"), 1)
+    # name, count, sum, min, p50, p95, p99, max, mean, std; kinds differ in the first rest.
+    assert rows[0][3:7] == ("computation", "gemm", 2, 400)
+    assert rows[1] == ("a", 0, 0, None, "(3 more)", 4, 150, 0, None, None, None, 90, 37.5, None)
+    assert [row[4] for row in rows[2:]] == ["gemm", "relu", "gemm"], "a rest of one row stays as it is"
+
+
+def test_sums_do_not_depend_on_where_the_rest_begins(house: Path) -> None:
+    result = tw.open(house).run("kernel_summary")
+    at = [column.name for column in result.columns()].index("sum_ns")
+    for count in range(6):
+        assert sum(row[at] for row in topped(result, count)) == 572  # type: ignore[misc]
+
+
+def test_what_is_null_in_one_row_is_blank_in_the_rest(house: Path) -> None:
+    contract = Catalog.load().get("kernel_summary")
+    first = ("a", 0, 0, "computation", "k", 1, 10, 10, 10, 10, 10, 10, 10.0, None)
+    unknown = ("a", 0, 0, "computation", "m", 1, None, 0, 0, 0, 0, 0, None, None)
+    rest = top(contract, [first, first, unknown], 0)[0]
+    assert rest[3:8] == ("computation", "(3 more)", 3, None, 0)
+    assert rest[12] is None
+
+
+def test_an_order_by_size_says_what_is_told_apart() -> None:
+    groups = {contract.name: groups_of(contract) for contract in Catalog.load().analyses()}
+    assert groups["kernel_summary"] == ("run_id", "rank", "device")
+    assert groups["coverage"] is None
+
+
+def test_on_the_command_line(house: Path) -> None:
+    told = call("show", "kernel_summary", "--top", "1", "-f", "md", "-w", house)
+    assert told.code == 0
+    assert "(3 more)" in told.out
+    assert len(told.out.splitlines()) == 2 + 5
+    cut = call("show", "kernel_summary", "--top", "1", "--head", "2", "-f", "table", "-w", house)
+    assert "more rows (--head)" in cut.out
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("kernel_summary",), "--top folds rows for a table, not for data"),
+        (("kernel_summary", "-f", "csv"), "not for data"),
+        (("kernel_summary", "--json"), "not for data"),
+        (("coverage", "-f", "table"), "coverage@1 has no order by size"),
+    ],
+)
+def test_data_stay_data(house: Path, args: tuple[str, ...], said: str) -> None:
+    told = call("show", *args, "--top", "1", "-w", house)
+    assert told.code == 2
+    assert said in told.err
