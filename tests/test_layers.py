@@ -23,6 +23,7 @@ LAYERS = (
     ("reader", "simulation"),
     ("store",),
     ("analyses", "select"),
+    ("metric",),
     ("export", "render", "ingest", "handler", "derive", "diff"),
     ("generate", "dev"),
     ("warehouse", "__init__"),

@@ -1,0 +1,13 @@
+"""METRIC, `ANALYSIS[@V].COLUMN[K=V,…]`: one number of a run, for gates and for a history.
+
+What the number of several rows is, the column's `fold` says, as in a comparison: their sum, their least or
+largest, or one sum over another. Sums are per rank; where the rows tell steps, per complete step and rank, so
+that runs of other lengths compare. A measure of steps themselves (`step_time`) is the median of the complete
+steps, each of them the mean of its ranks. A column without a `fold` needs filters that leave one row.
+"""
+
+from tracewarehouse.metric.measured import Side, measure
+from tracewarehouse.metric.model import Measured, Metric, RunValue
+from tracewarehouse.metric.values import Ranks, check_filters, evaluate
+
+__all__ = ["Measured", "Metric", "Ranks", "RunValue", "Side", "check_filters", "evaluate", "measure"]
