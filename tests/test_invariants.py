@@ -126,6 +126,45 @@ RULES = {
         ON parent.run_id = child.run_id AND parent.rank = child.rank AND parent.event_id = child.parent_id
         WHERE NOT coalesce(child.crosses, false) AND (child.ts_ns < parent.ts_ns
             OR child.ts_ns + child.dur_ns > parent.ts_ns + parent.dur_ns)""",
+    "pieces tile the time of a rank": """FROM (
+        SELECT start_ns, lag(start_ns + piece_ns) OVER (
+            PARTITION BY run_id, rank ORDER BY start_ns) AS before_ns
+        FROM device_pieces)
+        WHERE start_ns <> before_ns""",
+    "parts of a step add up to its period": """FROM step_summary LEFT JOIN (
+        SELECT run_id, rank, step, sum(part_ns)::BIGINT AS parts_ns FROM step_account GROUP BY ALL
+        ) USING (run_id, rank, step)
+        WHERE coalesce(parts_ns, 0) <> period_ns
+            AND (run_id, rank) IN (SELECT (run_id, rank) FROM kernels)""",
+    "kernels of a step add up to its parts": """FROM (
+        SELECT run_id, rank, step, sum(exclusive_ns)::BIGINT AS kernels_ns FROM step_kernels GROUP BY ALL
+        ) FULL JOIN (
+        SELECT run_id, rank, step, sum(part_ns)::BIGINT AS busy_ns FROM step_account
+        WHERE NOT starts_with(part, 'idle') GROUP BY ALL) USING (run_id, rank, step)
+        WHERE coalesce(kernels_ns, 0) <> coalesce(busy_ns, 0)""",
+    "each GPU row starts in one step at most": """FROM (
+        SELECT run_id, rank, sum(count)::BIGINT AS starts FROM step_kernels GROUP BY ALL) JOIN (
+        SELECT run_id, rank, count(*) AS rows FROM kernels GROUP BY ALL) USING (run_id, rank)
+        WHERE starts > rows""",
+    "pieces of a rank with one device are its breakdown": """FROM (
+        SELECT run_id, rank,
+            coalesce(sum(piece_ns) FILTER (kind = 'computation'), 0)::BIGINT AS compute_ns,
+            coalesce(sum(piece_ns) FILTER (kind = 'communication'), 0)::BIGINT AS exposed_comm_ns,
+            coalesce(sum(piece_ns) FILTER (kind = 'memory'), 0)::BIGINT AS exposed_memory_ns,
+            coalesce(sum(piece_ns) FILTER (kind = 'other'), 0)::BIGINT AS other_ns,
+            coalesce(sum(piece_ns) FILTER (cause <> 'outside'), 0)::BIGINT AS idle_ns
+        FROM device_pieces GROUP BY ALL) AS pieces RIGHT JOIN (
+        SELECT * FROM temporal_breakdown QUALIFY count(*) OVER (PARTITION BY run_id, rank) = 1
+        ) AS split USING (run_id, rank, compute_ns, exposed_comm_ns, exposed_memory_ns, other_ns, idle_ns)
+        WHERE window_ns > 0 AND pieces.run_id IS NULL""",
+    "causes of a rank with one device are those of its gaps": """FROM (
+        SELECT run_id, rank, CASE WHEN cause IN ('unknown', 'ready') THEN cause ELSE 'host_wait' END AS cause,
+            sum(piece_ns)::BIGINT AS idle_ns
+        FROM device_pieces WHERE cause <> 'outside' GROUP BY ALL) AS pieces FULL JOIN (
+        SELECT run_id, rank, device, cause, sum(idle_ns)::BIGINT AS idle_ns FROM device_gaps GROUP BY ALL
+        ) AS gaps USING (run_id, rank, cause, idle_ns)
+        WHERE (pieces.run_id IS NULL OR gaps.run_id IS NULL) AND (run_id, rank) IN (
+            SELECT (run_id, rank) FROM kernels GROUP BY run_id, rank HAVING count(DISTINCT device) = 1)""",
     "periods tile the steps": """FROM (
         SELECT period_start_ns, lag(period_start_ns + period_ns) OVER (
             PARTITION BY run_id, rank ORDER BY host_start_ns, step) AS before_ns

@@ -53,6 +53,8 @@ WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
         "op_summary",
         "op_kernel_delays",
         "kernel_sequences",
+        "step_account",
+        "step_kernels",
     }
 )
 Answers = dict[str, dict[str, list[dict[str, Any]]]]

@@ -747,6 +747,52 @@ class Analyses(Generic[T_co]):
         """
         return self.run("queue_length_summary")
 
+    def step_account(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
+        """Where the time of each step's period went, part by part: the parts add up to the period.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank; its devices are taken together.
+            step (BIGINT, id): The number of the step; one without length has no rows.
+            part (VARCHAR): compute: computation runs; exposed_comm, exposed_memory, other: communication,
+                memory copies and sets, rows of another kind run, and none before them in this list; else
+                nothing runs. The row after the gap was launched after the gap had begun: idle_dataloader,
+                while its thread waited for data; else idle_sync, where that thread was inside a blocking call
+                as the gap began; else idle_host. It had been launched: idle_kernel_wait where the gap is
+                short, idle_other where not. idle_unknown: its launch is not in the trace. idle_outside:
+                before the first GPU row or after the last. Parts without time have no row.
+            part_ns (BIGINT, ns): Time of the period that went there: the parts of a step add up to period_ns
+                of step_summary.
+            share (DOUBLE, ratio): part_ns over the period.
+
+        Parameters:
+            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is
+                idle_kernel_wait.
+        """
+        return self.run("step_account", kernel_wait_ns=kernel_wait_ns)
+
+    def step_kernels(self) -> T_co:
+        """What each kernel added to each step's period, and how often it ran there, by operator and place in
+        the model.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank; its devices are taken together.
+            step (BIGINT, id): The number of the step whose period it is.
+            kind (VARCHAR): computation, communication, memory (copies and sets) or other.
+            name (VARCHAR): The kernel's name, in full.
+            pass (VARCHAR): forward, backward, recompute, optimizer, data or other.
+            op (VARCHAR): The innermost operator around its launch.
+            op_sig (VARCHAR): That operator, with shapes and types of its inputs.
+            path_sig (VARCHAR): Modules and operators around the launch, outermost first.
+            count (BIGINT, count): GPU rows of it that start in the period; 0 where only the rest of one
+                reaches into it.
+            exclusive_ns (BIGINT, ns): Time of the period that it owns: where several run, computation comes
+                before communication, memory and other, and within a kind who started first. So all rows of a
+                kind add up to its part of step_account.
+        """
+        return self.run("step_kernels")
+
     def step_summary(self) -> T_co:
         """How long each profiler step took, on the host, on the device, and from step to step.
 

@@ -1,0 +1,87 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "step_kernels"
+-- version  = 1
+-- summary  = "What each kernel added to each step's period, and how often it ran there, by operator and place in the model."
+-- requires = ["device_pieces@1", "kernels@1", "steps@1", "events@1"]
+-- needs    = ["gpu", "steps>=1"]
+-- grain    = ["run_id", "rank", "step", "kind", "name", "pass", "op", "op_sig", "path_sig"]
+-- order    = ["run_id", "rank", "step", "-exclusive_ns", "name"]
+--
+-- [columns]
+-- run_id       = { type = "VARCHAR", doc = "The run." }
+-- rank         = { type = "INTEGER", doc = "The rank; its devices are taken together." }
+-- step         = { type = "BIGINT", unit = "id", doc = "The number of the step whose period it is." }
+-- kind         = { type = "VARCHAR", doc = "computation, communication, memory (copies and sets) or other." }
+-- name         = { type = "VARCHAR", null = true, doc = "The kernel's name, in full." }
+-- pass         = { type = "VARCHAR", doc = "forward, backward, recompute, optimizer, data or other." }
+-- op           = { type = "VARCHAR", null = true, doc = "The innermost operator around its launch." }
+-- op_sig       = { type = "VARCHAR", null = true, doc = "That operator, with shapes and types of its inputs." }
+-- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators around the launch, outermost first." }
+-- count        = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU rows of it that start in the period; 0 where only the rest of one reaches into it." }
+-- exclusive_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the period that it owns: where several run, computation comes before communication, memory and other, and within a kind who started first. So all rows of a kind add up to its part of step_account." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  period AS (
+    SELECT run_id, rank, step, period_start_ns, period_start_ns + period_ns AS end_ns
+    FROM steps
+    WHERE period_ns > 0
+  ),
+  part AS (
+    SELECT run_id, rank, step, kernel_id, 0 AS starts, piece_ns AS exclusive_ns
+    FROM device_pieces
+    WHERE step IS NOT NULL AND kernel_id IS NOT NULL
+    UNION ALL
+    SELECT kernels.run_id, kernels.rank, period.step, kernels.event_id, 1, 0
+    FROM kernels
+    ASOF JOIN period
+      ON period.run_id = kernels.run_id
+      AND period.rank = kernels.rank
+      AND period.period_start_ns <= kernels.ts_ns
+    WHERE kernels.ts_ns < period.end_ns
+  ),
+  owned AS (
+    -- First by GPU row: names and signatures are long.
+    SELECT run_id, rank, step, kernel_id, sum(starts)::BIGINT AS starts, sum(exclusive_ns)::BIGINT AS exclusive_ns
+    FROM part
+    GROUP BY run_id, rank, step, kernel_id
+  ),
+  op AS (
+    SELECT run_id, rank, event_id, name
+    FROM events
+    WHERE category = 'cpu_op'
+  )
+SELECT
+  owned.run_id,
+  owned.rank,
+  owned.step,
+  kernels.kind,
+  kernels.name,
+  kernels.pass,
+  op.name AS op,
+  kernels.op_sig,
+  kernels.path_sig,
+  sum(owned.starts)::BIGINT AS count,
+  sum(owned.exclusive_ns)::BIGINT AS exclusive_ns
+FROM owned
+JOIN kernels
+  ON kernels.run_id = owned.run_id
+  AND kernels.rank = owned.rank
+  AND kernels.event_id = owned.kernel_id
+LEFT JOIN op
+  ON op.run_id = kernels.run_id
+  AND op.rank = kernels.rank
+  AND op.event_id = kernels.op_id
+GROUP BY
+  owned.run_id,
+  owned.rank,
+  owned.step,
+  kernels.kind,
+  kernels.name,
+  kernels.pass,
+  op.name,
+  kernels.op_sig,
+  kernels.path_sig

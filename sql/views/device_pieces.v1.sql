@@ -1,0 +1,256 @@
+-- /// tw
+-- kind     = "view"
+-- name     = "device_pieces"
+-- version  = 1
+-- summary  = "A rank's time, cut so that each piece belongs to one GPU row, or is idle for one cause, and lies in one step's period."
+-- requires = ["kernels@1", "runtime@1", "steps@1", "events@1"]
+-- grain    = ["run_id", "rank", "start_ns"]
+-- order    = ["run_id", "rank", "start_ns"]
+--
+-- [columns]
+-- run_id    = { type = "VARCHAR", doc = "The run." }
+-- rank      = { type = "INTEGER", doc = "The rank; one without GPU rows has no pieces. Its devices are taken together: time with any of them busy is busy." }
+-- start_ns  = { type = "BIGINT", unit = "ts", signed = true, doc = "Where the piece begins: the first with the first GPU row or the first step's period, whichever is earlier." }
+-- piece_ns  = { type = "BIGINT", unit = "ns", doc = "How long it is: never 0. The next one begins at its end; the last ends with the last GPU row or the last period." }
+-- step      = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period holds it; null before the first period and after the last." }
+-- kind      = { type = "VARCHAR", doc = "computation, communication, memory or other: the first of these that runs, on any stream; idle: nothing runs." }
+-- kernel_id = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU row that owns it: of those of its kind that run, the one that started first; of those that started together the first in the file. Null where idle." }
+-- cause     = { type = "VARCHAR", null = true, doc = "Why it is idle. The row after the gap was launched after the gap had begun: dataloader, while the launching thread waited for data; else sync, where that thread was inside a blocking call as the gap began (one that synchronises, or one that copies and returns after the copy); else host. ready: that row was launched before, or just then; unknown: its launch is not in the trace; outside: before the first GPU row or after the last. Null where busy." }
+-- after_id  = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU row that ends the gap; null where busy and outside." }
+-- gap_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "How long the whole gap is, of which this is a piece; null where busy and outside." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  gpu_row AS (
+    SELECT
+      kernels.run_id,
+      kernels.rank,
+      kernels.event_id,
+      kernels.activity,
+      kernels.kind,
+      kernels.stream,
+      kernels.ts_ns,
+      kernels.ts_ns + kernels.dur_ns AS end_ns,
+      kernels.launch_state,
+      runtime.pid,
+      runtime.tid,
+      runtime.ts_ns AS call_ns,
+      runtime.ts_ns + runtime.dur_ns AS call_end_ns
+    FROM kernels
+    LEFT JOIN runtime
+      ON runtime.run_id = kernels.run_id
+      AND runtime.rank = kernels.rank
+      AND runtime.event_id = kernels.runtime_id
+  ),
+  reached AS (
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      kind,
+      ts_ns,
+      end_ns,
+      launch_state,
+      pid,
+      tid,
+      call_ns,
+      max(end_ns) OVER earlier AS reached_ns,
+      greatest(ts_ns, coalesce(max(end_ns) OVER earlier_of_kind, ts_ns)) AS own_ns
+    FROM gpu_row
+    WINDOW
+      earlier AS (
+        PARTITION BY run_id, rank
+        ORDER BY ts_ns, end_ns, call_ns, stream, event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ),
+      earlier_of_kind AS (
+        PARTITION BY run_id, rank, kind
+        ORDER BY ts_ns, event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      )
+  ),
+  gap AS (
+    SELECT
+      run_id,
+      rank,
+      event_id AS after_id,
+      pid,
+      tid,
+      reached_ns AS start_ns,
+      ts_ns AS end_ns,
+      CASE
+        WHEN call_ns > reached_ns THEN 'host'
+        WHEN launch_state = 'missing' THEN 'unknown'
+        ELSE 'ready'
+      END AS cause
+    FROM reached
+    WHERE ts_ns > reached_ns
+  ),
+  moment AS (
+    -- What happens on each host thread, and the gaps that wait for a launch of it: first what begins at an instant,
+    -- then the gap that ends there, then the one that starts.
+    SELECT run_id, rank, pid, tid, event_id, 1 AS turn, ts_ns AS at_ns, NULL::BIGINT AS gap_id,
+      NULL::BIGINT AS data_end_ns, ts_ns + dur_ns AS block_end_ns
+    FROM runtime
+    WHERE is_sync
+    UNION ALL
+    SELECT run_id, rank, pid, tid, event_id, 2, call_ns, NULL, NULL, call_end_ns
+    FROM gpu_row
+    WHERE activity = 'memcpy' AND end_ns <= call_end_ns
+    UNION ALL
+    SELECT run_id, rank, pid, tid, event_id, 3, ts_ns, NULL, ts_ns + dur_ns, NULL
+    FROM events
+    WHERE starts_with(name, 'enumerate(DataLoader)#') AND pre IS NOT NULL
+    UNION ALL
+    SELECT run_id, rank, pid, tid, event_id, 4, ts_ns + dur_ns, NULL, NULL, NULL
+    FROM events
+    WHERE starts_with(name, 'enumerate(DataLoader)#') AND pre IS NOT NULL
+    UNION ALL
+    SELECT run_id, rank, pid, tid, after_id, 5, end_ns, -1, NULL, NULL
+    FROM gap
+    WHERE cause = 'host'
+    UNION ALL
+    SELECT run_id, rank, pid, tid, after_id, 6, start_ns, after_id, NULL, NULL
+    FROM gap
+    WHERE cause = 'host'
+  ),
+  followed AS (
+    SELECT
+      run_id,
+      rank,
+      pid,
+      tid,
+      event_id,
+      turn,
+      at_ns,
+      lead(at_ns) OVER so_far AS until_ns,
+      last_value(gap_id IGNORE NULLS) OVER so_far AS gap_id,
+      coalesce(max(data_end_ns) OVER so_far > at_ns, FALSE) AS is_data,
+      CASE WHEN turn = 6 THEN coalesce(max(block_end_ns) OVER so_far > at_ns, FALSE) END AS is_blocked
+    FROM moment
+    WINDOW so_far AS (
+      PARTITION BY run_id, rank, pid, tid
+      ORDER BY at_ns, turn, event_id
+      ROWS UNBOUNDED PRECEDING
+    )
+  ),
+  host_part AS (
+    SELECT
+      run_id,
+      rank,
+      gap_id AS after_id,
+      at_ns AS start_ns,
+      until_ns,
+      is_data,
+      last_value(is_blocked IGNORE NULLS) OVER (
+        PARTITION BY run_id, rank, pid, tid
+        ORDER BY at_ns, turn, event_id
+        ROWS UNBOUNDED PRECEDING
+      ) AS is_blocked
+    FROM followed
+  ),
+  idle AS (
+    SELECT
+      host_part.run_id,
+      host_part.rank,
+      host_part.start_ns,
+      CASE WHEN host_part.is_data THEN 'dataloader' WHEN host_part.is_blocked THEN 'sync' ELSE 'host' END AS cause,
+      host_part.after_id,
+      gap.end_ns - gap.start_ns AS gap_ns
+    FROM host_part
+    JOIN gap
+      ON gap.run_id = host_part.run_id
+      AND gap.rank = host_part.rank
+      AND gap.after_id = host_part.after_id
+    WHERE host_part.until_ns > host_part.start_ns
+    UNION ALL
+    SELECT run_id, rank, start_ns, cause, after_id, end_ns - start_ns
+    FROM gap
+    WHERE cause <> 'host'
+  ),
+  period AS (
+    SELECT run_id, rank, step, period_start_ns, period_start_ns + period_ns AS end_ns
+    FROM steps
+    SEMI JOIN kernels ON kernels.run_id = steps.run_id AND kernels.rank = steps.rank
+    WHERE period_ns > 0
+  ),
+  point AS (
+    -- Where something ends (-1) or begins; a layer has at most one of both at an instant.
+    SELECT run_id, rank, 1 AS turn, kind AS layer, own_ns AS at_ns, event_id AS owner_id
+    FROM reached
+    WHERE end_ns > own_ns
+    UNION ALL
+    SELECT run_id, rank, 0, kind, end_ns, -1
+    FROM reached
+    WHERE end_ns > own_ns
+    UNION ALL
+    SELECT run_id, rank, 1, 'step', period_start_ns, step
+    FROM period
+    UNION ALL
+    SELECT run_id, rank, 0, 'step', max(end_ns), -1
+    FROM period
+    GROUP BY run_id, rank
+    UNION ALL
+    SELECT run_id, rank, 1, 'idle', start_ns, start_ns
+    FROM idle
+    UNION ALL
+    SELECT run_id, rank, 1, 'idle', max(end_ns), max(end_ns)
+    FROM reached
+    GROUP BY run_id, rank
+  ),
+  state AS (
+    SELECT
+      run_id,
+      rank,
+      at_ns AS start_ns,
+      lead(at_ns) OVER so_far AS end_ns,
+      nullif(last_value(CASE layer WHEN 'step' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS step,
+      nullif(last_value(CASE layer WHEN 'computation' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS computation_id,
+      nullif(last_value(CASE layer WHEN 'communication' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS communication_id,
+      nullif(last_value(CASE layer WHEN 'memory' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS memory_id,
+      nullif(last_value(CASE layer WHEN 'other' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS other_id,
+      last_value(CASE layer WHEN 'idle' THEN owner_id END IGNORE NULLS) OVER so_far AS idle_ns
+    FROM point
+    WINDOW so_far AS (
+      PARTITION BY run_id, rank
+      ORDER BY at_ns, turn, layer, owner_id
+      ROWS UNBOUNDED PRECEDING
+    )
+  ),
+  piece AS (
+    SELECT
+      run_id,
+      rank,
+      start_ns,
+      end_ns,
+      step,
+      CASE
+        WHEN computation_id IS NOT NULL THEN 'computation'
+        WHEN communication_id IS NOT NULL THEN 'communication'
+        WHEN memory_id IS NOT NULL THEN 'memory'
+        WHEN other_id IS NOT NULL THEN 'other'
+        ELSE 'idle'
+      END AS kind,
+      coalesce(computation_id, communication_id, memory_id, other_id) AS kernel_id,
+      CASE WHEN kernel_id IS NULL THEN idle_ns END AS idle_ns
+    FROM state
+    WHERE end_ns > start_ns
+  )
+SELECT
+  piece.run_id,
+  piece.rank,
+  piece.start_ns,
+  piece.end_ns - piece.start_ns AS piece_ns,
+  piece.step,
+  piece.kind,
+  piece.kernel_id,
+  CASE WHEN piece.kind = 'idle' THEN coalesce(idle.cause, 'outside') END AS cause,
+  idle.after_id,
+  idle.gap_ns
+FROM piece
+LEFT JOIN idle
+  ON idle.run_id = piece.run_id
+  AND idle.rank = piece.rank
+  AND idle.start_ns = piece.idle_ns

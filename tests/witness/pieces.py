@@ -1,0 +1,129 @@
+"""The time of a rank between all neighbouring edges, by brute force: who owns it, or why it is idle."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from witness import answers, idle
+from witness.answers import Row
+from witness.trace import Slice, Trace
+
+KERNEL_WAIT_NS = 60  # the random traces have no gap as long as the default
+KINDS = ("computation", "communication", "memory", "other")
+PARTS = dict(zip(KINDS, ("compute", "exposed_comm", "exposed_memory", "other"), strict=True))
+DATA = "enumerate(DataLoader)#"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """From one edge to the next: its owner, or the cause of idling and the gap it is part of."""
+
+    start: int
+    end: int
+    step: int | None
+    owner: Slice | None
+    cause: str | None = None
+    gap: idle.Gap | None = None
+
+
+def pieces(trace: Trace) -> Iterator[Piece]:
+    """All pieces of a rank."""
+    data = [note for note in trace.notes + trace.ops if note.name.startswith(DATA)]
+    periods = list(_periods(trace))
+    edges = {edge for row in trace.gpu + data for edge in (row.start, row.end)}
+    bounds = {edge for row in trace.gpu for edge in (row.start, row.end)}
+    bounds |= {edge for _, start, end in periods for edge in (start, end)}
+    first, last = min(bounds), max(bounds)
+    cuts = sorted(bounds | {edge for edge in edges if first < edge < last})
+    for start, end in zip(cuts, cuts[1:], strict=False):
+        step = next((number for number, since, until in periods if since <= start < until), None)
+        owner = _owner(trace, start, end)
+        if owner is None:
+            yield Piece(start, end, step, None, *_idle(trace, data, start, end))
+        else:
+            yield Piece(start, end, step, owner)
+
+
+def _periods(trace: Trace) -> Iterator[tuple[int, int, int]]:
+    """Number, start and end of each step's period."""
+    start = min((step.start for step in trace.steps), default=0)
+    for row in answers.step_summary(trace):
+        yield row["step"], start, start + row["period_ns"]
+        start += row["period_ns"]
+
+
+def _owner(trace: Trace, start: int, end: int) -> Slice | None:
+    running = [row for row in trace.gpu if row.start <= start and row.end >= end]
+    return min(running, key=lambda row: (KINDS.index(row.kind), row.start, row.event_id), default=None)
+
+
+def _idle(trace: Trace, data: list[Slice], start: int, end: int) -> tuple[str, idle.Gap | None]:
+    edges = {edge for row in trace.gpu for edge in (row.start, row.end)}
+    before, after = [edge for edge in edges if edge <= start], [edge for edge in edges if edge >= end]
+    if not before or not after:
+        return "outside", None
+    next_rows = [row for row in trace.gpu if row.start == min(after)]
+    gap = idle.Gap(max(before), min(after), None, min(next_rows, key=lambda row: idle.order(trace, row)))
+    assert gap.after is not None
+    call = trace.launch(gap.after)
+    if call is None and trace.launch_state(gap.after) == "missing":
+        return "unknown", gap
+    if call is None or call.start <= gap.start:
+        return "ready", gap
+    if any(note.thread == call.thread and note.start <= start and note.end >= end for note in data):
+        return "dataloader", gap
+    blocked = any(block.start <= gap.start < block.end for block in _blocking(trace, call.thread))
+    return ("sync" if blocked else "host"), gap
+
+
+def _blocking(trace: Trace, thread: object) -> Iterator[Slice]:
+    """Calls of a thread that wait for the device."""
+    for call in trace.calls:
+        if call.thread == thread and "synchronize" in call.name.lower():
+            yield call
+    for row in trace.gpu:
+        call = trace.launch(row)
+        copies = row.category in ("gpu_memcpy", "Memcpy")
+        if copies and call is not None and call.thread == thread and row.end <= call.end:
+            yield call
+
+
+def step_account(trace: Trace) -> list[Row]:
+    """Time of each step's period by part."""
+    sums: dict[tuple[int, str], int] = defaultdict(int)
+    periods: dict[int, int] = defaultdict(int)
+    for piece in pieces(trace):
+        if piece.step is not None:
+            sums[piece.step, _part(piece)] += piece.end - piece.start
+            periods[piece.step] += piece.end - piece.start
+    return [
+        {"step": step, "part": part, "part_ns": ns, "share": ns / periods[step]}
+        for (step, part), ns in sums.items()
+    ]
+
+
+def _part(piece: Piece) -> str:
+    if piece.owner is not None:
+        return PARTS[piece.owner.kind]
+    if piece.cause != "ready":
+        return f"idle_{piece.cause}"
+    assert piece.gap is not None
+    return "idle_kernel_wait" if piece.gap.end - piece.gap.start < KERNEL_WAIT_NS else "idle_other"
+
+
+def step_kernels(trace: Trace) -> list[Row]:
+    """What each kernel added to each step's period, and how often it started there."""
+    counts: dict[tuple[int, str, str], int] = defaultdict(int)
+    sums: dict[tuple[int, str, str], int] = defaultdict(int)
+    for row in trace.gpu:
+        for number, start, end in _periods(trace):
+            if start <= row.start < end:
+                counts[number, row.kind, row.name] += 1
+    for piece in pieces(trace):
+        if piece.step is not None and piece.owner is not None:
+            sums[piece.step, piece.owner.kind, piece.owner.name] += piece.end - piece.start
+    columns = ("step", "kind", "name", "count", "exclusive_ns")
+    keys = dict.fromkeys([*counts, *sums])
+    return [dict(zip(columns, (*key, counts[key], sums[key]), strict=True)) for key in keys]

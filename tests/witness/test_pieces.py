@@ -1,0 +1,118 @@
+"""The account of steps against brute force: random traces with waits for data and blocking calls in them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+from typing import Any
+
+import pytest
+
+import sketch
+import tracewarehouse as tw
+from witness import pieces, random_traces
+from witness.answers import Row, by_grain, same
+from witness.trace import Trace, read
+
+RANKS = 16
+SEEDS = [5, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (6, 7, 8))]
+PARAMS = {"kernel_wait_ns": pieces.KERNEL_WAIT_NS}
+
+
+def run(seed: int) -> str:
+    """A random run in which threads also wait for data, for streams and in copies."""
+    lines = [random_traces.run("random", seed, RANKS)]
+    for rank in range(RANKS):
+        dice = Random(f"{seed}/{rank}/waits")
+        lines += [f"random {rank} {line}" for number in range(9) for line in waits(dice, 9_000 + number)]
+    return "\n".join(lines)
+
+
+def waits(dice: Random, number: int) -> list[str]:
+    """One more wait of a thread: for data, for a stream, or in a call that copies."""
+    thread, start, length = dice.randint(1, 2), 10 * dice.randrange(150), 10 * dice.randrange(1, 40)
+    copied = start + 10 * dice.randrange(length // 10 + 1)
+    data = f"'enumerate(DataLoader)#_X.__next__' {start} {length}"
+    return dice.choice(
+        [
+            [f"ann t{thread} {data}"],
+            [f"op t{thread + 2} {data}"],  # another thread's: it explains nothing
+            [f"call t{thread} cudaStreamSynchronize {start} {length} id={number}"],
+            [
+                f"call t{thread} cudaMemcpyAsync {start} {length} id={number}",
+                f"gpu s30 'Memcpy DtoH (Device -> Pageable)' {start} {copied - start + 10} id={number}",
+            ],
+        ]
+    )
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def drawn(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, dict[int, Trace]]:
+    """A warehouse with the random run, and each rank with GPU rows as the witness reads it."""
+    folder = tmp_path_factory.mktemp("pieces")
+    paths = sketch.write(run(request.param), folder)
+    warehouse = tw.open(folder / "warehouse")
+    warehouse.ingest(folder / "random", run="random")
+    traces = {int(path.stem.removeprefix("rank")): read(path) for path in paths}
+    return warehouse, {rank: trace for rank, trace in traces.items() if trace.gpu}
+
+
+def test_each_piece_is_as_brute_force_says(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    warehouse, traces = drawn
+    found: dict[int, list[Row]] = defaultdict(list)
+    for row in warehouse.query("SELECT * FROM device_pieces ORDER BY rank, start_ns").rows():
+        found[row["rank"]].append(row | {"end_ns": row["start_ns"] + row["piece_ns"]})
+    assert found.keys() == traces.keys()
+    for rank, trace in traces.items():
+        wanted, rows = list(pieces.pieces(trace)), found[rank]
+        assert [row["start_ns"] for row in rows[1:]] == [row["end_ns"] for row in rows[:-1]]
+        assert (rows[0]["start_ns"], rows[-1]["end_ns"]) == (wanted[0].start, wanted[-1].end)
+        for piece in wanted:
+            over = [row for row in rows if row["start_ns"] < piece.end and row["end_ns"] > piece.start]
+            assert {tuple(row[name] for name in TOLD) for row in over} == {told(piece)}, (rank, piece)
+
+
+TOLD = ("step", "kernel_id", "cause", "after_id", "gap_ns")
+
+
+def told(piece: pieces.Piece) -> tuple[object, ...]:
+    """What the view says of the piece."""
+    owner, gap = piece.owner, piece.gap
+    after = gap.after if gap else None
+    return (
+        piece.step,
+        owner.event_id if owner else None,
+        piece.cause,
+        after.event_id if after else None,
+        gap.end - gap.start if gap else None,
+    )
+
+
+def test_step_account(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    warehouse, traces = drawn
+    found = by_grain(warehouse.run("step_account", **PARAMS).rows(), ("rank", "step", "part"))
+    wanted = {
+        (rank, row["step"], row["part"]): row
+        for rank, trace in traces.items()
+        for row in pieces.step_account(trace)
+    }
+    assert found.keys() == wanted.keys()
+    assert all(same(found[key][name], value) for key, row in wanted.items() for name, value in row.items())
+    idle = ("dataloader", "sync", "host", "kernel_wait", "other", "unknown", "outside")
+    assert {part for *_, part in wanted} >= {"compute", *(f"idle_{cause}" for cause in idle)}
+
+
+def test_step_kernels(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    warehouse, traces = drawn
+    found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for row in warehouse.run("step_kernels").rows():
+        sums = found[row["rank"], row["step"], row["kind"], row["name"]]
+        sums[:] = sums[0] + row["count"], sums[1] + row["exclusive_ns"]
+    wanted = {
+        (rank, row["step"], row["kind"], row["name"]): [row["count"], row["exclusive_ns"]]
+        for rank, trace in traces.items()
+        for row in pieces.step_kernels(trace)
+    }
+    assert found == wanted
