@@ -19,6 +19,7 @@ LAYERS = (
     ("errors", "units", "lean"),
     ("sqltext", "params", "block", "columns", "contract", "catalog", "sqlstyle"),
     ("engine", "checks"),
+    ("stats",),
     ("plain", "result"),
     ("reader", "simulation"),
     ("store",),
@@ -44,6 +45,8 @@ HOMES = {
     "click": {"cli"},
     "rich": {"render"},
     "msgspec": {"reader"},
+    "numpy": {"stats"},
+    "scipy": {"stats"},
     "isal": {"reader"},
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
@@ -127,6 +130,10 @@ def modules_after(code: str) -> set[str]:
 
 def test_contracts_load_without_libraries() -> None:
     assert modules_after("import tracewarehouse.catalog, tracewarehouse.generate") == set()
+
+
+def test_statistics_come_late() -> None:
+    assert modules_after("import tracewarehouse.stats") <= {"click"}
 
 
 def test_a_bare_import_is_light() -> None:

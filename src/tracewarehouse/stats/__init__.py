@@ -1,0 +1,9 @@
+"""Statistics of comparisons: pure functions on numbers, which know neither runs nor warehouses."""
+
+from tracewarehouse.stats.blocks import blocks
+from tracewarehouse.stats.needed import runs_needed
+from tracewarehouse.stats.rows import RowTest, rows
+from tracewarehouse.stats.steps import Steps
+from tracewarehouse.stats.verdict import Verdict, verdict
+
+__all__ = ["RowTest", "Steps", "Verdict", "blocks", "rows", "runs_needed", "verdict"]

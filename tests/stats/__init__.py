@@ -1,0 +1,1 @@
+"""Statistics: witnesses of the formulas, and a study of false alarms and power."""

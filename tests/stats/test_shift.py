@@ -1,0 +1,124 @@
+"""Shifts of two groups: by brute force, and against scipy."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from random import Random
+from statistics import fmean, median
+
+import pytest
+from scipy import stats
+
+from tracewarehouse.stats.blocks import MOST, blocks, neighbours
+from tracewarehouse.stats.needed import runs_needed
+from tracewarehouse.stats.shift import by_ranks, by_student, shift, tails
+
+
+def draw(seed: int, base: int, head: int, by: float = 0.0) -> tuple[list[float], list[float]]:
+    random = Random(seed)
+    return [random.gauss(0, 1) for _ in range(base)], [random.gauss(by, 1) for _ in range(head)]
+
+
+@pytest.mark.parametrize(("base", "head"), [(8, 8), (8, 13), (12, 12), (60, 70)])
+@pytest.mark.parametrize("by", [0.0, 0.7, -3.0])
+def test_ranks_agree_with_scipy(base: int, head: int, by: float) -> None:
+    left, right = draw(base * head, base, head, by)
+    method = "exact" if base * head < 2_500 else "asymptotic"
+    found = by_ranks(left, right, 0.05)
+    assert found.p == pytest.approx(stats.mannwhitneyu(left, right, method=method).pvalue)
+    assert found.by == pytest.approx(median(b - a for a in left for b in right))
+    assert (found.p > 0.05) == (found.low <= 0 <= found.high)
+
+
+@pytest.mark.parametrize(("base", "head"), [(4, 4), (3, 6), (5, 4)])
+def test_tails_count_every_order(base: int, head: int) -> None:
+    orders = [
+        sum(1 for place in order for other in range(base + head) if other not in order and other < place)
+        for order in combinations(range(base + head), base)
+    ]
+    expected = [sum(u <= least for u in orders) / len(orders) for least in range(base * head + 1)]
+    assert tails(base, head).tolist() == pytest.approx(expected)
+
+
+def test_the_interval_of_ranks_is_the_set_of_shifts_that_the_test_accepts() -> None:
+    left, right = draw(3, 9, 8, 0.5)
+    found = by_ranks(left, right, 0.05)
+    for by in (b - a for a in left for b in right):
+        for aside in (by - 1e-9, by + 1e-9):
+            p = stats.mannwhitneyu(left, [value - aside for value in right], method="exact").pvalue
+            assert (p > 0.05) == (found.low < aside < found.high)
+
+
+def test_ties_make_no_alarm() -> None:
+    same = [1.0, 2.0] * 5
+    assert by_ranks(same, same, 0.05).p == 1
+    assert by_ranks([1.0] * 10, [1.0] * 10, 0.05) == by_student([1.0] * 3, [1.0] * 3, 0.05)
+    apart = by_ranks([1.0] * 10, [1.5] * 10, 0.05)
+    assert (apart.by, apart.low, apart.high) == (0.5, 0.5, 0.5)
+    assert apart.p == pytest.approx(2 / math.comb(20, 10))
+
+
+def test_student_agrees_with_scipy() -> None:
+    left, right = draw(1, 3, 4, 2.0)
+    found, known = by_student(left, right, 0.1), stats.ttest_ind(right, left)
+    interval = known.confidence_interval(0.9)
+    assert found.p == pytest.approx(known.pvalue)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_student_takes_one_value_against_several() -> None:
+    """Crawford and Howell (1998): a single case against a sample."""
+    left = [1.0, 2.0, 4.0, 3.0]
+    found = by_student([9.0], left, 0.05)
+    t = (fmean(left) - 9) / (stats.tstd(left) * math.sqrt(5 / 4))
+    assert found.p == pytest.approx(2 * stats.t.sf(-t, 3))
+
+
+def test_few_values_go_to_student_and_many_to_ranks() -> None:
+    left, right = draw(2, 8, 8)
+    assert shift(left, right, 0.05) == by_ranks(left, right, 0.05)
+    assert shift(left[:7], right, 0.05) == by_student(left[:7], right, 0.05)
+    assert shift(left, right, 1e-9) == by_student(left, right, 1e-9)  # no ranks are that rare
+
+
+def autoregressive(by: float, count: int, seed: int) -> list[float]:
+    random, values = Random(seed), [0.0]
+    for _ in range(count):
+        values.append(by * values[-1] + random.gauss(0, 1))
+    return values[1:]
+
+
+def test_blocks_hold_each_step_once() -> None:
+    for count in (0, 1, 3, 10, 11, 4 * MOST + 7):
+        found = blocks(autoregressive(0.5, count, count))
+        assert [step for block in found for step in block] == list(range(count))
+        assert len(found) <= MOST
+
+
+def test_blocks_grow_with_the_correlation_of_neighbours() -> None:
+    lengths = [
+        100 / fmean(len(blocks(autoregressive(by, 100, s))) for s in range(50)) for by in (0, 0.3, 0.6, 0.8)
+    ]
+    assert lengths[0] < 1.7
+    assert lengths == sorted(lengths)
+    assert lengths[2] == pytest.approx(2 * 1.6 / 0.4, rel=0.5)
+    assert len(blocks([7] * 50)) == 50
+
+
+def test_neighbours_are_a_correlation_of_ranks() -> None:
+    values = [3.0, 900.0, 5.0, 5.0, 1.0, 7.0]
+    ranks = stats.rankdata(values) - 3.5
+    assert neighbours(values) == pytest.approx(float(ranks[1:] @ ranks[:-1] / (ranks @ ranks)))
+
+
+def test_runs_needed_are_those_of_the_noncentral_t() -> None:
+    for ratio in (0.2, 0.5, 1.0, 2.0):
+
+        def power(count: int, ratio: float = ratio) -> float:
+            free, edge = 2 * count - 2, stats.t.ppf(0.975, 2 * count - 2)
+            centre = math.sqrt(count / 2) / ratio
+            return float(stats.nct.sf(edge, free, centre) + stats.nct.cdf(-edge, free, centre))
+
+        exact = next(count for count in range(2, 500) if power(count) >= 0.8)
+        assert abs(runs_needed(ratio, 1.0) - exact) <= 1

@@ -1,0 +1,160 @@
+"""Verdicts on step times: words, units, and how they read."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from statistics import fmean, median
+
+import pytest
+
+from tracewarehouse.errors import ParamError
+from tracewarehouse.stats import Steps, Verdict, verdict
+
+NS = 103_100_000
+
+
+def side(seed: int, runs: int, steps: int = 20, by: float = 1.0, spread: float = 0.003) -> Steps:
+    random = Random(seed)
+    factors = [by * math.exp(spread * random.gauss(0, 1)) for _ in range(runs)]
+    return Steps(
+        tuple(
+            tuple(round(NS * factor * math.exp(0.01 * random.gauss(0, 1))) for _ in range(steps))
+            for factor in factors
+        )
+    )
+
+
+def flat(*times: int, steps: int = 4) -> Steps:
+    return Steps(tuple((time,) * steps for time in times))
+
+
+def test_the_line_tells_both_centres() -> None:
+    found = Verdict("slower", 103.1e6, 106.2e6, 0.03, 0.021, 0.039, 0.01, 1e8, 1.034e8, 0.034, "run")
+    assert found.line() == "median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %"
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "times"),
+    [
+        (1.5e9, 999e6, "1.500 → 0.999 s"),
+        (99.9e6, 12.3456e6, "99.90 → 12.35 ms"),
+        (812_300, 700_000, "812.3 → 700.0 µs"),
+        (812, 700, "812 → 700 ns"),
+    ],
+)
+def test_both_times_have_one_unit(base: float, head: float, times: str) -> None:
+    found = Verdict("faster", base, head, -0.1, -0.2, -0.0001, 0.01, None, None, None, "run")
+    assert found.line() == f"median step {times}, -10.0 % [-20.0, 0.0], faster"
+
+
+def test_several_runs_are_compared_by_their_medians() -> None:
+    base, head = side(1, 5), side(2, 5, by=1.03)
+    found = verdict(base, head)
+    logs = [[math.log(median(run)) for run in one.runs] for one in (base, head)]
+    assert (found.word, found.unit) == ("slower", "run")
+    assert found.change == pytest.approx(math.exp(fmean(logs[1]) - fmean(logs[0])) - 1)
+    assert found.base_median_ns == median(median(run) for run in base.runs)
+    assert found.mean_change == pytest.approx(fmean(head.times) / fmean(base.times) - 1)
+    assert found.low is not None and found.high is not None and found.low < 0.03 < found.high
+    assert verdict(head, base).word == "faster"
+
+
+def test_one_slow_step_in_each_run_moves_the_mean_only() -> None:
+    base = side(3, 5)
+    head = Steps(tuple((run[0] * 4, *run[1:]) for run in base.runs))
+    found = verdict(base, head)
+    assert found.word == "no change"
+    assert found.mean_change == pytest.approx(0.15, abs=0.01)
+
+
+def test_means_of_the_whole_account_replace_those_of_the_steps() -> None:
+    found = verdict(side(1, 5), side(2, 5), total_means=(2e6, 3e6))
+    assert (found.base_mean_ns, found.head_mean_ns, found.mean_change) == (2e6, 3e6, 0.5)
+
+
+def test_equivalence_is_an_interval_within_the_least_effect() -> None:
+    found = verdict(flat(1000, 1001, 1002, 1001), flat(1005, 1006, 1007, 1006))
+    assert found.low is not None and found.low > 0  # seen, but too small to matter
+    assert found.word == "no change"
+    assert (
+        verdict(flat(1000, 1001, 1002, 1001), flat(1005, 1006, 1007, 1006), min_effect=0.003).word == "slower"
+    )
+
+
+def test_runs_without_noise_leave_no_doubt() -> None:
+    assert verdict(flat(10**6, 10**6), flat(10**6, 10**6)).line() == (
+        "median step 1.000 → 1.000 ms, +0.00 % [0.00, 0.00], no change; mean +0.0 %"
+    )
+    for runs in (2, 3, 9):
+        assert verdict(flat(*[10**6] * runs), flat(*[1_020_000] * runs)).word == "slower"
+
+
+def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
+    found = verdict(side(1, 3, spread=0.02), side(2, 3, spread=0.02))
+    assert (found.word, found.unit) == ("inconclusive", "run")
+    assert found.needs_runs is not None and found.needs_runs > 3
+    assert f"inconclusive (needs about {found.needs_runs} more runs per side); mean" in found.line()
+    assert found.reason is not None
+
+
+def test_one_run_per_side_holds_within_the_run_only() -> None:
+    found = verdict(side(1, 1), side(2, 1, by=1.05))
+    assert (found.word, found.unit, found.needs_runs) == ("slower", "step", None)
+    assert ", slower (within-run only); mean" in found.line()
+    assert "within-run" in (found.reason or "")
+
+
+def test_one_run_against_several_is_a_comparison_of_runs() -> None:
+    several = side(2, 5, by=1.05)
+    assert (verdict(side(1, 1), several).word, verdict(side(1, 1), several).unit) == ("slower", "run")
+    assert verdict(side(1, 1), side(2, 2)).unit == "step"
+
+
+def test_steps_that_hang_together_are_few_blocks() -> None:
+    """Two long waves: hundreds of steps, and hardly a handful of independent values."""
+    wave = [round(NS * (1 + 0.02 * math.sin(step / 40))) for step in range(400)]
+    later = [round(NS * (1 + 0.02 * math.sin(step / 40 + 1))) for step in range(400)]
+    assert verdict(Steps((tuple(wave),)), Steps((tuple(later),))).word == "inconclusive"
+    short = Steps(((1, 2, 4, 8, 16),))
+    found = verdict(short, short)
+    assert (found.word, found.low, found.p) == ("inconclusive", None, None)
+    assert found.change == 0
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_fewer_than_three_steps_are_a_window(steps: int) -> None:
+    found = verdict(flat(2_000_000, steps=steps), flat(3_000_000, steps=9))
+    assert (found.word, found.unit, found.reason) == ("inconclusive", "window", "one window per side")
+    assert (
+        found.line()
+        == "median step 2.000 → 3.000 ms, +50.0 %, inconclusive: one window per side; mean +50.0 %"
+    )
+
+
+def test_no_step_at_all_says_which_side() -> None:
+    assert verdict(Steps(()), flat(5)).line() == "inconclusive: no complete step in base"
+    assert verdict(flat(5), Steps(((), ()))).line() == "inconclusive: no complete step in head"
+    assert verdict(Steps(()), Steps(())).line() == "inconclusive: no complete step in base and head"
+
+
+def test_runs_without_steps_do_not_count() -> None:
+    base = side(1, 4)
+    assert verdict(Steps((*base.runs, ())), side(2, 4)) == verdict(base, side(2, 4))
+
+
+def test_a_change_is_relative() -> None:
+    base, head = side(1, 5), side(2, 5)
+    longer = [Steps(tuple(tuple(time * 7 for time in run) for run in one.runs)) for one in (base, head)]
+    one, other = verdict(base, head), verdict(*longer)
+    assert (one.change, one.low, one.high, one.p) == pytest.approx(
+        (other.change, other.low, other.high, other.p)
+    )
+
+
+def test_bad_input_is_told() -> None:
+    with pytest.raises(ParamError, match="a step of 0 ns"):
+        flat(5, 0)
+    for bad in ({"alpha": 0.0}, {"alpha": 1.0}, {"min_effect": -0.1}):
+        with pytest.raises(ParamError):
+            verdict(flat(5), flat(5), **bad)
