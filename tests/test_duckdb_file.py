@@ -257,7 +257,7 @@ def test_a_file_over_many_ranks_reads_each_row_once(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "w")
     bring(store, catalog, "a", range(70))
     chosen = choose(store)
-    write(tmp_path / "x.duckdb", store.root, catalog, chosen)
+    write(tmp_path / "x.duckdb", store, catalog, chosen)
     assert shell(tmp_path / "x.duckdb", "SELECT count(*), count(DISTINCT rank) FROM kernels") == "210,70\n"
     with session(store.root, catalog, chosen, [catalog.get("kernel_time")]) as con:
         assert execute(con, catalog.get("kernel_time"), {}).num_rows == 70

@@ -217,12 +217,23 @@ def create_from_rows(
     con: Connection, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]]
 ) -> None:
     """Makes a table of that name, columns and types, and fills it with the rows."""
+    columns = ", ".join(f"{quote_name(column)} {type_}" for column, type_ in types.items())
+    con.execute(f"CREATE TABLE {quote_name(name)} ({columns})")
+    insert_rows(con, name, types, rows)
+
+
+def insert_rows(
+    con: Connection, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]]
+) -> None:
+    """Fills a table of those columns and types with more rows."""
+    if not rows:
+        return
     import pyarrow as pa
 
     schema = pa.schema([pa.field(column, arrow_type(type_)) for column, type_ in types.items()])
     casts = ", ".join(f"CAST({quote_name(c)} AS {type_}) AS {quote_name(c)}" for c, type_ in types.items())
     con.register("tw_rows", pa.Table.from_pylist(list(rows), schema=schema))
-    con.execute(f"CREATE TABLE {quote_name(name)} AS SELECT {casts} FROM tw_rows")
+    con.execute(f"INSERT INTO {quote_name(name)} SELECT {casts} FROM tw_rows")
     con.unregister("tw_rows")
 
 

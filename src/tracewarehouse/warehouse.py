@@ -386,7 +386,7 @@ class Warehouse(Analyses[Result]):
                 return
         with TemporaryDirectory(prefix="tw-") as folder:
             path = Path(folder) / NAME
-            write(path, self.root, self.catalog, chosen)
+            write(path, self.store, self.catalog, chosen)
             yield path
 
     def _refreshed(self) -> bool:

@@ -6,8 +6,8 @@ It holds no events, only views over the Parquet files by absolute path: after a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
@@ -15,22 +15,28 @@ from tempfile import TemporaryDirectory
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
-from tracewarehouse.engine import Connection, Error, bind, connect, create_from_rows, literal, ordered
+from tracewarehouse.engine import Connection, Error, connect, insert_rows
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.result import Abstained
 from tracewarehouse.select.chosen import Chosen, choose
 from tracewarehouse.select.needs import able
-from tracewarehouse.select.relations import Relations, below, is_built, names_of
+from tracewarehouse.select.relations import is_built
 from tracewarehouse.select.session import create
-from tracewarehouse.sqltext import quote_name, quote_text, replace_params
+from tracewarehouse.select.skeleton import (
+    ABOUT,
+    ABSTAINED,
+    COLUMNS,
+    SCHEMAS,
+    attach,
+    comments,
+    relations_of,
+    shape,
+    skeleton,
+)
+from tracewarehouse.sqltext import quote_name
 from tracewarehouse.store import Store, disk_errors
 
 NAME = "warehouse.duckdb"
-# The newest format that the shell on PyPI reads as well as we do.
-STORAGE_VERSION = "v1.4.0"
-_ABSTAINED = "tw_abstained"
-_HELP = "tw_help"
-_ABOUT = "tw_about"
 
 
 def refresh(store: Store, catalog: Catalog) -> Path:
@@ -44,12 +50,23 @@ def refresh(store: Store, catalog: Catalog) -> Path:
         chosen = choose(store)
         # DuckDB misplaces the log of a file whose path holds a "?": a warehouse's path may.
         with TemporaryDirectory(prefix="tw-") as made, store.staging() as staging:
-            write(Path(made, NAME), store.root, catalog, chosen)
+            write(Path(made, NAME), store, catalog, chosen)
             with disk_errors(store.root):
                 copyfile(Path(made, NAME), staging / NAME)
                 (staging / NAME).replace(path)
         if [each.selector for each in choose(store)] == [each.selector for each in chosen]:
             return path
+
+
+def _blank(store: Store, catalog: Catalog) -> bytes:
+    """The file over no run, kept in the warehouse from one refresh to the next where that can be."""
+    name = f"{shape(catalog)}.duckdb"
+    kept = store.shell(name)
+    if kept is None:
+        kept = skeleton(catalog)
+        with suppress(WarehouseError):
+            store.keep_shell(name, kept)
+    return kept
 
 
 def is_current(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen]) -> bool:
@@ -58,7 +75,7 @@ def is_current(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen
         return False
     try:
         with connect(database=path, read_only=True) as con:
-            found = con.execute(f"SELECT stamp FROM {_ABOUT}").fetchone()
+            found = con.execute(f"SELECT stamp FROM {ABOUT}").fetchone()
     except Error:
         return False
     return found == (_stamp(root, catalog, chosen),)
@@ -70,19 +87,19 @@ def _stamp(root: Path, catalog: Catalog, chosen: Sequence[Chosen]) -> str:
     return sha256(repr((str(root), contracts, ranks)).encode()).hexdigest()
 
 
-def write(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen]) -> None:
-    """Writes a DuckDB file over just the chosen ranks; `root` is the warehouse. Raises WarehouseError."""
-    con = connect()
+def write(path: Path, store: Store, catalog: Catalog, chosen: Sequence[Chosen]) -> None:
+    """Writes a DuckDB file over just the chosen ranks. Raises WarehouseError."""
+    path.write_bytes(_blank(store, catalog))
+    root, con = store.root, connect()
     try:
-        con.execute(f"ATTACH {quote_text(str(path))} AS tw_file (STORAGE_VERSION '{STORAGE_VERSION}')")
+        attach(con, path)
         con.execute("BEGIN")  # one for all: each statement alone would wait for the disk
-        for schema, part in (("main", tuple(chosen)), ("latest", tuple(chosen[-1:]))):
-            con.execute(f"CREATE SCHEMA IF NOT EXISTS tw_file.{schema}")
+        for schema, part in zip(SCHEMAS, (tuple(chosen), tuple(chosen[-1:])), strict=True):
             con.execute(f"USE tw_file.{schema}")
-            _Schema(con, root, catalog, part, schema).fill()
+            _point(con, root, catalog, part)
         about = {"stamp": _stamp(root, catalog, chosen), "warehouse": str(root)}
         con.execute("USE tw_file.main")
-        create_from_rows(con, _ABOUT, dict.fromkeys(about, "VARCHAR"), [about])
+        insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
         con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH tw_file")
@@ -92,99 +109,17 @@ def write(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen]) ->
         con.close()
 
 
-@dataclass(frozen=True)
-class _Schema:
-    """Everything there is to ask, over some runs, as the current schema of a connection."""
-
-    con: Connection
-    root: Path
-    catalog: Catalog
-    chosen: tuple[Chosen, ...]
-    name: str
-
-    def fill(self) -> None:
-        tables = [table for table in self.catalog.all("table") if not table.transient]
-        analyses = self.catalog.all("analysis")
-        contracts = below(self.catalog, (*tables, *self.catalog.all("view"), *analyses))
-        relations = Relations(self.root, self.chosen, names_of((*contracts, *analyses)))
-        for contract in contracts:
-            create(self.con, relations, contract)
-        abstained = {each: able(each, self.chosen).abstained for each in analyses}
-        self._insert(_ABSTAINED, _abstained_rows(self.chosen, abstained))
-        for contract, left_out in abstained.items():
-            self._analysis(relations, contract, bool(left_out))
-        self._explain(relations, (*contracts, *analyses))
-
-    def _analysis(self, relations: Relations, contract: Contract, abstains: bool) -> None:
-        name = quote_name(relations.names[contract.ref])
-        defaults = bind(contract, {})
-        literals = {param.name: literal(defaults[param.name], param.type) for param in contract.params}
-        view = self._body(relations, contract, literals, abstains, None)
-        self._run(contract, f"CREATE VIEW {name} AS\n{ordered(contract, view)}")
-        # A macro is read where it is called, so it names the schema of what it reads.
-        arguments = {
-            param.name: f"CAST({quote_name(param.name)} AS {param.type})" for param in contract.params
-        }
-        macro = self._body(relations, contract, arguments, abstains, self.name)
-        heads = [
-            f"{quote_name(param.name)} {param.type} := {literals[param.name]}" for param in contract.params
-        ]
-        self._run(contract, f"CREATE MACRO {name}({', '.join(heads)}) AS TABLE\n{ordered(contract, macro)}")
-
-    def _body(
-        self,
-        relations: Relations,
-        contract: Contract,
-        values: dict[str, str],
-        abstains: bool,
-        schema: str | None,
-    ) -> str:
-        keep = {
-            ref: _not_abstained(contract, self.catalog.contracts[ref], schema) if abstains else ""
-            for ref in contract.requires
-        }
-        return relations.body(contract, replace_params(contract.body, values), schema, keep)
-
-    def _run(self, contract: Contract, sql: str) -> None:
-        try:
-            self.con.execute(sql)
-        except Error as error:
-            what = str(error).partition("\n")[0]
-            raise WarehouseError(f"{self.root}: {contract.ref} cannot be made: {what}") from error
-
-    def _explain(self, relations: Relations, contracts: Iterable[Contract]) -> None:
-        rows = []
-        for contract in contracts:
-            name = relations.names[contract.ref]
-            rows += _help_rows(contract, name)
-            self.con.execute(";".join(_comments(contract, quote_name(name))))
-        self._insert(_HELP, rows)
-
-    def _insert(self, table: str, rows: Sequence[Sequence[object]]) -> None:
-        columns = _COLUMNS[table]
-        create_from_rows(self.con, table, columns, [dict(zip(columns, row, strict=True)) for row in rows])
-
-
-_COLUMNS = {
-    _ABSTAINED: {
-        "analysis": "VARCHAR",
-        "version": "INTEGER",
-        "run_id": "VARCHAR",
-        "rank": "INTEGER",
-        "reason": "VARCHAR",
-    },
-    _HELP: {
-        "name": "VARCHAR",
-        "kind": "VARCHAR",
-        "version": "INTEGER",
-        "summary": "VARCHAR",
-        "part": "VARCHAR",
-        "column_name": "VARCHAR",
-        "type": "VARCHAR",
-        "unit": "VARCHAR",
-        "doc": "VARCHAR",
-    },
-}
+def _point(con: Connection, root: Path, catalog: Catalog, chosen: tuple[Chosen, ...]) -> None:
+    """Puts some runs under the views of the current schema, which has none yet."""
+    relations, contracts = relations_of(catalog, root, chosen)
+    for contract in contracts:
+        if relations.holds(contract):
+            create(con, relations, contract, replace=True)
+            if not is_built(contract):  # a view that is replaced loses what was said of it
+                con.execute(";".join(comments(contract, quote_name(relations.names[contract.ref]))))
+    abstained = {each: able(each, chosen).abstained for each in catalog.all("analysis")}
+    rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in _abstained_rows(chosen, abstained)]
+    insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)
 
 
 def _abstained_rows(
@@ -199,36 +134,3 @@ def _abstained_rows(
             if count == ranks[run]:
                 rows.append((contract.name, contract.version, run, None, "no rank is left"))
     return rows
-
-
-def _not_abstained(analysis: Contract, required: Contract, schema: str | None) -> str:
-    """The condition that keeps what an analysis may look at."""
-    if required.is_constant:
-        return ""
-    place = f"{quote_name(schema)}.{_ABSTAINED}" if schema else _ABSTAINED
-    by_rank = any(column.name == "rank" for column in required.columns)
-    rank = "(left_out.rank IS NULL OR left_out.rank = relation.rank)" if by_rank else "left_out.rank IS NULL"
-    return (
-        f"WHERE NOT EXISTS (SELECT 1 FROM {place} AS left_out"
-        f" WHERE left_out.analysis = {quote_text(analysis.name)} AND left_out.version = {analysis.version}"
-        f" AND left_out.run_id = relation.run_id AND {rank})"
-    )
-
-
-def _help_rows(contract: Contract, name: str) -> list[tuple[object, ...]]:
-    head = (name, contract.kind, contract.version, contract.summary)
-    rows: list[tuple[object, ...]] = []
-    if contract.kind == "analysis":
-        rows += [(*head, "parameter", each.name, each.type, each.unit, each.doc) for each in contract.params]
-    rows += [(*head, "column", each.name, each.type, each.unit, each.doc) for each in contract.columns]
-    return rows
-
-
-def _comments(contract: Contract, name: str) -> Iterator[str]:
-    told = quote_text(contract.summary)
-    yield f"COMMENT ON {'TABLE' if is_built(contract) else 'VIEW'} {name} IS {told}"
-    if contract.kind == "analysis":
-        yield f"COMMENT ON MACRO TABLE {name} IS {told}"
-    for column in contract.columns:
-        unit = f" [{column.unit}]" if column.unit else ""
-        yield f"COMMENT ON COLUMN {name}.{quote_name(column.name)} IS {quote_text(column.doc + unit)}"

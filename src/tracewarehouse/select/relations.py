@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract, Ref
-from tracewarehouse.engine import Connection, bind, create_from_rows, literal, sql_with_params
+from tracewarehouse.engine import Connection, bind, create_from_rows, insert_rows, literal, sql_with_params
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.facts import BUILT, built_rows
 from tracewarehouse.select.quality import Fired, run_rules
@@ -66,14 +66,22 @@ class Relations:
     chosen: tuple[Chosen, ...]
     names: Mapping[Ref, str]
 
-    def create(self, con: Connection, contract: Contract) -> None:
-        """Makes the relation of a table or view in the current schema."""
-        name = quote_name(self.names[contract.ref])
+    def create(self, con: Connection, contract: Contract, replace: bool = False) -> None:
+        """Makes the relation of a table or view in the current schema, or fills an empty one."""
+        name = self.names[contract.ref]
         if is_built(contract):
             types = {column.name: column.type for column in contract.columns}
-            create_from_rows(con, self.names[contract.ref], types, built_rows(contract, self.chosen))
+            made = insert_rows if replace else create_from_rows
+            made(con, name, types, built_rows(contract, self.chosen))
         else:
-            con.execute(f"CREATE VIEW {name} AS\n{self.sql(contract)}")
+            verb = "CREATE OR REPLACE" if replace else "CREATE"
+            con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self.sql(contract)}")
+
+    def holds(self, contract: Contract) -> bool:
+        """Whether it differs from what it is over no run: it stands in files, or is made from versions."""
+        if contract.name == _QUALITY or is_built(contract):
+            return True
+        return is_stored(contract) and bool(data_files(self.root, contract, self.chosen))
 
     def sql(self, contract: Contract) -> str:
         """The SELECT behind the relation of a stored table, a table of rules or a view."""

@@ -37,10 +37,10 @@ def session(
             con.close()
 
 
-def create(con: Connection, relations: Relations, contract: Contract) -> None:
+def create(con: Connection, relations: Relations, contract: Contract, replace: bool = False) -> None:
     """Makes one relation; raises WarehouseError where its files cannot be read."""
     try:
-        relations.create(con, contract)
+        relations.create(con, contract, replace)
     except Error as error:
         what = str(error).partition("\n")[0]
         hint = "tw verify says what is missing; tw refresh after a move"

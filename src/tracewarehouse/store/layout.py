@@ -11,6 +11,7 @@ WAREHOUSE = "_tw/warehouse.json"
 STAGING = "_tw/staging"
 UNITS = "_tw/units"
 RUNS = "_tw/runs"
+SHELL = "_tw/shell"
 DATA = "data"
 # What a folder may hold and still become a warehouse: a training job may have filled the inbox first.
 OWN_NAMES = frozenset({"_tw", DATA, "inbox", "results", "warehouse.duckdb", "lost+found"})

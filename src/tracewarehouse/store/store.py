@@ -118,6 +118,20 @@ class Store:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def shell(self, name: str) -> bytes | None:
+        """A file over no run that was kept, None where there is none of that name."""
+        try:
+            return self.blobs.get(f"{layout.SHELL}/{name}")
+        except FileNotFoundError:
+            return None
+
+    def keep_shell(self, name: str, data: bytes) -> None:
+        """Keeps a file over no run in place of those of other names; raises WarehouseError."""
+        with disk_errors(self.root):
+            others = [other for other in self.blobs.list(layout.SHELL) if other != name]
+            self.blobs.put({f"{layout.SHELL}/{name}": data})
+            self.blobs.delete(f"{layout.SHELL}/{other}" for other in others)
+
     def commit(self, staged: Sequence[Staged]) -> tuple[Unit, ...]:
         """Makes units of what is staged, in the order given; the staged files are moved or packed.
 

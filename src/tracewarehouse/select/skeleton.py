@@ -1,0 +1,202 @@
+"""Everything there is to ask, as a DuckDB file over no run: `warehouse.duckdb` is a copy with runs in it.
+
+Views and macros are the same whatever the runs are, and binding them takes seconds: it is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tracewarehouse import __version__
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.contract import Contract
+from tracewarehouse.engine import Connection, Error, bind, connect, create_from_rows, literal, ordered
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.select.chosen import Chosen
+from tracewarehouse.select.relations import Relations, below, is_built, names_of
+from tracewarehouse.select.session import create
+from tracewarehouse.sqltext import quote_name, quote_text, replace_params
+
+Contracts = tuple[Contract, ...]
+SCHEMAS = ("main", "latest")
+ABSTAINED = "tw_abstained"
+ABOUT = "tw_about"
+_HELP = "tw_help"
+# The newest format that the shell on PyPI reads as well as we do.
+_STORAGE_VERSION = "v1.4.0"
+_LAYOUT = 1  # of what this module makes of the same contracts
+COLUMNS = {
+    ABOUT: {"stamp": "VARCHAR", "warehouse": "VARCHAR"},
+    ABSTAINED: {
+        "analysis": "VARCHAR",
+        "version": "INTEGER",
+        "run_id": "VARCHAR",
+        "rank": "INTEGER",
+        "reason": "VARCHAR",
+    },
+    _HELP: {
+        "name": "VARCHAR",
+        "kind": "VARCHAR",
+        "version": "INTEGER",
+        "summary": "VARCHAR",
+        "part": "VARCHAR",
+        "column_name": "VARCHAR",
+        "type": "VARCHAR",
+        "unit": "VARCHAR",
+        "doc": "VARCHAR",
+    },
+}
+
+
+def attach(con: Connection, path: Path) -> None:
+    """Opens a file for writing under the name `tw_file`; made where it is not there."""
+    con.execute(f"ATTACH {quote_text(str(path))} AS tw_file (STORAGE_VERSION '{_STORAGE_VERSION}')")
+
+
+def shape(catalog: Catalog) -> str:
+    """A hash of all that a skeleton is made of."""
+    contracts = [repr(catalog.contracts[ref]) for ref in sorted(catalog.contracts)]
+    made_by = (_LAYOUT, __version__)
+    return sha256(repr((made_by, contracts)).encode()).hexdigest()[:16]
+
+
+def skeleton(catalog: Catalog) -> bytes:
+    """The file's bytes. Raises WarehouseError."""
+    key = shape(catalog)
+    if key not in _made:
+        _made.clear()
+        with TemporaryDirectory(prefix="tw-") as folder:
+            path = Path(folder, "skeleton.duckdb")
+            _write(path, catalog)
+            _made[key] = path.read_bytes()
+    return _made[key]
+
+
+_made: dict[str, bytes] = {}
+
+
+def _write(path: Path, catalog: Catalog) -> None:
+    with connect() as con:
+        attach(con, path)
+        con.execute("BEGIN")  # one for all: each statement alone would wait for the disk
+        for schema in SCHEMAS:
+            con.execute(f"CREATE SCHEMA IF NOT EXISTS tw_file.{schema}")
+            con.execute(f"USE tw_file.{schema}")
+            _Schema(con, catalog, schema).fill()
+        con.execute("USE tw_file.main")
+        create_from_rows(con, ABOUT, COLUMNS[ABOUT], [])
+        con.execute("COMMIT")
+        con.execute("USE memory")
+        con.execute("DETACH tw_file")
+
+
+def relations_of(catalog: Catalog, root: Path, chosen: tuple[Chosen, ...]) -> tuple[Relations, Contracts]:
+    """All that a file holds but the analyses, over some runs, and the contracts of it in order."""
+    tables = [table for table in catalog.all("table") if not table.transient]
+    analyses = catalog.all("analysis")
+    contracts = below(catalog, (*tables, *catalog.all("view"), *analyses))
+    return Relations(root, chosen, names_of((*contracts, *analyses))), contracts
+
+
+@dataclass(frozen=True)
+class _Schema:
+    """Everything there is to ask, over no run, as the current schema of a connection."""
+
+    con: Connection
+    catalog: Catalog
+    name: str
+
+    def fill(self) -> None:
+        relations, contracts = relations_of(self.catalog, Path(), ())
+        analyses = self.catalog.all("analysis")
+        for contract in contracts:
+            create(self.con, relations, contract)
+        self._insert(ABSTAINED, [])
+        for contract in analyses:
+            self._analysis(relations, contract)
+        self._explain(relations, (*contracts, *analyses))
+
+    def _analysis(self, relations: Relations, contract: Contract) -> None:
+        name = quote_name(relations.names[contract.ref])
+        defaults = bind(contract, {})
+        literals = {param.name: literal(defaults[param.name], param.type) for param in contract.params}
+        view = self._body(relations, contract, literals, None)
+        self._run(contract, f"CREATE VIEW {name} AS\n{ordered(contract, view)}")
+        # A macro is read where it is called, so it names the schema of what it reads.
+        arguments = {
+            param.name: f"CAST({quote_name(param.name)} AS {param.type})" for param in contract.params
+        }
+        macro = self._body(relations, contract, arguments, self.name)
+        heads = [
+            f"{quote_name(param.name)} {param.type} := {literals[param.name]}" for param in contract.params
+        ]
+        self._run(contract, f"CREATE MACRO {name}({', '.join(heads)}) AS TABLE\n{ordered(contract, macro)}")
+
+    def _body(
+        self,
+        relations: Relations,
+        contract: Contract,
+        values: dict[str, str],
+        schema: str | None,
+    ) -> str:
+        keep = {
+            ref: _not_abstained(contract, self.catalog.contracts[ref], schema) for ref in contract.requires
+        }
+        return relations.body(contract, replace_params(contract.body, values), schema, keep)
+
+    def _run(self, contract: Contract, sql: str) -> None:
+        try:
+            self.con.execute(sql)
+        except Error as error:
+            what = str(error).partition("\n")[0]
+            raise WarehouseError(f"{contract.ref} cannot be made: {what}") from error
+
+    def _explain(self, relations: Relations, contracts: Iterable[Contract]) -> None:
+        rows = []
+        for contract in contracts:
+            name = relations.names[contract.ref]
+            rows += _help_rows(contract, name)
+            self.con.execute(";".join(comments(contract, quote_name(name))))
+        self._insert(_HELP, rows)
+
+    def _insert(self, table: str, rows: Sequence[Sequence[object]]) -> None:
+        columns = COLUMNS[table]
+        create_from_rows(self.con, table, columns, [dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def _not_abstained(analysis: Contract, required: Contract, schema: str | None) -> str:
+    """The condition that keeps what an analysis may look at."""
+    if required.is_constant:
+        return ""
+    place = f"{quote_name(schema)}.{ABSTAINED}" if schema else ABSTAINED
+    by_rank = any(column.name == "rank" for column in required.columns)
+    rank = "(left_out.rank IS NULL OR left_out.rank = relation.rank)" if by_rank else "left_out.rank IS NULL"
+    return (
+        f"WHERE NOT EXISTS (SELECT 1 FROM {place} AS left_out"
+        f" WHERE left_out.analysis = {quote_text(analysis.name)} AND left_out.version = {analysis.version}"
+        f" AND left_out.run_id = relation.run_id AND {rank})"
+    )
+
+
+def _help_rows(contract: Contract, name: str) -> list[tuple[object, ...]]:
+    head = (name, contract.kind, contract.version, contract.summary)
+    rows: list[tuple[object, ...]] = []
+    if contract.kind == "analysis":
+        rows += [(*head, "parameter", each.name, each.type, each.unit, each.doc) for each in contract.params]
+    rows += [(*head, "column", each.name, each.type, each.unit, each.doc) for each in contract.columns]
+    return rows
+
+
+def comments(contract: Contract, name: str) -> Iterator[str]:
+    """The statements that tell what a relation and its columns are."""
+    told = quote_text(contract.summary)
+    yield f"COMMENT ON {'TABLE' if is_built(contract) else 'VIEW'} {name} IS {told}"
+    if contract.kind == "analysis":
+        yield f"COMMENT ON MACRO TABLE {name} IS {told}"
+    for column in contract.columns:
+        unit = f" [{column.unit}]" if column.unit else ""
+        yield f"COMMENT ON COLUMN {name}.{quote_name(column.name)} IS {quote_text(column.doc + unit)}"
