@@ -310,12 +310,12 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_leaves_the_warehouse_whole(tmp_path: Path) -> None:
-    write(tmp_path / "job", range(4), kernels=3000)
+    write(tmp_path / "job", range(8), kernels=2000)
     process = start(tmp_path / "wh", [tmp_path / "job"], jobs=2)
-    while not (tmp_path / "wh" / "_tw" / "staging").is_dir() and process.poll() is None:
-        time.sleep(0.01)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    staging = tmp_path / "wh" / "_tw" / "staging"
+    while not list(staging.rglob("*.parquet")) and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)  # most of the ranks are still to come
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert ranks_seen(tmp_path / "wh") == {}
