@@ -16,6 +16,7 @@ from tracewarehouse.store.model import (
     Waiting,
 )
 from tracewarehouse.store.names import check_labels, parse_reference, run_key, run_name, uid
+from tracewarehouse.store.results import Recorded, write_result
 from tracewarehouse.store.store import Store
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Json",
     "Problem",
     "Published",
+    "Recorded",
     "RunVersion",
     "Scan",
     "Staged",
@@ -39,4 +41,5 @@ __all__ = [
     "run_key",
     "run_name",
     "uid",
+    "write_result",
 ]

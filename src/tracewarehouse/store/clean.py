@@ -11,8 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracewarehouse.store import layout, units
+from tracewarehouse.store import layout, results, units
 from tracewarehouse.store.model import CleanReport, RunVersion
+from tracewarehouse.store.names import run_key
 
 if TYPE_CHECKING:
     from tracewarehouse.store.store import Store
@@ -25,18 +26,20 @@ class _Plan:
     versions: tuple[str, ...]
     manifests: tuple[str, ...]
     data: tuple[str, ...]
+    results: tuple[str, ...]
 
 
 def clean(store: Store, grace_s: float) -> CleanReport:
     """Takes away, where older than `grace_s` seconds: the versions before a removal of their run,
     units and Parquet files that no kept version and no waiting unit holds, and broken-off staging.
 
-    All other versions are kept, and stay readable as RUN@vN; so is the last tombstone, for its number.
+    All other versions are kept, and stay readable as RUN@vN; so is the last tombstone, for its number. What
+    was recorded of a kept version stays, and of a removed one whose results are to be kept.
     """
     before = time.time() - grace_s
     plan = _plan(store, before)
     files = bytes_ = 0
-    for keys in (plan.versions, plan.manifests, plan.data):
+    for keys in (plan.versions, plan.manifests, plan.data, plan.results):
         found = [blob for key in keys if (blob := store.blobs.stat(key))]
         files, bytes_ = files + len(found), bytes_ + sum(blob.bytes for blob in found)
         store.blobs.delete(keys)
@@ -49,18 +52,27 @@ def clean(store: Store, grace_s: float) -> CleanReport:
 def _plan(store: Store, before: float) -> _Plan:
     # Files are listed before the versions are read: what is published in between is seen as kept.
     old_data = [key for key in _data(store) if _older(store, key, before)]
+    old_results = [one for one in results.every(store.blobs) if _older(store, one.key, before)]
     versions: list[str] = []
     manifests: list[str] = []
     kept: set[str] = set()
+    sources = {(run_key(version.run), version.source) for version in store.kept()}
     for run in sorted({*store.keys(layout.RUNS), *store.keys(layout.UNITS)}):
         old = [*_manifests(store, run, before)]
         history = store.history(run)
         first = _first_kept(history, before)
         versions += [layout.version(run, one.number) for one in history if one.number < first]
-        dead, needed = _sort(store, run, old, [one for one in history if one.number >= first])
+        readable = [one for one in history if one.number >= first]
+        sources |= {(run, one.source) for one in readable if one.units}
+        dead, needed = _sort(store, run, old, readable)
         manifests += dead
         kept |= needed
-    return _Plan(tuple(versions), tuple(manifests), tuple(key for key in old_data if key not in kept))
+    return _Plan(
+        tuple(versions),
+        tuple(manifests),
+        tuple(key for key in old_data if key not in kept),
+        tuple(one.key for one in old_results if (one.run, one.source) not in sources),
+    )
 
 
 def _first_kept(history: tuple[RunVersion, ...], before: float) -> int:

@@ -12,9 +12,11 @@ STAGING = "_tw/staging"
 UNITS = "_tw/units"
 RUNS = "_tw/runs"
 SHELL = "_tw/shell"
+KEPT = "_tw/kept"
 DATA = "data"
+RESULTS = "results"
 # What a folder may hold and still become a warehouse: a training job may have filled the inbox first.
-OWN_NAMES = frozenset({"_tw", DATA, "inbox", "results", "warehouse.duckdb", "lost+found"})
+OWN_NAMES = frozenset({"_tw", DATA, "inbox", RESULTS, "warehouse.duckdb", "lost+found"})
 
 _VERSION = re.compile(r"v([0-9]{6,})\.parquet")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
@@ -36,6 +38,23 @@ def versions(run: str) -> str:
 def version(run: str, number: int) -> str:
     """The object that publishes a version."""
     return f"{versions(run)}/v{number:06d}.parquet"
+
+
+def kept(run: str) -> str:
+    """The folder of the versions of a removed run whose recorded results are kept."""
+    return f"{KEPT}/{run_key(run)}"
+
+
+def kept_version(run: str, number: int) -> str:
+    """The copy of a version that recorded results are of, though the run was removed."""
+    return f"{kept(run)}/v{number:06d}.parquet"
+
+
+def results(analysis: str, version: int) -> str:
+    """The folder of the recorded results of an analysis, a folder per run inside."""
+    if not _TABLE.fullmatch(analysis):
+        raise ValueError(f"not the name of an analysis: {analysis!r}")
+    return f"{RESULTS}/{analysis}@{version}"
 
 
 def version_number(name: str) -> int | None:

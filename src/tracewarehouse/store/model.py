@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +113,12 @@ class RunVersion:
     def bytes(self) -> int:
         """Bytes of its Parquet files; a file shared by ranks counts once."""
         return sum({file.path: file.bytes for unit in self.units for file in unit.files}.values())
+
+    @property
+    def source(self) -> str:
+        """16 hex digits that say what was read into it, and how: the same for every table made of that."""
+        read = [[unit.rank, unit.digest, unit.reader] for unit in self.units]
+        return hashlib.sha256(json.dumps(read, separators=(",", ":")).encode()).hexdigest()[:16]
 
     def table_versions(self) -> dict[str, tuple[int, ...]]:
         """Table → the versions its units hold of it, ascending."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tracewarehouse.errors import TwError, UnknownName, WarehouseError
-from tracewarehouse.store import layout, root, units
+from tracewarehouse.store import layout, results, root, units
 from tracewarehouse.store.blobs import Blobs, LocalBlobs
 from tracewarehouse.store.codec import decode_version, encode_version
 from tracewarehouse.store.faults import disk_errors
@@ -25,6 +25,7 @@ from tracewarehouse.store.model import (
     Unit,
     Waiting,
 )
+from tracewarehouse.store.results import Recorded
 
 
 class Store:
@@ -198,12 +199,16 @@ class Store:
         """Sets labels, takes away those that are None; raises UnknownName."""
         return self.publish(run, Changes(labels=labels))
 
-    def remove(self, run: str) -> RunVersion:
+    def remove(self, run: str, keep_results: bool = False) -> RunVersion:
         """Publishes the run's tombstone, and drops what waits; raises UnknownName where nothing is there.
 
-        Older versions stay readable as RUN@vN until `clean` takes them.
+        Older versions stay readable as RUN@vN until `clean` takes them. With `keep_results` what was recorded
+        of the newest one stays for good.
         """
         with disk_errors(self.root):
+            newest = self.newest(run)
+            if keep_results and newest is not None:
+                self.blobs.put({layout.kept_version(run, newest.number): encode_version(newest)})
             while True:
                 waiting = self.waiting(run)
                 head = self._head(run)
@@ -217,6 +222,32 @@ class Store:
                 if self._put(version):
                     units.unmark(self.blobs, run, [one.unit for one in waiting])
                     return version
+
+    # Recorded results
+
+    def keep_results(self, files: Mapping[Recorded, Path]) -> None:
+        """Takes finished Parquet files in as recorded results; each appears whole or not at all."""
+        with disk_errors(self.root):
+            self.blobs.adopt({recorded.key: path for recorded, path in files.items()})
+
+    def recorded(self, analysis: str, version: int) -> frozenset[Recorded]:
+        """What is recorded of an analysis, for whichever runs."""
+        return frozenset(results.of_analysis(self.blobs, analysis, version))
+
+    def kept(self) -> tuple[RunVersion, ...]:
+        """The versions of removed runs whose recorded results are kept, by run and number."""
+        keys = [
+            f"{layout.KEPT}/{run}/{name}"
+            for run in self.keys(layout.KEPT)
+            for name in sorted(self.blobs.list(f"{layout.KEPT}/{run}"))
+            if layout.version_number(name) is not None
+        ]
+        return tuple(decode_version(self.blobs.get(key), str(self.path(key))) for key in keys)
+
+    def drop_kept(self, run: str) -> None:
+        """Keeps nothing of a removed run any longer; `clean` takes its results."""
+        with disk_errors(self.root):
+            self.blobs.delete([f"{layout.kept(run)}/{name}" for name in self.blobs.list(layout.kept(run))])
 
     # Waiting for --expect-ranks
 

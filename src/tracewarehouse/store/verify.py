@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tracewarehouse.errors import TwError
-from tracewarehouse.store import layout, units
+from tracewarehouse.store import layout, results, units
+from tracewarehouse.store.codec import decode_version
 from tracewarehouse.store.model import Problem, RunVersion, TableFile, Unit
 
 if TYPE_CHECKING:
@@ -17,7 +18,25 @@ def verify(store: Store) -> list[Problem]:
     """Every problem of every run: numbering, versions, manifests, and each Parquet file once."""
     store.forget()
     keys = sorted({*store.keys(layout.RUNS), *store.keys(layout.UNITS)})
-    return [problem for key in keys for problem in _run(store, key)]
+    return [*(problem for key in keys for problem in _run(store, key)), *_kept(store), *_results(store)]
+
+
+def _kept(store: Store) -> Iterator[Problem]:
+    """The versions that recorded results of removed runs are of."""
+    for run in store.keys(layout.KEPT):
+        for name in sorted(store.blobs.list(f"{layout.KEPT}/{run}")):
+            key = f"{layout.KEPT}/{run}/{name}"
+            try:
+                decode_version(store.blobs.get(key), str(store.path(key)))
+            except TwError as error:
+                yield Problem(run, key, error.message)
+
+
+def _results(store: Store) -> Iterator[Problem]:
+    for recorded in results.every(store.blobs):
+        what = results.fault(store.path(recorded.key), recorded)
+        if what is not None:
+            yield Problem(recorded.run, recorded.key, what)
 
 
 def _run(store: Store, run: str) -> Iterator[Problem]:
