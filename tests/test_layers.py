@@ -25,7 +25,7 @@ LAYERS = (
     ("store",),
     ("analyses", "select"),
     ("metric",),
-    ("export", "render", "ingest", "handler", "derive", "diff"),
+    ("export", "render", "ingest", "handler", "derive", "diff", "history"),
     ("generate", "dev"),
     ("warehouse", "__init__"),
     ("demo",),
