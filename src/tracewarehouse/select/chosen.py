@@ -78,9 +78,11 @@ def choose(store: Store, selectors: Iterable[str] | None = None) -> tuple[Chosen
 
     Raises UnknownName for a selector without a match.
     """
+    if selectors is None:
+        return in_order(Chosen(version, version.ranks) for version in store.present())
     shelf = StoredRuns(store)
     try:
-        picks = tuple(map(Pick, store.runs())) if selectors is None else pick(selectors, shelf)
+        picks = pick(selectors, shelf)
     except UnknownName as unknown:
         if unknown.kind == "run" and (waiting := store.waiting_runs().get(unknown.name)):
             there = f"{len(waiting)} of {waiting[0].expected_ranks} ranks are there"

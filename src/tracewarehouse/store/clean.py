@@ -52,7 +52,7 @@ def clean(store: Store, grace_s: float) -> CleanReport:
 def _plan(store: Store, before: float) -> _Plan:
     # Files are listed before the versions are read: what is published in between is seen as kept.
     old_data = [key for key in _data(store) if _older(store, key, before)]
-    old_results = [one for one in results.every(store.blobs) if _older(store, one.key, before)]
+    old_results = [(one, key) for one, key in results.every(store.blobs) if _older(store, key, before)]
     versions: list[str] = []
     manifests: list[str] = []
     kept: set[str] = set()
@@ -71,7 +71,7 @@ def _plan(store: Store, before: float) -> _Plan:
         tuple(versions),
         tuple(manifests),
         tuple(key for key in old_data if key not in kept),
-        tuple(one.key for one in old_results if (one.run, one.source) not in sources),
+        tuple(key for one, key in old_results if (one.run, one.source) not in sources),
     )
 
 

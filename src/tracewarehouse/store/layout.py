@@ -13,6 +13,7 @@ UNITS = "_tw/units"
 RUNS = "_tw/runs"
 SHELL = "_tw/shell"
 KEPT = "_tw/kept"
+ACKNOWLEDGED = "_tw/acknowledged"
 DATA = "data"
 RESULTS = "results"
 # What a folder may hold and still become a warehouse: a training job may have filled the inbox first.

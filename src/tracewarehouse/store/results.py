@@ -13,13 +13,14 @@ from tracewarehouse.store import layout
 from tracewarehouse.store.blobs import Blobs
 from tracewarehouse.store.codec import dump
 from tracewarehouse.store.model import Json
+from tracewarehouse.store.units import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 RECORDED = "tracewarehouse.recorded"  # the key of what a file says of itself
 _FOLDER = re.compile(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
-_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})-([0-9a-f]{16})\.parquet")
+_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
 
 
 @dataclass(frozen=True)
@@ -37,35 +38,42 @@ class Recorded:
     asked: str
     source: str
 
-    @property
-    def key(self) -> str:
-        """Where it lies."""
+    def key(self, checksum: str) -> str:
+        """Where its file lies, which begins its sha256 like that."""
         folder = f"{layout.results(self.analysis, self.version)}/{self.run}"
-        return f"{folder}/{self.effective}-{self.asked}-{self.source}.parquet"
+        return f"{folder}/{self.effective}-{self.asked}-{self.source}-{checksum[:16]}.parquet"
 
 
-def write_result(path: Path, recorded: Recorded, table: pa.Table, told: Mapping[str, Json]) -> None:
-    """Writes rows as the file of a recorded result, each page with a checksum; `told` says more of them."""
+def write_result(
+    path: Path,
+    recorded: Recorded,
+    table: pa.Table,
+    metadata: Mapping[bytes, bytes],
+    told: Mapping[str, Json],
+) -> None:
+    """Writes rows as the file of a recorded result.
+
+    `metadata` goes into the file as it is; `told` is said beside what the result is of.
+    """
     import pyarrow.parquet as pq
 
-    said = dump({**vars(recorded), "rows": table.num_rows, **told})
-    kept = {**(table.schema.metadata or {}), RECORDED.encode(): said.encode()}
-    table = table.replace_schema_metadata(kept)
-    pq.write_table(table, str(path), compression="zstd", write_page_checksum=True)
+    said = dump({**vars(recorded), **told})
+    table = table.replace_schema_metadata({**metadata, RECORDED.encode(): said.encode()})
+    pq.write_table(table, str(path), compression="zstd")
 
 
-def of_analysis(blobs: Blobs, analysis: str, version: int) -> Iterator[Recorded]:
-    """Every recorded result of an analysis; foreign names are passed over."""
+def of_analysis(blobs: Blobs, analysis: str, version: int) -> Iterator[tuple[Recorded, str]]:
+    """Every recorded result of an analysis, and where it lies; foreign names are passed over."""
     folder = layout.results(analysis, version)
-    for run in blobs.list(folder):
-        for name in blobs.list(f"{folder}/{run}"):
+    for run in sorted(blobs.list(folder)):
+        for name in sorted(blobs.list(f"{folder}/{run}")):
             found = _NAME.fullmatch(name)
             if found and layout.is_run_key(run):
-                yield Recorded(analysis, version, run, *found.groups())
+                yield Recorded(analysis, version, run, found[1], found[2], found[3]), f"{folder}/{run}/{name}"
 
 
-def every(blobs: Blobs) -> Iterator[Recorded]:
-    """Every recorded result."""
+def every(blobs: Blobs) -> Iterator[tuple[Recorded, str]]:
+    """Every recorded result, and where it lies."""
     for name in sorted(blobs.list(layout.RESULTS)):
         if found := _FOLDER.fullmatch(name):
             yield from of_analysis(blobs, found[1], int(found[2]))
@@ -76,13 +84,12 @@ def fault(path: Path, recorded: Recorded) -> str | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if recorded.key(sha256(path)).rpartition("/")[2] != path.name:
+        return "damaged result: take it away, and tw record --all brings it back"
     try:
-        with pq.ParquetFile(str(path), page_checksum_verification=True) as file:
-            said: dict[str, Any] = json.loads(file.schema_arrow.metadata[RECORDED.encode()])
-            rows = sum(batch.num_rows for batch in file.iter_batches(use_threads=False))
+        said: dict[str, Any] = json.loads(pq.read_schema(path).metadata[RECORDED.encode()])
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        return f"damaged result, to be taken away and recorded again: {why}"
+        return f"no recorded result: {(str(error).splitlines() or [type(error).__name__])[0]}"
     if any(said.get(name) != value for name, value in vars(recorded).items()):
         return "says it is another result"
-    return None if said.get("rows") == rows else f"{rows} rows, {said.get('rows')} were written"
+    return None

@@ -87,8 +87,12 @@ class Store:
 
     def runs(self) -> tuple[str, ...]:
         """The names of the runs that readers see, sorted."""
+        return tuple(sorted(version.run for version in self.present()))
+
+    def present(self) -> tuple[RunVersion, ...]:
+        """The newest version of every run that readers see."""
         versions = (self.newest(key) for key in self.keys(layout.RUNS))
-        return tuple(sorted(version.run for version in versions if version))
+        return tuple(version for version in versions if version)
 
     def keys(self, folder: str) -> tuple[str, ...]:
         """The run keys under one of the manifest folders, sorted; foreign names are passed over."""
@@ -228,26 +232,42 @@ class Store:
     def keep_results(self, files: Mapping[Recorded, Path]) -> None:
         """Takes finished Parquet files in as recorded results; each appears whole or not at all."""
         with disk_errors(self.root):
-            self.blobs.adopt({recorded.key: path for recorded, path in files.items()})
+            self.blobs.adopt({one.key(units.sha256(path)): path for one, path in files.items()})
 
-    def recorded(self, analysis: str, version: int) -> frozenset[Recorded]:
-        """What is recorded of an analysis, for whichever runs."""
-        return frozenset(results.of_analysis(self.blobs, analysis, version))
+    def recorded(self, analysis: str, version: int) -> dict[Recorded, str]:
+        """What is recorded of an analysis, for whichever runs, and the key of each file."""
+        return dict(results.of_analysis(self.blobs, analysis, version))
 
     def kept(self) -> tuple[RunVersion, ...]:
-        """The versions of removed runs whose recorded results are kept, by run and number."""
+        """The versions of removed runs whose recorded results are kept, as tombstones, by run and number."""
         keys = [
             f"{layout.KEPT}/{run}/{name}"
             for run in self.keys(layout.KEPT)
             for name in sorted(self.blobs.list(f"{layout.KEPT}/{run}"))
             if layout.version_number(name) is not None
         ]
-        return tuple(decode_version(self.blobs.get(key), str(self.path(key))) for key in keys)
+        versions = (decode_version(self.blobs.get(key), str(self.path(key))) for key in keys)
+        return tuple(replace(version, tombstone=True) for version in versions)
 
     def drop_kept(self, run: str) -> None:
         """Keeps nothing of a removed run any longer; `clean` takes its results."""
         with disk_errors(self.root):
             self.blobs.delete([f"{layout.kept(run)}/{name}" for name in self.blobs.list(layout.kept(run))])
+
+    def acknowledge(self, key: str, data: bytes) -> None:
+        """Keeps an acknowledgement, in place of an older one of that key."""
+        with disk_errors(self.root):
+            self.blobs.put({f"{layout.ACKNOWLEDGED}/{key}.json": data})
+
+    def acknowledged(self) -> tuple[bytes, ...]:
+        """Every acknowledgement."""
+        names = sorted(self.blobs.list(layout.ACKNOWLEDGED))
+        return tuple(self.blobs.get(f"{layout.ACKNOWLEDGED}/{name}") for name in names)
+
+    def forget_acknowledged(self, key: str) -> None:
+        """Takes an acknowledgement back."""
+        with disk_errors(self.root):
+            self.blobs.delete([f"{layout.ACKNOWLEDGED}/{key}.json"])
 
     # Waiting for --expect-ranks
 

@@ -33,10 +33,10 @@ def _kept(store: Store) -> Iterator[Problem]:
 
 
 def _results(store: Store) -> Iterator[Problem]:
-    for recorded in results.every(store.blobs):
-        what = results.fault(store.path(recorded.key), recorded)
+    for recorded, key in results.every(store.blobs):
+        what = results.fault(store.path(key), recorded)
         if what is not None:
-            yield Problem(recorded.run, recorded.key, what)
+            yield Problem(recorded.run, key, what)
 
 
 def _run(store: Store, run: str) -> Iterator[Problem]:
