@@ -25,6 +25,7 @@ WAREHOUSE_METHODS = frozenset(
         "whatif",
         "diff",
         "record",
+        "acknowledge",
         "history",
         "report",
         "check",

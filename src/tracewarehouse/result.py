@@ -115,6 +115,23 @@ class Result:
         """The first `count` rows; contract and provenance stay."""
         return replace(self, table=self.table.slice(0, count))
 
+    def of_run(self, run: str, selector: str, notices: Sequence[str] = ()) -> Result:
+        """What it says of one of its runs, as if only that had been asked, with the notices of that."""
+        import pyarrow.compute as compute
+
+        alone = self.provenance.runs == (selector,)
+        table = self.table if alone else self.table.filter(compute.equal(self.table["run_id"], run))
+        provenance = replace(self.provenance, runs=(selector,))
+        abstained = tuple(each for each in self.abstained if each.run_id == run)
+        return Result(table, provenance, self.contract, abstained, tuple(notices))
+
+    def parquet_schema(self) -> pa.Schema:
+        """The schema of the rows with contract and provenance in its metadata, as Parquet keeps them."""
+        text = json.dumps(self.metadata(), default=str)
+        return self.table.schema.with_metadata(
+            {**(self.table.schema.metadata or {}), METADATA_KEY: text.encode()}
+        )
+
     def csv(self) -> Iterator[str]:
         """The rows as CSV, heading first, in pieces of whole lines."""
         yield ",".join(csv_text(name) for name in self.table.column_names) + "\n"
@@ -183,8 +200,7 @@ class Result:
     def _write_parquet(self, path: Path) -> None:
         import pyarrow.parquet as parquet
 
-        text = json.dumps(self.metadata(), default=str)
-        kept = {**(self.table.schema.metadata or {}), METADATA_KEY: text.encode()}
+        kept = self.parquet_schema().metadata
         parquet.write_table(self.table.replace_schema_metadata(kept), str(path), compression="zstd")
 
     def _objects(self) -> Iterator[list[str]]:

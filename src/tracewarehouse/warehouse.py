@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tracewarehouse.diff import Diff
     from tracewarehouse.engine import Connection
     from tracewarehouse.export import Additions
+    from tracewarehouse.history import History, RecordReport, Step
     from tracewarehouse.ingest.outcome import IngestReport, Watch
     from tracewarehouse.select.info import RunInfo
     from tracewarehouse.select.removal import Removed
@@ -117,6 +118,40 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.diff import Diff
 
         return Diff(self.select(base), self.select(head), self.catalog, by_rank, all_steps, measure)
+
+    def history(
+        self,
+        metric: str,
+        runs: str | Iterable[str] | None = None,
+        *,
+        where: str | Iterable[str] = (),
+        by: str | Iterable[str] = (),
+        min_effect: float = 0.01,
+    ) -> History:
+        """A metric over recorded runs in time order, with its changes: `wh.history("step_time").polars()`.
+
+        `runs` are selectors, `where` conditions like `label.branch=main`; `by` labels (`label.gpu`) give a
+        line each. Removed runs whose results were kept are among them. Changes smaller than `min_effect` are
+        not told. It reads what `record` has written, and says which runs lack it. Raises UnknownName,
+        ParamError, TwError where nothing is recorded.
+        """
+        from tracewarehouse.history import history, labels_of
+        from tracewarehouse.metric import Metric
+
+        parsed = Metric.parse(metric, self.catalog)
+        chosen = self._recorded(runs, where)
+        keys = labels_of([by] if isinstance(by, str) else by, chosen)
+        return history(self.store, self.catalog, parsed, chosen, keys, min_effect)
+
+    def _recorded(
+        self, runs: str | Iterable[str] | None, where: str | Iterable[str] = ()
+    ) -> tuple[Chosen, ...]:
+        """The runs that are meant, those among them of which only results are left."""
+        from tracewarehouse.history import every_run, meant
+
+        chosen = every_run(self.store, self.chosen()) if self._chosen is None else self._chosen
+        named = [runs] if isinstance(runs, str) else runs
+        return meant(chosen, named, [where] if isinstance(where, str) else where)
 
     def query(self, sql: str) -> Result:
         """The rows of one SELECT over the tables and views; it can neither write nor read other files.
@@ -272,6 +307,45 @@ class Warehouse(Analyses[Result]):
         store = Store.create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)
 
+    def record(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        analyses: str | Iterable[str] | None = None,
+        progress: Callable[[Step], None] | None = None,
+    ) -> RecordReport:
+        """Keeps results of analyses (`name` or `name@2`; None: the newest of each) for `history`.
+
+        Of the runs (selectors; None: all) it works out what is not recorded yet, whole and with the defaults
+        of all parameters, steps apart where an analysis can tell them. Raises UnknownName.
+        """
+        from tracewarehouse.history import record
+        from tracewarehouse.select.relations import below
+
+        named = [analyses] if isinstance(analyses, str) else analyses
+        contracts = (
+            self.catalog.analyses()
+            if named is None
+            else tuple(self.catalog.get(name, kind="analysis") for name in dict.fromkeys(named))
+        )
+        part, _ = self.select(runs)._with_tables(below(self.catalog, contracts))
+        return record(self.store, self.catalog, part.chosen(), contracts, self._with, progress)
+
+    def acknowledge(self, metric: str, run: str, why: str | None) -> str:
+        """Keeps why a metric changed at a run, for its history to show; None takes that back. Gives the run.
+
+        Raises UnknownName, ParamError.
+        """
+        from tracewarehouse.history import acknowledge
+        from tracewarehouse.metric import Metric
+
+        found = self._recorded(run)
+        if len(found) != 1:
+            names = ", ".join(each.selector for each in found)
+            raise UnknownName("single run", run, [], f"it means {names}")
+        acknowledge(self.store, Metric.parse(metric, self.catalog), found[0], why)
+        return found[0].selector
+
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
         published = self.store.relabel(
@@ -287,11 +361,14 @@ class Warehouse(Analyses[Result]):
         *,
         where: str | Iterable[str] = (),
         older_than: str | timedelta | None = None,
+        keep_results: bool = False,
         dry_run: bool = False,
     ) -> tuple[Removed, ...]:
         """Takes out the runs that all conditions mean: selectors, `label.K=V`, an age like `90d`.
 
-        At least one condition is needed. Older versions stay readable until `clean`. Raises UnknownName.
+        At least one condition is needed. Older versions stay readable until `clean`. With `keep_results` what
+        was recorded of them stays for good, and a history goes on to show it; removing such a run by its name
+        again lets go of that, too. Raises UnknownName.
         """
         from tracewarehouse.select.removal import Removed, matching, parse_age, parse_where
 
@@ -302,16 +379,19 @@ class Warehouse(Analyses[Result]):
             raise ParamError("nothing says what to remove", "name runs, or give a label or an age")
         wanted = wanted and [self._whole(each, "removal") for each in wanted]
         waiting = self._waiting_only(wanted or ())
-        named = [each for each in wanted or () if each not in waiting]
+        kept = [] if keep_results else self._kept_only(wanted or ())
+        named = [each for each in wanted or () if each not in waiting and each not in kept]
         chosen = self._matching(named) if wanted else self.chosen()
         found = matching(chosen, labels, age, time.time_ns())
         gone = [Removed(each.run, len(each.version.units), each.version.bytes) for each in found]
         gone += [Removed(run, ranks, 0) for run, ranks in waiting.items()]
         if gone and not dry_run:
             for each in gone:
-                self.store.remove(each.run)
+                self.store.remove(each.run, keep_results)
             self.refresh()
-        return tuple(gone)
+        for run in () if dry_run else kept:
+            self.store.drop_kept(run)
+        return (*gone, *(Removed(run, 0, 0) for run in kept))
 
     def refresh(self) -> Path:
         """Writes `warehouse.duckdb` anew, for the DuckDB shell; after a move of the folder, too."""
@@ -427,6 +507,11 @@ class Warehouse(Analyses[Result]):
         return {
             run: len(units) for run, units in waiting.items() if run in wanted and not self.store.newest(run)
         }
+
+    def _kept_only(self, wanted: Iterable[str]) -> list[str]:
+        """Those of the names that only results are left of."""
+        kept = {version.run for version in self.store.kept()} if wanted else set()
+        return [run for run in dict.fromkeys(wanted) if run in kept and not self.store.newest(run)]
 
     @contextmanager
     def _session(self, contracts: Iterable[Contract] | None) -> Iterator[Connection]:

@@ -19,6 +19,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Ask": {
         "show": "show:show",
         "diff": "diff:diff",
+        "history": "history:history",
         "query": "query:query",
         "shell": "query:shell",
         "runs": "runs:runs",
@@ -33,6 +34,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "whatif": "derive:whatif",
     },
     "Keep": {
+        "record": "history:record",
         "label": "runs:label",
         "remove": "remove:remove",
         "verify": "house:verify",

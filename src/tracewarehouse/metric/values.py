@@ -52,7 +52,7 @@ def evaluate(
         con.register("result_rows", rows)
         if complete is not None:
             con.register("complete", complete)
-        told = _told(metric, rows.column_names, complete is not None)
+        told = _told(metric, complete is not None)
         if metric.column.fold:
             values = _folded(con, metric, told, scopes, complete is not None)
         else:
@@ -71,9 +71,9 @@ def evaluate(
 
 
 def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence[pa.Table]) -> None:
-    """Raises UnknownName where runs tell, and no row of theirs has a value that a filter names."""
-    found = [each for one in measured for each in one.runs]
-    if not metric.filters or any(each.rows for each in found) or not any(map(len, tables)):
+    """Raises UnknownName where there are rows, and none has the values that the filters name."""
+    found = any(each.rows for one in measured for each in one.runs)
+    if found or not metric.filters or not any(map(len, tables)) or any(_meets(metric, one) for one in tables):
         return
     for column, value in metric.filters:
         seen = {each for table in tables for each in table[column.name].unique().to_pylist()}
@@ -81,6 +81,17 @@ def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence
             raise UnknownName(f"{column.name} of {metric.contract.ref}", _text(value), map(_text, seen))
     names = ", ".join(column.name for column, _ in metric.filters)
     raise UnknownName(f"row of {metric.contract.ref}", metric.text, [], f"no row has all of these: {names}")
+
+
+def _meets(metric: Metric, table: pa.Table) -> bool:
+    """Whether a row meets the filters, in whichever step it lies."""
+    from tracewarehouse.engine import connect
+
+    with connect() as con:
+        con.register("result_rows", table)
+        return bool(
+            con.execute(f"SELECT count(*) FROM result_rows WHERE {condition(metric)}").fetchall()[0][0]
+        )
 
 
 def _text(value: object) -> str:
@@ -104,12 +115,16 @@ def _scopes(
     return {run: frozenset(units) for run, units in found.items()}
 
 
-def _told(metric: Metric, names: Sequence[str], by_step: bool) -> str:
+def _told(metric: Metric, by_step: bool) -> str:
     """The rows that count, as a SELECT."""
-    terms = [_is(column, value) for column, value in metric.filters]
-    where = f" WHERE {' AND '.join(terms)}" if terms else ""
+    where = f" WHERE {condition(metric)}"
     join = " SEMI JOIN complete USING (run_id, rank, step)" if by_step else ""
     return f"SELECT told.* FROM result_rows AS told{join}{where}"
+
+
+def condition(metric: Metric) -> str:
+    """The filters, as a condition of SQL."""
+    return " AND ".join(_is(column, value) for column, value in metric.filters) or "TRUE"
 
 
 def _is(column: Column, value: object) -> str:

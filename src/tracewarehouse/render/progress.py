@@ -80,3 +80,25 @@ def bars() -> Iterator[Callable[[Step], None] | None]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield Bars(progress, progress.add_task("all files", total=None))
+
+
+@contextmanager
+def bar() -> Iterator[Callable[[int, int, str], None] | None]:
+    """One bar to move by (done, of how many, what is in work); None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total, what: progress.update(
+            task, completed=done, total=total, description=one_line(what)[-_NAME_CELLS:]
+        )

@@ -1,0 +1,193 @@
+"""A history out of what is recorded: read at once, pooled like any metric, cut into levels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracewarehouse import __version__
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.errors import ParamError, TwError, UnknownName
+from tracewarehouse.history.acknowledged import acknowledged
+from tracewarehouse.history.lines import line
+from tracewarehouse.history.model import Dot, History, Line
+from tracewarehouse.history.source import Asking
+from tracewarehouse.history.values import measured, seen
+from tracewarehouse.metric import Measured, Metric, check_filters
+from tracewarehouse.result import Provenance
+from tracewarehouse.select.chosen import Chosen, in_order, known, narrow
+from tracewarehouse.select.removal import matching, parse_where
+from tracewarehouse.stats.points import FEWEST
+from tracewarehouse.store import Recorded, Store
+
+_NAMED = 3  # runs that a notice names
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run that a history may tell of, and the file of its result, by definition."""
+
+    chosen: Chosen
+    recorded: Mapping[str, str]
+
+
+def every_run(store: Store, stored: Sequence[Chosen]) -> tuple[Chosen, ...]:
+    """The stored runs, and the removed ones whose results are kept, in order of time."""
+    held = {(each.run.lower(), each.version.source) for each in stored}
+    kept = [Chosen(version, version.ranks) for version in store.kept()]
+    gone = {(each.run.lower(), each.version.source): each for each in kept}
+    every = [*stored, *(each for what, each in gone.items() if what not in held)]
+    return in_order(sorted(every, key=lambda each: each.version.number))
+
+
+def meant(chosen: Sequence[Chosen], runs: Iterable[str] | None, where: Iterable[str]) -> tuple[Chosen, ...]:
+    """Those of the runs that the selectors and the conditions (`label.K=V`) mean.
+
+    Raises UnknownName for a selector or label without a match, ParamError for another condition.
+    """
+    labels = parse_where(where)
+    named = tuple(chosen) if runs is None else narrow(chosen, runs)
+    found = matching(named, labels, None, 0)
+    if labels and named and not found:
+        known = {f"label.{key}={value}" for each in named for key, value in each.version.labels.items()}
+        wanted = ",".join(f"label.{key}={value}" for key, value in labels.items())
+        raise UnknownName("label", wanted, known, None if known else "no run has a label")
+    return found
+
+
+def labels_of(texts: Iterable[str], chosen: Sequence[Chosen]) -> tuple[str, ...]:
+    """The keys of `label.KEY` texts; raises ParamError for another text, UnknownName where no run has it."""
+    known = {f"label.{key}" for each in chosen for key in each.version.labels}
+    keys = tuple(dict.fromkeys(texts))
+    for text in keys:
+        if not text.removeprefix("label.") or not text.startswith("label."):
+            raise ParamError(f"not a label: {text or '(empty)'}", "write label.KEY")
+        if text not in known and chosen:
+            raise UnknownName("label", text, known, None if known else "no run has a label")
+    return tuple(text.removeprefix("label.") for text in keys)
+
+
+def history(
+    store: Store,
+    catalog: Catalog,
+    metric: Metric,
+    chosen: Sequence[Chosen],
+    by: Sequence[str] = (),
+    min_effect: float = 0.01,
+) -> History:
+    """The metric over the chosen runs: a line for each value of the labels `by` and each definition.
+
+    Raises TwError where nothing of it is recorded, UnknownName where no row has what the filters name.
+    """
+    asking = Asking.of(metric.contract, catalog)
+    subjects = _subjects(store, asking, chosen)
+    parts = _by_definition(asking, subjects)
+    if not parts:
+        raise _nothing(asking, len(chosen))
+    found = {
+        definition: measured(
+            store, metric, {each.chosen.selector: each.recorded[definition] for each in part}
+        )
+        for definition, part in parts.items()
+    }
+    if not any(each.rows for one in found.values() for each in one.runs):
+        files = [one for each in subjects for one in each.recorded.values()]
+        check_filters(metric, found.values(), seen(store, metric, files))
+    reasons = acknowledged(store, metric)
+    lines = [
+        line(name, definition, dots, reasons, min_effect)
+        for definition, part in parts.items()
+        for name, dots in _groups(part, found[definition], by).items()
+    ]
+    told = tuple(_notices(asking, subjects, lines, next(iter(found.values())).per))
+    missing = tuple(each.chosen.selector for each in subjects if not each.recorded)
+    return History(metric, tuple(lines), missing, told, _provenance(asking, catalog, subjects))
+
+
+def _subjects(store: Store, asking: Asking, chosen: Sequence[Chosen]) -> list[Subject]:
+    """Each run with its result: under the present definition, else under each other there is."""
+    present: dict[tuple[str, str], list[Recorded]] = {}
+    found = store.recorded(asking.contract.name, asking.contract.version)
+    for one in found:
+        present.setdefault((one.run, one.source), []).append(one)
+    subjects = []
+    for each in chosen:
+        there = present.get((each.run.lower(), each.version.source), [])
+        now = [way for way in asking.ways(each.version) if way in there][:1]
+        before = [one for one in there if one.effective != asking.definition]
+        recorded = {one.effective: found[one] for one in now or before}
+        subjects.append(Subject(each, recorded))
+    return subjects
+
+
+def _by_definition(asking: Asking, subjects: Sequence[Subject]) -> dict[str, list[Subject]]:
+    """Definition → the runs recorded under it, the present one first."""
+    known = sorted({definition for each in subjects for definition in each.recorded})
+    known.sort(key=lambda definition: definition != asking.definition)
+    return {each: [subject for subject in subjects if each in subject.recorded] for each in known}
+
+
+def _groups(part: Sequence[Subject], found: Measured, by: Sequence[str]) -> dict[str, list[Dot]]:
+    """The runs of each line, by what their labels say."""
+    groups: dict[str, list[Dot]] = {}
+    values = {each.run: each for each in found.runs}
+    for each in part:
+        version, told = each.chosen.version, values[each.chosen.selector]
+        name = ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
+        dot = Dot(
+            version.run, version.number, version.source, known(version).when[0], not version.tombstone,
+            told.value, told.reason,
+        )  # fmt: skip
+        groups.setdefault(name, []).append(dot)
+    return dict(sorted(groups.items()))
+
+
+def _nothing(asking: Asking, runs: int) -> TwError:
+    if not runs:
+        return TwError("no run is meant", "tw runs lists what is stored")
+    return TwError(
+        f"nothing is recorded of {asking.contract.ref} for {runs:,} run{'s' if runs > 1 else ''}",
+        f"tw record --all --analysis {asking.contract.name}, or tw record --all for every analysis",
+    )
+
+
+def _notices(asking: Asking, subjects: Sequence[Subject], lines: Sequence[Line], per: str) -> Iterator[str]:
+    yield f"values are {per}"
+    missing = [each.chosen.selector for each in subjects if not each.recorded]
+    if missing:
+        yield f"{_count(missing, len(subjects))} not recorded ({_some(missing)}): tw record --all"
+    other = [
+        each.chosen.selector for each in subjects if each.recorded and asking.definition not in each.recorded
+    ]
+    if other:
+        yield (
+            f"{_count(other, len(subjects))} recorded under another definition of {asking.contract.ref} only"
+            f" ({_some(other)}), and a line apart: tw record --all"
+        )
+    silent = Counter(dot.reason for one in lines for dot in one.dots if dot.value is None)
+    for reason, count in silent.items():
+        yield f"{count:,} of {len(subjects):,} runs tell nothing: {reason}"
+    short = [one for one in lines if sum(dot.value is not None for dot in one.dots) < FEWEST]
+    if short:
+        where = "" if len(lines) == 1 else f" in {len(short)} of {len(lines)} lines"
+        yield f"fewer than {FEWEST} runs{where}: no change is looked for"
+
+
+def _count(some: Sequence[str], total: int) -> str:
+    return f"{len(some):,} of {total:,} runs {'is' if len(some) == 1 else 'are'}"
+
+
+def _some(runs: Sequence[str]) -> str:
+    return ", ".join(runs[:_NAMED]) + (", …" if len(runs) > _NAMED else "")
+
+
+def _provenance(asking: Asking, catalog: Catalog, subjects: Sequence[Subject]) -> Provenance:
+    return Provenance(
+        tool=__version__,
+        runs=tuple(each.chosen.selector for each in subjects if each.recorded),
+        analysis=asking.contract.name,
+        version=asking.contract.version,
+        own_hash=catalog.own_hash(asking.contract),
+        effective_hash=asking.effective,
+    )

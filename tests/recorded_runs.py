@@ -1,0 +1,56 @@
+"""A warehouse of many runs with recorded steps, made through the store: no trace and no table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tracewarehouse import Warehouse
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.engine import table_of
+from tracewarehouse.history.source import Asking
+from tracewarehouse.result import Provenance, Result
+from tracewarehouse.store import Changes, Staged, Store, uid, write_result
+
+START_NS = 1_750_000_000_000_000_000
+DAY_NS = 86_400 * 10**9
+STEPS = 3
+
+
+def recorded_runs(
+    root: Path, periods_ns: Sequence[int], labels: Mapping[int, Mapping[str, str]] | None = None
+) -> Warehouse:
+    """Runs `night-0000` and so on, a day apart, of one rank and `STEPS` complete steps of that period."""
+    store, catalog = Store.create(root), Catalog.load()
+    contract = catalog.get("step_summary", kind="analysis")
+    asking, files = Asking.of(contract, catalog), {}
+    with store.staging() as folder:
+        for at, period_ns in enumerate(periods_ns):
+            name = f"night-{at:04d}"
+            unit = store.commit_unit(_rank(name, f"{at}-{period_ns}", START_NS + at * DAY_NS))
+            published = store.publish(name, Changes(units=(unit,), labels=(labels or {}).get(at, {})))
+            assert published.version is not None
+            recorded = asking.recorded(published.version, by_step=True)
+            path = folder / f"{at}.parquet"
+            told = {
+                "run_id": name,
+                "number": 1,
+                "ranks": [0],
+                "reason": None,
+                "complete": {"0": [*range(STEPS)]},
+            }
+            rows = [
+                {"run_id": name, "rank": 0, "step": step, "host_ns": period_ns, "device_ns": period_ns,
+                 "period_ns": period_ns, "partial": False}
+                for step in range(STEPS)
+            ]  # fmt: skip
+            result = Result(table_of(contract, rows), Provenance("", (f"{name}@v1",)), contract)
+            write_result(path, recorded, result.table, result.parquet_schema().metadata, told)
+            files[recorded] = path
+        store.keep_results(files)
+    return Warehouse(root)
+
+
+def _rank(run: str, digest: str, start_ns: int) -> Staged:
+    facts = {"start_ns": start_ns, "steps": STEPS, "gpu": True, "world_size": 1}
+    return Staged(run, 0, uid(digest, run, 0, 1), digest, 1000, 1, "whole", (), facts)
