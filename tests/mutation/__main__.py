@@ -1,8 +1,13 @@
 """Breaks analyses and views mechanically, and tells which check catches each mutant.
 
-    PYTHONPATH=src python -m tests.mutation [--only NAME]… [--all] [--jobs N] [--data DIR] [--list FILE]
+    PYTHONPATH=src python -m tests.mutation                  what the list does not know as it is
+    PYTHONPATH=src python -m tests.mutation --only NAME      one contract, merged into the list
 
-What `MUTANTS.csv` already says of contracts that are still the same is kept, unless --all is given.
+It is run from the root of the repository. A mutant has one edit of the kinds in `mutants.LISTED`. Golden
+files judge first; laws and the simulator's truth what they let pass; witnesses what those let pass. What
+nothing catches is printed, and wants a golden file that draws the case; where no data can tell it apart,
+its reason stands in `equivalent.toml`. The list is `MUTANTS.csv`; `--list` writes elsewhere (with
+`--every`, edits of more kinds).
 """
 
 from __future__ import annotations
@@ -15,16 +20,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "laws"), str(HERE.parent)]
 
-from judge import judge, prepare  # noqa: E402
-from listing import FILE, Line, Lines, chosen, read, write  # noqa: E402
-from mutants import mutants  # noqa: E402
+from judge import by_goldens, by_laws, prepare  # noqa: E402
+from killers import users  # noqa: E402
+from listing import FILE, NO_CHANGE, Line, Lines, chosen, read, write  # noqa: E402
 from witnesses import ALIVE  # noqa: E402
 
 from tracewarehouse.contract import Contract  # noqa: E402
@@ -32,53 +36,104 @@ from tracewarehouse.contract import Contract  # noqa: E402
 
 def main() -> None:
     """Judges what is asked for and writes the list after each contract."""
+    asked = _asked()
+    lines = read(asked.list)
+    todo = chosen(lines, asked.only, asked.again, asked.every)
+    with tempfile.TemporaryDirectory(prefix="mutation-") as passing:
+        folder = asked.data or passing
+        with ProcessPoolExecutor(asked.jobs, get_context("spawn"), prepare, (folder,)) as pool:
+            for found in goldens(pool, lines, todo, asked):
+                lines[found[0].contract] = found
+                write(lines, asked.list)
+            for found in [] if asked.goldens else laws(pool, lines, todo, asked):
+                merge(lines, found)
+                write(lines, asked.list)
+        if not asked.goldens:
+            merge(lines, witnessed(left(lines, todo, asked), todo, Path(passing)))
+    write(lines, asked.list)
+    for contract in todo:
+        for line in lines[str(contract.ref)]:
+            if not line.killed_by:
+                print(f"not caught: {line.contract}  {line.change} | {line.place}")
+
+
+def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="these contracts only")
-    parser.add_argument("--all", action="store_true", help="also what has not changed since")
+    parser.add_argument("--again", action="store_true", help="also what has not changed since")
+    parser.add_argument("--every", action="store_true", help="every kind of edit; asks for --list")
+    parser.add_argument("--goldens", action="store_true", help="golden files only: the first, quick look")
+    parser.add_argument("--doubt", action="store_true", help="laws, truth, witnesses: also what has a reason")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--data", metavar="DIR", help="keeps what is prepared; for one state of the tables")
-    parser.add_argument(
-        "--list", type=Path, default=FILE, metavar="FILE", help="where to, instead of MUTANTS.csv"
-    )
+    parser.add_argument("--list", type=Path, default=FILE, metavar="FILE", help="instead of MUTANTS.csv")
     asked = parser.parse_args()
-    lines = read(asked.list)
-    todo = chosen(lines, asked.only, asked.all)
-    print(f"{len(todo)} contracts, {sum(len(mutants(c)) for c in todo)} mutants", flush=True)
-    with tempfile.TemporaryDirectory(prefix="mutation-") as passing:
-        if todo:
-            for ref, found in judged(todo, asked.data or passing, asked.jobs):
-                lines[ref] = found
-                write(lines, asked.list)
-        refs = [str(contract.ref) for contract in todo]
-        witnessed(lines, refs, Path(passing))
-    write(lines, asked.list)
-    for line in (line for ref in refs for line in lines[ref] if not line.killer):
-        print(f"not caught: {line.contract} {line.number} {line.change} | {line.place}")
+    if asked.every and asked.list == FILE:
+        parser.error("--every writes another list: give it by --list FILE")
+    return asked
 
 
-def judged(todo: list[Contract], folder: str, jobs: int) -> Iterator[tuple[str, list[Line]]]:
-    """Golden files, laws and truth; contract after contract."""
-    prepare(folder)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), prepare, (folder,)) as pool:
-        for contract, found in zip(todo, pool.map(judge, (str(c.ref) for c in todo)), strict=True):
-            alive = sum(not line.killer for line in found)
-            print(f"{contract.ref}: {len(found)} mutants, {alive} left for the witnesses", flush=True)
-            yield str(contract.ref), found
+def left(lines: Lines, todo: list[Contract], asked: argparse.Namespace) -> list[Line]:
+    """What nothing has caught yet."""
+    open_ = ("", NO_CHANGE) if asked.doubt else ("",)
+    return [line for contract in todo for line in lines[str(contract.ref)] if line.killed_by in open_]
 
 
-def witnessed(lines: Lines, refs: list[str], folder: Path) -> None:
-    """The witnesses, for what is left: their tests once, and again with each mutant."""
-    alive = {ref: [line.number for line in lines[ref] if not line.killer] for ref in refs}
-    if not any(alive.values()):
-        return
+def merge(lines: Lines, found: list[Line]) -> None:
+    """Puts what was found in the place of what was known of the same mutants."""
+    for one in found:
+        if one.killed_by:
+            lines[one.contract] = [one if one.same(each) else each for each in lines[one.contract]]
+
+
+def goldens(
+    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], asked: argparse.Namespace
+) -> Iterator[list[Line]]:
+    """All mutants of each contract; what is known to be caught stays so."""
+    names = [str(contract.ref) for contract in todo]
+    known = [[] if asked.again else lines.get(name, []) for name in names]
+    for place, found in enumerate(pool.map(by_goldens, names, known, [asked.every] * len(names)), 1):
+        if found:
+            alive = sum(not line.killed_by for line in found)
+            print(f"{place}/{len(todo)} {found[0].contract}: {len(found)} mutants, {alive} left", flush=True)
+            yield found
+
+
+def laws(
+    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], asked: argparse.Namespace
+) -> Iterator[list[Line]]:
+    """What the golden files left."""
+    alive: dict[str, list[tuple[str, str]]] = {}
+    for line in left(lines, todo, asked):
+        alive.setdefault(line.contract, []).append((line.change, line.place))
+    for found in pool.map(by_laws, alive, alive.values(), [asked.every] * len(alive)):
+        caught = sum(line.killed_by not in ("", NO_CHANGE) for line in found)
+        print(f"{found[0].contract}: laws and truth catch {caught} of {len(found)}", flush=True)
+        yield found
+
+
+def witnessed(alive: list[Line], todo: list[Contract], folder: Path) -> list[Line]:
+    """What the laws left: the tests that name the contract or what reads it, again with each mutant."""
+    files = sorted({file for line in alive for file in _files(line, todo)})
+    if not files:
+        return []
     path = folder / "alive.json"
-    path.write_text(json.dumps(alive), encoding="utf-8")
+    wanted = [(line.contract, line.change, line.place) for line in alive]
+    path.write_text(json.dumps(wanted), encoding="utf-8")
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = os.pathsep.join([*sys.path[:3], *known])
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "witnesses", "tests/witness"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "witnesses", *files]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": paths, ALIVE: str(path)}, check=True)
-    for ref, number, test in json.loads(path.with_suffix(".caught").read_text(encoding="utf-8")):
-        lines[ref] = [replace(each, killer=test) if each.number == number else each for each in lines[ref]]
+    caught = json.loads(path.with_suffix(".caught").read_text(encoding="utf-8"))
+    return [Line(**one) for one in caught]
+
+
+def _files(line: Line, todo: list[Contract]) -> Iterator[str]:
+    contract = next(each for each in todo if str(each.ref) == line.contract)
+    names = {user.name for user in users(contract)}
+    for path in (HERE.parent / "witness").glob("test_*.py"):
+        if any(name in path.read_text(encoding="utf-8") for name in names):
+            yield str(path)
 
 
 if __name__ == "__main__":

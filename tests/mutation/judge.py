@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
-from killers import Killers
-from listing import Line
-from mutants import mutants
-
-from tracewarehouse.catalog import Catalog
+from killers import Check, Killers
+from listing import NO_CHANGE, Line, lines_of
+from mutants import Mutant
 
 KILLERS: list[Killers] = []
 
@@ -20,21 +21,37 @@ def prepare(folder: str) -> None:
     """Once per process."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     KILLERS.append(Killers(Path(folder), Path(tempfile.mkdtemp(dir=folder))))
-    KILLERS[0].prepare()
 
 
-def judge(name: str) -> list[Line]:
-    """Each mutant of a contract with what catches it; empty where nothing does."""
-    killers = KILLERS[0]
-    contract = Catalog.load().get(name)
-    killers.draw(contract)
-    checks = list(killers.checks(contract))
-    wrong = [check for check in checks if killers.killer(contract, [check])]
-    assert not wrong, f"{contract.ref} as it is fails {wrong[0][0]}"
-    lines = []
-    for mutant in mutants(contract):
-        started = time.monotonic()
-        lines.append(Line.of(mutant, killers.killer(mutant.contract, checks) or ""))
-        if (seconds := time.monotonic() - started) > 20:
-            print(f"{contract.ref} {mutant.number} {mutant.change}: {seconds:.0f} s", file=sys.stderr)
-    return lines
+def by_goldens(name: str, known: Collection[Line], every: bool) -> list[Line]:
+    """Each mutant of a contract with the golden file that catches it, if any does, or what did before."""
+    killers = KILLERS[-1]
+    contract = killers.catalog.get(name)
+    caught = {replace(each, killed_by=""): each for each in known if each.killed_by not in ("", NO_CHANGE)}
+    made = lines_of(contract, every=every)
+    if any(line not in caught for line, _ in made):
+        killers.draw(contract)
+    checks = list(killers.golden_checks(contract))
+    return [caught.get(line) or _judged(killers, line, mutant, checks) for line, mutant in made]
+
+
+def by_laws(name: str, alive: Collection[tuple[str, str]], every: bool) -> list[Line]:
+    """The mutants of these changes and places, with the law or truth that catches them, if any does."""
+    killers = KILLERS[-1]
+    killers.prepare()
+    contract = killers.catalog.get(name)
+    killers.remember(contract)
+    checks = list(killers.other_checks(contract))
+    todo = [each for each in lines_of(contract, every=every) if (each[0].change, each[0].place) in alive]
+    return [
+        _judged(killers, line, mutant, checks if killers.changes(mutant.contract) else [])
+        for line, mutant in todo
+    ]
+
+
+def _judged(killers: Killers, line: Line, mutant: Mutant, checks: list[tuple[str, Check]]) -> Line:
+    started = time.monotonic()
+    found = killers.killer(mutant.contract, checks) or ""
+    if (seconds := time.monotonic() - started) > 20 or "TW_MUTANTS_TOLD" in os.environ:
+        print(f"{line.contract} {line.change}: {seconds:.1f} s {found}", file=sys.stderr, flush=True)
+    return replace(line, killed_by=found or (NO_CHANGE if line.reason else ""))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-MOST_CPU_S = 20
+MOST_CPU_S = 10
 
 
 class TooLong(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import tomllib
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
@@ -12,37 +13,44 @@ from mutants import Mutant, mutants
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
+from tracewarehouse.sqltext import token_texts
 
 HERE = Path(__file__).resolve().parent
 FILE = HERE / "MUTANTS.csv"
 EQUIVALENT: dict[str, dict[str, str]] = tomllib.loads((HERE / "equivalent.toml").read_text(encoding="utf-8"))
+NO_CHANGE = "equivalent"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A mutant and what caught it."""
+    """A mutant and what caught it; `sql` is a hash of the SELECT that was broken."""
 
     contract: str
-    number: int
+    sql: str
     change: str
     place: str
-    killer: str
+    killed_by: str = ""
 
-    @classmethod
-    def of(cls, mutant: Mutant, killer: str) -> Line:
-        """The line of a mutant; without a killer, one that is argued to change nothing says so."""
-        ref = str(mutant.contract.ref)
-        if not killer and f"{mutant.change} | {mutant.place}" in EQUIVALENT.get(ref, {}):
-            killer = "equivalent"
-        return cls(ref, mutant.number, mutant.change, mutant.place, killer)
+    @property
+    def reason(self) -> str | None:
+        """Why no data can tell it apart, where that is argued."""
+        return EQUIVALENT.get(self.contract, {}).get(f"{self.change} | {self.place}")
 
-    def same(self, mutant: Mutant) -> bool:
-        """Whether it is about this mutant."""
-        about = str(mutant.contract.ref), mutant.number, mutant.change, mutant.place
-        return about == (self.contract, self.number, self.change, self.place)
+    def same(self, other: Line) -> bool:
+        """Whether both are about one mutant."""
+        return (self.contract, self.sql, self.change, self.place) == (
+            other.contract, other.sql, other.change, other.place,
+        )  # fmt: skip
 
 
 Lines = dict[str, list[Line]]
+
+
+def lines_of(contract: Contract, *, every: bool = False) -> list[tuple[Line, Mutant]]:
+    """The contract's mutants as they are now, each with a line that says of no killer yet."""
+    sql = hashlib.sha256(" ".join(token_texts(contract.body)).encode()).hexdigest()[:8]
+    made = mutants(contract, every=every)
+    return [(Line(str(contract.ref), sql, one.change, one.place), one) for one in made]
 
 
 def read(path: Path = FILE) -> Lines:
@@ -51,8 +59,7 @@ def read(path: Path = FILE) -> Lines:
     if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
-                line = Line(row["contract"], int(row["number"]), row["change"], row["place"], row["killer"])
-                found.setdefault(line.contract, []).append(line)
+                found.setdefault(row["contract"], []).append(Line(**row))
     return found
 
 
@@ -71,18 +78,20 @@ def mutated() -> list[Contract]:
     return sorted(found, key=lambda contract: contract.source)
 
 
-def is_current(lines: Collection[Line], contract: Contract) -> bool:
+def is_current(lines: Collection[Line], contract: Contract, *, every: bool = False) -> bool:
     """Whether these are the contract's mutants, as the generator gives them now."""
-    made = mutants(contract)
-    return len(made) == len(lines) and all(line.same(one) for line, one in zip(lines, made, strict=True))
+    made = lines_of(contract, every=every)
+    return len(made) == len(lines) and all(line.same(one) for line, (one, _) in zip(lines, made, strict=True))
 
 
-def chosen(lines: Lines, only: Collection[str], every: bool) -> list[Contract]:
+def chosen(lines: Lines, only: Collection[str], again: bool, every: bool) -> list[Contract]:
     """The contracts to look at: those named, else those that the file does not know as they are."""
     if only:
-        return [contract for contract in mutated() if {contract.name, str(contract.ref)} & set(only)]
-    return [c for c in mutated() if every or not _settled(lines.get(str(c.ref), []), c)]
+        found = [contract for contract in mutated() if {contract.name, str(contract.ref)} & set(only)]
+        assert found, f"no analysis or view of the name {', '.join(only)}"
+        return found
+    return [c for c in mutated() if again or not _settled(lines.get(str(c.ref), []), c, every)]
 
 
-def _settled(lines: Collection[Line], contract: Contract) -> bool:
-    return is_current(lines, contract) and all(line.killer for line in lines)
+def _settled(lines: Collection[Line], contract: Contract, every: bool) -> bool:
+    return is_current(lines, contract, every=every) and all(line.killed_by for line in lines)

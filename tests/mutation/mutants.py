@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tracewarehouse.contract import Contract
 from tracewarehouse.sqltext import Token, tokens
 
+BOUNDS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+SUMS = {"sum": "max", "list_sum": "list_max"}
 SWAPS = {
-    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "=": "<>", "<>": "=", "+": "-", "-": "+", "*": "+", "/": "*",
-    "//": "*", "%": "+", "min": "max", "max": "min", "arg_min": "arg_max", "arg_max": "arg_min",
-    "greatest": "least", "least": "greatest", "lead": "lag", "lag": "lead", "sum": "max",
-    "first_value": "last_value", "last_value": "first_value", "bool_or": "bool_and", "bool_and": "bool_or",
-    "row_number": "rank", "rank": "dense_rank", "floor": "ceil", "ceil": "floor", "list_sum": "list_max",
-    "string_agg": "max", "any_value": "count", "PRECEDING": "FOLLOWING", "FOLLOWING": "PRECEDING",
-    "TRUE": "FALSE", "FALSE": "TRUE", "AND": "OR", "OR": "AND", "SEMI": "ANTI", "ANTI": "SEMI",
+    "=": "<>", "<>": "=", "+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "+", "min": "max",
+    "max": "min", "arg_min": "arg_max", "arg_max": "arg_min", "greatest": "least", "least": "greatest",
+    "lead": "lag", "lag": "lead", "first_value": "last_value", "last_value": "first_value",
+    "bool_or": "bool_and", "bool_and": "bool_or", "row_number": "rank", "rank": "dense_rank",
+    "floor": "ceil", "ceil": "floor", "string_agg": "max", "any_value": "count", "PRECEDING": "FOLLOWING",
+    "FOLLOWING": "PRECEDING", "TRUE": "FALSE", "FALSE": "TRUE", "AND": "OR", "OR": "AND", "SEMI": "ANTI",
+    "ANTI": "SEMI",
 }  # fmt: skip
-CALLED = frozenset(word for word in SWAPS if word.islower())
-ENDS = frozenset(
-    (
-        "JOIN",
-        "LEFT",
-        "RIGHT",
-        "FULL",
-        "INNER",
-        "CROSS",
-        "ASOF",
-        "SEMI",
-        "ANTI",
-        "POSITIONAL",
-        "WHERE",
-        "GROUP",
-    )
-    + ("HAVING", "QUALIFY", "ORDER", "WINDOW", "UNION", "EXCEPT", "INTERSECT", "THEN", "ELSE", "END", "ROWS")
-    + ("RANGE", "SELECT")
-)
+CALLED = frozenset(word for word in SWAPS | SUMS if word.islower())
+ENDS = frozenset({
+    "JOIN", "LEFT", "RIGHT", "FULL", "INNER", "CROSS", "ASOF", "SEMI", "ANTI", "POSITIONAL", "WHERE", "GROUP",
+    "HAVING", "QUALIFY", "ORDER", "WINDOW", "UNION", "EXCEPT", "INTERSECT", "THEN", "ELSE", "END", "ROWS",
+    "RANGE", "SELECT",
+})  # fmt: skip
 NUMERIC = ("BIGINT", "INTEGER", "DOUBLE")
 
 
@@ -52,31 +42,48 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A contract with one edit: its number among those of the contract, the edit in words, and its place."""
+    """A contract with one edit: the edit in words, and its place; no other of the contract has both."""
 
     contract: Contract
-    number: int
     change: str
     place: str
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What tells it from the others, also after edits elsewhere in the SELECT."""
-        return str(self.contract.ref), self.change, self.place
 
+def mutants(contract: Contract, *, every: bool = False) -> list[Mutant]:
+    """The mutants of a contract, in the order of its text; bodies lose comments and line breaks.
 
-def mutants(contract: Contract) -> list[Mutant]:
-    """All mutants of a contract, in the order of its text; bodies lose comments and line breaks."""
+    `every`: also those of RULES beyond the kinds that are listed.
+    """
     found = tokens(contract.body)
-    edits = sorted((edit for rule in RULES for edit in rule(contract, found)), key=lambda edit: edit.start)
+    rules = RULES if every else LISTED
+    edits = sorted((edit for rule in rules for edit in rule(contract, found)), key=lambda edit: edit.start)
     made: dict[str, Mutant] = {}
+    seen: Counter[tuple[str, str]] = Counter()
     for edit in edits:
         texts = [token.text for token in found]
         body = " ".join([*texts[: edit.start], edit.text, *texts[edit.end :]])
-        before, after = texts[max(edit.start - 4, 0) : edit.start], texts[edit.end : edit.end + 4]
-        place = _join([*before, "[", *texts[edit.start : edit.end], "]", *after])
-        made.setdefault(body, Mutant(replace(contract, body=body), len(made) + 1, edit.what, place))
+        if body not in made:
+            place = _place(found, edit)
+            seen[edit.what, place] += 1
+            again = f" ({seen[edit.what, place]})" if seen[edit.what, place] > 1 else ""
+            made[body] = Mutant(replace(contract, body=body), edit.what, place + again)
     return list(made.values())
+
+
+def _place(found: Sequence[Token], edit: Edit) -> str:
+    """The CTE, and the tokens before and after what gives way."""
+    texts = [token.text for token in found]
+    before, after = texts[max(edit.start - 4, 0) : edit.start], texts[edit.end : edit.end + 4]
+    named = _join([*before, "[", *texts[edit.start : edit.end], "]", *after])
+    return f"{_cte(found, edit.start)}: {named}"
+
+
+def _cte(found: Sequence[Token], index: int) -> str:
+    if found[min(index, len(found) - 1)].depth == 0:
+        return "result"
+    start = max((n for n in range(index) if found[n].depth == 0 and found[n].text == "("), default=0)
+    name = next((n - 1 for n in range(start, 0, -1) if found[n].text == "AS"), -1)
+    return found[name].text if found[0].text == "WITH" and start - name < 5 else "result"
 
 
 def _join(texts: Sequence[str]) -> str:
@@ -84,22 +91,25 @@ def _join(texts: Sequence[str]) -> str:
 
 
 Found = Sequence[Token]
+Rule = Callable[[Contract, Found], Iterator[Edit]]
 
 
 def _near(found: Found, index: int) -> str:
     return found[index].text if 0 <= index < len(found) else ""
 
 
-def _swaps(_: Contract, found: Found) -> Iterator[Edit]:
-    for n, token in enumerate(found):
-        new = SWAPS.get(token.text)
-        if new is None or token.kind not in ("word", "mark"):
-            continue
-        if token.text in CALLED and _near(found, n + 1) != "(":
-            continue
-        if _of_between(found, n) or _is_star(found, n):
-            continue
-        yield Edit(n, n + 1, new, f"{token.text} → {new}")
+def _swapped(words: dict[str, str]) -> Rule:
+    def rule(_: Contract, found: Found) -> Iterator[Edit]:
+        for n, token in enumerate(found):
+            new = words.get(token.text)
+            if new is None or token.kind not in ("word", "mark"):
+                continue
+            if token.text in CALLED and _near(found, n + 1) != "(":
+                continue
+            if not _of_between(found, n) and not _is_star(found, n):
+                yield Edit(n, n + 1, new, f"{token.text} → {new}")
+
+    return rule
 
 
 def _is_star(found: Found, n: int) -> bool:
@@ -119,27 +129,35 @@ def _of_between(found: Found, n: int) -> bool:
     return False
 
 
-def _joins(_: Contract, found: Found) -> Iterator[Edit]:
+def _inner(_: Contract, found: Found) -> Iterator[Edit]:
     for n, token in enumerate(found):
-        if token.text != "JOIN":
-            continue
         before = _near(found, n - 1)
-        if before in ("LEFT", "FULL", "RIGHT"):
+        if token.text == "JOIN" and before in ("LEFT", "FULL", "RIGHT"):
             new = {"LEFT": "", "FULL": "LEFT", "RIGHT": ""}[before]
             yield Edit(n - 1, n, new, f"{before} JOIN → {new or 'inner'} JOIN")
-        elif before == "ASOF":
+
+
+def _outer(_: Contract, found: Found) -> Iterator[Edit]:
+    for n, token in enumerate(found):
+        before = _near(found, n - 1)
+        if token.text == "JOIN" and before == "ASOF":
             yield Edit(n, n, "LEFT", "ASOF JOIN → ASOF LEFT JOIN")
-        elif before not in ("CROSS", "SEMI", "ANTI", "INNER", "POSITIONAL"):
+        elif token.text == "JOIN" and before not in (
+            "LEFT", "FULL", "RIGHT", "CROSS", "SEMI", "ANTI", "INNER", "POSITIONAL",
+        ):  # fmt: skip
             yield Edit(n, n, "LEFT", "JOIN → LEFT JOIN")
 
 
-def _sets(_: Contract, found: Found) -> Iterator[Edit]:
+def _unions(_: Contract, found: Found) -> Iterator[Edit]:
     for n, token in enumerate(found):
-        if token.text == "UNION":
-            if _near(found, n + 1) == "ALL":
-                yield Edit(n + 1, n + 2, "", "UNION ALL → UNION")
-            else:
-                yield Edit(n + 1, n + 1, "ALL", "UNION → UNION ALL")
+        if token.text == "UNION" and _near(found, n + 1) != "ALL":
+            yield Edit(n + 1, n + 1, "ALL", "UNION → UNION ALL")
+
+
+def _rows(_: Contract, found: Found) -> Iterator[Edit]:
+    for n, token in enumerate(found):
+        if token.text == "UNION" and _near(found, n + 1) == "ALL":
+            yield Edit(n + 1, n + 2, "", "UNION ALL → UNION")
         if token.text == "DISTINCT" and _near(found, n - 1) in ("SELECT", "("):
             yield Edit(n, n + 1, "", "DISTINCT left out")
         if token.text == "DESC":
@@ -205,15 +223,18 @@ def _parts(found: Found, start: int, end: int, word: str) -> list[tuple[int, int
     return [*parts, (first, end)]
 
 
-def _conditions(_: Contract, found: Found) -> Iterator[Edit]:
-    for n, token in enumerate(found):
-        if token.text not in ("ON", "WHERE", "HAVING", "QUALIFY", "FILTER", "WHEN") or token.kind != "word":
-            continue
-        start = n + 2 if token.text == "FILTER" else n + 1
-        if token.text == "FILTER" and _near(found, start) == "WHERE":
-            continue
-        start, end = _list(found, start)[0]
-        yield from _left_out(found, start, end, token.text)
+def _conditions(*clauses: str) -> Rule:
+    def rule(_: Contract, found: Found) -> Iterator[Edit]:
+        for n, token in enumerate(found):
+            if token.text not in clauses or token.kind != "word":
+                continue
+            start = n + 2 if token.text == "FILTER" else n + 1
+            if token.text == "FILTER" and _near(found, start) == "WHERE":
+                continue
+            start, end = _list(found, start)[0]
+            yield from _left_out(found, start, end, token.text)
+
+    return rule
 
 
 def _left_out(found: Found, start: int, end: int, clause: str) -> Iterator[Edit]:
@@ -237,16 +258,18 @@ def _nulls(_: Contract, found: Found) -> Iterator[Edit]:
             yield Edit(n, n, "NOT", "IN → NOT IN")
 
 
-def _calls(_: Contract, found: Found) -> Iterator[Edit]:
-    for n, token in enumerate(found):
-        if _near(found, n + 1) != "(" or token.text not in ("coalesce", "nullif", "abs", "greatest", "least"):
-            continue
-        items = _list(found, n + 2, frozenset())
-        close = items[-1][1] + 1
-        kept = items if token.text in ("greatest", "least") else items[:1]
-        for start, end in kept:
-            inside = _text(found, start, end)
-            yield Edit(n, close, f"({inside})", f"{token.text}(…) → {inside}")
+def _calls(*names: str) -> Rule:
+    def rule(_: Contract, found: Found) -> Iterator[Edit]:
+        for n, token in enumerate(found):
+            if _near(found, n + 1) != "(" or token.text not in names:
+                continue
+            items = _list(found, n + 2, frozenset())
+            close = items[-1][1] + 1
+            for start, end in items if token.text in ("greatest", "least") else items[:1]:
+                inside = _text(found, start, end)
+                yield Edit(n, close, f"({inside})", f"{token.text}(…) → {inside}")
+
+    return rule
 
 
 def _cases(_: Contract, found: Found) -> Iterator[Edit]:
@@ -316,20 +339,29 @@ def _strings(_: Contract, found: Found) -> Iterator[Edit]:
 
 
 def _micros(contract: Contract, found: Found) -> Iterator[Edit]:
-    """Each ns column of the result in us."""
-    last = max(n for n, token in enumerate(found) if token.text == "SELECT" and token.depth == 0)
-    items = _list(found, last + 1, frozenset({"FROM"}))
-    if len(items) != len(contract.columns):
-        return
+    """Each ns column of the result in us, in each SELECT of its union."""
+    for n, token in enumerate(found):
+        if token.text == "SELECT" and token.depth == 0:
+            items = _list(found, n + 1, frozenset({"FROM"}))
+            if len(items) == len(contract.columns):
+                yield from _divided(contract, found, items)
+
+
+def _divided(contract: Contract, found: Found, items: Sequence[tuple[int, int]]) -> Iterator[Edit]:
     for column, (start, end) in zip(contract.columns, items, strict=True):
-        if column.unit in ("ns", "ts"):
+        if column.unit in ("ns", "ts") and found[start].text != "NULL":
             value = end - 2 if _near(found, end - 2) == "AS" else end
             division = "/" if column.type == "DOUBLE" else "//"
             text = f"(({_text(found, start, value)}) {division} 1000)::{column.type} AS {column.name}"
             yield Edit(start, end, text, f"{column.name} in us")
 
 
-RULES: tuple[Callable[[Contract, Found], Iterator[Edit]], ...] = (
-    _swaps, _joins, _sets, _orders, _keys, _conditions, _nulls, _calls, _cases, _numbers, _params, _strings,
-    _micros,
+# < for <=, a join or partition key left out, inner for left join, a sum for a union, us for ns.
+LISTED: tuple[Rule, ...] = (
+    _swapped(BOUNDS), _inner, _keys, _conditions("ON"), _swapped(SUMS), _unions, _calls("greatest", "least"),
+    _micros, _params,
+)  # fmt: skip
+RULES: tuple[Rule, ...] = (
+    *LISTED, _swapped(SWAPS), _outer, _rows, _orders, _nulls, _cases, _numbers, _strings,
+    _conditions("WHERE", "HAVING", "QUALIFY", "FILTER", "WHEN"), _calls("coalesce", "nullif", "abs"),
 )  # fmt: skip

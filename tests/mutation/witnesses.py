@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,8 @@ from typing import Any
 
 import pytest
 from limits import fails
-from mutants import Mutant, mutants
+from listing import Line, lines_of
+from mutants import Mutant
 
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
@@ -32,9 +34,11 @@ class Witnesses:
     def __init__(self, path: Path) -> None:
         self.path = path.with_suffix(".caught")
         self.catalog = Catalog.load()
-        wanted = json.loads(path.read_text(encoding="utf-8"))
-        self.alive = [m for ref in wanted for m in mutants(self.catalog.get(ref)) if m.number in wanted[ref]]
-        self.caught: list[tuple[str, int, str]] = []
+        wanted = {tuple(each) for each in json.loads(path.read_text(encoding="utf-8"))}
+        broken = [self.catalog.get(ref) for ref in sorted({one[0] for one in wanted})]
+        made = [each for contract in broken for each in lines_of(contract, every=True)]
+        self.alive = [each for each in made if (each[0].contract, each[0].change, each[0].place) in wanted]
+        self.caught: list[Line] = []
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leaves out what is no function, and functions with a folder of their own."""
@@ -48,26 +52,27 @@ class Witnesses:
         call = partial(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names})
         with used() as refs:
             call()
-        todo = [mutant for mutant in self.alive if mutant.contract.ref in refs]
+        todo = [each for each in self.alive if each[1].contract.ref in refs]
         if todo and not fails(call):
-            for mutant in todo:
-                self._try(mutant, call, pyfuncitem.nodeid)
+            for each in todo:
+                self._try(each, call, pyfuncitem.nodeid)
         return True
 
-    def _try(self, mutant: Mutant, call: Callable[[], object], test: str) -> None:
+    def _try(self, each: tuple[Line, Mutant], call: Callable[[], object], test: str) -> None:
+        line, mutant = each
         own = self.catalog.contracts
         changed = MappingProxyType({**own, mutant.contract.ref: mutant.contract})
         object.__setattr__(self.catalog, "contracts", changed)
         try:
             if fails(call):
-                self.alive.remove(mutant)
-                self.caught.append((str(mutant.contract.ref), mutant.number, test.removeprefix("tests/")))
+                self.alive.remove(each)
+                self.caught.append(replace(line, killed_by=test.removeprefix("tests/")))
         finally:
             object.__setattr__(self.catalog, "contracts", own)
 
     def pytest_sessionfinish(self) -> None:
         """Writes what caught which."""
-        self.path.write_text(json.dumps(self.caught), encoding="utf-8")
+        self.path.write_text(json.dumps([asdict(line) for line in self.caught]), encoding="utf-8")
 
 
 @contextmanager
