@@ -1,12 +1,19 @@
-"""What the mutation check makes of a SELECT."""
+"""What the mutation check makes of a SELECT, and the list of what caught its mutants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from listing import mutated
+import pytest
+from listing import EQUIVALENT, NO_CHANGE, is_current, mutated, read
 from mutants import mutants
+
+from tracewarehouse.contract import Contract
+
+LINES = read()
+EVERY = [line for lines in LINES.values() for line in lines]
+AGAIN = "PYTHONPATH=src python -m tests.mutation --only"
 
 SELECT = """
 WITH
@@ -32,6 +39,29 @@ def test_what_is_made_of_a_select(same_text: Callable[[str, str], None]) -> None
     contract = next(each for each in mutated() if each.params and each.params[0].type == "BIGINT")
     columns = tuple(replace(contract.columns[0], name=name, unit=unit) for name, unit in COLUMNS)
     params = (replace(contract.params[0], name="least_ns"),)
-    made = mutants(replace(contract, body=SELECT, columns=columns, params=params))
+    drawn = replace(contract, body=SELECT, columns=columns, params=params)
+    made, listed = mutants(drawn, every=True), {mutant.contract.body for mutant in mutants(drawn)}
     assert len({mutant.contract.body for mutant in made}) == len(made)
-    same_text("mutants.txt", "".join(f"{mutant.change} | {mutant.place}\n" for mutant in made))
+    assert len({(mutant.change, mutant.place) for mutant in made}) == len(made)
+    marked = [("listed" if mutant.contract.body in listed else "more", mutant) for mutant in made]
+    same_text("mutants.txt", "".join(f"{mark}: {one.change} | {one.place}\n" for mark, one in marked))
+
+
+@pytest.mark.parametrize("contract", [pytest.param(each, id=str(each.ref)) for each in mutated()])
+def test_the_list_is_of_the_select_as_it_is(contract: Contract) -> None:
+    known = LINES.get(str(contract.ref), [])
+    assert is_current(known, contract), f"what breaks it is not known: {AGAIN} {contract.ref}"
+
+
+def test_the_list_names_no_contract_that_is_gone() -> None:
+    assert set(LINES) <= {str(contract.ref) for contract in mutated()}
+
+
+def test_each_mutant_is_caught_or_has_a_reason() -> None:
+    alive = [f"{line.contract}: {line.change} | {line.place}" for line in EVERY if not line.killed_by]
+    assert not alive, "\n".join(["draw these in a golden file, then run the mutation check again:", *alive])
+
+
+def test_each_reason_is_needed() -> None:
+    used = {(line.contract, f"{line.change} | {line.place}") for line in EVERY if line.killed_by == NO_CHANGE}
+    assert used == {(ref, about) for ref, reasons in EQUIVALENT.items() for about in reasons}
