@@ -50,17 +50,16 @@ def test_a_moderated_variance_lies_between_its_own_and_the_common_one() -> None:
 def test_rows_that_share_the_fate_of_a_run_add_no_freedom() -> None:
     apart = np.log(table(1, 200, 6))
     shared = np.log(table(2, 200, 6, own=0.0005, run=0.02))
-    assert likeness(residuals(apart), 5) < 0.05
-    assert likeness(residuals(shared), 5) > 0.95
-    assert spread(shared, likeness(residuals(shared), 5)).free.max() < 5.3
+    assert likeness(residuals(apart)) == pytest.approx(1 / 5, abs=0.02)
+    assert likeness(residuals(shared)) > 0.99
+    assert spread(shared, likeness(residuals(shared))).free.max() < 5.1
     assert spread(apart, 0.0).free.min() > 50
 
 
 def test_likeness_is_the_mean_squared_correlation() -> None:
     values = np.log(table(3, 30, 7, run=0.02))
     square = np.corrcoef(values) ** 2
-    mean = (square.sum() - 30) / (30 * 29)
-    assert likeness(residuals(values), 6) == pytest.approx((6 * mean - 1) / 5)
+    assert likeness(residuals(values)) == pytest.approx((square.sum() - 30) / (30 * 29))
 
 
 def test_few_rows_are_plain_welch_on_logs() -> None:

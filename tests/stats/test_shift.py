@@ -113,7 +113,7 @@ def test_neighbours_are_a_correlation_of_ranks() -> None:
 
 
 def test_runs_needed_are_those_of_the_noncentral_t() -> None:
-    for ratio in (0.2, 0.5, 1.0, 2.0):
+    for ratio in (0.01, 0.2, 0.35, 0.5, 1.0, 2.0, 4.0):
 
         def power(count: int, ratio: float = ratio) -> float:
             free, edge = 2 * count - 2, stats.t.ppf(0.975, 2 * count - 2)
@@ -121,4 +121,4 @@ def test_runs_needed_are_those_of_the_noncentral_t() -> None:
             return float(stats.nct.sf(edge, free, centre) + stats.nct.cdf(-edge, free, centre))
 
         exact = next(count for count in range(2, 500) if power(count) >= 0.8)
-        assert abs(runs_needed(ratio, 1.0) - exact) <= 1
+        assert runs_needed(ratio, 1.0) == runs_needed(ratio, -1.0) == exact

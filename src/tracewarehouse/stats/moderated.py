@@ -59,20 +59,21 @@ def residuals(values: Floats) -> Floats:
     return apart
 
 
-def likeness(apart: Floats, own: int) -> float:
-    """The mean squared correlation of two rows, from their residuals with `own` degrees of freedom.
+def likeness(apart: Floats) -> float:
+    """The mean squared correlation of two rows, from their residuals; 1 for a single row.
 
-    The variances of rows with correlation r have correlation r². What chance adds, 1 / own, is taken off.
+    The variances of rows with correlation r have correlation r². Few units show more than there is (rows of
+    d degrees of freedom that have nothing to do with each other 1 / d): too much of it errs to the safe side.
     """
     import numpy as np
 
     size = np.sqrt((apart**2).sum(axis=1, keepdims=True))
     scaled = (apart / np.where(size > 0, size, 1.0))[size[:, 0] > 0]
     count = len(scaled)
-    if count < 2 or own < 2:
+    if count < 2:
         return 1.0
-    squares = (float(((scaled.T @ scaled) ** 2).sum()) - count) / (count * (count - 1))
-    return min(1.0, max(0.0, (own * squares - 1) / (own - 1)))
+    squares = float(((scaled.T @ scaled) ** 2).sum())  # of all pairs, without a table of rows by rows
+    return (squares - count) / (count * (count - 1))
 
 
 def common(variances: Floats, own: int) -> tuple[float, float]:

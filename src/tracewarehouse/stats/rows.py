@@ -111,8 +111,7 @@ def _spreads(sides: tuple[Floats, Floats]) -> tuple[Spread, Spread]:
     """The moderated variance of each side; a side of one unit is taken to spread like the other."""
     import numpy as np
 
-    apart = np.hstack([residuals(side) for side in sides])
-    alike = likeness(apart, apart.shape[1] - 2)
+    alike = likeness(np.hstack([residuals(side) for side in sides]))
     return _both(*(spread(side, alike) if side.shape[1] > 1 else None for side in sides))
 
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.stats.blocks import blocks
-from tracewarehouse.stats.needed import runs_needed
-from tracewarehouse.stats.shift import Shift, pooled, shift
+from tracewarehouse.stats.needed import runs_for_a_conclusion
+from tracewarehouse.stats.shift import Shift, shift
 from tracewarehouse.stats.steps import Steps
 
 Word = Literal["slower", "faster", "no change", "inconclusive"]
@@ -144,11 +144,11 @@ def _word(found: Shift | None, min_effect: float) -> Word:
     return "slower" if low > 0 else "faster" if high < 0 else "inconclusive"
 
 
-def _more(base: Sequence[float], head: Sequence[float], alpha: float, min_effect: float) -> int:
-    """Runs to add per side to find a shift of the size seen, or of the least that matters."""
-    size = max(abs(fmean(head) - fmean(base)), math.log1p(min_effect), 1e-6)
+def _more(base: Sequence[float], head: Sequence[float], alpha: float, min_effect: float) -> int | None:
+    """Runs to add per side."""
+    needed = runs_for_a_conclusion(base, head, alpha=alpha, min_effect=min_effect)
     have = 2 / (1 / len(base) + 1 / len(head))
-    return max(1, math.ceil(runs_needed(pooled(base, head), size, alpha=alpha) - have))
+    return None if needed is None else max(1, math.ceil(needed - have))
 
 
 def _reason(unit: Unit, base: Steps, head: Steps, found: Shift | None, word: Word) -> str | None:
@@ -159,7 +159,9 @@ def _reason(unit: Unit, base: Steps, head: Steps, found: Shift | None, word: Wor
         return "too few blocks of steps that do not hang together"
     if unit == "step":
         return "within-run only: how far runs lie apart is not known"
-    return "the interval holds 0 and more than the least effect" if word == "inconclusive" else None
+    if word == "inconclusive":
+        return "the interval holds 0, and reaches beyond the least effect that matters"
+    return None
 
 
 def _centre(side: Steps, unit: Unit) -> float | None:
