@@ -1,0 +1,358 @@
+"""How often the verdicts and row tests are wrong, and what they find; on runs with the simulator's own noise.
+
+    cd tests && PYTHONPATH=../src python -m stats.study [--write]
+
+Prints what POWER.md holds; --write replaces that file. Takes some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from stats.simulated_runs import ALIKE, HEAVY, ROWS, STEPS, Floats, factors, row_times, shares, step_times
+from tracewarehouse.simulation import Noise
+from tracewarehouse.stats import RowTest, Steps, Verdict, blocks, rows, runs_needed, verdict
+from tracewarehouse.stats.needed import runs_for_a_conclusion
+from tracewarehouse.stats.shift import ENOUGH_FOR_RANKS, by_ranks, by_student
+
+FILE = Path(__file__).with_name("POWER.md")
+SEED = 20_260_504
+PAIRS = 200  # of equal sides
+BOUND = 17  # of them, the 99 % bound of a true 5 %
+DRAWS = 1_000  # pairs of the power curve
+SCAN = 400  # of them, where many numbers of runs are tried
+MOST = 36  # runs per side that are tried
+SHIFTS = (0.01, 0.02, 0.03, 0.05, 0.10)
+SIZES = (3, 5, 8, 12)
+KERNEL = 1.10
+LEAST = 0.01
+CHANGE = ("slower", "faster")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two equal sides: their steps, and their rows by units."""
+
+    base: Steps
+    head: Steps
+    base_rows: Floats
+    head_rows: Floats
+
+    def verdict(self, shift: float = 0.0) -> Verdict:
+        """The verdict with the head's steps made longer."""
+        return verdict(self.base, longer(self.head, shift))
+
+    def rows(self, slow: int | None = None) -> list[RowTest]:
+        """The rows' tests, with one of the head's rows made slower."""
+        head = self.head_rows.copy()
+        if slow is not None:
+            head[slow] *= KERNEL
+        return rows(self.base_rows, head, shares())
+
+
+def longer(side: Steps, shift: float) -> Steps:
+    """The same steps, each longer by a part of it."""
+    return Steps(tuple(tuple(round(time * (1 + shift)) for time in run) for run in side.runs))
+
+
+@cache
+def pairs(runs: int, noise: Noise, count: int = PAIRS) -> tuple[Pair, ...]:
+    """Pairs of equal sides with so many runs each."""
+    return tuple(_pair(runs, noise, SEED + 100 * pair) for pair in range(count))
+
+
+def _pair(runs: int, noise: Noise, seed: int) -> Pair:
+    drawn = [factors(seed + run, noise) for run in range(2 * runs)]
+    times = tuple(step_times(run) for run in drawn)
+    units = [_units(row_times(run), own, runs) for run, own in zip(drawn, times, strict=True)]
+    return Pair(Steps(times[:runs]), Steps(times[runs:]), np.hstack(units[:runs]), np.hstack(units[runs:]))
+
+
+def _units(row: Floats, times: tuple[int, ...], runs: int) -> Floats:
+    """The rows' means in the unit of comparison: the run, or blocks of steps of a single one."""
+    pieces = [range(len(times))] if runs > 1 else blocks(times)
+    return np.stack([row[:, piece.start : piece.stop].mean(axis=1) for piece in pieces], axis=1)
+
+
+def words(runs: int, noise: Noise, shift: float = 0.0) -> Counter[str]:
+    """How often each word is said of PAIRS pairs."""
+    return Counter(pair.verdict(shift).word for pair in pairs(runs, noise))
+
+
+def wrong(found: Counter[str]) -> int:
+    """How many verdicts claim a change."""
+    return found["slower"] + found["faster"]
+
+
+def row_alarms(runs: int, noise: Noise) -> int:
+    """Of PAIRS equal pairs those in which any row is called significant."""
+    return sum(any(row.significant for row in pair.rows()) for pair in pairs(runs, noise))
+
+
+def kernels_found(runs: int, noise: Noise) -> tuple[int, int]:
+    """One row slower by a tenth, another in each pair: pairs where it is flagged, and where any other is."""
+    tested = [row for row in range(ROWS) if shares()[row] >= 0.001]
+    hits = others = 0
+    for number, pair in enumerate(pairs(runs, noise)):
+        slow = tested[number % len(tested)]
+        flagged = {row for row, found in enumerate(pair.rows(slow)) if found.significant}
+        hits += slow in flagged
+        others += bool(flagged - {slow})
+    return hits, others
+
+
+@cache
+def medians(pair: int, head: int, run: int) -> int:
+    """The median step of one run of the power curve."""
+    return round(median(step_times(factors(SEED * 2 + 1000 * pair + 500 * head + run, HEAVY))))
+
+
+def of_medians(pair: int, runs: int, shift: float) -> Verdict:
+    """A verdict on runs known by their medians alone; it uses no more of them."""
+    base, head = (Steps(tuple((medians(pair, side, run),) for run in range(runs))) for side in (0, 1))
+    return verdict(base, longer(head, shift))
+
+
+def share(runs: int, shift: float, said: tuple[str, ...], draws: int = DRAWS) -> float:
+    """The part of the pairs whose verdict is one of these words."""
+    return sum(of_medians(pair, runs, shift).word in said for pair in range(draws)) / draws
+
+
+def fewest(shift: float) -> int:
+    """The least number of runs per side with which four of five verdicts are right; MOST + 1 if more."""
+    said = ("slower" if shift else "no change",)
+    return next((runs for runs in range(2, MOST + 1) if share(runs, shift, said, SCAN) >= 0.8), MOST + 1)
+
+
+def advised(shift: float, pilot: int) -> float:
+    """The median over pilots of so many runs of how many they are told it takes in all."""
+    return median(told(pair, shift, pilot) for pair in range(SCAN))
+
+
+def told(pair: int, shift: float, pilot: int) -> int:
+    """Runs per side in all, from so many runs; MOST where it is more than that."""
+    base, head = (
+        [math.log(medians(pair, side, run)) + side * math.log1p(shift) for run in range(pilot)]
+        for side in (0, 1)
+    )
+    needed = runs_for_a_conclusion(base, head, alpha=0.05, min_effect=LEAST)
+    return min(needed or MOST, MOST)
+
+
+def followed(shift: float, pilot: int) -> tuple[int, float, float]:
+    """Of SCAN pilots: how many are inconclusive, what these are told in all, and the part that it helps."""
+    pilots = {pair: of_medians(pair, pilot, shift) for pair in range(SCAN)}
+    more = {pair: found.needs_runs or MOST for pair, found in pilots.items() if found.word == "inconclusive"}
+    then = [of_medians(pair, min(pilot + more[pair], MOST), shift).word for pair in more]
+    return len(more), median(more.values()) + pilot, sum(word != "inconclusive" for word in then) / len(then)
+
+
+def true_spread() -> float:
+    """The standard deviation of logs of runs' medians."""
+    return float(np.log([medians(pair, 0, run) for pair in range(SCAN) for run in range(5)]).std())
+
+
+def lines() -> Iterator[str]:
+    """POWER.md."""
+    yield "# What the comparison of runs finds, and how often it is wrong"
+    yield ""
+    yield "Written by `cd tests && PYTHONPATH=../src python -m stats.study --write`; held by `test_study.py`."
+    yield ""
+    yield f"Runs of {STEPS} steps of 100 ms with the simulator's own noise, seed {SEED}. Logs of times are"
+    yield f"normal, with a spread of σ_run between runs and {percent(HEAVY.step)} between steps, of which"
+    yield f"{percent(HEAVY.outliers)} follow Student's t with 3 degrees of freedom instead; {ROWS} kernels"
+    yield f"with {percent(HEAVY.kernel)} each. All with `alpha` 5 % and `min_effect` {percent(LEAST)}."
+    for part in (
+        alarm_lines,
+        correlated_lines,
+        kernel_lines,
+        power_lines,
+        method_lines,
+        needed_lines,
+        followed_lines,
+    ):
+        yield ""
+        yield from part()
+
+
+ALARMS = ((1, ALIKE), (1, HEAVY), (2, HEAVY), (3, HEAVY), (5, HEAVY), (8, HEAVY), (5, ALIKE))
+
+
+def alarm_lines() -> Iterator[str]:
+    yield "## False alarms"
+    yield ""
+    yield f"{PAIRS} pairs of equal sides. With a true rate of 5 %, 99 of 100 such counts are at most {BOUND}."
+    yield "One run per side is compared step by step and labelled *within-run only*: where runs differ, it"
+    yield "finds that they differ."
+    yield ""
+    yield "| runs per side | σ_run | unit | slower, faster | no change | inconclusive | any row significant |"
+    yield "|---:|---:|---|---:|---:|---:|---:|"
+    for runs, noise in ALARMS:
+        yield alarm_line(runs, noise)
+
+
+def alarm_line(runs: int, noise: Noise) -> str:
+    """One line of POWER.md."""
+    found, unit = words(runs, noise), pairs(runs, noise)[0].verdict().unit
+    counts = f"{wrong(found)} | {found['no change']} | {found['inconclusive']} | {row_alarms(runs, noise)}"
+    return f"| {runs} | {percent(noise.run)} | {unit} | {counts} |"
+
+
+def correlated_lines() -> Iterator[str]:
+    yield "## Steps that hang together"
+    yield ""
+    yield f"{PAIRS} equal pairs of one run per side, where each step keeps a part of the deviation of the one"
+    yield "before it: verdicts in blocks of steps, as given, and as if each step were a run of its own."
+    yield ""
+    yield "| steps | kept | slower, faster | as single steps |"
+    yield "|---:|---:|---:|---:|"
+    for steps in (21, 100):
+        for kept in (0.0, 0.3, 0.6, 0.8):
+            blocked, single = correlated(kept, steps)
+            yield f"| {steps} | {percent(kept)} | {blocked} | {single} |"
+
+
+def correlated(kept: float, steps: int) -> tuple[int, int]:
+    """Verdicts of a change, of PAIRS pairs: in blocks, and with each step taken for a run of its own."""
+    blocked = single = 0
+    for pair in range(PAIRS):
+        base, head = (_drifting(kept, steps, SEED + 2 * pair + side) for side in (0, 1))
+        blocked += verdict(Steps((base,)), Steps((head,)), min_effect=0).word in CHANGE
+        alone = (Steps(tuple((time,) for time in side)) for side in (base, head))
+        single += verdict(*alone, min_effect=0).word in CHANGE
+    return blocked, single
+
+
+def _drifting(kept: float, steps: int, seed: int) -> tuple[int, ...]:
+    fresh, deviation, times = np.random.default_rng(seed).standard_normal(steps + 50), 0.0, []
+    for draw in fresh:
+        deviation = kept * deviation + float(draw)
+        times.append(round(1e8 * math.exp(0.01 * deviation)))
+    return tuple(times[50:])
+
+
+def kernel_lines() -> Iterator[str]:
+    yield f"## One kernel of {ROWS} slower by {percent(KERNEL - 1)}"
+    yield ""
+    yield f"{PAIRS} pairs, another kernel in each; σ_run is {percent(HEAVY.run)}. Rows share the fate of"
+    yield "their run, so that false ones come together, in few pairs."
+    yield ""
+    yield "| runs per side | found | pairs with any other row significant |"
+    yield "|---:|---:|---:|"
+    for runs in (2, 3, 5, 8):
+        yield kernel_line(runs)
+
+
+def kernel_line(runs: int) -> str:
+    """One line of POWER.md."""
+    found, others = kernels_found(runs, HEAVY)
+    return f"| {runs} | {found} | {others} |"
+
+
+def power_lines() -> Iterator[str]:
+    yield "## Power"
+    yield ""
+    yield f"The part of {DRAWS:,} pairs that is called *slower*, σ_run is {percent(HEAVY.run)}; for 0 %"
+    yield "the part called slower or faster, and the part called *no change*."
+    yield ""
+    yield "| change | " + " | ".join(f"{runs} + {runs} runs" for runs in SIZES) + " |"
+    yield "|---|" + "---:|" * len(SIZES)
+    yield _power_line("0 %: slower, faster", 0.0, CHANGE)
+    yield _power_line("0 %: no change", 0.0, ("no change",))
+    for shift in SHIFTS:
+        yield _power_line(percent(shift), shift, ("slower",))
+
+
+def _power_line(name: str, shift: float, said: tuple[str, ...]) -> str:
+    return f"| {name} | " + " | ".join(f"{share(runs, shift, said):.3f}" for runs in SIZES) + " |"
+
+
+def method_lines() -> Iterator[str]:
+    yield "## Ranks or Student's t"
+    yield ""
+    yield f"Why ranks are used from {ENOUGH_FOR_RANKS} runs per side on: the part of {DRAWS:,} pairs in which"
+    yield "each method finds 2 %, with the noise above, and where runs have heavy tails (Student's t with 3"
+    yield "degrees of freedom, scaled by 0.7 %)."
+    yield ""
+    yield "| runs | ranks | Student's t | heavy tails: ranks | heavy tails: Student's t |"
+    yield "|---:|---:|---:|---:|---:|"
+    for runs in (3, 4, 5, 6, 8, 12):
+        yield f"| {runs} + {runs} | " + " | ".join(f"{part:.3f}" for part in methods(runs)) + " |"
+
+
+def methods(runs: int) -> Iterator[float]:
+    """The power of both methods: on the pairs of the power curve, then on runs with heavy tails."""
+    shift = math.log1p(0.02)
+    heavy = 0.007 * np.random.default_rng(SEED).standard_t(3, (DRAWS, 2, max(SIZES)))
+    known = np.log(
+        [[[medians(pair, side, run) for run in range(runs)] for side in (0, 1)] for pair in range(DRAWS)]
+    )
+    for sample in (known, heavy[:, :, :runs]):
+        for method in (by_ranks, by_student):
+            yield sum(method(base, head + shift, 0.05).p <= 0.05 for base, head in sample) / DRAWS
+
+
+def needed_lines() -> Iterator[str]:
+    spread = true_spread()
+    yield "## Runs it takes"
+    yield ""
+    yield f"Runs per side with which four of five verdicts are right (of {SCAN} pairs); what `runs_needed`"
+    yield f"says, given the true spread of the runs' medians, {percent(spread, 2)}; and what is said given"
+    yield "3 + 3 and 5 + 5 runs (the median of all pairs). For 0 % the right word is *no change*."
+    yield ""
+    yield "| change | measured | from the truth | from 3 + 3 runs | from 5 + 5 runs |"
+    yield "|---|---:|---:|---:|---:|"
+    for shift in (0.0, *SHIFTS):
+        numbers = (fewest(shift), from_truth(shift, spread), advised(shift, 3), advised(shift, 5))
+        yield f"| {percent(shift)} | " + " | ".join(f"{number:.0f}" for number in numbers) + " |"
+
+
+def from_truth(shift: float, spread: float) -> int:
+    """Runs per side for a change of a known size and spread."""
+    if shift:
+        return runs_needed(spread, math.log1p(shift))
+    return runs_needed(spread, math.log1p(LEAST), power=0.9)
+
+
+def followed_lines() -> Iterator[str]:
+    yield "## Needs about N more runs"
+    yield ""
+    yield f"Of {SCAN} pairs, those left inconclusive: the median of the runs per side they are told to have"
+    yield f"in all, and the part that has a conclusion then (with {MOST} runs at most). Where most pairs have"
+    yield "one already, the rest are the noisy ones, and are told more."
+    yield ""
+    yield "| change | runs | inconclusive | told in all | then conclusive |"
+    yield "|---|---:|---:|---:|---:|"
+    for shift in (0.0, 0.01, 0.02, 0.03):
+        for pilot in (3, 5):
+            left, runs, part = followed(shift, pilot)
+            yield f"| {percent(shift)} | {pilot} + {pilot} | {left} | {runs:.0f} | {part:.2f} |"
+
+
+def percent(part: float, digits: int = 0) -> str:
+    return f"{100 * part:.{digits}f} %"
+
+
+def main() -> None:
+    """Prints the study."""
+    parser = argparse.ArgumentParser(prog="python -m stats.study", description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="replace POWER.md")
+    asked, text = parser.parse_args(), []
+    for line in lines():
+        print(line, flush=True)
+        text.append(line)
+    if asked.write:
+        FILE.write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

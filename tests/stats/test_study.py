@@ -1,0 +1,91 @@
+"""How often the statistics are wrong, and what they find: within bounds, and as POWER.md says."""
+
+from __future__ import annotations
+
+import pytest
+
+from stats.simulated_runs import ALIKE, HEAVY
+from stats.study import (
+    BOUND,
+    FILE,
+    PAIRS,
+    SHIFTS,
+    advised,
+    alarm_line,
+    fewest,
+    from_truth,
+    kernel_line,
+    kernels_found,
+    lines,
+    pairs,
+    row_alarms,
+    share,
+    true_spread,
+    words,
+    wrong,
+)
+
+KNOWN = FILE.read_text(encoding="utf-8").splitlines()
+
+
+def test_five_equal_runs_per_side_make_few_alarms() -> None:
+    found, flagged = words(5, HEAVY), row_alarms(5, HEAVY)
+    print(f"{wrong(found)} verdicts and {flagged} pairs with a row of {PAIRS}")
+    assert wrong(found) <= BOUND
+    assert flagged <= BOUND
+    assert alarm_line(5, HEAVY) in KNOWN
+
+
+def test_one_equal_run_per_side_makes_few_alarms() -> None:
+    found, flagged = words(1, ALIKE), row_alarms(1, ALIKE)
+    print(f"{wrong(found)} verdicts and {flagged} pairs with a row of {PAIRS}")
+    assert wrong(found) <= BOUND
+    assert flagged <= BOUND
+    assert alarm_line(1, ALIKE) in KNOWN
+
+
+def test_one_run_per_side_is_never_more_than_within_run() -> None:
+    """Where runs differ by chance alone, one of each side cannot tell; the label says so."""
+    for pair in pairs(1, HEAVY, 60):
+        found = pair.verdict()
+        assert found.word == "inconclusive" or (found.unit == "step" and "(within-run only)" in found.line())
+
+
+def test_five_runs_per_side_find_what_they_should() -> None:
+    power = {shift: words(5, HEAVY, shift)["slower"] / PAIRS for shift in (0.02, 0.03)}
+    print(power)
+    assert power[0.02] >= 0.60
+    assert power[0.03] >= 0.90
+
+
+def test_one_slow_kernel_of_many_is_found() -> None:
+    found, _ = kernels_found(5, HEAVY)
+    print(f"{found} of {PAIRS}")
+    assert found >= 0.9 * PAIRS
+    assert kernel_line(5) in KNOWN
+
+
+@pytest.mark.deep
+def test_the_whole_study_is_as_written() -> None:
+    assert list(lines()) == KNOWN
+
+
+@pytest.mark.deep
+def test_the_power_curve_holds_its_bounds() -> None:
+    power = {
+        (runs, shift): share(runs, shift, ("slower",)) for runs, shift in ((5, 0.02), (8, 0.02), (5, 0.03))
+    }
+    print(power)
+    assert power[5, 0.02] >= 0.60
+    assert power[8, 0.02] >= 0.90
+    assert power[5, 0.03] >= 0.90
+
+
+@pytest.mark.deep
+def test_runs_needed_agree_with_the_power_curve() -> None:
+    spread = true_spread()
+    for shift in (0.0, *SHIFTS):
+        measured = fewest(shift)
+        for told in (from_truth(shift, spread), advised(shift, 3), advised(shift, 5)):
+            print(shift, measured, told)
+            assert 1 / 1.5 <= told / measured <= 1.5
