@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.engine import Connection, Error, connect
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.metric import Measured, Metric, Ranks, condition, evaluate
+from tracewarehouse.metric import Measured, Metric, Ranks
+from tracewarehouse.metric.values import COMPLETE, ROWS, Step, evaluate_in, threads_for
 from tracewarehouse.sqltext import quote_name, quote_text
 from tracewarehouse.store import RECORDED, Store
 
@@ -20,12 +21,18 @@ if TYPE_CHECKING:
 def measured(store: Store, metric: Metric, recorded: Mapping[str, str]) -> Measured:
     """The metric of each run (`RUN@vN`) from the file of its result; raises WarehouseError for damage."""
     names = {str(store.path(key)): run for run, key in recorded.items()}
-    with _reading(store) as con:
+    with _reading(store, threads_for(metric)) as con:
         told = {names[path]: said for path, said in _said(con, list(names))}
-        complete = _complete(con, metric, {run: said["complete"] for run, said in told.items()})
-        rows = _rows(con, metric, names)
-    ranks = {run: Ranks(tuple(told[run]["ranks"]), told[run]["reason"]) for run in recorded}
-    return evaluate(metric, rows, ranks, complete)
+        _table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(names.items()))
+        con.execute(
+            f"CREATE VIEW {ROWS} AS SELECT names.run_id, told.* EXCLUDE (run_id, filename)"
+            f" FROM {_files(list(names))} AS told JOIN names USING (filename)"
+        )
+        ranks = {run: Ranks(tuple(told[run]["ranks"]), told[run]["reason"]) for run in recorded}
+        steps = _complete_steps(metric, {run: said["complete"] for run, said in told.items()})
+        if steps is not None:
+            _table(con, COMPLETE, {"run_id": "VARCHAR", "rank": "INTEGER", "step": "BIGINT"}, steps)
+        return evaluate_in(con, metric, ranks, steps)
 
 
 def seen(store: Store, metric: Metric, recorded: Iterable[str]) -> list[pa.Table]:
@@ -39,35 +46,28 @@ def seen(store: Store, metric: Metric, recorded: Iterable[str]) -> list[pa.Table
 
 
 @contextmanager
-def _reading(store: Store) -> Iterator[Connection]:
+def _reading(store: Store, threads: int | None = None) -> Iterator[Connection]:
     try:
-        with connect() as con:
+        with connect(threads=threads) as con:
             yield con
     except Error as error:
-        what = str(error).partition("\n")[0]
-        hint = "tw verify says which file; take it away, and tw record --all brings it back"
-        raise WarehouseError(f"{store.root}: recorded results cannot be read: {what}", hint) from error
+        raise _damaged(str(error).partition("\n")[0]) from error
 
 
-def _said(con: Connection, paths: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _said(con: Connection, paths: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """What each file says of itself."""
     key = f"{quote_text(RECORDED)}::BLOB"
     sql = f"SELECT file_name, value FROM parquet_kv_metadata({_listed(paths)}) WHERE key = {key}"
-    for path, value in con.execute(sql).fetchall():
-        yield path, json.loads(value)
+    found = {path: json.loads(value) for path, value in con.execute(sql).fetchall()}
+    for path in paths:
+        if path not in found:
+            raise _damaged(f"{path} is no recorded result")
+        yield path, found[path]
 
 
-def _rows(con: Connection, metric: Metric, names: Mapping[str, str]) -> pa.Table:
-    """The rows that meet the filters, under the names of the runs: keys, and what the metric is made of."""
-    fold = metric.column.fold or ""
-    parts = fold.split("/") if "/" in fold else [metric.column.name]
-    wanted = dict.fromkeys([*metric.contract.grain, *(column.name for column, _ in metric.filters), *parts])
-    columns = ", ".join(f"told.{quote_name(name)}" for name in wanted if name != "run_id")
-    _table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(names.items()))
-    return con.sql(
-        f"SELECT names.run_id, {columns} FROM {_files(list(names))} AS told JOIN names USING (filename)"
-        f" WHERE {condition(metric)}"
-    ).to_arrow_table()
+def _damaged(what: str) -> WarehouseError:
+    hint = "tw verify says which file; take it away, and tw record --all brings it back"
+    return WarehouseError(f"recorded results cannot be read: {what}", hint)
 
 
 def _table(con: Connection, name: str, types: Mapping[str, str], rows: Sequence[tuple[object, ...]]) -> None:
@@ -85,17 +85,13 @@ def _listed(paths: Iterable[str]) -> str:
     return f"[{', '.join(map(quote_text, paths))}]"
 
 
-def _complete(
-    con: Connection, metric: Metric, steps: Mapping[str, Mapping[str, list[int]]]
-) -> pa.Table | None:
+def _complete_steps(metric: Metric, steps: Mapping[str, Mapping[str, list[int]]]) -> list[Step] | None:
     """The complete steps of each run; None where the metric is not per step."""
     if not metric.tells_steps or metric.asks_for_steps and not any(steps.values()):
         return None
-    rows = [
+    return [
         (run, int(rank), step)
         for run, ranks in steps.items()
         for rank, told in ranks.items()
         for step in told
     ]
-    _table(con, "complete", {"run_id": "VARCHAR", "rank": "INTEGER", "step": "BIGINT"}, rows)
-    return con.sql("FROM complete").to_arrow_table()

@@ -8,16 +8,6 @@ steps, each of them the mean of its ranks. A column without a `fold` needs filte
 
 from tracewarehouse.metric.measured import Side, measure
 from tracewarehouse.metric.model import Measured, Metric, RunValue
-from tracewarehouse.metric.values import Ranks, check_filters, condition, evaluate
+from tracewarehouse.metric.values import Ranks, check_filters
 
-__all__ = [
-    "Measured",
-    "Metric",
-    "Ranks",
-    "RunValue",
-    "Side",
-    "check_filters",
-    "condition",
-    "evaluate",
-    "measure",
-]
+__all__ = ["Measured", "Metric", "Ranks", "RunValue", "Side", "check_filters", "measure"]

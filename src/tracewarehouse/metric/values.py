@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tracewarehouse.engine import Connection
 
+ROWS, COMPLETE = "result_rows", "complete"  # relations: rows of the analysis; run_id, rank, step
+Step = tuple[str, int, int]  # a complete step of a rank of a run
 Unit = tuple[int, int | None]  # a rank and, where values are per step, a complete step of it
 
 
@@ -47,27 +49,39 @@ def evaluate(
     """
     from tracewarehouse.engine import connect
 
-    scopes = _scopes(metric, ranks, complete)
-    with connect(threads=1) as con:  # one thread: sums of doubles come out alike
-        con.register("result_rows", rows)
-        if complete is not None:
-            con.register("complete", complete)
-        told = _told(metric, complete is not None)
-        if metric.column.fold:
-            values = _folded(con, metric, told, scopes, complete is not None)
-        else:
-            values = _single(con, metric, told, scopes)
-    runs = []
-    for run, who in ranks.items():
-        if not scopes[run]:
-            runs.append(
-                RunValue(
-                    run, reason=who.reason or ("no complete step" if complete is not None else "no such rank")
-                )
-            )
-        else:
-            runs.append(values.get(run, RunValue(run, reason="no such row")))
-    return Measured(metric, metric.per(complete is not None), tuple(runs))
+    with connect(threads=threads_for(metric)) as con:
+        con.register(ROWS, rows)
+        if complete is None:
+            return evaluate_in(con, metric, ranks, None)
+        con.register(COMPLETE, complete)
+        names = ("run_id", "rank", "step")
+        steps = list(zip(*(complete[name].to_pylist() for name in names), strict=True))
+        return evaluate_in(con, metric, ranks, steps)
+
+
+def threads_for(metric: Metric) -> int | None:
+    """How many threads may sum it: doubles come out alike from one only."""
+    return 1 if metric.column.type == "DOUBLE" else None
+
+
+def evaluate_in(
+    con: Connection, metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
+) -> Measured:
+    """Like `evaluate`, over the relations `ROWS` and, with `complete`, `COMPLETE` of a connection."""
+    by_step = complete is not None
+    scopes, told = _scopes(metric, ranks, complete), _told(metric, by_step)
+    if metric.column.fold:
+        values = _folded(con, metric, told, scopes, by_step)
+    else:
+        values = _single(con, metric, told, scopes)
+    nothing = "no complete step" if by_step else "no such rank"
+    runs = [
+        values.get(run, RunValue(run, reason="no such row"))
+        if scopes[run]
+        else RunValue(run, reason=who.reason or nothing)
+        for run, who in ranks.items()
+    ]
+    return Measured(metric, metric.per(by_step), tuple(runs))
 
 
 def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence[pa.Table]) -> None:
@@ -100,7 +114,7 @@ def _text(value: object) -> str:
 
 
 def _scopes(
-    metric: Metric, ranks: Mapping[str, Ranks], complete: pa.Table | None
+    metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
 ) -> dict[str, frozenset[Unit]]:
     """Run → the units that its value is of."""
     only = next((value for column, value in metric.filters if column.name == "rank"), None)
@@ -108,8 +122,7 @@ def _scopes(
     if complete is None:
         return {run: frozenset((rank, None) for rank in telling) for run, telling in able.items()}
     found: dict[str, set[Unit]] = {run: set() for run in able}
-    names = ("run_id", "rank", "step")
-    for run, rank, step in zip(*(complete[name].to_pylist() for name in names), strict=True):
+    for run, rank, step in complete:
         if rank in able.get(run, ()):
             found[run].add((rank, step))
     return {run: frozenset(units) for run, units in found.items()}
@@ -118,8 +131,8 @@ def _scopes(
 def _told(metric: Metric, by_step: bool) -> str:
     """The rows that count, as a SELECT."""
     where = f" WHERE {condition(metric)}"
-    join = " SEMI JOIN complete USING (run_id, rank, step)" if by_step else ""
-    return f"SELECT told.* FROM result_rows AS told{join}{where}"
+    join = f" SEMI JOIN {COMPLETE} USING (run_id, rank, step)" if by_step else ""
+    return f"SELECT told.* FROM {ROWS} AS told{join}{where}"
 
 
 def condition(metric: Metric) -> str:

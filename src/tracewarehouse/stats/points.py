@@ -32,7 +32,7 @@ _PENALTY = 0.8  # per change, times the logarithm of the number of runs
 _WIDTH = 0.1  # of the kernel: exp(-_WIDTH * d^2), with d in standard deviations of the noise
 _STRONG = 0.01  # one less the confidence of the interval that must leave out 0
 _TOLD = 0.05  # of the interval that is told
-_NEAR = 50  # runs on either side that say how large a change is; of so many ranks are counted out exactly
+_NEAR = 40  # runs on either side that say how large a change is; of so many ranks are counted out exactly
 _BAI_95 = 11.0  # half the 95 % interval of the place, times the squared shift in standard deviations
 
 

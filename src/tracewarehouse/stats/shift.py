@@ -59,12 +59,13 @@ def by_ranks(base: Sequence[float], head: Sequence[float], alpha: float) -> Shif
 def tails(base: int, head: int) -> Floats:
     """P(U <= u) for u = 0, 1, …: how often, with nothing changed, so few of all pairs have the head below."""
     import numpy as np
-    from scipy.special import ndtr
 
     pairs = base * head
     if pairs <= EXACT:
         counts = np.array([float(count) for count in _counts(base, head)])
         return np.asarray(np.cumsum(counts) / counts.sum())
+    from scipy.special import ndtr  # late: it takes longer to load than small groups to count
+
     spread = math.sqrt(pairs * (base + head + 1) / 12)
     return np.asarray(ndtr((np.arange(pairs + 1) + 0.5 - pairs / 2) / spread))
 
