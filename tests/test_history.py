@@ -191,9 +191,19 @@ def test_recording_on_the_command_line(house: Path) -> None:
     for path in (house / "results" / "step_summary@1" / "night-0003").iterdir():
         path.write_bytes(b"")
     assert call("verify", "-w", house).code == 1
+    shown = on_terminal("record", "night-0005", "--analysis", "quality", "-w", house, env={"TERM": "xterm"})
+    assert shown.code == 0 and "1 result recorded" in shown.out
+
+
+def test_removing_all_but_the_results(house: Path) -> None:
+    before = call("remove", "night-0004", "--keep-results", "--dry-run", "-w", house)
     gone = call("remove", "night-0004", "--keep-results", "-w", house)
-    assert gone.out.startswith("removed night-0004")
-    assert "night-0004" in {path.name for path in (house / "_tw" / "kept").iterdir()}
+    assert gone.out == "removed night-0004: 1 ranks, 0 B; 1 recorded results are kept\n"
+    assert before.out == gone.out.replace("removed", "would remove")
+    (kept,) = (house / "_tw" / "kept" / "night-0004").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-9])
+    found = json.loads(call("verify", "--json", "-w", house).out)
+    assert [row["path"] for row in found["result"]] == ["_tw/kept/night-0004/v000001.parquet"]
 
 
 @pytest.mark.deep

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from store_units import commit, context, seen, staged
-from tracewarehouse.store import Changes, Store
+from tracewarehouse.store import Changes, Recorded, Store, write_result
 
 STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime", "shutil.rmtree"}
 
@@ -62,6 +63,23 @@ def take_out(store: Store, run: str) -> None:
     store.clean(-1)
 
 
+def record_and_take_out(store: Store, run: str) -> None:
+    """Keeps two results, and takes the run out but for them."""
+    version = store.newest(run)
+    if version is None:
+        return
+    with store.staging() as folder:
+        files = {}
+        for asked in ("0" * 8, "1" * 8):
+            recorded = Recorded("step_summary", 1, run, "f" * 16, asked, version.source)
+            write_result(folder / asked, recorded, pa.table({"run_id": [run]}), {}, {})
+            files[recorded] = folder / asked
+        store.keep_results(files)
+    store.remove(run, keep_results=True)
+    store.clean(-1)
+    assert len(store.recorded("step_summary", 1)) == 2 and len(store.kept()) == 1
+
+
 def start_small(store: Store, run: str) -> None:
     store.publish(run, Changes(units=(commit(store, 0, run=run),)))
 
@@ -83,6 +101,7 @@ CASES = {
     "replace and add": (start_small, replace_and_add, A_ONLY, BOTH_B),
     "complete the run": (start_waiting, complete_the_run, {}, BOTH_A),
     "remove and clean": (start_small, take_out, A_ONLY, {}),
+    "record, and remove but for that": (start_small, record_and_take_out, A_ONLY, {}),
 }
 Act = Callable[[Store, str], None]
 

@@ -383,7 +383,11 @@ class Warehouse(Analyses[Result]):
         named = [each for each in wanted or () if each not in waiting and each not in kept]
         chosen = self._matching(named) if wanted else self.chosen()
         found = matching(chosen, labels, age, time.time_ns())
-        gone = [Removed(each.run, len(each.version.units), each.version.bytes) for each in found]
+        results = self.store.results_of(each.version for each in found) if keep_results else {}
+        gone = [
+            Removed(each.run, len(each.version.units), each.version.bytes, results.get(each.run, 0))
+            for each in found
+        ]
         gone += [Removed(run, ranks, 0) for run, ranks in waiting.items()]
         if gone and not dry_run:
             for each in gone:

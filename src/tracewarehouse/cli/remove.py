@@ -40,5 +40,9 @@ def remove(
         runs or None, where=where, older_than=older_than, keep_results=keep_results, dry_run=dry_run
     )
     verb = "would remove" if dry_run else "removed"
-    lines = [f"{verb} {each.run}: {each.ranks} ranks, {size(each.bytes)}" for each in gone]
+    kept = (f"; {each.results} recorded results are kept" if keep_results else "" for each in gone)
+    lines = [
+        f"{verb} {each.run}: {each.ranks} ranks, {size(each.bytes)}{what}"
+        for each, what in zip(gone, kept, strict=True)
+    ]
     session.out.say("\n".join(lines) or "no run matches", [vars(each) for each in gone])

@@ -17,11 +17,12 @@ _UNITS = {"s": "seconds", "min": "minutes", "m": "minutes", "h": "hours", "d": "
 
 @dataclass(frozen=True)
 class Removed:
-    """A run that was taken out, or would be; bytes are freed by `clean`."""
+    """A run that was taken out, or would be; bytes are freed by `clean`, recorded `results` are kept."""
 
     run: str
     ranks: int
     bytes: int
+    results: int = 0
 
 
 def parse_where(texts: Iterable[str]) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from tracewarehouse.store.model import (
     Unit,
     Waiting,
 )
+from tracewarehouse.store.names import run_key
 from tracewarehouse.store.results import Recorded
 
 
@@ -237,6 +239,12 @@ class Store:
     def recorded(self, analysis: str, version: int) -> dict[Recorded, str]:
         """What is recorded of an analysis, for whichever runs, and the key of each file."""
         return dict(results.of_analysis(self.blobs, analysis, version))
+
+    def results_of(self, versions: Iterable[RunVersion]) -> dict[str, int]:
+        """Run → how many results are recorded of that version of it, for those that have some."""
+        runs = {(run_key(version.run), version.source): version.run for version in versions}
+        found = ((one.run, one.source) for one, _ in results.every(self.blobs))
+        return dict(Counter(runs[one] for one in found if one in runs))
 
     def kept(self) -> tuple[RunVersion, ...]:
         """The versions of removed runs whose recorded results are kept, as tombstones, by run and number."""
