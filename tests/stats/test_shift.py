@@ -102,7 +102,9 @@ def test_blocks_grow_with_the_correlation_of_neighbours() -> None:
     ]
     assert lengths[0] < 1.7
     assert lengths == sorted(lengths)
-    assert lengths[2] == pytest.approx(2 * 1.6 / 0.4, rel=0.5)
+    values = autoregressive(0.6, 200, 1)
+    near = neighbours(values) + (1 + 3 * neighbours(values)) / 200
+    assert len(blocks(values)) == 200 // math.ceil(2 * (1 + near) / (1 - near))
     assert len(blocks([7] * 50)) == 50
 
 

@@ -95,6 +95,8 @@ def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
     found = verdict(side(1, 3, spread=0.02), side(2, 3, spread=0.02))
     assert (found.word, found.unit) == ("inconclusive", "run")
     assert found.needs_runs is not None and found.needs_runs > 3
+    logs = [[math.log(median(run)) for run in side(seed, 3, spread=0.02).runs] for seed in (1, 2)]
+    assert found.needs_runs == (runs_for_a_conclusion(*logs, alpha=0.05, min_effect=0.01) or 0) - 3
     assert f"inconclusive (needs about {found.needs_runs} more runs per side); mean" in found.line()
     assert found.reason is not None
 
