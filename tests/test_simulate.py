@@ -55,6 +55,8 @@ WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
         "kernel_sequences",
         "step_account",
         "step_kernels",
+        "window_account",
+        "window_kernels",
     }
 )
 Answers = dict[str, dict[str, list[dict[str, Any]]]]

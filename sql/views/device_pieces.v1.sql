@@ -15,7 +15,7 @@
 -- step      = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period holds it; null before the first period and after the last." }
 -- kind      = { type = "VARCHAR", doc = "computation, communication, memory or other: the first of these that runs, on any stream; idle: nothing runs." }
 -- kernel_id = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU row that owns it: of those of its kind that run, the one that started first; of those that started together the first in the file. Null where idle." }
--- cause     = { type = "VARCHAR", null = true, doc = "Why it is idle. The row after the gap was launched after the gap had begun: dataloader, while the launching thread waited for data; else sync, where that thread was inside a blocking call as the gap began (one that synchronises, or one that copies and returns after the copy); else host. ready: that row was launched before, or just then; unknown: its launch is not in the trace; outside: before the first GPU row or after the last. Null where busy." }
+-- cause     = { type = "VARCHAR", null = true, doc = "Why it is idle. The row after the gap was launched after the gap had begun: sync, where the launching thread was inside a blocking call as the gap began (one that synchronises, or one that copies and returns after the copy), for as long as that call took: so much earlier the thread would have gone on; then dataloader, while that thread waits for data; else host. ready: that row was launched before, or just then; unknown: its launch is not in the trace; outside: before the first GPU row or after the last. Null where busy." }
 -- after_id  = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU row that ends the gap; null where busy and outside." }
 -- gap_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "How long the whole gap is, of which this is a piece; null where busy and outside." }
 --
@@ -88,47 +88,100 @@ WITH
     FROM reached
     WHERE ts_ns > reached_ns
   ),
-  moment AS (
-    -- What happens on each host thread, and the gaps that wait for a launch of it: first what begins at an instant,
-    -- then the gap that ends there, then the one that starts.
-    SELECT run_id, rank, pid, tid, event_id, 1 AS turn, ts_ns AS at_ns, NULL::BIGINT AS gap_id,
-      NULL::BIGINT AS data_end_ns, ts_ns + dur_ns AS block_end_ns
+  wait AS (
+    -- Calls in which a host thread waits for a device.
+    SELECT run_id, rank, pid, tid, event_id, ts_ns AS start_ns, ts_ns + dur_ns AS end_ns
     FROM runtime
     WHERE is_sync
     UNION ALL
-    SELECT run_id, rank, pid, tid, event_id, 2, call_ns, NULL, NULL, call_end_ns
+    SELECT run_id, rank, pid, tid, event_id, call_ns, call_end_ns
     FROM gpu_row
     WHERE activity = 'memcpy' AND end_ns <= call_end_ns
+  ),
+  wait_or_gap AS (
+    SELECT run_id, rank, pid, tid, event_id, start_ns AS at_ns, 0 AS turn, start_ns, end_ns
+    FROM wait
     UNION ALL
-    SELECT run_id, rank, pid, tid, event_id, 3, ts_ns, NULL, ts_ns + dur_ns, NULL
-    FROM events
-    WHERE starts_with(name, 'enumerate(DataLoader)#') AND pre IS NOT NULL
-    UNION ALL
-    SELECT run_id, rank, pid, tid, event_id, 4, ts_ns + dur_ns, NULL, NULL, NULL
-    FROM events
-    WHERE starts_with(name, 'enumerate(DataLoader)#') AND pre IS NOT NULL
-    UNION ALL
-    SELECT run_id, rank, pid, tid, after_id, 5, end_ns, -1, NULL, NULL
-    FROM gap
-    WHERE cause = 'host'
-    UNION ALL
-    SELECT run_id, rank, pid, tid, after_id, 6, start_ns, after_id, NULL, NULL
+    SELECT run_id, rank, pid, tid, after_id, start_ns, 1, NULL, NULL
     FROM gap
     WHERE cause = 'host'
   ),
-  followed AS (
+  late AS (
+    -- Each gap that waits for a launch, with the wait of its thread that reaches furthest.
     SELECT
       run_id,
       rank,
       pid,
       tid,
-      event_id,
-      turn,
+      event_id AS after_id,
       at_ns,
+      turn,
+      max(end_ns) OVER so_far AS wait_end_ns,
+      arg_max(start_ns, (end_ns, -start_ns)) FILTER (end_ns IS NOT NULL) OVER so_far AS wait_start_ns
+    FROM wait_or_gap
+    WINDOW so_far AS (
+      PARTITION BY run_id, rank, pid, tid
+      ORDER BY at_ns, turn, event_id
+      ROWS UNBOUNDED PRECEDING
+    )
+  ),
+  late_gap AS (
+    SELECT
+      gap.run_id,
+      gap.rank,
+      gap.after_id,
+      gap.pid,
+      gap.tid,
+      gap.start_ns,
+      gap.end_ns,
+      CASE
+        WHEN late.wait_end_ns > gap.start_ns THEN gap.start_ns + (late.wait_end_ns - late.wait_start_ns)
+        ELSE gap.start_ns
+      END AS sync_end_ns
+    FROM gap
+    JOIN late
+      ON late.run_id = gap.run_id
+      AND late.rank = gap.rank
+      AND late.after_id = gap.after_id
+    WHERE gap.cause = 'host' AND late.turn = 1
+  ),
+  data AS (
+    SELECT run_id, rank, pid, tid, event_id, ts_ns AS start_ns, ts_ns + dur_ns AS end_ns
+    FROM events
+    WHERE starts_with(name, 'enumerate(DataLoader)#') AND pre IS NOT NULL
+  ),
+  moment AS (
+    -- Where waits for data begin and end on a thread, and the gaps that wait for a launch of it: at an instant first
+    -- what begins or ends in a gap, then the gap that ends, then the one that begins.
+    SELECT run_id, rank, pid, tid, event_id, 0 AS turn, start_ns AS at_ns, end_ns AS data_end_ns,
+      NULL::BIGINT AS gap_id, NULL::BIGINT AS sync_end_ns
+    FROM data
+    UNION ALL
+    SELECT run_id, rank, pid, tid, event_id, 1, end_ns, NULL, NULL, NULL
+    FROM data
+    UNION ALL
+    SELECT run_id, rank, pid, tid, after_id, 2, sync_end_ns, NULL, NULL, NULL
+    FROM late_gap
+    WHERE sync_end_ns < end_ns
+    UNION ALL
+    SELECT run_id, rank, pid, tid, after_id, 3, end_ns, NULL, -1, NULL
+    FROM late_gap
+    UNION ALL
+    SELECT run_id, rank, pid, tid, after_id, 4, start_ns, NULL, after_id, sync_end_ns
+    FROM late_gap
+  ),
+  late_part AS (
+    SELECT
+      run_id,
+      rank,
+      at_ns AS start_ns,
       lead(at_ns) OVER so_far AS until_ns,
-      last_value(gap_id IGNORE NULLS) OVER so_far AS gap_id,
-      coalesce(max(data_end_ns) OVER so_far > at_ns, FALSE) AS is_data,
-      CASE WHEN turn = 6 THEN coalesce(max(block_end_ns) OVER so_far > at_ns, FALSE) END AS is_blocked
+      last_value(gap_id IGNORE NULLS) OVER so_far AS after_id,
+      CASE
+        WHEN last_value(sync_end_ns IGNORE NULLS) OVER so_far > at_ns THEN 'sync'
+        WHEN max(data_end_ns) OVER so_far > at_ns THEN 'dataloader'
+        ELSE 'host'
+      END AS cause
     FROM moment
     WINDOW so_far AS (
       PARTITION BY run_id, rank, pid, tid
@@ -136,35 +189,20 @@ WITH
       ROWS UNBOUNDED PRECEDING
     )
   ),
-  host_part AS (
-    SELECT
-      run_id,
-      rank,
-      gap_id AS after_id,
-      at_ns AS start_ns,
-      until_ns,
-      is_data,
-      last_value(is_blocked IGNORE NULLS) OVER (
-        PARTITION BY run_id, rank, pid, tid
-        ORDER BY at_ns, turn, event_id
-        ROWS UNBOUNDED PRECEDING
-      ) AS is_blocked
-    FROM followed
-  ),
   idle AS (
     SELECT
-      host_part.run_id,
-      host_part.rank,
-      host_part.start_ns,
-      CASE WHEN host_part.is_data THEN 'dataloader' WHEN host_part.is_blocked THEN 'sync' ELSE 'host' END AS cause,
-      host_part.after_id,
+      late_part.run_id,
+      late_part.rank,
+      late_part.start_ns,
+      late_part.cause,
+      late_part.after_id,
       gap.end_ns - gap.start_ns AS gap_ns
-    FROM host_part
+    FROM late_part
     JOIN gap
-      ON gap.run_id = host_part.run_id
-      AND gap.rank = host_part.rank
-      AND gap.after_id = host_part.after_id
-    WHERE host_part.until_ns > host_part.start_ns
+      ON gap.run_id = late_part.run_id
+      AND gap.rank = late_part.rank
+      AND gap.after_id = late_part.after_id
+    WHERE late_part.until_ns > late_part.start_ns
     UNION ALL
     SELECT run_id, rank, start_ns, cause, after_id, end_ns - start_ns
     FROM gap

@@ -756,11 +756,12 @@ class Analyses(Generic[T_co]):
             step (BIGINT, id): The number of the step; one without length has no rows.
             part (VARCHAR): compute: computation runs; exposed_comm, exposed_memory, other: communication,
                 memory copies and sets, rows of another kind run, and none before them in this list; else
-                nothing runs. The row after the gap was launched after the gap had begun: idle_dataloader,
-                while its thread waited for data; else idle_sync, where that thread was inside a blocking call
-                as the gap began; else idle_host. It had been launched: idle_kernel_wait where the gap is
-                short, idle_other where not. idle_unknown: its launch is not in the trace. idle_outside:
-                before the first GPU row or after the last. Parts without time have no row.
+                nothing runs. The row after the gap was launched after the gap had begun: idle_sync, where its
+                thread was inside a blocking call as the gap began, for as long as that call took; then
+                idle_dataloader, while that thread waits for data; else idle_host. It had been launched:
+                idle_kernel_wait where the gap is short, idle_other where not. idle_unknown: its launch is not
+                in the trace. idle_outside: before the first GPU row or after the last. Parts without time
+                have no row.
             part_ns (BIGINT, ns): Time of the period that went there: the parts of a step add up to period_ns
                 of step_summary.
             share (DOUBLE, ratio): part_ns over the period.
@@ -785,8 +786,11 @@ class Analyses(Generic[T_co]):
             op (VARCHAR): The innermost operator around its launch.
             op_sig (VARCHAR): That operator, with shapes and types of its inputs.
             path_sig (VARCHAR): Modules and operators around the launch, outermost first.
+            is_graph (BOOLEAN): A graph launch replayed it.
             count (BIGINT, count): GPU rows of it that start in the period; 0 where only the rest of one
                 reaches into it.
+            sum_ns (BIGINT, ns): Whole lengths of the GPU rows that start in the period, whatever runs beside
+                them.
             exclusive_ns (BIGINT, ns): Time of the period that it owns: where several run, computation comes
                 before communication, memory and other, and within a kind who started first. So all rows of a
                 kind add up to its part of step_account.
@@ -917,3 +921,62 @@ class Analyses(Generic[T_co]):
             idle_ns (BIGINT, ns): Time within the window with nothing running.
         """
         return self.run("temporal_breakdown")
+
+    def window_account(self, *, annotation: str | None = None, kernel_wait_ns: int | str = 30000) -> T_co:
+        """Where the time of each rank's window went, or of each time it was inside an annotation, part by
+        part.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank; its devices are taken together.
+            occurrence (BIGINT, id): 1 for the window; of an annotation its number in time, from 1. One that
+                begins within an earlier one of its name is not counted.
+            part (VARCHAR): compute: computation runs; exposed_comm, exposed_memory, other: communication,
+                memory copies and sets, rows of another kind run, and none before them in this list; else
+                nothing runs. The row after the gap was launched after the gap had begun: idle_sync, where its
+                thread was inside a blocking call as the gap began, for as long as that call took; then
+                idle_dataloader, while that thread waits for data; else idle_host. It had been launched:
+                idle_kernel_wait where the gap is short, idle_other where not. idle_unknown: its launch is not
+                in the trace. idle_outside: before the first GPU row or after the last. Parts without time
+                have no row.
+            part_ns (BIGINT, ns): Time that went there: the parts add up to the window, from the first start
+                to the last end of a GPU row, or to the annotation's length on the host.
+            share (DOUBLE, ratio): part_ns over all parts.
+
+        Parameters:
+            annotation: The name of an annotation of the host: account for each time the rank was inside it;
+                else for the rank's whole window.
+            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is
+                idle_kernel_wait.
+        """
+        return self.run("window_account", annotation=annotation, kernel_wait_ns=kernel_wait_ns)
+
+    def window_kernels(self, *, annotation: str | None = None) -> T_co:
+        """What each kernel added to each rank's window, or to each time it was inside an annotation, by
+        operator and place in the model.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank; its devices are taken together.
+            occurrence (BIGINT, id): 1 for the window; of an annotation its number in time, from 1. One that
+                begins within an earlier one of its name is not counted.
+            kind (VARCHAR): computation, communication, memory (copies and sets) or other.
+            name (VARCHAR): The kernel's name, in full.
+            pass (VARCHAR): forward, backward, recompute, optimizer, data or other.
+            op (VARCHAR): The innermost operator around its launch.
+            op_sig (VARCHAR): That operator, with shapes and types of its inputs.
+            path_sig (VARCHAR): Modules and operators around the launch, outermost first.
+            is_graph (BOOLEAN): A graph launch replayed it.
+            count (BIGINT, count): GPU rows of it that start in the window, or within the annotation; 0 where
+                only the rest of one reaches into it.
+            sum_ns (BIGINT, ns): Whole lengths of the GPU rows that start in the window, or within the
+                annotation, whatever runs beside them.
+            exclusive_ns (BIGINT, ns): Time there that it owns: where several run, computation comes before
+                communication, memory and other, and within a kind who started first. So all rows of a kind
+                add up to its part of window_account.
+
+        Parameters:
+            annotation: The name of an annotation of the host: account for each time the rank was inside it;
+                else for the rank's whole window.
+        """
+        return self.run("window_kernels", annotation=annotation)

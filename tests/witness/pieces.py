@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from witness import answers, idle
@@ -28,11 +28,13 @@ class Piece:
     gap: idle.Gap | None = None
 
 
-def pieces(trace: Trace) -> Iterator[Piece]:
-    """All pieces of a rank."""
+def pieces(trace: Trace, more: Iterable[int] = ()) -> Iterator[Piece]:
+    """All pieces of a rank, cut at more moments too."""
     data = [note for note in trace.notes + trace.ops if note.name.startswith(DATA)]
     periods = list(_periods(trace))
     edges = {edge for row in trace.gpu + data for edge in (row.start, row.end)}
+    edges |= {row.end + call.length for row in trace.gpu for call in trace.calls}  # ends of sync
+    edges |= set(more)
     bounds = {edge for row in trace.gpu for edge in (row.start, row.end)}
     bounds |= {edge for _, start, end in periods for edge in (start, end)}
     first, last = min(bounds), max(bounds)
@@ -72,10 +74,12 @@ def _idle(trace: Trace, data: list[Slice], start: int, end: int) -> tuple[str, i
         return "unknown", gap
     if call is None or call.start <= gap.start:
         return "ready", gap
-    if any(note.thread == call.thread and note.start <= start and note.end >= end for note in data):
-        return "dataloader", gap
-    blocked = any(block.start <= gap.start < block.end for block in _blocking(trace, call.thread))
-    return ("sync" if blocked else "host"), gap
+    waits = [wait for wait in _blocking(trace, call.thread) if wait.start <= gap.start < wait.end]
+    furthest = max(waits, key=lambda wait: (wait.end, -wait.start), default=None)
+    if furthest is not None and start < gap.start + furthest.length:
+        return "sync", gap
+    waited = any(note.thread == call.thread and note.start <= start and note.end >= end for note in data)
+    return ("dataloader" if waited else "host"), gap
 
 
 def _blocking(trace: Trace, thread: object) -> Iterator[Slice]:
@@ -127,3 +131,48 @@ def step_kernels(trace: Trace) -> list[Row]:
     columns = ("step", "kind", "name", "count", "exclusive_ns")
     keys = dict.fromkeys([*counts, *sums])
     return [dict(zip(columns, (*key, counts[key], sums[key]), strict=True)) for key in keys]
+
+
+def spans(trace: Trace, annotation: str | None) -> dict[int, tuple[int, int]]:
+    """The window, or each time inside the annotation that is not within an earlier one."""
+    if annotation is None:
+        return {1: (min(row.start for row in trace.gpu), max(row.end for row in trace.gpu))}
+    notes = [note for note in trace.notes if note.name == annotation and note.length]
+    notes.sort(key=_turn)
+    found = [
+        (note.start, note.end)
+        for place, note in enumerate(notes)
+        if all(note.start >= other.end for other in notes[:place])
+    ]
+    return dict(enumerate(found, 1))
+
+
+def _turn(note: Slice) -> tuple[int, int, int]:
+    return note.start, -note.length, note.event_id
+
+
+def window_account(trace: Trace, annotation: str | None) -> dict[tuple[int, str], int]:
+    """Time of each span by part; what lies beyond all pieces is outside."""
+    sums: dict[tuple[int, str], int] = defaultdict(int)
+    for number, (start, end) in spans(trace, annotation).items():
+        inside = [piece for piece in pieces(trace, (start, end)) if start <= piece.start and piece.end <= end]
+        for piece in inside:
+            sums[number, _part(piece)] += piece.end - piece.start
+        beyond = end - start - sum(piece.end - piece.start for piece in inside)
+        if beyond:
+            sums[number, "idle_outside"] += beyond
+    return sums
+
+
+def window_kernels(trace: Trace, annotation: str | None) -> dict[tuple[int, str, str], list[int]]:
+    """Rows that start in each span, their whole lengths, and the time there that each kernel owns."""
+    sums: dict[tuple[int, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for number, (start, end) in spans(trace, annotation).items():
+        for row in trace.gpu:
+            if start <= row.start < end:
+                found = sums[number, row.kind, row.name]
+                found[:2] = found[0] + 1, found[1] + row.length
+        for piece in pieces(trace, (start, end)):
+            if piece.owner is not None and start <= piece.start and piece.end <= end:
+                sums[number, piece.owner.kind, piece.owner.name][2] += piece.end - piece.start
+    return sums

@@ -36,6 +36,7 @@ def waits(dice: Random, number: int) -> list[str]:
     return dice.choice(
         [
             [f"ann t{thread} {data}"],
+            [f"ann t{thread} inside {start} {length}"],
             [f"op t{thread + 2} {data}"],  # another thread's: it explains nothing
             [f"call t{thread} cudaStreamSynchronize {start} {length} id={number}"],
             [
@@ -116,3 +117,19 @@ def test_step_kernels(drawn: tuple[Any, dict[int, Trace]]) -> None:
         for row in pieces.step_kernels(trace)
     }
     assert found == wanted
+
+
+@pytest.mark.parametrize("annotation", [None, "inside"])
+def test_window_account_and_kernels(drawn: tuple[Any, dict[int, Trace]], annotation: str | None) -> None:
+    warehouse, traces = drawn
+    rows = warehouse.run("window_account", annotation=annotation, **PARAMS).rows()
+    found = {(row["rank"], row["occurrence"], row["part"]): row["part_ns"] for row in rows}
+    account = {rank: pieces.window_account(trace, annotation) for rank, trace in traces.items()}
+    assert found == {(rank, *key): ns for rank, parts in account.items() for key, ns in parts.items()}
+    owned: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for row in warehouse.run("window_kernels", annotation=annotation).rows():
+        sums = owned[row["rank"], row["occurrence"], row["kind"], row["name"]]
+        told = row["count"], row["sum_ns"], row["exclusive_ns"]
+        sums[:] = (one + other for one, other in zip(sums, told, strict=True))
+    kernels = {rank: pieces.window_kernels(trace, annotation) for rank, trace in traces.items()}
+    assert owned == {(rank, *key): sums for rank, named in kernels.items() for key, sums in named.items()}

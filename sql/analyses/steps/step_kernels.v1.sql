@@ -3,9 +3,9 @@
 -- name     = "step_kernels"
 -- version  = 1
 -- summary  = "What each kernel added to each step's period, and how often it ran there, by operator and place in the model."
--- requires = ["device_pieces@1", "kernels@1", "steps@1", "events@1"]
+-- requires = ["device_pieces@1", "kernels@1", "correlations@1", "steps@1", "events@1"]
 -- needs    = ["gpu", "steps>=1"]
--- grain    = ["run_id", "rank", "step", "kind", "name", "pass", "op", "op_sig", "path_sig"]
+-- grain    = ["run_id", "rank", "step", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
 -- order    = ["run_id", "rank", "step", "-exclusive_ns", "name"]
 --
 -- [columns]
@@ -18,7 +18,9 @@
 -- op           = { type = "VARCHAR", null = true, doc = "The innermost operator around its launch." }
 -- op_sig       = { type = "VARCHAR", null = true, doc = "That operator, with shapes and types of its inputs." }
 -- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators around the launch, outermost first." }
+-- is_graph     = { type = "BOOLEAN", doc = "A graph launch replayed it." }
 -- count        = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU rows of it that start in the period; 0 where only the rest of one reaches into it." }
+-- sum_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Whole lengths of the GPU rows that start in the period, whatever runs beside them." }
 -- exclusive_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the period that it owns: where several run, computation comes before communication, memory and other, and within a kind who started first. So all rows of a kind add up to its part of step_account." }
 --
 -- [changes]
@@ -31,11 +33,11 @@ WITH
     WHERE period_ns > 0
   ),
   part AS (
-    SELECT run_id, rank, step, kernel_id, 0 AS starts, piece_ns AS exclusive_ns
+    SELECT run_id, rank, step, kernel_id, 0 AS starts, 0 AS sum_ns, piece_ns AS exclusive_ns
     FROM device_pieces
     WHERE step IS NOT NULL AND kernel_id IS NOT NULL
     UNION ALL
-    SELECT kernels.run_id, kernels.rank, period.step, kernels.event_id, 1, 0
+    SELECT kernels.run_id, kernels.rank, period.step, kernels.event_id, 1, kernels.dur_ns, 0
     FROM kernels
     ASOF JOIN period
       ON period.run_id = kernels.run_id
@@ -45,7 +47,14 @@ WITH
   ),
   owned AS (
     -- First by GPU row: names and signatures are long.
-    SELECT run_id, rank, step, kernel_id, sum(starts)::BIGINT AS starts, sum(exclusive_ns)::BIGINT AS exclusive_ns
+    SELECT
+      run_id,
+      rank,
+      step,
+      kernel_id,
+      sum(starts)::BIGINT AS starts,
+      sum(sum_ns)::BIGINT AS sum_ns,
+      sum(exclusive_ns)::BIGINT AS exclusive_ns
     FROM part
     GROUP BY run_id, rank, step, kernel_id
   ),
@@ -64,13 +73,19 @@ SELECT
   op.name AS op,
   kernels.op_sig,
   kernels.path_sig,
+  coalesce(correlations.is_graph, FALSE) AS is_graph,
   sum(owned.starts)::BIGINT AS count,
+  sum(owned.sum_ns)::BIGINT AS sum_ns,
   sum(owned.exclusive_ns)::BIGINT AS exclusive_ns
 FROM owned
 JOIN kernels
   ON kernels.run_id = owned.run_id
   AND kernels.rank = owned.rank
   AND kernels.event_id = owned.kernel_id
+LEFT JOIN correlations
+  ON correlations.run_id = kernels.run_id
+  AND correlations.rank = kernels.rank
+  AND correlations.kernel_id = kernels.event_id
 LEFT JOIN op
   ON op.run_id = kernels.run_id
   AND op.rank = kernels.rank
@@ -84,4 +99,5 @@ GROUP BY
   kernels.pass,
   op.name,
   kernels.op_sig,
-  kernels.path_sig
+  kernels.path_sig,
+  coalesce(correlations.is_graph, FALSE)

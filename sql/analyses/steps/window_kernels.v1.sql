@@ -1,0 +1,177 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "window_kernels"
+-- version  = 1
+-- summary  = "What each kernel added to each rank's window, or to each time it was inside an annotation, by operator and place in the model."
+-- requires = ["device_pieces@1", "kernels@1", "correlations@1", "annotations@1", "events@1"]
+-- needs    = ["gpu"]
+-- grain    = ["run_id", "rank", "occurrence", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
+-- order    = ["run_id", "rank", "occurrence", "-exclusive_ns", "name"]
+--
+-- [params]
+-- annotation = { type = "VARCHAR", doc = "The name of an annotation of the host: account for each time the rank was inside it; else for the rank's whole window." }
+--
+-- [columns]
+-- run_id       = { type = "VARCHAR", doc = "The run." }
+-- rank         = { type = "INTEGER", doc = "The rank; its devices are taken together." }
+-- occurrence   = { type = "BIGINT", unit = "id", doc = "1 for the window; of an annotation its number in time, from 1. One that begins within an earlier one of its name is not counted." }
+-- kind         = { type = "VARCHAR", doc = "computation, communication, memory (copies and sets) or other." }
+-- name         = { type = "VARCHAR", null = true, doc = "The kernel's name, in full." }
+-- pass         = { type = "VARCHAR", doc = "forward, backward, recompute, optimizer, data or other." }
+-- op           = { type = "VARCHAR", null = true, doc = "The innermost operator around its launch." }
+-- op_sig       = { type = "VARCHAR", null = true, doc = "That operator, with shapes and types of its inputs." }
+-- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators around the launch, outermost first." }
+-- is_graph     = { type = "BOOLEAN", doc = "A graph launch replayed it." }
+-- count        = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU rows of it that start in the window, or within the annotation; 0 where only the rest of one reaches into it." }
+-- sum_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Whole lengths of the GPU rows that start in the window, or within the annotation, whatever runs beside them." }
+-- exclusive_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time there that it owns: where several run, computation comes before communication, memory and other, and within a kind who started first. So all rows of a kind add up to its part of window_account." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  named AS (
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      ts_ns AS start_ns,
+      ts_ns + dur_ns AS end_ns,
+      max(ts_ns + dur_ns) OVER earlier AS reached_ns
+    FROM annotations
+    WHERE name = $annotation AND NOT on_gpu AND dur_ns > 0
+    WINDOW earlier AS (
+      PARTITION BY run_id, rank
+      ORDER BY ts_ns, dur_ns DESC, event_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+  ),
+  span AS (
+    SELECT
+      run_id,
+      rank,
+      row_number() OVER (PARTITION BY run_id, rank ORDER BY start_ns, event_id) AS occurrence,
+      start_ns,
+      end_ns
+    FROM named
+    WHERE start_ns >= coalesce(reached_ns, start_ns)
+    UNION ALL
+    SELECT run_id, rank, 1, min(ts_ns), max(ts_ns + dur_ns)
+    FROM kernels
+    WHERE $annotation IS NULL
+    GROUP BY run_id, rank
+  ),
+  piece AS MATERIALIZED (
+    SELECT run_id, rank, start_ns, start_ns + piece_ns AS end_ns, kernel_id
+    FROM device_pieces
+  ),
+  point AS (
+    -- Where an occurrence ends (-1) or begins, and where a piece begins; after the last piece comes none.
+    SELECT run_id, rank, start_ns AS at_ns, 1 AS turn, occurrence, NULL::BIGINT AS piece_at_ns
+    FROM span
+    UNION ALL
+    SELECT run_id, rank, end_ns, 0, -1, NULL
+    FROM span
+    UNION ALL
+    SELECT run_id, rank, start_ns, 2, NULL, start_ns
+    FROM piece
+    UNION ALL
+    SELECT run_id, rank, max(end_ns), 2, NULL, max(end_ns)
+    FROM piece
+    GROUP BY run_id, rank
+  ),
+  state AS (
+    SELECT
+      run_id,
+      rank,
+      at_ns,
+      lead(at_ns) OVER so_far AS until_ns,
+      last_value(occurrence IGNORE NULLS) OVER so_far AS occurrence,
+      last_value(piece_at_ns IGNORE NULLS) OVER so_far AS piece_at_ns
+    FROM point
+    WINDOW so_far AS (
+      PARTITION BY run_id, rank
+      ORDER BY at_ns, turn, occurrence, piece_at_ns
+      ROWS UNBOUNDED PRECEDING
+    )
+  ),
+  part AS (
+    SELECT
+      state.run_id,
+      state.rank,
+      state.occurrence,
+      piece.kernel_id,
+      0 AS starts,
+      0 AS sum_ns,
+      state.until_ns - state.at_ns AS exclusive_ns
+    FROM state
+    JOIN piece
+      ON piece.run_id = state.run_id
+      AND piece.rank = state.rank
+      AND piece.start_ns = state.piece_at_ns
+    WHERE state.occurrence > 0 AND state.until_ns > state.at_ns AND piece.kernel_id IS NOT NULL
+    UNION ALL
+    SELECT kernels.run_id, kernels.rank, span.occurrence, kernels.event_id, 1, kernels.dur_ns, 0
+    FROM kernels
+    ASOF JOIN span
+      ON span.run_id = kernels.run_id
+      AND span.rank = kernels.rank
+      AND span.start_ns <= kernels.ts_ns
+    WHERE kernels.ts_ns < span.end_ns
+  ),
+  owned AS (
+    -- First by GPU row: names and signatures are long.
+    SELECT
+      run_id,
+      rank,
+      occurrence,
+      kernel_id,
+      sum(starts)::BIGINT AS starts,
+      sum(sum_ns)::BIGINT AS sum_ns,
+      sum(exclusive_ns)::BIGINT AS exclusive_ns
+    FROM part
+    GROUP BY run_id, rank, occurrence, kernel_id
+  ),
+  op AS (
+    SELECT run_id, rank, event_id, name
+    FROM events
+    WHERE category = 'cpu_op'
+  )
+SELECT
+  owned.run_id,
+  owned.rank,
+  owned.occurrence,
+  kernels.kind,
+  kernels.name,
+  kernels.pass,
+  op.name AS op,
+  kernels.op_sig,
+  kernels.path_sig,
+  coalesce(correlations.is_graph, FALSE) AS is_graph,
+  sum(owned.starts)::BIGINT AS count,
+  sum(owned.sum_ns)::BIGINT AS sum_ns,
+  sum(owned.exclusive_ns)::BIGINT AS exclusive_ns
+FROM owned
+JOIN kernels
+  ON kernels.run_id = owned.run_id
+  AND kernels.rank = owned.rank
+  AND kernels.event_id = owned.kernel_id
+LEFT JOIN correlations
+  ON correlations.run_id = kernels.run_id
+  AND correlations.rank = kernels.rank
+  AND correlations.kernel_id = kernels.event_id
+LEFT JOIN op
+  ON op.run_id = kernels.run_id
+  AND op.rank = kernels.rank
+  AND op.event_id = kernels.op_id
+GROUP BY
+  owned.run_id,
+  owned.rank,
+  owned.occurrence,
+  kernels.kind,
+  kernels.name,
+  kernels.pass,
+  op.name,
+  kernels.op_sig,
+  kernels.path_sig,
+  coalesce(correlations.is_graph, FALSE)
