@@ -1,4 +1,4 @@
-"""What differs between two runs: one analysis asked of both, joined row by row."""
+"""What differs between two runs: an analysis joined row by row; `account` for the change of the mean step."""
 
 from tracewarehouse.diff.asked import Diff, Side
 
