@@ -9,6 +9,7 @@ import random
 import shutil
 import time
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from front_door import on_terminal, process
 from front_door import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
 from tracewarehouse.errors import ParamError, TwError, UnknownName
+from tracewarehouse.store import Changes
 
 RUNS, CHANGE = 60, 40
 KEYS = ["line", "definition", "run_id", "version", "stored", "time_ns", "value", "level"]
@@ -74,6 +76,21 @@ def test_lines_and_conditions(made: Path) -> None:
     assert len(wh.select(["night-0001", "night-0002"]).history("step_time").rows()) == 2
     few = wh.history("step_time", "night-0007")
     assert "fewer than 12 runs: no change is looked for" in few.notices
+
+
+def test_runs_of_other_machines_are_told(house: Path) -> None:
+    wh = tw.open(house)
+    assert not any("machine" in notice for notice in wh.history("step_time").notices)
+    version = wh.store.newest("night-0007")
+    assert version is not None
+    unit = replace(version.units[0], attempt="other", facts={**version.units[0].facts, "device_name": "H100"})
+    wh.store.publish("night-0007", Changes(units=(unit,), rebuilt=True))
+    kinds = "a line has runs of 2 kinds of machine (1 × H100, 1 × unknown)"
+    told = f"{kinds}: --where or --by a label keeps them apart"
+    assert told in tw.open(house).history("step_time").notices
+    assert told not in tw.open(house).history("step_time", where="label.gpu=A100").notices
+    wh.store.relabel("night-0007", {"gpu": "other"})
+    assert told not in tw.open(house).history("step_time", by="label.gpu").notices
 
 
 def test_what_is_asked_wrongly(made: Path) -> None:

@@ -165,6 +165,12 @@ def _notices(asking: Asking, subjects: Sequence[Subject], lines: Sequence[Line],
             f"{_count(other, len(subjects))} recorded under another definition of {asking.contract.ref} only"
             f" ({_some(other)}), and a line apart: tw record --all"
         )
+    kinds = {each.chosen.selector: _machines(each) for each in subjects}
+    mixed = [{kinds[f"{dot.run}@v{dot.number}"] for dot in one.dots} for one in lines]
+    most = max(mixed, key=len)
+    if len(most) > 1:
+        told = f"a line has runs of {len(most)} kinds of machine ({_some(sorted(most))})"
+        yield f"{told}: --where or --by a label keeps them apart"
     silent = Counter(dot.reason for one in lines for dot in one.dots if dot.value is None)
     for reason, count in silent.items():
         yield f"{count:,} of {len(subjects):,} runs tell nothing: {reason}"
@@ -172,6 +178,13 @@ def _notices(asking: Asking, subjects: Sequence[Subject], lines: Sequence[Line],
     if short:
         where = "" if len(lines) == 1 else f" in {len(short)} of {len(lines)} lines"
         yield f"fewer than {FEWEST} runs{where}: no change is looked for"
+
+
+def _machines(subject: Subject) -> str:
+    """How many ranks the run has, on which GPUs."""
+    units = subject.chosen.version.units
+    names = {str(unit.facts["device_name"]) for unit in units if unit.facts.get("device_name")}
+    return f"{len(units)} × {' and '.join(sorted(names)) or 'unknown'}"
 
 
 def _count(some: Sequence[str], total: int) -> str:
