@@ -20,6 +20,7 @@ WAREHOUSE_METHODS = frozenset(
     + (
         "clean",
         "refresh",
+        "changes",
         "upgrade",
         "derive",
         "whatif",

@@ -18,6 +18,8 @@ from tracewarehouse.select.chosen import Chosen, spans
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tracewarehouse.diff.change import Change
+
 SIDES = ("base", "head")
 _COMPLETE = "SELECT run_id, rank, step FROM steps WHERE NOT partial"
 
@@ -71,6 +73,27 @@ class Diff(Analyses[Result]):
             for who, side, table in zip(SIDES, (self.base, self.head), steps or (None, None), strict=True)
         ]
         return _compared(made, answers)
+
+    def changes(
+        self,
+        *,
+        per: str | None = None,
+        alpha: float = 0.05,
+        min_effect: float = 0.01,
+        anyway: bool = False,
+        gates: Iterable[str] = (),
+    ) -> Change:
+        """What changed as a whole: whether it is comparable, the verdict on the step time, account, gates.
+
+        `per` is `step`, `window` or `annotation:NAME`; `alpha` how often noise alone may pass for a change;
+        `min_effect` a change of the step that does not matter, in parts of it. Raises NotComparable where a
+        comparison would say nothing, unless `anyway`; ParamError, UnknownName.
+        """
+        from tracewarehouse.diff.change import Asked, changes
+        from tracewarehouse.diff.gate import parse
+
+        parsed = [parse(gate, self.catalog) for gate in gates]
+        return changes(self.base, self.head, self.catalog, Asked(per, alpha, min_effect, anyway), parsed)
 
     def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:
         """The complete steps of both sides, where values are to be per step."""

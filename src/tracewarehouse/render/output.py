@@ -140,9 +140,8 @@ class Output:
 
     def _table(self, result: Result, more: int) -> None:
         on_terminal = self.path is None and sys.stdout.isatty()
-        width = shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else None
         grain = result.contract.grain if result.contract else ()
-        laid_out = table(result.columns(), self._folded(result), width=width, keys=grain)
+        laid_out = table(result.columns(), self._folded(result), width=width_of(self), keys=grain)
         lines = laid_out.lines(bold=on_terminal and _has_style())
         if not len(result) and not more:
             lines.append("(no rows)")
@@ -196,6 +195,25 @@ class Output:
             packed = self.path.suffix == ".gz"
             with (gzip.open if packed else open)(unfinished, "wt", encoding="utf-8", newline="") as file:
                 file.writelines(pieces)
+
+
+def laid_out(result: Result, out: Output) -> str:
+    """Rows as a table, or as Markdown where that is asked for, to be said among others."""
+    shown = result if out.head is not None or out.top is not None else result.head(_TABLE_ROWS)
+    rows = out._folded(shown if out.head is None else result.head(out.head))
+    if out.chosen_format == "md":
+        return markdown(result.columns(), rows)
+    keys = result.contract.grain if result.contract else ()
+    lines = table(result.columns(), rows, width=width_of(out), keys=keys).lines()
+    if len(shown) < len(result):
+        lines.append(_more_rows(len(result) - len(shown)))
+    return "\n".join(lines) + "\n"
+
+
+def width_of(out: Output) -> int | None:
+    """The cells of a line; None where lines may be as long as they get."""
+    on_terminal = out.path is None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else None
 
 
 @contextmanager

@@ -45,13 +45,13 @@ class Verdict:
     needs_runs: int | None = None
     reason: str | None = None
 
-    def line(self) -> str:
-        """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`."""
+    def line(self, what: str = "median step") -> str:
+        """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`; `what` was timed."""
         if self.base_median_ns is None or self.head_median_ns is None:
             return f"{self.word}: {self.reason}"
         times = _times(self.base_median_ns, self.head_median_ns)
         mean = "" if self.mean_change is None else f"; mean {_percent(self.mean_change, '+')} %"
-        return f"median step {times}, {self._size()}, {self.word}{self._note()}{mean}"
+        return f"{what} {times}, {self._size()}, {self.word}{self._note()}{mean}"
 
     def _size(self) -> str:
         assert self.change is not None

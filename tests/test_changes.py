@@ -1,0 +1,180 @@
+"""`tw diff BASE HEAD`: comparable or not, the verdict, the account, gates and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import front_door
+import sketch
+import tracewarehouse as tw
+from conftest import ROOT
+from tracewarehouse.diff.comparable import NotComparable
+from tracewarehouse.errors import ParamError
+
+SIZE = ("--layers", "2", "--no-stacks", "--no-memory")
+RUNS: dict[str, tuple[str, ...]] = {
+    "base": ("--ranks", "2", "--steps", "8"),
+    "slow": ("--ranks", "2", "--steps", "8", "--inject", "slow-kernel:kernel=gemm,percent=40"),
+    "wide": ("--ranks", "4", "--steps", "3"),
+    "amd": ("--ranks", "2", "--steps", "3", "--gpu", "MI300X"),
+    "batch": ("--ranks", "2", "--steps", "3", "--batch", "8"),
+    "lacks": ("--ranks", "2", "--steps", "3", "--inject", "missing-rank:rank=1"),
+}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with those runs, and one without a GPU."""
+    folder = tmp_path_factory.mktemp("changes")
+    for name, knobs in RUNS.items():
+        assert front_door.tw("simulate", folder / "traces" / name, *SIZE, *knobs).code == 0
+    sketch.write("host 0 op t1 aten::mm 0 10\n", folder / "traces")
+    tw.open(folder / "warehouse").ingest(folder / "traces")
+    return folder / "warehouse"
+
+
+@pytest.mark.parametrize(
+    ("head", "first"),
+    [
+        ("base", "the same run on both sides: base@v1"),
+        ("amd", "GPU model: base NVIDIA H100 80GB HBM3, head AMD Instinct MI300X"),
+        ("wide", "world size: base 2, head 4"),
+        ("host", "head has no GPU rows and the other side has"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_the_reason(house: Path, head: str, first: str) -> None:
+    with pytest.raises(NotComparable) as error:
+        tw.open(house).diff("base", head).changes()
+    assert error.value.message.startswith(f"not comparable: {first}")
+    assert tw.open(house).diff("base", head).changes(anyway=True).differences[0].hard
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("batch", "other shapes: "),
+        ("batch", "complete steps of a rank: base 6, head 1"),
+        ("lacks", "head: lacks lacks ranks 1 of 2"),
+        ("lacks", "ranks only in base: 1"),
+    ],
+)
+def test_other_differences_are_told(house: Path, head: str, message: str) -> None:
+    change = tw.open(house).diff("base", head).changes()
+    assert any(each.message.startswith(message) and not each.hard for each in change.differences)
+
+
+def test_a_slower_kernel_is_the_first_row_of_an_account_that_adds_up(house: Path) -> None:
+    change = tw.open(house).diff("base", "slow").changes()
+    assert (change.verdict.word, change.verdict.unit) == ("slower", "step")
+    assert re.fullmatch(
+        r"median step [\d.]+ → [\d.]+ ms, \+[\d.]+ % \[[\d.]+, [\d.]+\], slower \(within-run only\);"
+        r" mean \+[\d.]+ %",
+        change.line,
+    )
+    assert change.account is not None
+    wanted = {(round(change.account.base_mean), round(change.account.head_mean))}
+    rows = change.rows().rows()
+    levels = {row["level"] for row in rows}
+    assert levels == {"breakdown", "kernels", "operators", "categories", "ranks"}
+    for level in levels:
+        of_level = [row for row in rows if row["level"] == level]
+        assert {(sum(row["base_ns"] for row in of_level), sum(row["head_ns"] for row in of_level))} == wanted
+    first = next(row for row in rows if row["level"] == "kernels")
+    assert "gemm" in first["part"] and first["change"] == "slower" and first["significant"]
+
+
+def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:
+    change = tw.open(house).diff("base", "batch").changes()
+    assert change.account is not None and change.account.per == "window"
+    assert (change.verdict.word, change.verdict.reason) == ("inconclusive", "one window per side")
+    with pytest.raises(ParamError, match="per 'weeks' is not known"):
+        tw.open(house).diff("base", "slow").changes(per="weeks")
+
+
+def test_a_run_without_a_gpu_has_no_account_and_says_so(house: Path) -> None:
+    change = tw.open(house).diff("host", "base").changes(anyway=True)
+    assert change.account is None and change.lacks
+    told = front_door.tw("diff", "host", "base", "--anyway", "-w", house)
+    assert told.code == 0 and f"no account: {change.lacks}" in told.out
+
+
+def test_gates_decide_about_the_exit_code(house: Path, tmp_path: Path) -> None:
+    gates = tmp_path / "gates.txt"
+    gates.write_text("# the step\nstep_time<=+3%\n\ntemporal_breakdown.compute_ns <= +1% # no more work\n")
+    arguments = ("diff", "base", "slow", "-w", house, "--gate-file", gates, "--junit", tmp_path / "j.xml")
+    failed = front_door.process(*arguments)
+    assert failed.code == 3
+    assert failed.errors[0].startswith(
+        "tw: 2 of 2 gates failed: step_time<=+3%, temporal_breakdown.compute_ns"
+    )
+    assert ElementTree.parse(tmp_path / "j.xml").getroot().get("failures") == "2"
+    held = front_door.tw("diff", "base", "slow", "-w", house, "--gate", "step_time<=+90%", "--json")
+    (said,) = json.loads(held.out)["result"]
+    assert (held.code, said["gates"][0]["outcome"], said["verdict"]["word"]) == (0, "pass", "slower")
+    assert sum(row["delta_ns"] for row in said["account"] if row["level"] == "ranks") > 0
+
+
+def test_an_inconclusive_gate_warns_unless_strict(house: Path) -> None:
+    gate = ("--gate", "op_summary.count[name=no::such]<=+3%")
+    assert front_door.tw("diff", "base", "slow", "-w", house, *gate).code == 1
+    gate = ("--gate", "memory_peak.peak_bytes<=+3%")  # no allocations were recorded
+    open_ = front_door.tw("diff", "base", "slow", "-w", house, *gate)
+    assert open_.code == 0 and "warning: gate memory_peak.peak_bytes<=+3% is inconclusive" in open_.err
+    assert front_door.tw("diff", "base", "slow", "-w", house, *gate, "--strict").code == 3
+
+
+def test_markdown_fits_a_comment(house: Path) -> None:
+    told = front_door.tw("diff", "base", "slow", "-w", house, "-f", "md", "--top", "3")
+    assert told.out.startswith("### median step ")
+    assert told.out.count("<details") == 3 and told.out.count("</details>") == 3
+    assert len(told.out) < 65_536
+
+
+def test_options_that_do_not_go_together_are_refused(house: Path) -> None:
+    assert front_door.tw("diff", "base", "slow", "--by-rank", "-w", house).code == 2
+    assert front_door.tw("diff", "base", "slow", "kernel_summary", "--gate", "x", "-w", house).code == 2
+    assert (
+        front_door.tw("diff", "base", "slow", "kernel_summary", "quality", "-f", "csv", "-w", house).code == 2
+    )
+
+
+def test_several_analyses_are_several_tables(house: Path) -> None:
+    told = front_door.tw("diff", "base", "slow", "temporal_breakdown", "kernel_summary", "-w", house)
+    assert told.code == 0
+    assert [line for line in told.out.splitlines() if "_" in line and " " not in line] == [
+        "temporal_breakdown",
+        "kernel_summary",
+    ]
+
+
+def test_the_gate_of_the_readme_is_a_gate(house: Path, tmp_path: Path) -> None:
+    """The lines for CI, as processes in a folder with such runs: 3 where the gate fails, 1 without a base."""
+    sample = re.search(r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.M | re.S)
+    assert sample
+    ingest, diff = re.findall(r"^- run: (.*)$", sample[1], flags=re.M)
+    script = tmp_path / "tw"
+    code = "from tracewarehouse.cli import main; main()"
+    script.write_text(f"#!/bin/sh\nexec '{front_door.TW[0]}' -W error -c '{code}' \"$@\"\n")
+    script.chmod(0o755)
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "head").symlink_to(house.parent / "traces" / "slow")
+    (tmp_path / "traces" / "base").symlink_to(house.parent / "traces" / "base")
+
+    def step(line: str) -> subprocess.CompletedProcess[str]:
+        env = front_door.environment({"PATH": f"{tmp_path}:/usr/bin:/bin", "BRANCH": "fp8"})
+        return subprocess.run(["sh", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    assert step(ingest).returncode == 0
+    assert step(diff).returncode == 1  # there is no base yet
+    assert step("tw ingest traces/base --run base").returncode == 0
+    failed = step(diff)
+    assert failed.returncode == 3, failed.stderr
+    assert (tmp_path / "comment.md").read_text().startswith("### median step")
+    assert ElementTree.parse(tmp_path / "gates.xml").getroot().get("failures") == "1"
+    assert step(diff.replace("+3%", "+90%")).returncode == 0
