@@ -109,15 +109,19 @@ class Warehouse(Analyses[Result]):
         by_rank: bool = False,
         all_steps: bool = False,
         measure: str | None = None,
+        alpha: float = 0.05,
+        min_effect: float = 0.01,
     ) -> Diff:
         """What differs between two runs, or sets of runs (selectors): `wh.diff("a", "b").name_summary()`.
 
         Values are per rank, and per complete step where the analysis tells steps and not `all_steps`; with
-        `by_rank` ranks stay apart. `measure` decides about increased and decreased. Raises UnknownName.
+        `by_rank` ranks stay apart. `measure` decides about increased and decreased; `alpha` and `min_effect`
+        are those of its verdicts. `.changes()` compares as a whole. Raises UnknownName.
         """
         from tracewarehouse.diff import Diff
 
-        return Diff(self.select(base), self.select(head), self.catalog, by_rank, all_steps, measure)
+        sides = self.select(base), self.select(head)
+        return Diff(*sides, self.catalog, by_rank, all_steps, measure, alpha, min_effect)
 
     def history(
         self,

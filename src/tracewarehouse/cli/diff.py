@@ -112,7 +112,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     own = {key: options.pop(key) for key in _OWN}
     given = {key: value for key, value in options.items() if value is not None}
     asked = {key: own[key] for key in ("by_rank", "all_steps", "measure")}
-    compared = session.open().diff(base_run, head_run, **asked)
+    noise = {key: own[key] for key in ("alpha", "min_effect")}
+    compared = session.open().diff(base_run, head_run, **asked, **noise)
     if names:
         _check_alone(own, "an analysis")
         _analyses(session, compared, names, given)
@@ -158,7 +159,7 @@ def _analyses(session: Session, compared: Diff, names: tuple[str, ...], given: d
 def _whole(session: Session, compared: Diff, own: dict[str, Any]) -> None:
     """The verdict and the account; exit code 3 where a gate fails."""
     texts = [*own["gates"], *_lines(own["gate_file"])]
-    wanted = {key: own[key] for key in ("per", "alpha", "min_effect", "anyway")}
+    wanted = {key: own[key] for key in ("per", "anyway")}
     change = compared.changes(gates=texts, **wanted)
     levels = own["levels"] or _FIRST
     error = _failed(change, own["strict"])

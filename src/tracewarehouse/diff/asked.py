@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,6 +12,7 @@ from tracewarehouse.analyses import Analyses
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.diff.joined import select
+from tracewarehouse.diff.judged import ENOUGH, Units, columns, judged
 from tracewarehouse.diff.plan import BY_STEP, Plan, plan
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.result import Result
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracewarehouse.diff.change import Change
+    from tracewarehouse.engine import Connection
 
 SIDES = ("base", "head")
 _COMPLETE = "SELECT run_id, rank, step FROM steps WHERE NOT partial"
@@ -49,6 +53,9 @@ class Diff(Analyses[Result]):
     and rows of other steps are left out, unless `all_steps`. With `by_rank` the ranks stay apart, and those
     that both sides have are compared. `measure` decides about increased and decreased, by default the first.
     A parameter `by_step` is not looked at: the comparison sets it.
+
+    `alpha` is how often noise alone may pass for a change, `min_effect` a change that does not matter, in
+    parts of base: of a row for its verdict, of the step for that of `changes`.
     """
 
     base: Side
@@ -57,9 +64,11 @@ class Diff(Analyses[Result]):
     by_rank: bool = False
     all_steps: bool = False
     measure: str | None = None
+    alpha: float = 0.05
+    min_effect: float = 0.01
 
     def run(self, name: str, version: int | None = None, **params: object) -> Result:
-        """The comparison of an analysis: its keys, base, head and delta of each measure, and the change.
+        """The comparison of an analysis: keys, base, head and delta of each measure, change and verdict.
 
         Raises UnknownName, ParamError; TwError where a side has no rank, or no complete step, to tell of.
         """
@@ -72,28 +81,27 @@ class Diff(Analyses[Result]):
             _Answer(who, side.run(name, version, **params), side.chosen(), table)
             for who, side, table in zip(SIDES, (self.base, self.head), steps or (None, None), strict=True)
         ]
-        return _compared(made, answers)
+        return self._compared(made, answers)
 
     def changes(
         self,
         *,
         per: str | None = None,
-        alpha: float = 0.05,
-        min_effect: float = 0.01,
         anyway: bool = False,
         gates: Iterable[str] = (),
     ) -> Change:
         """What changed as a whole: whether it is comparable, the verdict on the step time, account, gates.
 
-        `per` is `step`, `window` or `annotation:NAME`; `alpha` how often noise alone may pass for a change;
-        `min_effect` a change of the step that does not matter, in parts of it. Raises NotComparable where a
-        comparison would say nothing, unless `anyway`; ParamError, UnknownName.
+        `per` is `step`, `window` or `annotation:NAME`. Raises NotComparable where a comparison would say
+        nothing, unless `anyway`; ParamError, UnknownName.
         """
         from tracewarehouse.diff.change import Asked, changes
         from tracewarehouse.diff.gate import parse
 
         parsed = [parse(gate, self.catalog) for gate in gates]
-        return changes(self.base, self.head, self.catalog, Asked(per, alpha, min_effect, anyway), parsed)
+        return changes(
+            self.base, self.head, self.catalog, Asked(per, self.alpha, self.min_effect, anyway), parsed
+        )
 
     def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:
         """The complete steps of both sides, where values are to be per step."""
@@ -105,6 +113,25 @@ class Diff(Analyses[Result]):
         if any(param.name == BY_STEP for param in contract.params):
             return None
         raise TwError("a side has no complete step", "compare all of it: --all-steps")
+
+    def _compared(self, made: Plan, answers: Sequence[_Answer]) -> Result:
+        if made.pooled:
+            parts = [each.parts for each in answers]
+            kept, notices = None, [f"values are {made.per}: base has {parts[0]:,}, head has {parts[1]:,}"]
+        else:
+            parts, kept = [1, 1], _common(answers)
+            notices = _only_on_one(answers, kept)
+        from tracewarehouse.engine import execute, table_of
+
+        promised = replace(made.result, body=select(made, *parts))
+        by, units = _units(made, answers)
+        with _tables(answers, kept) as con:
+            rows = execute(con, promised, {}).to_pylist()
+            keys = [tuple(row[key.name] for key in made.keys) for row in rows]
+            verdicts = judged(con, made, keys, units, self.alpha, self.min_effect)
+        promised = replace(promised, columns=(*promised.columns, *columns(made.deciding, by)))
+        table = table_of(promised, [row | more for row, more in zip(rows, verdicts, strict=True)])
+        return _told(answers, promised, table, notices)
 
 
 @dataclass(frozen=True)
@@ -121,6 +148,14 @@ class _Answer:
         silent = {(each.run_id, each.rank) for each in self.result.abstained}
         return {(each.run, rank) for each in self.chosen for rank in each.ranks} - silent
 
+    def units(self, names: Sequence[str]) -> Units:
+        """Its runs, or its complete steps by run, each with the ranks that tell of it."""
+        if self.steps is None:
+            return Units(Counter((run,) for run, _ in sorted(self.ranks)))
+        ranks = self.ranks
+        told = [row for row in self.steps.to_pylist() if (row["run_id"], row["rank"]) in ranks]
+        return Units(Counter(tuple(row[name] for name in names) for row in told))
+
     @property
     def parts(self) -> int:
         """What its sums are divided by; raises TwError where that is nothing."""
@@ -136,15 +171,17 @@ class _Answer:
         return found
 
 
-def _compared(made: Plan, answers: Sequence[_Answer]) -> Result:
-    if made.pooled:
-        parts = [each.parts for each in answers]
-        kept, notices = None, [f"values are {made.per}: base has {parts[0]:,}, head has {parts[1]:,}"]
-    else:
-        parts, kept = [1, 1], _common(answers)
-        notices = _only_on_one(answers, kept)
-    promised = replace(made.result, body=select(made, *parts))
-    return _told(answers, promised, _execute(promised, answers, kept), notices)
+def _units(made: Plan, answers: Sequence[_Answer]) -> tuple[str | None, dict[str, Units]]:
+    """What is measured again and again: runs where there are some, else steps; neither rank by rank."""
+    none = {each.who: Units({}) for each in answers}
+    if not made.pooled:
+        return None, none
+    by_run = {each.who: each.units(("run_id",)) for each in answers}
+    if sum(map(len, by_run.values())) >= ENOUGH:
+        return "runs", by_run
+    by_step = {each.who: each.units(("run_id", "step")) for each in answers if each.steps is not None}
+    known = len(by_step) == len(answers) and sum(map(len, by_step.values())) >= ENOUGH
+    return ("steps, within these runs only", by_step) if known else (None, none)
 
 
 def _common(answers: Sequence[_Answer]) -> set[int]:
@@ -162,8 +199,10 @@ def _only_on_one(answers: Sequence[_Answer], kept: set[int]) -> list[str]:
     return [f"ranks only in {who}, left out: {spans(ranks)}" for who, ranks in left_out.items() if ranks]
 
 
-def _execute(promised: Contract, answers: Iterable[_Answer], ranks: set[int] | None) -> pa.Table:
-    from tracewarehouse.engine import connect, execute
+@contextmanager
+def _tables(answers: Iterable[_Answer], ranks: set[int] | None) -> Iterator[Connection]:
+    """A connection with the rows that count, as `base` and `head`."""
+    from tracewarehouse.engine import connect
 
     with connect() as con:
         for each in answers:
@@ -175,7 +214,7 @@ def _execute(promised: Contract, answers: Iterable[_Answer], ranks: set[int] | N
             if ranks is not None:
                 sql += f" WHERE rank IN ({', '.join(map(str, ranks))})"
             con.execute(f"CREATE TABLE {each.who} AS {sql}")
-        return execute(con, promised, {})
+        yield con
 
 
 def _told(answers: Iterable[_Answer], promised: Contract, table: pa.Table, notices: Iterable[str]) -> Result:
