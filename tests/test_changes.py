@@ -89,6 +89,16 @@ def test_a_slower_kernel_is_the_first_row_of_an_account_that_adds_up(house: Path
     assert "gemm" in first["part"] and first["change"] == "slower" and first["significant"]
 
 
+def test_only_some_steps_are_looked_at(house: Path) -> None:
+    diff = tw.open(house).diff("base", "slow")
+    account, all_steps = diff.changes(steps=(2, 3, 4)).account, diff.changes().account
+    assert account is not None and all_steps is not None
+    assert (account.base_units, all_steps.base_units) == (2 * 3, 2 * 6)
+    of_steps = "SELECT sum(period_ns) AS sum_ns FROM steps WHERE step BETWEEN 2 AND 4"
+    (told,) = tw.open(house).select("base").query(of_steps).rows()
+    assert account.base_mean * 6 == told["sum_ns"]
+
+
 def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:
     change = tw.open(house).diff("base", "batch").changes()
     assert change.account is not None and change.account.per == "window"

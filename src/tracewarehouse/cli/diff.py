@@ -10,6 +10,7 @@ import click
 
 from tracewarehouse.cli.complete import complete_analyses, complete_runs
 from tracewarehouse.cli.session import (
+    RankList,
     Session,
     examples,
     pass_session,
@@ -57,6 +58,7 @@ class DiffCommand(AnalysisCommand):
 @click.argument("head_run", metavar="HEAD", shell_complete=complete_runs)
 @click.argument("names", metavar="[NAME[@VERSION]]...", nargs=-1, shell_complete=complete_analyses)
 @click.option("--per", metavar="step|window|annotation:NAME", help="What is accounted for.  [default: step]")
+@click.option("--steps", type=RankList(), metavar="STEPS", help="Only these steps: 3, or 3,5, or 3-8.")
 @click.option("--level", "levels", type=click.Choice(LEVELS), multiple=True, help="A level of the account.")
 @click.option(
     "--alpha",
@@ -124,14 +126,14 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
 
 
 _OWN = (
-    *("per", "levels", "alpha", "min_effect", "anyway", "gates", "gate_file", "strict", "junit"),
+    *("per", "steps", "levels", "alpha", "min_effect", "anyway", "gates", "gate_file", "strict", "junit"),
     *("by_rank", "all_steps", "measure"),
 )
 
 
 def _check_alone(own: dict[str, Any], what: str) -> None:
     """Raises UsageError for options of the whole comparison beside an analysis."""
-    for key in ("per", "levels", "gates", "gate_file", "junit"):
+    for key in ("per", "steps", "levels", "gates", "gate_file", "junit"):
         if own[key]:
             option = {"levels": "level", "gates": "gate"}.get(key, key).replace("_", "-")
             raise click.UsageError(f"--{option} does not go with {what}")
@@ -160,6 +162,7 @@ def _whole(session: Session, compared: Diff, own: dict[str, Any]) -> None:
     """The verdict and the account; exit code 3 where a gate fails."""
     texts = [*own["gates"], *_lines(own["gate_file"])]
     wanted = {key: own[key] for key in ("per", "anyway")}
+    wanted["steps"] = own["steps"] or ()
     change = compared.changes(gates=texts, **wanted)
     levels = own["levels"] or _FIRST
     error = _failed(change, own["strict"])

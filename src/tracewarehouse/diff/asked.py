@@ -87,21 +87,22 @@ class Diff(Analyses[Result]):
         self,
         *,
         per: str | None = None,
+        steps: Iterable[int] = (),
         anyway: bool = False,
         gates: Iterable[str] = (),
     ) -> Change:
         """What changed as a whole: whether it is comparable, the verdict on the step time, account, gates.
 
-        `per` is `step`, `window` or `annotation:NAME`. Raises NotComparable where a comparison would say
-        nothing, unless `anyway`; ParamError, UnknownName.
+        `per` is `step`, `window` or `annotation:NAME`; `steps` are numbers of those to look at, by default
+        all complete ones. Raises NotComparable where a comparison would say nothing, unless `anyway`;
+        ParamError, UnknownName.
         """
         from tracewarehouse.diff.change import Asked, changes
         from tracewarehouse.diff.gate import parse
 
         parsed = [parse(gate, self.catalog) for gate in gates]
-        return changes(
-            self.base, self.head, self.catalog, Asked(per, self.alpha, self.min_effect, anyway), parsed
-        )
+        asked = Asked(per, self.alpha, self.min_effect, anyway, tuple(steps))
+        return changes(self.base, self.head, self.catalog, asked, parsed)
 
     def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:
         """The complete steps of both sides, where values are to be per step."""

@@ -17,6 +17,7 @@ from tracewarehouse.stats import Steps, Verdict, verdict
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
+    from tracewarehouse.select.chosen import Chosen
 
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
 STEP_TIME = "step_time"
@@ -31,6 +32,28 @@ class Asked:
     alpha: float = ALPHA
     min_effect: float = MIN_EFFECT
     anyway: bool = False
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _OfSteps:
+    """A side of which only some steps are looked at, by number."""
+
+    side: Side
+    steps: tuple[int, ...]
+
+    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The rows of an analysis, of all steps."""
+        return self.side.run(name, version, **params)
+
+    def query(self, sql: str) -> Result:
+        """The rows of a SELECT, to which there are no other steps."""
+        listed = ", ".join(map(str, self.steps))
+        return self.side.query(f"WITH steps AS (SELECT * FROM steps WHERE step IN ({listed})) {sql}")
+
+    def chosen(self) -> tuple[Chosen, ...]:
+        """The runs, each with the ranks of it that are looked at."""
+        return self.side.chosen()
 
 
 @dataclass(frozen=True)
@@ -82,6 +105,8 @@ def changes(base: Side, head: Side, catalog: Catalog, asked: Asked, gates: Itera
     found = differences(base, head)
     if not asked.anyway:
         check(found)
+    if asked.steps:
+        base, head = _OfSteps(base, asked.steps), _OfSteps(head, asked.steps)
     try:
         told, lacks = account(base, head, per=asked.per, alpha=asked.alpha), None
     except TwError as error:
