@@ -23,6 +23,7 @@ from tracewarehouse.hta import (
     TraceAnalysis,
     TraceDiff,
 )
+from tracewarehouse.hta.common import trace_filter as filters
 from tracewarehouse.hta.libraries import library
 
 STEPS = ROOT / "tests" / "data" / "first-steps"
@@ -571,3 +572,70 @@ def test_every_argument_of_hta_is_there() -> None:
         ours = list(inspect.signature(getattr(TraceAnalysis, name)).parameters.values())[1:]
         found = {each.name: each.default for each in ours[: len(arguments)]}
         assert (list(found), found) == (list(arguments), arguments)
+
+
+# The rows
+
+
+def test_t_has_the_rows_of_a_rank(analyzer: TraceAnalysis, house: tw.Warehouse) -> None:
+    frame = analyzer.t.get_trace(1)
+    (said,) = (
+        house.select(ranks=[1])
+        .query(
+            "SELECT count(*) AS rows, min(ts_ns) AS first, sum(dur_ns)::BIGINT AS dur_ns FROM events "
+            "WHERE ph IN ('X', 'B') AND dur_ns IS NOT NULL"
+        )
+        .rows()
+    )
+    assert len(frame) == said["rows"]
+    assert frame["dur"].sum() == pytest.approx(said["dur_ns"] / 1_000)
+    assert frame["ts"].min() == pytest.approx((said["first"] - analyzer.opened.start_ns) / 1_000)
+    assert list(frame.index) == list(frame["index"]) and frame["index"].is_unique
+    assert analyzer.t.get_trace(1) is frame
+    assert list(analyzer.t.get_all_traces()) == analyzer.t.get_ranks() == [0, 1, 2, 3]
+    with pytest.raises(ParamError, match="no rank 9"):
+        analyzer.t.get_trace(9)
+
+
+def test_t_links_gpu_rows_and_calls(analyzer: TraceAnalysis) -> None:
+    frame = analyzer.t.get_trace(0)
+    gpu = frame[frame.on_gpu & (frame.index_correlation >= 0)]
+    assert (
+        len(gpu) and (frame.loc[gpu.index_correlation, "correlation"].values == gpu.correlation.values).all()
+    )
+    first = gpu.groupby("index_correlation")["index"].min()
+    assert (frame.loc[first.index, "index_correlation"] == first).all()
+
+
+def test_filters_keep_what_they_say(analyzer: TraceAnalysis, house: tw.Warehouse) -> None:
+    frame, steps = analyzer.t.get_trace(0), analyzer.t.get_iterations()
+    assert steps == analyzer.get_profiler_steps()
+    kernels = house.select(ranks=[0]).query("SELECT count(*) AS rows FROM kernels").rows()[0]["rows"]
+    gpu, host = filters.GPUKernelFilter()(frame), filters.CPUOperatorFilter()(frame, analyzer.t.symbol_table)
+    assert (len(gpu), len(host)) == (kernels, len(frame) - kernels)
+    assert set(filters.NameFilter("aten::")(frame).name.str[:6]) == {"aten::"}
+    assert filters.NameFilter("ten::")(frame).empty
+    first = filters.FirstIterationFilter()(frame)
+    assert first.equals(filters.IterationFilter(steps[0])(frame)) and len(first)
+    assert first.equals(filters.IterationIndexFilter([0])(frame))
+    assert (filters.ZeroDurationFilter(frame).dur > 0).all()
+    both = filters.CompositeFilter([filters.IterationFilter(steps[:1]), filters.GPUKernelFilter()])(frame)
+    assert len(both) == (first.on_gpu).sum() > 0
+    copies = frame[frame.cat == "gpu_memcpy"]
+    found = filters.MemCopyEventFilter(copies.name.iloc[0])(frame)
+    assert set(found.name) == {copies.name.iloc[0]} and set(found.cat) == {"gpu_memcpy"}
+
+
+def test_a_time_range_holds_whole_rows(analyzer: TraceAnalysis) -> None:
+    frame = analyzer.t.get_trace(0)
+    one = frame[frame.on_gpu].iloc[0]
+    found = filters.TimeRangeFilter((one.ts, one.end))(frame)
+    assert one["index"] in found["index"] and (found.ts >= one.ts).all() and (found.end <= one.end).all()
+    assert one["index"] not in filters.TimeRangeFilter((one.ts, one.end - 0.001))(frame)["index"]
+    with pytest.raises(ParamError, match="ends before"):
+        filters.TimeRangeFilter((2, 1))
+
+
+def test_a_filter_of_ranks_wants_a_column(analyzer: TraceAnalysis) -> None:
+    frame = analyzer.get_temporal_breakdown(visualize=False)
+    assert list(filters.RankFilter([1, 3])(frame)["rank"]) == [1, 3]

@@ -34,6 +34,8 @@ The numbers are ours. Where they differ on purpose (HTA: … / here: …):
   synchronisations by `stream` / per rank and step; GPU rows by category, host rows by thread.
 - ATen operators' delays. HTA: the operator by time, on any thread, memory of ranks added up / the innermost
   operator on the launching thread, rank by rank; no table is drawn.
+- `analyzer.t`. HTA: names as numbers of a table of symbols, rows without what the load dropped / names in
+  words, all rows with a length; `common.trace_filter` tells GPU rows by category, so no synchronisations.
 - Stragglers. HTA: who starts late, by clocks that nobody set, for NCCL names of old / whom the others waited
   for, by how long each was at a collective.
 - Critical path. HTA: a graph for networkx, without waits that no synchronisation event explains / parts that

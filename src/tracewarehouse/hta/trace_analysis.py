@@ -9,6 +9,7 @@ from typing import Any
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.hta import breakdowns, figures, launches, operators, overlays, series
+from tracewarehouse.hta.common.trace import Trace
 from tracewarehouse.hta.critical import CriticalPath, critical_path
 from tracewarehouse.hta.opened import Files, Opened, opened
 
@@ -35,7 +36,8 @@ class TraceAnalysis:
     folder that stays; without one into a temporary folder that goes with this object. `run` names the run.
     What was recorded is looked at as a whole, the last step included, so `include_last_profiler_step` changes
     nothing. Frames hold µs, shares in %, and one row per rank as HTA's do; where a rank has several devices,
-    one per device, which a column `device` then names. The figures of the last call are in `figures.last`.
+    one per device, which a column `device` then names. The figures of the last call are in `figures.last`,
+    the rows of each rank in `t.get_trace(rank)`, for the filters of `hta.common.trace_filter`.
 
     Raises ParamError for arguments that mean nothing, TwError where no trace can be read or a library is
     missing.
@@ -51,6 +53,7 @@ class TraceAnalysis:
         run: str | None = None,
     ) -> None:
         self.opened: Opened = opened(trace_files, trace_dir, warehouse, run)
+        self.t = Trace(self.opened)
         self.figures = figures.Figures()
 
     # Breakdowns

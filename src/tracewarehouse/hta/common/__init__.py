@@ -1,0 +1,1 @@
+"""What notebooks take from `hta.common`."""
