@@ -56,7 +56,7 @@ class Graph:
         for call, at in links.select("partner", "index").rows():
             self.launched[call].append(at)
         labels: list[tuple[str, int, pl.DataFrame]] = []
-        for (pid, tid), thread in sorted(rows.group_by("pid", "tid", maintain_order=True), key=_place):
+        for (pid, tid), thread in sorted(rows.group_by("pid", "tid", maintain_order=True), key=place):
             if not _on_gpu(thread, pid, tid):
                 labels.append((_label(thread), self._nest(thread, tid), thread))
         self._connect([each for each in labels if each[0] in ("bwd", "main")])
@@ -139,7 +139,7 @@ def graph(ranks: tuple[Rank, ...], rules: Rules) -> Graph:
     return Graph(frame)
 
 
-def _place(group: tuple[tuple[str, str], pl.DataFrame]) -> tuple[bool, int, str, bool, int, str]:
+def place(group: tuple[tuple[str, str], pl.DataFrame]) -> tuple[bool, int, str, bool, int, str]:
     (pid, tid), _ = group
     return (*_number(pid), *_number(tid))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tracewarehouse as tw
-from witness.hta import annotations, breakdowns, launches, operators, stragglers, streams
+from witness.hta import annotations, breakdowns, critical_path, launches, operators, stragglers, streams
 from witness.hta.cases import Case
 from witness.hta.frame import Rank, read
 from witness.hta.loads import predicted
@@ -24,6 +24,7 @@ METHODS: tuple[Method, ...] = (
     *annotations.METHODS,
     *operators.METHODS,
     *stragglers.METHODS,
+    *critical_path.METHODS,
 )
 
 
@@ -46,9 +47,12 @@ def compare(warehouse: tw.Warehouse, oracle: Oracle, case: Case, part: str = "")
     if "error" in answers["load"] or not files:
         return
     seen, ranks = warehouse.select(runs=[case.run]), read(warehouse, case.run, files)
-    for method in METHODS:
-        if part not in method.name:
-            continue
+    windows = critical_path.asked(ranks)
+    left_out = critical_path.WINDOWS.keys() - windows
+    chosen = [method for method in METHODS if part in method.name and method.name not in left_out]
+    if any(method.name in windows for method in chosen):
+        answers |= oracle.critical(files, windows)
+    for method in chosen:
         name = f"{method.name} {method.note}".strip()
         try:
             word, why = verdict(method, answers[method.name], seen, ranks)
@@ -73,8 +77,10 @@ def verdict(
     method: Method, answer: dict[str, Any], seen: tw.Warehouse, ranks: tuple[Rank, ...]
 ) -> tuple[str, str]:
     """What to say of one method, and why."""
+    if "error" in answer and method.witnessed:
+        return _failure(method, answer, ranks)
     ours = method.ours(seen) if method.ours else None
-    plain = method.model(ranks, NONE)
+    plain = ours if ours is not None and method.witnessed else method.model(ranks, NONE)
     if ours is not None and not same(ours, plain, method.within):
         return "unexplained", f"ours / the model: {first_difference(ours, plain, method.within)}"
     if "error" in answer:

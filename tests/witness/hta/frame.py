@@ -28,16 +28,19 @@ ROWS = f"""
         END AS arg_stream,
         coalesce(try_cast(args ->> '$.correlation' AS BIGINT), -1) AS correlation,
         coalesce(try_cast(args ->> '$."memory bandwidth (GB/s)"' AS DOUBLE), 0.0) AS bandwidth,
+        coalesce(try_cast(args ->> '$.wait_on_stream' AS BIGINT), -1) AS wait_on_stream,
+        coalesce(try_cast(args ->> '$.wait_on_cuda_event_record_corr_id' AS BIGINT), -1) AS wait_on_record,
         kind, gpu.device, gpu.stream, gpu.runtime_id, gpu.op_id, parent_id, depth IS NOT NULL AS nests,
         events.bytes, activity,
         coalesce(list_contains(json_keys(extra), 'tid'), false) AS text_tid,
         launch_state AS state, events.event_id IN (SELECT event_id FROM runtime) AS runtime,
-        category IN ('gpu_user_annotation', 'kernel', 'gpu_memcpy', 'gpu_memset') AS on_device
+        category IN ('gpu_user_annotation', 'kernel', 'gpu_memcpy', 'gpu_memset') AS on_device, sync_call
     FROM events
     LEFT JOIN (
         SELECT event_id, kind, activity, device, stream, runtime_id, op_id, launch_state FROM kernels
     ) AS gpu
         USING (event_id)
+    LEFT JOIN (SELECT event_id, runtime_id AS sync_call FROM syncs) AS sync USING (event_id)
     WHERE {SLICES}
     ORDER BY events.event_id"""
 STAMPS = """
@@ -210,7 +213,7 @@ def _parsed(rank: Rank, rules: Rules) -> pl.DataFrame:
         | pl.col("name").is_in(SYNCS),
     )
     if "last_list" in rules and rank.unseen:
-        place = pl.col("index", "runtime_id", "op_id", "parent_id") - rank.unseen
+        place = pl.col("index", "runtime_id", "op_id", "parent_id", "sync_call") - rank.unseen
         rows = rows.filter(pl.col("index") >= rank.unseen).with_columns(place)
     return rows.with_columns(partner=_partners(rows, rules))
 

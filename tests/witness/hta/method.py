@@ -22,7 +22,8 @@ class Method:
 
     `said` reads HTA's answer; `ours` asks our analyses, None where none answers this; `model` computes it
     from our tables under a set of rules: with none it is ours, with all of `rules` HTA's. `within` is what
-    HTA rounds away, by column.
+    HTA rounds away, by column. `witnessed`: ours has its witness elsewhere, and the model knows HTA's rules
+    only.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Method:
     ours: Callable[[tw.Warehouse], Table] | None = None
     within: tuple[float, ...] = ()
     note: str = ""
+    witnessed: bool = False
 
 
 def same(one: Table, other: Table, within: tuple[float, ...]) -> bool:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 RUNNER = Path(__file__).with_name("runner.py")
+CRITICAL_RUNNER = Path(__file__).with_name("critical_runner.py")
 OPERATORS = ("aten::linear", "aten::conv2d", "autograd::engine::evaluate_function")
-WINDOWS = (("ProfilerStep", 1), ("ProfilerStep", 0))
 
 
 class Oracle:
@@ -26,7 +26,12 @@ class Oracle:
     def trace(self, files: Mapping[int, Path]) -> dict[str, Any]:
         """Every method over the files, by rank."""
         named = {str(rank): str(path) for rank, path in files.items()}
-        return self._ask({"files": named, "operators": OPERATORS, "windows": WINDOWS}, list(files.values()))
+        return self._ask({"files": named, "operators": OPERATORS}, list(files.values()))
+
+    def critical(self, files: Mapping[int, Path], windows: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
+        """The critical path of the first rank in each window, by the window's name."""
+        named = {str(rank): str(path) for rank, path in files.items()}
+        return self._ask({"files": named, "windows": windows}, list(files.values()), CRITICAL_RUNNER)
 
     def pair(self, control: Mapping[int, Path], test: Mapping[int, Path]) -> dict[str, Any]:
         """TraceDiff of two traces."""
@@ -37,13 +42,13 @@ class Oracle:
         """MemoryAnalysis of a raw memory timeline."""
         return self._ask({"timeline": str(path)}, [path])
 
-    def _ask(self, request: dict[str, Any], files: list[Path]) -> dict[str, Any]:
-        kept = self.cache / f"{_digest(request, files)}.json"
+    def _ask(self, request: dict[str, Any], files: list[Path], runner: Path = RUNNER) -> dict[str, Any]:
+        kept = self.cache / f"{_digest(runner, request, files)}.json"
         if not kept.exists():
             with tempfile.TemporaryDirectory() as folder:
                 asked, said = Path(folder) / "request.json", Path(folder) / "answer.json"
                 asked.write_text(json.dumps(request), encoding="utf-8")
-                command = ["nice", str(self.python), str(RUNNER), str(asked), str(said)]
+                command = ["nice", str(self.python), str(runner), str(asked), str(said)]
                 done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True)
                 answer = said.read_text(encoding="utf-8") if said.exists() else json.dumps(_died(done))
             written = kept.with_suffix(f".{os.getpid()}")
@@ -69,8 +74,8 @@ def _died(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return {"load": {"error": f"exit {done.returncode}", "message": done.stderr[-300:]}}
 
 
-def _digest(request: dict[str, Any], files: list[Path]) -> str:
-    found = hashlib.sha256(RUNNER.read_bytes() + json.dumps(request).encode())
+def _digest(runner: Path, request: dict[str, Any], files: list[Path]) -> str:
+    found = hashlib.sha256(runner.read_bytes() + json.dumps(request).encode())
     for path in files:
         found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()[:32]

@@ -117,12 +117,12 @@ def _counts(ranks: tuple[Rank, ...], rules: Rules, kind: str) -> Side:
     if kind in ("CPU", "GPU"):
         rows = rows.filter(pl.col("gpu") == (kind == "GPU"))
     if kind == "short":
-        rows = rows.with_columns(name=pl.Series([_short(name) for name in rows["name"]], dtype=pl.String))
+        rows = rows.with_columns(name=pl.Series([short_name(name) for name in rows["name"]], dtype=pl.String))
     grouped = rows.group_by("name").agg(pl.len(), pl.col("dur").sum())
     return {name: (count, time) for name, count, time in grouped.rows()}
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
     """HTA's short name: what is in brackets goes, and all before the last blank."""
     if MEMORY.match(name) or ("<" not in name and "(" not in name):
         return name

@@ -1,4 +1,4 @@
-"""HTA's rules by name, each with the number of its trap in the map of HTA (its section 5).
+"""HTA's rules by name, each with the number of its trap in the map of HTA (its section 5; 16 is new).
 
 A model of a method is one piece of code that takes a set of rules: with none it is our definition, with
 all of them HTA's. Which of them are needed for HTA's number is found by leaving them out one by one.
@@ -38,6 +38,12 @@ TRAPS = {
     "denominator": (12, "shares of another whole"),
     "ranks": (13, "ranks are added up"),
     "nesting": (14, "operators by time alone, on any thread"),
+    "path": (16, "the longest way through a graph of its own: time that has no edge there is not counted"),
+    "gaps": (16, "no time passes between one outermost operator of a thread and the next"),
+    "blocking": (16, "calls that may block take no time, copies and queries among them, wait or no wait"),
+    "lock": (16, "launches, copies and allocations of all threads wait for whichever of them ends first"),
+    "threads": (16, "a thread with `autograd` in a name is put on that with `forward` in one"),
+    "limit": (16, "rows of a stream that are 1.5 ms apart have nothing to do with each other"),
     "last_list": (15, "of several `traceEvents` the last one only"),
 }
 

@@ -75,21 +75,6 @@ def counters(analysis: Any, ranks: list[int]) -> Any:
     return [frame(t[["index", "name", "op_stack", "top_level_op", "bottom_level_op"]]) for t in tables]
 
 
-def critical(analysis: Any, rank: int, annotation: str, instance: int | None) -> Any:
-    """Length of the critical path, by what it is bound by."""
-    found = analysis.critical_path_analysis(rank, annotation, instance)
-    if found is None:
-        return None
-    graph, ok = found
-    table = graph.get_critical_path_breakdown()
-    return {
-        "ok": bool(ok),
-        "nodes": len(graph.critical_path_nodes),
-        "by_bound": {k: float(v) for k, v in table.groupby("bound_by")["duration"].sum().items()},
-        "total": float(table["duration"].sum()),
-    }
-
-
 def methods(analysis: Any, request: dict[str, Any], folder: str) -> dict[str, Callable[[], Any]]:
     """Each method by the name that the comparison has for it; those that change HTA's frames come last."""
     ranks = sorted(analysis.t.traces)
@@ -147,12 +132,6 @@ def methods(analysis: Any, request: dict[str, Any], folder: str) -> dict[str, Ca
             analysis.get_frequent_cuda_kernel_sequences(name, folder, rank=first[0])
         )
     calls["get_cupti_counter_data_with_operators"] = lambda: counters(analysis, first)
-    for annotation, instance in request["windows"]:
-        calls[f"critical_path_analysis({annotation},{instance})"] = (
-            lambda annotation=annotation, instance=instance: critical(
-                analysis, first[0], annotation, instance
-            )
-        )
     return calls
 
 
@@ -228,11 +207,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
+def run(answers: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Reads the request, writes the answer."""
     quiet()
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    Path(sys.argv[2]).write_text(json.dumps(answer(request), default=plain), encoding="utf-8")
+    Path(sys.argv[2]).write_text(json.dumps(answers(request), default=plain), encoding="utf-8")
 
 
 def plain(value: Any) -> Any:
@@ -241,4 +220,4 @@ def plain(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    run(answer)

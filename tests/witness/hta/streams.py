@@ -162,7 +162,7 @@ Points = list[tuple[int, int]]
 def queues(ranks: tuple[Rank, ...], rules: Rules) -> Iterator[tuple[tuple[Any, ...], Points]]:
     """Times and lengths of each stream's queue; (rank, device, stream) before them."""
     for frame in frames(ranks, rules):
-        moves = _moves_of_hta(frame, rules) if "queue" in rules else _moves(frame, rules)
+        moves = moves_of_hta(frame, rules) if "queue" in rules else _moves(frame, rules)
         single = frame.gpu["unit"].n_unique() < 2
         for (unit, sid), rows in sorted(moves.group_by("unit", "sid", maintain_order=True), key=_first):
             lengths = np.cumsum(rows["move"].to_numpy()).tolist()
@@ -183,19 +183,19 @@ def _moves(frame: Frame, rules: Rules) -> pl.DataFrame:
     return pl.concat([plus, minus]).sort("unit", "sid", "at", "move", descending=[False, False, False, True])
 
 
-def _moves_of_hta(frame: Frame, rules: Rules) -> pl.DataFrame:
+def moves_of_hta(frame: Frame, rules: Rules) -> pl.DataFrame:
+    """What makes queues longer or shorter, in HTA's order; `index` is the call's or the GPU row's."""
     launching = pl.col("name").is_in(LAUNCHES) if "apis" in rules else pl.col("runtime")
     calls = frame.rows.filter(launching & (pl.col("partner") > 0))
     device = frame.gpu.select("correlation", "unit", "sid")
-    plus = calls.select("correlation", at="ts", move=pl.lit(1)).join(
+    plus = calls.select("correlation", "index", at="ts", move=pl.lit(1)).join(
         device, on="correlation", how="left", maintain_order="left_right"
     )
     minus = frame.gpu.filter(pl.col("correlation").is_in(calls["correlation"].implode()))
     if len(plus) != len(minus):
         raise Fails("AssertionError", 3, "several calls share one id")
-    moves = pl.concat(
-        [plus.select("unit", "sid", "at", "move"), minus.select("unit", "sid", at="ts", move=pl.lit(-1))]
-    )
+    columns = ("unit", "sid", "index", "at", "move")
+    moves = pl.concat([plus.select(columns), minus.with_columns(at="ts", move=pl.lit(-1)).select(columns)])
     return moves[order(moves["at"].to_numpy(), frame.dtype)]
 
 
