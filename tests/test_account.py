@@ -114,6 +114,12 @@ def test_few_steps_are_told_by_the_window(wh: tw.Warehouse) -> None:
     assert all(row.test is None or not row.test.tested for row in found.level("kernels").rows)
 
 
+def test_ranks_that_cannot_tell_are_named(wh: tw.Warehouse) -> None:
+    found = told(wh, ["base", "host"], ["head"], per="step")
+    assert [(each.run_id, each.reason) for each in found.abstained] == [("host", "no GPU rows recorded")]
+    assert (found.base_units, found.delta) == (18, 0)
+
+
 def test_annotations_are_units_of_their_own(wh: tw.Warehouse) -> None:
     found = told(wh, ["b1"], ["h1"], per="annotation:part")
     assert (found.base_units, found.head_units, found.delta) == (2, 1, -200)

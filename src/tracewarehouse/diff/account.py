@@ -11,7 +11,7 @@ from tracewarehouse.diff.asked import Side
 from tracewarehouse.diff.levels import Level, Row, ranked
 from tracewarehouse.diff.proven import tested
 from tracewarehouse.diff.spent import Spent, spent, unit_of
-from tracewarehouse.result import Provenance
+from tracewarehouse.result import Abstained, Provenance
 
 ENOUGH_RUNS = 4  # of both sides; with fewer, steps are what is measured again and again
 
@@ -32,6 +32,7 @@ class Account:
     replicate: str
     levels: tuple[Level, ...]
     notices: tuple[str, ...]
+    abstained: tuple[Abstained, ...]  # ranks that are left out
 
     @property
     def delta(self) -> Fraction:
@@ -48,7 +49,13 @@ def account(base: Side, head: Side, *, per: str | None = None, alpha: float = 0.
 
     `per` is `step` (only complete ones), `window` (first to last GPU row of a rank) or `annotation:NAME`
     (each time a rank was inside it); by default steps where every run has three complete ones, else windows.
-    Raises ParamError for another `per`; TwError where a side has no such unit, or no GPU rows.
+    Ranks without GPU rows are left out. Raises ParamError for another `per`; TwError where a side has no such
+    unit, or no GPU rows.
+
+    A rank that is late makes the others wait in collectives, so their steps grow as much as its own. In the
+    breakdown that is exposed communication, as of a slow link; `ranks` tells the two apart: the late rank's
+    own time grew, of the others only their communication. Where ranks have other numbers but are as many,
+    they are paired in order.
     """
     per, notices = unit_of(per, (base, head))
     told = spent("base", base, per), spent("head", head, per)
@@ -65,6 +72,7 @@ def account(base: Side, head: Side, *, per: str | None = None, alpha: float = 0.
         replicate="run" if by_run else "step",
         levels=levels,
         notices=tuple(dict.fromkeys((*notices, *(each for side in told for each in side.parts.notices)))),
+        abstained=tuple(dict.fromkeys(each for side in told for each in side.parts.abstained)),
     )
 
 
