@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import time
@@ -49,9 +48,24 @@ def by_laws(name: str, alive: Collection[tuple[str, str]], every: bool) -> list[
     ]
 
 
+def catches(line: Line) -> bool:
+    """Whether the mutant is caught by what the line says: a golden file, a law or a truth."""
+    killers = KILLERS[-1]
+    contract = killers.catalog.get(line.contract)
+    if line.killed_by.startswith("golden "):
+        killers.draw(contract)
+        checks = list(killers.golden_checks(contract))
+    else:
+        killers.prepare()
+        checks = list(killers.other_checks(contract))
+    mutant = next(mutant for each, mutant in lines_of(contract) if each.same(line))
+    named = [(name, check) for name, check in checks if name == line.killed_by]
+    return killers.killer(mutant.contract, named) is not None
+
+
 def _judged(killers: Killers, line: Line, mutant: Mutant, checks: list[tuple[str, Check]]) -> Line:
     started = time.monotonic()
     found = killers.killer(mutant.contract, checks) or ""
-    if (seconds := time.monotonic() - started) > 20 or "TW_MUTANTS_TOLD" in os.environ:
-        print(f"{line.contract} {line.change}: {seconds:.1f} s {found}", file=sys.stderr, flush=True)
+    if (seconds := time.monotonic() - started) > 20:
+        print(f"{line.contract} {line.change}: {seconds:.0f} s {found}", file=sys.stderr, flush=True)
     return replace(line, killed_by=found or (NO_CHANGE if line.reason else ""))

@@ -81,13 +81,13 @@ def used() -> Iterator[set[Ref]]:
     refs: set[Ref] = set()
     create, execute = Relations.create, engine.execute
 
-    def creating(self: Relations, con: Any, contract: Contract) -> None:
+    def creating(self: Relations, con: Any, contract: Contract, *other: Any, **named: Any) -> None:
         refs.add(contract.ref)
-        create(self, con, contract)
+        create(self, con, contract, *other, **named)
 
-    def executing(con: Any, contract: Contract, values: Any) -> Any:
+    def executing(con: Any, contract: Contract, *other: Any, **named: Any) -> Any:
         refs.add(contract.ref)
-        return execute(con, contract, values)
+        return execute(con, contract, *other, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Relations, "create", creating)
