@@ -54,7 +54,7 @@ def main() -> None:
             merge(lines, witnessed(left(lines, todo, asked), todo, Path(passing)))
     write(lines, asked.list)
     for contract in todo:
-        for line in lines[str(contract.ref)]:
+        for line in lines.get(str(contract.ref), []):
             if not line.killed_by:
                 print(f"not caught: {line.contract}  {line.change} | {line.place}")
 
@@ -78,7 +78,7 @@ def _asked() -> argparse.Namespace:
 def left(lines: Lines, todo: list[Contract], asked: argparse.Namespace) -> list[Line]:
     """What nothing has caught yet."""
     open_ = ("", NO_CHANGE) if asked.doubt else ("",)
-    return [line for contract in todo for line in lines[str(contract.ref)] if line.killed_by in open_]
+    return [line for contract in todo for line in lines.get(str(contract.ref), []) if line.killed_by in open_]
 
 
 def merge(lines: Lines, found: list[Line]) -> None:
