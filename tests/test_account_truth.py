@@ -29,7 +29,7 @@ PLANTED: dict[str, tuple[int, str, str, str, str]] = {
     "slow-link": (2, "slow-link:group=data0,factor=10", "breakdown", "exposed_comm", "longer"),
     "slow-rank": (2, "slow-rank:rank=1,what=compute,factor=2", "ranks", "rank 1 own", "longer"),
 }
-QUICK = ("slow-kernel", "blocking-item", "slow-rank")
+QUICK = ("slow-rank",)
 
 
 def units(folder: Path) -> int:

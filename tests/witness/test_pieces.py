@@ -14,7 +14,7 @@ from witness import pieces, random_traces
 from witness.answers import Row, by_grain, same
 from witness.trace import Trace, read
 
-RANKS = 16
+RANKS = 12
 SEEDS = [5, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (6, 7, 8))]
 PARAMS = {"kernel_wait_ns": pieces.KERNEL_WAIT_NS}
 
