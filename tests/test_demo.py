@@ -100,6 +100,7 @@ def test_a_second_call_writes_nothing(first: tuple[Path, Told]) -> None:
     ]
 
 
+@pytest.mark.deep
 def test_a_run_of_another_making_stays_as_it_is(tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "my warehouse")
     wh.ingest(ROOT / "tests" / "data" / "first-steps", run="demo-after")
