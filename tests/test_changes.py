@@ -24,6 +24,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "wide": ("--ranks", "4", "--steps", "3"),
     "amd": ("--ranks", "2", "--steps", "3", "--gpu", "MI300X"),
     "batch": ("--ranks", "2", "--steps", "3", "--batch", "8"),
+    "tensor": ("--ranks", "4", "--steps", "3", "--tensor", "2"),
     "lacks": ("--ranks", "2", "--steps", "3", "--inject", "missing-rank:rank=1"),
 }
 
@@ -97,6 +98,22 @@ def test_only_some_steps_are_looked_at(house: Path) -> None:
     of_steps = "SELECT sum(period_ns) AS sum_ns FROM steps WHERE step BETWEEN 2 AND 4"
     (told,) = tw.open(house).select("base").query(of_steps).rows()
     assert account.base_mean * 6 == told["sum_ns"]
+
+
+def test_ranks_of_other_layouts_are_paired_by_role(house: Path) -> None:
+    change = tw.open(house).diff("wide", "tensor").changes()
+    layout = "layout: base mesh_data 4, head mesh_data 2 × mesh_tensor 2"
+    assert layout in [each.message for each in change.differences]
+    rows = {row["part"]: row for row in change.rows(["ranks"]).rows()}
+    own = {part.removesuffix(" own"): row for part, row in rows.items() if part.endswith(" own")}
+    assert {role for role, row in own.items() if row["base_ns"] and row["head_ns"]} == {
+        "rank mesh_data 0, mesh_tensor 0",
+        "rank mesh_data 1, mesh_tensor 0",
+    }
+    assert {role for role, row in own.items() if not row["base_ns"]} == {
+        "rank mesh_data 0, mesh_tensor 1",
+        "rank mesh_data 1, mesh_tensor 1",
+    }
 
 
 def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:

@@ -10,6 +10,7 @@ from tracewarehouse.diff.amounts import LEVELS, Amounts, Sums, amounts
 from tracewarehouse.diff.asked import Side
 from tracewarehouse.diff.levels import Level, Row, ranked
 from tracewarehouse.diff.proven import tested
+from tracewarehouse.diff.roles import roles
 from tracewarehouse.diff.spent import Spent, spent, unit_of
 from tracewarehouse.result import Abstained, Provenance
 
@@ -54,13 +55,13 @@ def account(base: Side, head: Side, *, per: str | None = None, alpha: float = 0.
 
     A rank that is late makes the others wait in collectives, so their steps grow as much as its own. In the
     breakdown that is exposed communication, as of a slow link; `ranks` tells the two apart: the late rank's
-    own time grew, of the others only their communication. Where ranks have other numbers but are as many,
-    they are paired in order.
+    own time grew, of the others only their communication. Ranks are paired by number; by their role in the
+    job where layouts differ; in order where they have other numbers but are as many.
     """
     per, notices = unit_of(per, (base, head))
     told = spent("base", base, per), spent("head", head, per)
     by_run = sum(len(side.chosen()) for side in (base, head)) >= ENOUGH_RUNS
-    sums = amounts(*told, by_run)
+    sums = amounts(*told, by_run, roles(base, head))
     levels = tuple(_level(name, sums, per, alpha, _provenance(told)) for name in LEVELS)
     means = [Fraction(side.length_ns, side.units) for side in sums]
     return Account(

@@ -13,6 +13,7 @@ from tracewarehouse.diff.renames import Cell, renames
 if TYPE_CHECKING:
     from tracewarehouse.diff.spent import Spent
 
+Roles = tuple[Mapping[int, str], Mapping[int, str]]
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
 
 _PLACE = ("kind", "name", "path_sig", "op_sig")
@@ -49,15 +50,18 @@ class Amounts:
         return [float(found.get(each, 0)) for each in self.replicates]
 
 
-def amounts(base: Spent, head: Spent, by_run: bool) -> tuple[Amounts, Amounts]:
-    """Both sides by level and part; a replicate is a run where `by_run`, else a step of a run."""
+def amounts(base: Spent, head: Spent, by_run: bool, roles: Roles | None) -> tuple[Amounts, Amounts]:
+    """Both sides by level and part; a replicate is a run where `by_run`, else a step of a run.
+
+    With `roles`, rank to role on each side, ranks of one role are one part; else those of one number.
+    """
     from tracewarehouse.engine import connect
 
     with connect() as con:
         for side, spent in (("base", base), ("head", head)):
             _tell(con, side, spent)
         renamed = _label(con)
-        _pair_ranks(con)
+        _pair_ranks(con, roles)
         return _side(con, "base", by_run, renamed), _side(con, "head", by_run, renamed)
 
 
@@ -96,8 +100,8 @@ def _label(con: Any) -> frozenset[str]:
     return frozenset(label for named in labels.values() for label in named.values())
 
 
-def _pair_ranks(con: Any) -> None:
-    """Makes the tables of ranks' names: by number; in their order where other ones are as many."""
+def _pair_ranks(con: Any, roles: Roles | None) -> None:
+    """Makes the tables of ranks' names: by role, else by number, in their order where others are as many."""
     from tracewarehouse.engine import create_from_rows
 
     base, head = (
@@ -107,7 +111,7 @@ def _pair_ranks(con: Any) -> None:
     pairs = list(zip(base, head, strict=True)) if len(base) == len(head) else []
     label = {pair: f"{pair[0]}" if pair[0] == pair[1] else f"{pair[0]} → {pair[1]}" for pair in pairs}
     for side, place, ranks in (("base", 0, base), ("head", 1, head)):
-        named = {pair[place]: text for pair, text in label.items()}
+        named = roles[place] if roles else {pair[place]: text for pair, text in label.items()}
         rows = [{"rank": rank, "label": named.get(rank, str(rank))} for rank in ranks]
         create_from_rows(con, f"{side}_ranks", {"rank": "INTEGER", "label": "VARCHAR"}, rows)
 

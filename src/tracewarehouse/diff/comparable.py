@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracewarehouse.diff.asked import Side
+from tracewarehouse.diff.roles import layouts
 from tracewarehouse.errors import TwError
 from tracewarehouse.select.chosen import spans
 from tracewarehouse.select.quality import expected_ranks
@@ -105,6 +106,11 @@ def _world(base: _Told, head: _Told) -> Iterator[Difference]:
         yield Difference("world_size", f"world size: {_against(*sizes)}", hard=True)
 
 
+def _layouts(base: _Told, head: _Told) -> Iterator[Difference]:
+    if found := layouts(base.side, head.side):
+        yield Difference("layout", f"layout: {_against(*found)}")
+
+
 def _missing(base: _Told, head: _Told) -> Iterator[Difference]:
     for side in (base, head):
         for each in side.side.chosen():
@@ -201,6 +207,7 @@ _CHECKS: tuple[_Check, ...] = (
     _gpu,
     _model,
     _world,
+    _layouts,
     _missing,
     _ranks,
     _damaged,
