@@ -102,8 +102,9 @@ def _level(change: Change, name: str, top: int, layout: Layout) -> str:
     assert change.account is not None
     result = change.account.level(name).result(None if name in _ENTIRE else top)
     fields = [field for field in result.columns() if field.name in _SHOWN]
-    kept = [field for field in fields if any(row[field.name] is not None for row in result.rows())]
-    return layout(kept, [[row[field.name] for field in kept] for row in result.rows()])
+    rows = result.rows()
+    kept = [field for field in fields if any(row[field.name] is not None for row in rows)]
+    return layout(kept, [[row[field.name] for field in kept] for row in rows])
 
 
 def _gates(change: Change, layout: Layout) -> Iterator[str]:

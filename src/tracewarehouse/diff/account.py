@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tracewarehouse.diff.amounts import LEVELS, Amounts, Sums, amounts
-from tracewarehouse.diff.asked import Side
 from tracewarehouse.diff.levels import Level, Row, ranked
 from tracewarehouse.diff.proven import tested
 from tracewarehouse.diff.roles import roles
 from tracewarehouse.diff.spent import Spent, spent, unit_of
+from tracewarehouse.metric import Side
 from tracewarehouse.result import Abstained, Provenance
-
-ENOUGH_RUNS = 4  # of both sides; with fewer, steps are what is measured again and again
+from tracewarehouse.stats import ENOUGH
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def account(base: Side, head: Side, *, per: str | None = None, alpha: float = 0.
     """
     per, notices = unit_of(per, (base, head))
     told = spent("base", base, per), spent("head", head, per)
-    by_run = sum(len(side.chosen()) for side in (base, head)) >= ENOUGH_RUNS
+    by_run = sum(len(side.chosen()) for side in (base, head)) >= ENOUGH
     sums = amounts(*told, by_run, roles(base, head))
     levels = tuple(_level(name, sums, per, alpha, _provenance(told)) for name in LEVELS)
     means = [Fraction(side.length_ns, side.units) for side in sums]

@@ -6,17 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.diff.joined import select
-from tracewarehouse.diff.judged import ENOUGH, Units, columns, judged
-from tracewarehouse.diff.plan import BY_STEP, Plan, plan
+from tracewarehouse.diff.judged import Units, columns, judged
+from tracewarehouse.diff.plan import Plan, plan
 from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.metric import BY_STEP, COMPLETE, Side
 from tracewarehouse.result import Result
 from tracewarehouse.select.chosen import Chosen, spans
+from tracewarehouse.stats import ENOUGH
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,23 +27,6 @@ if TYPE_CHECKING:
     from tracewarehouse.engine import Connection
 
 SIDES = ("base", "head")
-_COMPLETE = "SELECT run_id, rank, step FROM steps WHERE NOT partial"
-
-
-class Side(Protocol):
-    """Some runs that can be asked; a `Warehouse` is."""
-
-    def run(self, name: str, version: int | None = None, **params: object) -> Result:
-        """The rows of an analysis."""
-        ...
-
-    def query(self, sql: str) -> Result:
-        """The rows of a SELECT."""
-        ...
-
-    def chosen(self) -> tuple[Chosen, ...]:
-        """The runs, each with the ranks of it that are looked at."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -108,7 +93,7 @@ class Diff(Analyses[Result]):
         """The complete steps of both sides, where values are to be per step."""
         if self.by_rank or self.all_steps or "step" not in contract.grain:
             return None
-        found = [side.query(_COMPLETE).arrow() for side in (self.base, self.head)]
+        found = [side.query(COMPLETE).arrow() for side in (self.base, self.head)]
         if all(table.num_rows for table in found):
             return found
         if any(param.name == BY_STEP for param in contract.params):

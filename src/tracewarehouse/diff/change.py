@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.diff.account import Account, account
-from tracewarehouse.diff.asked import Side
+from tracewarehouse.diff.amounts import LEVELS
 from tracewarehouse.diff.comparable import Difference, check, differences
 from tracewarehouse.diff.gate import Gate, Interval, Judged, judge
 from tracewarehouse.errors import TwError
-from tracewarehouse.metric import Metric, measure
+from tracewarehouse.metric import Metric, Side, measure
 from tracewarehouse.stats import Steps, Verdict, verdict
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
     from tracewarehouse.select.chosen import Chosen
 
-LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
 STEP_TIME = "step_time"
 ALPHA, MIN_EFFECT = 0.05, 0.01
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracewarehouse.diff.asked import Side
 from tracewarehouse.diff.roles import layouts
 from tracewarehouse.errors import TwError
+from tracewarehouse.metric import Side
 from tracewarehouse.select.chosen import spans
 from tracewarehouse.select.quality import expected_ranks
 

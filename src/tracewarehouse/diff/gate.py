@@ -17,7 +17,6 @@ Outcome = Literal["pass", "fail", "inconclusive"]
 _OPS: dict[str, Callable[[float, float], bool]] = {"<=": le, "<": lt, ">=": ge, ">": gt}
 _SCALES = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _BOUND = re.compile(r"\s*(<=|>=|<|>)\s*([+-]?)([0-9]+(?:\.[0-9]+)?)\s*(%|ns|us|µs|ms|s|)\s*")
-_ENOUGH = 4  # runs of both sides, from which their spread is known
 
 
 @dataclass(frozen=True)
@@ -125,10 +124,10 @@ class Interval:
 
 def _interval(base: Measured, head: Measured) -> Interval | None:
     """The change between runs, on logs; None where runs are few or something is 0."""
-    from tracewarehouse.stats import shifted
+    from tracewarehouse.stats import ENOUGH, shifted
 
     values = base.values, head.values
-    if min(map(len, values)) == 0 or sum(map(len, values)) < _ENOUGH or min(map(min, values)) <= 0:
+    if min(map(len, values)) == 0 or sum(map(len, values)) < ENOUGH or min(map(min, values)) <= 0:
         return None
     return Interval(*shifted(*values))
 

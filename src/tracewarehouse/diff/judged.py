@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.columns import Column
 from tracewarehouse.sqltext import quote_name
+from tracewarehouse.stats import ENOUGH
 
 if TYPE_CHECKING:
     from tracewarehouse.diff.plan import Plan
     from tracewarehouse.engine import Connection
     from tracewarehouse.stats import RowTest
 
-ENOUGH = 4  # units of both sides together, below which nothing is known of noise
 VERDICTS = "better, worse (higher, lower where no direction is the good one), no change or inconclusive"
 Unit = tuple[Any, ...]  # a run, or a run and a step
 Key = tuple[Any, ...]

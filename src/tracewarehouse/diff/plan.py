@@ -10,7 +10,6 @@ from tracewarehouse.contract import Contract
 from tracewarehouse.errors import ParamError
 
 POOLED = ("run_id", "rank", "device", "step")  # who did it: rows of all of them are taken together
-BY_STEP = "by_step"  # the parameter of analyses that tell steps apart on request
 _NO_MEASURE = ("id", "ts", "depth")
 CHANGES = "added, deleted, increased, decreased or unchanged"
 

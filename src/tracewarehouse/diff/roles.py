@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tracewarehouse.diff.asked import Side
+from tracewarehouse.metric import Side
 
 _GROUPS = "SELECT rank, process_groups FROM ranks WHERE process_groups IS NOT NULL"
 _ALL = "default_pg"

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracewarehouse.diff.asked import Side
 from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.metric import Side
 from tracewarehouse.result import Result
 
 if TYPE_CHECKING:

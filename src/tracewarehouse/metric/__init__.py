@@ -6,8 +6,18 @@ that runs of other lengths compare. A measure of steps themselves (`step_time`) 
 steps, each of them the mean of its ranks. A column without a `fold` needs filters that leave one row.
 """
 
-from tracewarehouse.metric.measured import Side, measure
-from tracewarehouse.metric.model import Measured, Metric, RunValue
+from tracewarehouse.metric.measured import COMPLETE, Side, measure
+from tracewarehouse.metric.model import BY_STEP, Measured, Metric, RunValue
 from tracewarehouse.metric.values import Ranks, check_filters
 
-__all__ = ["Measured", "Metric", "Ranks", "RunValue", "Side", "check_filters", "measure"]
+__all__ = [
+    "BY_STEP",
+    "COMPLETE",
+    "Measured",
+    "Metric",
+    "Ranks",
+    "RunValue",
+    "Side",
+    "check_filters",
+    "measure",
+]

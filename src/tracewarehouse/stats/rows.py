@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracewarehouse.stats.moderated import Spread, likeness, residuals, spread
+from tracewarehouse.stats.shift import ENOUGH
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
-
-ENOUGH = 4  # units of both sides together
 
 
 @dataclass(frozen=True)

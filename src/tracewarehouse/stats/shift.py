@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
+ENOUGH = 4  # values on both sides together; fewer say nothing of their spread
 ENOUGH_FOR_RANKS = 8
 EXACT = 2_500  # pairs of values up to which the distribution of ranks is counted out
 

@@ -11,12 +11,11 @@ from typing import Literal
 from tracewarehouse.errors import ParamError
 from tracewarehouse.stats.blocks import blocks
 from tracewarehouse.stats.needed import runs_for_a_conclusion
-from tracewarehouse.stats.shift import Shift, shift
+from tracewarehouse.stats.shift import ENOUGH, Shift, shift
 from tracewarehouse.stats.steps import Steps
 
 Word = Literal["slower", "faster", "no change", "inconclusive"]
 Unit = Literal["run", "step", "window"]
-ENOUGH = 4  # values on both sides together; fewer say nothing of their spread
 STEPS = 3  # of a side, below which they are a window
 _SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
