@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tracewarehouse import Warehouse
+from tracewarehouse.arrow import table_of
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.engine import table_of
 from tracewarehouse.history.source import Asking
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.store import Changes, Staged, Store, uid, write_result

@@ -54,6 +54,33 @@ def test_unknown_names_come_with_close_ones(sql: Path) -> None:
         catalog.get("gpu_busy@new")
 
 
+def test_loading_reads_only_what_is_asked_for(sql: Path) -> None:
+    broken = sql / "views/kernel_ends.v1.sql"
+    broken.write_text("no contract at all")
+    catalog = Catalog.load(sql)
+    assert [str(ref) for ref in catalog.refs()] == ["gpu_busy@2", "kernel_ends@1", "kernels@1", "parsed@1"]
+    assert [ref.name for ref in catalog.refs("view")] == ["kernel_ends"]
+    assert catalog.get("gpu_busy").version == 2
+    with pytest.raises(ContractError, match=r"sql/views/kernel_ends\.v1\.sql:1: no contract"):
+        catalog.views()
+
+
+def test_loading_refuses_what_no_contract_is_called(sql: Path) -> None:
+    (sql / KERNELS).rename(sql / "tables/Kernels.sql")
+    with pytest.raises(ContractError, match="path and kind `table` disagree"):
+        Catalog.load(sql)
+
+
+def test_what_is_read_late_is_checked_as_well(sql: Path) -> None:
+    text = (sql / BUSY).read_text()
+    (sql / BUSY).write_text(text.replace("kernels@1", "kernals@1"))
+    catalog = Catalog.load(sql)
+    with pytest.raises(ContractError, match="requires kernals@1, which is not there"):
+        catalog.get("gpu_busy")
+    with pytest.raises(ContractError, match="requires kernals@1, which is not there"):
+        catalog.get("gpu_busy")
+
+
 def test_closure_stands_in_order(sql: Path) -> None:
     catalog = Catalog.read(sql)
     assert [c.name for c in catalog.closure(catalog.get("gpu_busy"))] == ["parsed", "kernels"]
@@ -124,6 +151,8 @@ def test_a_changed_table_moves_what_stands_on_it(sql: Path) -> None:
 def test_requires_that_cannot_be(sql: Path, file: str, old: str, new: str, message: str) -> None:
     with pytest.raises(ContractError, match=message) as error:
         edit(sql, file, old, new)
+    with pytest.raises(ContractError, match=f"{message}|requires itself"):
+        Catalog.load(sql).get(Path(file).name.partition(".")[0])
     assert error.value.message.startswith(f"sql/{file}:1: ") and error.value.hint
 
 
@@ -149,6 +178,8 @@ def test_a_circle_is_named(sql: Path) -> None:
     (sql / KERNELS).write_text(text.replace("parsed@1", "rows@1"))
     with pytest.raises(ContractError, match="requires itself: kernels@1 → rows@1 → kernels@1"):
         Catalog.read(sql)
+    with pytest.raises(ContractError, match="requires itself: kernels@1 → rows@1 → kernels@1"):
+        Catalog.load(sql).get("kernels")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ from tracewarehouse import __version__
 from tracewarehouse.cli.app import app
 from tracewarehouse.cli.errors import failure, report
 from tracewarehouse.errors import UnknownName
+from tracewarehouse.warehouse import Warehouse
 
+FIRST_STEPS = ROOT / "tests" / "data" / "first-steps" / "rank0.json.gz"
 HEAVY = ("duckdb", "pyarrow", "polars", "numpy", "pandas", "rich", "msgspec", "isal", "scipy")
 
 
@@ -55,6 +57,15 @@ def test_every_command_takes_the_shared_options(words: tuple[str, ...]) -> None:
         assert option in text
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a warehouse of one small run in it."""
+    folder = tmp_path_factory.mktemp("stored")
+    wh = Warehouse(folder / "warehouse")
+    wh.ingest(FIRST_STEPS, jobs=1)
+    return folder
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = f"""
 import sys
@@ -67,9 +78,19 @@ sys.exit(code)
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
 
 
-def test_no_command_imports_pandas(tmp_path: Path) -> None:
-    """pyarrow would, for any array of Python values, where it is installed."""
-    pytest.importorskip("pandas")
+@pytest.mark.parametrize(
+    ("words", "needless"),
+    [
+        (("ingest", str(FIRST_STEPS)), {"pandas"}),
+        (("list",), {"pandas", "numpy", "duckdb", "polars"}),
+        (("runs",), {"pandas", "numpy", "duckdb", "polars"}),
+        (("show", "kernel_summary"), {"pandas", "numpy", "polars", "scipy"}),
+        (("query", "SELECT count(*) FROM kernels"), {"pandas", "numpy", "polars", "scipy"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_command_imports_nothing_needless(stored: Path, words: tuple[str, ...], needless: set[str]) -> None:
+    """pyarrow would import numpy, and pandas for any array of Python values, where they are installed."""
     code = """
 import sys
 from tracewarehouse.cli import main
@@ -77,18 +98,18 @@ sys.argv = ["tw", *sys.argv[1:]]
 try:
     main()
 finally:
-    print(sorted({"pandas"} & set(sys.modules)), file=sys.stderr)
+    print("modules", *sys.modules, file=sys.stderr)
 """
-    trace = ROOT / "tests" / "data" / "first-steps" / "rank0.json.gz"
-    for words in (("ingest", str(trace)), ("list",), ("runs",), ("show", "kernel_summary")):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            cwd=tmp_path,
-            env=environment(),
-            capture_output=True,
-            text=True,
-        )
-        assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "[]"), words
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=stored,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    told = done.stderr.splitlines()[-1].split()
+    assert (done.returncode, told[0]) == (0, "modules"), done.stderr
+    assert needless & set(told) == set()
 
 
 def test_version() -> None:

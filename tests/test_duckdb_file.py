@@ -22,7 +22,7 @@ from tracewarehouse.engine import execute
 from tracewarehouse.params import Param
 from tracewarehouse.select.chosen import choose
 from tracewarehouse.select.duckdb_file import refresh, write
-from tracewarehouse.select.relations import below, names_of
+from tracewarehouse.select.reads import below, names_of
 from tracewarehouse.select.session import session
 from tracewarehouse.sqltext import quote_name, quote_text
 from tracewarehouse.store import Store

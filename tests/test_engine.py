@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tracewarehouse import engine
+from tracewarehouse import arrow, engine
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.columns import Column
 from tracewarehouse.contract import Contract
@@ -43,7 +43,7 @@ def test_runs_the_example(con: engine.Connection, busy: Contract) -> None:
 
 def test_fields_carry_the_contract(con: engine.Connection, busy: Contract) -> None:
     schema = engine.execute(con, busy, {}).schema
-    assert schema.equals(engine.arrow_schema(busy), check_metadata=True)
+    assert schema.equals(arrow.schema_of(busy), check_metadata=True)
     assert schema.field("busy").metadata == {
         b"doc": b"busy_ns over span_ns; null where the span is zero.",
         b"unit": b"ratio",
@@ -201,4 +201,4 @@ def test_every_type_of_a_contract_goes_through(busy: Contract) -> None:
         engine.create_table(con, contract)
         con.execute("INSERT INTO gpu_busy (c0) VALUES (1)")
         found = engine.execute(con, replace(contract, body="SELECT * FROM gpu_busy"), {})
-    assert found.schema == engine.arrow_schema(contract) and found.num_rows == 1
+    assert found.schema == arrow.schema_of(contract) and found.num_rows == 1

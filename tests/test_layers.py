@@ -17,8 +17,8 @@ PACKAGE = ROOT / "src" / "tracewarehouse"
 # Lowest first. A module may import from the lines above its own and, in its line, from those before it.
 LAYERS = (
     ("errors", "units", "lean"),
-    ("sqltext", "params", "block", "columns", "contract", "catalog", "sqlstyle"),
-    ("engine", "checks"),
+    ("sqltext", "params", "block", "columns", "contract", "between", "sqlfiles", "catalog", "sqlstyle"),
+    ("arrow", "engine", "checks"),
     ("stats",),
     ("plain", "result"),
     ("reader", "simulation"),
@@ -51,7 +51,7 @@ HOMES = {
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
-    "pyarrow": {"engine", "result", "store", "reader"},
+    "pyarrow": {"arrow", "engine", "result", "store", "reader"},
 }
 STANDARD = sys.stdlib_module_names
 

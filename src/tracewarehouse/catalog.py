@@ -8,35 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from functools import cache
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import MappingProxyType
 
-from .contract import FOLDERS, Contract, Kind, Ref, parse
+from .between import circles, fault, faults_of
+from .contract import Contract, Kind, Ref
 from .errors import ContractError, UnknownName
+from .sqlfiles import SqlFiles, contract_files, read_contract, sql_folder
 from .sqltext import token_texts
 
-WAREHOUSE_METHODS = frozenset(
-    ("open", "select", "run", "query", "scan", "runs", "ingest", "info", "label", "remove", "verify")
-    + (
-        "clean",
-        "refresh",
-        "changes",
-        "upgrade",
-        "derive",
-        "whatif",
-        "diff",
-        "record",
-        "acknowledge",
-        "history",
-        "report",
-        "check",
-        "export",
-        "export_trace",
-        "close",
-    )
-    + ("root", "catalog", "store", "chosen", "shell_file")
-)
-RUN_SCOPE_TABLES = ("runs", "ranks", "data_quality")
 LOCK_HEADER = "# Written by `tw dev release`. A released version never changes: its hashes stand here.\n"
 
 
@@ -60,12 +40,15 @@ class Catalog:
 
     @classmethod
     def load(cls, root: Path | None = None) -> Catalog:
-        """The contracts under `root`, a folder like `sql/`; cached. Raises ContractError."""
+        """The contracts under `root`, a folder like `sql/`, each read when it is asked for; cached.
+
+        Raises ContractError, here for a file that cannot be a contract, later for what is wrong in one.
+        """
         return _load(root or sql_folder())
 
     @classmethod
     def read(cls, folder: Path) -> Catalog:
-        """Like `load`, but reads the files anew."""
+        """Reads every file anew; raises ContractError for whatever is wrong."""
         catalog, errors = cls.scan(folder)
         for error in errors:
             raise error
@@ -88,9 +71,9 @@ class Catalog:
     def get(self, name: str, version: int | None = None, kind: Kind | None = None) -> Contract:
         """The contract of that name, newest unless a version is given (`name@2` too)."""
         name, _, text = name.partition("@")
-        refs = [ref for ref, c in self.contracts.items() if ref.name == name and kind in (None, c.kind)]
+        refs = [ref for ref in self.refs(kind) if ref.name == name]
         if not refs:
-            known = [c.name for c in self.contracts.values() if kind in (None, c.kind)]
+            known = [ref.name for ref in self.refs(kind)]
             raise UnknownName(kind or "table, view or analysis", name, known)
         if text and version is None:
             version = int(text) if text.isdecimal() else -1
@@ -113,9 +96,11 @@ class Catalog:
 
     def all(self, kind: Kind) -> tuple[Contract, ...]:
         """Every version of every contract of that kind, by name and version."""
-        return tuple(
-            self.contracts[ref] for ref in sorted(self.contracts) if self.contracts[ref].kind == kind
-        )
+        return tuple(self.contracts[ref] for ref in self.refs(kind))
+
+    def refs(self, kind: Kind | None = None) -> tuple[Ref, ...]:
+        """Name and version of every contract of that kind, sorted; reads none of them."""
+        return tuple(ref for ref in sorted(self.contracts) if kind in (None, self._kind(ref)))
 
     def closure(self, contract: Contract) -> tuple[Contract, ...]:
         """What it requires, and what that requires, each after what it stands on; not itself."""
@@ -144,105 +129,26 @@ class Catalog:
         return known
 
     def _newest(self, kind: Kind) -> tuple[Contract, ...]:
-        return tuple({contract.name: contract for contract in self.all(kind)}.values())
+        newest = {ref.name: ref for ref in self.refs(kind)}
+        return tuple(self.contracts[ref] for ref in newest.values())
+
+    def _kind(self, ref: Ref) -> Kind:
+        known = self.contracts
+        return known.kind(ref) if isinstance(known, SqlFiles) else known[ref].kind
 
     def faults(self) -> Iterator[ContractError]:
         """What is wrong between contracts: `requires` that cannot be, names used twice."""
         kinds: dict[str, str] = {}
         for contract in self.contracts.values():
             if kinds.setdefault(contract.name, contract.kind) != contract.kind:
-                yield _fault(contract, f"{contract.name} is a {kinds[contract.name]} too", "rename one")
-            yield from self._name_faults(contract)
-            yield from self._require_faults(contract)
-        yield from self._cycles()
-
-    def _name_faults(self, contract: Contract) -> Iterator[ContractError]:
-        # `Warehouse.runs()` gives the table `runs`: one meaning, so one name.
-        if contract.name in WAREHOUSE_METHODS and contract.ref.name != "runs":
-            yield _fault(contract, f"{contract.name} is a method of Warehouse", "rename the contract")
-        if contract.group is None:
-            return
-        other = next((c for c in self.contracts.values() if c.name == contract.group), None)
-        taken = other is not None and (
-            other.kind == "view" or other.kind == "analysis" and other.group != contract.group
-        )
-        if taken or contract.group in WAREHOUSE_METHODS:
-            yield _fault(contract, f"group {contract.group} is another name already", "rename the folder")
-
-    def _require_faults(self, contract: Contract) -> Iterator[ContractError]:
-        for ref in contract.requires:
-            required = self.contracts.get(ref)
-            if required is None:
-                unknown = UnknownName("table or view", str(ref), map(str, self.contracts))
-                yield _fault(contract, f"requires {ref}, which is not there", unknown.hint or "add it")
-            elif remedy := _why_not(contract, required):
-                yield _fault(contract, f"may not require the {required.kind} {ref}", remedy)
-
-    def _cycles(self) -> Iterator[ContractError]:
-        done: set[Ref] = set()
-
-        def visit(ref: Ref, above: tuple[Ref, ...]) -> Iterator[ContractError]:
-            if ref in above:
-                path = " → ".join(map(str, (*above[above.index(ref) :], ref)))
-                yield _fault(self.contracts[ref], f"requires itself: {path}", "break the circle")
-            elif ref in self.contracts and ref not in done:
-                for below in self.contracts[ref].requires:
-                    yield from visit(below, (*above, ref))
-                done.add(ref)
-
-        for ref in self.contracts:
-            yield from visit(ref, ())
-
-
-def _fault(contract: Contract, message: str, hint: str) -> ContractError:
-    return ContractError(f"{contract.source}:1: {message}", hint)
-
-
-def _why_not(contract: Contract, required: Contract) -> str | None:
-    """The remedy where the one may not read the other, else None."""
-    if required.kind == "analysis":
-        return "make what you need of it a view"
-    if contract.kind == "table" and required.kind == "view":
-        return "tables are made at ingest: read tables"
-    if contract.kind == "table" and required.derived not in (None, contract.derived):
-        return f"only tables with derived = {required.derived!r} may read it"
-    later = contract.kind != "table" or contract.derived is not None and required.derived is None
-    if later and required.transient and not required.is_constant:
-        return "a transient table is gone after ingest: read a stored one"
-    if contract.kind != "table" and contract.scope == "run":
-        if required.kind == "table" and required.name not in RUN_SCOPE_TABLES:
-            return f"with scope run read views, {', '.join(RUN_SCOPE_TABLES)}: make what you need a view"
-    elif required.scope == "run" and (contract.kind, required.kind) != ("analysis", "table"):
-        return 'what a rank holds does not depend on its run; what looks at a whole run says scope = "run"'
-    return None
+                yield fault(contract, f"{contract.name} is a {kinds[contract.name]} too", "rename one")
+            yield from faults_of(contract, self.contracts)
+        yield from circles(self.contracts)
 
 
 @cache
 def _load(folder: Path) -> Catalog:
-    return Catalog.read(folder)
-
-
-def sql_folder() -> Path:
-    """The `sql/` inside the installed package, else the one of the checkout."""
-    package = Path(__file__).parent
-    for folder in (package / "sql", package.parent.parent / "sql"):
-        if folder.is_dir():
-            return folder
-    raise ContractError(f"{package}: no sql folder", "install the package again")
-
-
-def contract_files(folder: Path) -> list[Path]:
-    """Every `.sql` file that holds a contract, in a stable order."""
-    return sorted(path for name in FOLDERS for path in (folder / name).rglob("*.sql"))
-
-
-def read_contract(folder: Path, path: Path) -> Contract:
-    """The contract in one file of the folder; raises ContractError."""
-    source = PurePosixPath("sql", path.relative_to(folder).as_posix())
-    try:
-        return parse(path.read_text(encoding="utf-8"), source)
-    except UnicodeDecodeError as error:
-        raise ContractError(f"{source}: byte {error.start}: not UTF-8", "save it as UTF-8") from None
+    return Catalog(SqlFiles(folder), folder)
 
 
 def own_hash(contract: Contract) -> str:

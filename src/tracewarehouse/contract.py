@@ -97,6 +97,12 @@ class Contract:
         return self.kind == "table" and bool(self.body) and not self.requires
 
 
+def ref_of(path: PurePath) -> Ref | None:
+    """The name and version that a file is called, None where it is not called like a contract."""
+    match = _FILE.fullmatch(path.name)
+    return Ref(match[1], int(match[2])) if match else None
+
+
 def parse(text: str, path: PurePath) -> Contract:
     """The contract of a `.sql` file; raises ContractError with file, line and remedy."""
     head, place, body, body_line = split(text, path)

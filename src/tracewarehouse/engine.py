@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from . import params
-from .columns import Column
+from .arrow import schema_of, type_of
 from .contract import Contract
 from .errors import ContractError, QueryError
 from .sqltext import quote_name, quote_text, replace_params
@@ -99,7 +99,7 @@ def execute(con: Connection, contract: Contract, values: Mapping[str, object]) -
             # A checked SELECT fails over what it reads more likely than by itself.
             told.hint = told.hint or "tw verify says whether the stored files are whole"
             raise told from error
-    return _as(table, arrow_schema(contract))
+    return _as(table, schema_of(contract))
 
 
 def _sorted(con: Connection, contract: Contract, body: str) -> duckdb.DuckDBPyRelation:
@@ -230,18 +230,11 @@ def insert_rows(
         return
     import pyarrow as pa
 
-    schema = pa.schema([pa.field(column, arrow_type(type_)) for column, type_ in types.items()])
+    schema = pa.schema([pa.field(column, type_of(type_)) for column, type_ in types.items()])
     casts = ", ".join(f"CAST({quote_name(c)} AS {type_}) AS {quote_name(c)}" for c, type_ in types.items())
     con.register("tw_rows", pa.Table.from_pylist(list(rows), schema=schema))
     con.execute(f"INSERT INTO {quote_name(name)} SELECT {casts} FROM tw_rows")
     con.unregister("tw_rows")
-
-
-def table_of(contract: Contract, rows: Iterable[Mapping[str, object]]) -> pa.Table:
-    """Rows that no SQL made as an Arrow table with the contract's columns and metadata."""
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(list(rows), schema=arrow_schema(contract))
 
 
 def statement_kind(con: Connection, sql: str) -> str:
@@ -259,46 +252,3 @@ def keywords(con: Connection) -> dict[str, str]:
     """DuckDB's keywords in lower case, each with its category."""
     rows = con.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()").fetchall()
     return {str(name): str(category) for name, category in rows}
-
-
-def arrow_schema(contract: Contract) -> pa.Schema:
-    """The columns as Arrow fields; each carries unit, doc and better as metadata."""
-    import pyarrow as pa
-
-    return pa.schema([_arrow_field(column) for column in contract.columns])
-
-
-def _arrow_field(column: Column) -> pa.Field:
-    import pyarrow as pa
-
-    metadata = {"doc": column.doc, "unit": column.unit, "better": column.better}
-    known = {key: value for key, value in metadata.items() if value is not None}
-    return pa.field(column.name, arrow_type(column.type), metadata=known)
-
-
-def arrow_type(type_: str) -> pa.DataType:
-    """The Arrow type that DuckDB gives for a type of the contracts."""
-    import pyarrow as pa
-
-    if type_.endswith("[]"):
-        return pa.list_(arrow_type(type_.removesuffix("[]")))
-    if type_.startswith("MAP("):
-        key, value = type_.removeprefix("MAP(").removesuffix(")").split(", ")
-        return pa.map_(arrow_type(key), arrow_type(value))
-    if type_.startswith("DECIMAL("):
-        precision, scale = type_.removeprefix("DECIMAL(").removesuffix(")").split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return {
-        "BIGINT": pa.int64(),
-        "INTEGER": pa.int32(),
-        "SMALLINT": pa.int16(),
-        "TINYINT": pa.int8(),
-        "UBIGINT": pa.uint64(),
-        "HUGEINT": pa.decimal128(38, 0),
-        "DOUBLE": pa.float64(),
-        "BOOLEAN": pa.bool_(),
-        "VARCHAR": pa.string(),
-        "JSON": pa.string(),
-        "BLOB": pa.binary(),
-        "TIMESTAMP": pa.timestamp("us"),
-    }[type_]

@@ -9,18 +9,23 @@ from types import ModuleType
 
 
 class _Without:
-    """A finder that finds none of the named libraries, whether they are installed or not."""
+    """A finder that finds none of the named libraries; with `user` only while that one loads."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], user: str | None = None) -> None:
         self.names = names
+        self.user = user
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """None, so that the next finder looks; raises ModuleNotFoundError for a library to do without."""
-        if name in self.names:
+        if name in self.names and (self.user is None or self._is_loading(self.user)):
             raise ModuleNotFoundError(f"{name} is left out of this process", name=name)
         return None
+
+    def _is_loading(self, user: str) -> bool:
+        spec = getattr(sys.modules.get(user), "__spec__", None)
+        return bool(getattr(spec, "_initializing", False))
 
 
 def leave_out(*names: str) -> None:
@@ -30,3 +35,11 @@ def leave_out(*names: str) -> None:
     what a short command takes.
     """
     sys.meta_path.insert(0, _Without(names))
+
+
+def load_pyarrow_without_numpy() -> None:
+    """Lets pyarrow load without numpy, which takes longer than pyarrow itself; others may import it.
+
+    pyarrow then turns nothing into a numpy array, nor takes one.
+    """
+    sys.meta_path.insert(0, _Without(("numpy",), user="pyarrow"))

@@ -89,7 +89,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.engine import bind, execute
         from tracewarehouse.select.needs import able
         from tracewarehouse.select.notices import notices
-        from tracewarehouse.select.relations import below
+        from tracewarehouse.select.reads import below
 
         contract = self.catalog.get(name, version, kind="analysis")
         values = bind(contract, params)
@@ -164,7 +164,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.engine import query
         from tracewarehouse.select.notices import notices
-        from tracewarehouse.select.relations import readable
+        from tracewarehouse.select.reads import readable
         from tracewarehouse.select.sandbox import check_reads_only, lock
 
         part, rebuilt = self._with_tables(readable(self.catalog))
@@ -187,7 +187,7 @@ class Warehouse(Analyses[Result]):
 
     def runs(self) -> Result:
         """A row per run, with the columns of the table `runs`; runs that wait for ranks, too."""
-        from tracewarehouse.engine import table_of
+        from tracewarehouse.arrow import table_of
         from tracewarehouse.select.facts import pending_row, run_row
 
         chosen = self.chosen()
@@ -204,7 +204,7 @@ class Warehouse(Analyses[Result]):
 
     def info(self, run: str) -> RunInfo:
         """One run in full; raises UnknownName."""
-        from tracewarehouse.engine import table_of
+        from tracewarehouse.arrow import table_of
         from tracewarehouse.select.facts import built_rows, run_row
         from tracewarehouse.select.info import RunInfo, table_sizes
 
@@ -226,7 +226,7 @@ class Warehouse(Analyses[Result]):
         The rank may be left out where the run has one. Raises UnknownName, ParamError.
         """
         from tracewarehouse.export import additions
-        from tracewarehouse.select.relations import below
+        from tracewarehouse.select.reads import below
 
         part = self._one(run) if rank is None else self._one(run).select(ranks=rank)
         (chosen,) = part.chosen()
@@ -324,7 +324,7 @@ class Warehouse(Analyses[Result]):
         of all parameters, steps apart where an analysis can tell them. Raises UnknownName.
         """
         from tracewarehouse.history import record
-        from tracewarehouse.select.relations import below
+        from tracewarehouse.select.reads import below
 
         named = [analyses] if isinstance(analyses, str) else analyses
         contracts = (
@@ -412,7 +412,7 @@ class Warehouse(Analyses[Result]):
 
         Gives a line per table and run; nothing to do gives none.
         """
-        from tracewarehouse.select.relations import readable
+        from tracewarehouse.select.reads import readable
 
         return self._with_tables(readable(self.catalog))[1]
 
@@ -562,7 +562,7 @@ class Warehouse(Analyses[Result]):
     def _provenance(
         self, contract: Contract | None, values: Mapping[str, object], sql: str | None = None
     ) -> Provenance:
-        from tracewarehouse.select.relations import below
+        from tracewarehouse.select.reads import below
 
         chosen = self.chosen()
         analysis = contract if contract and contract.kind == "analysis" else None

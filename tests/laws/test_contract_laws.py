@@ -9,8 +9,8 @@ import pytest
 
 from conftest import ROOT
 from laws import CATALOG, EXCEPTIONS, contracts, required, variants
-from tracewarehouse import dev, engine
-from tracewarehouse.catalog import WAREHOUSE_METHODS
+from tracewarehouse import arrow, dev, engine
+from tracewarehouse.between import WAREHOUSE_METHODS
 from tracewarehouse.checks import check_binding, check_lock
 from tracewarehouse.contract import Contract
 from tracewarehouse.sqlstyle import check_style
@@ -31,7 +31,7 @@ def test_types_are_duckdb_s(con: engine.Connection, contract: Contract) -> None:
     engine.create_table(con, contract)
     found = con.table(contract.name)
     engine.check_columns(contract, zip(found.columns, map(str, found.types), strict=True))
-    assert found.to_arrow_table().cast(engine.arrow_schema(contract)).num_rows == 0
+    assert found.to_arrow_table().cast(arrow.schema_of(contract)).num_rows == 0
 
 
 @contracts("style")
@@ -59,7 +59,7 @@ def test_no_rows_in_no_rows_out(con: engine.Connection, contract: Contract) -> N
         engine.create_table(con, other)
     found = engine.execute(con, contract, {})
     assert (found.num_rows == 0) == bool(contract.requires)
-    assert found.schema == engine.arrow_schema(contract)
+    assert found.schema == arrow.schema_of(contract)
 
 
 def test_exceptions_belong_to_a_law_and_a_contract() -> None:

@@ -19,13 +19,14 @@ from changes import STRETCH, Change, Rename, Shift, Shuffle, Stretch, other_name
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT
-from tracewarehouse import engine
+from tracewarehouse import arrow, engine
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.derive import Wanted, derive
 from tracewarehouse.result import Result
 from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.relations import Relations, below, names_of
+from tracewarehouse.select.reads import below, names_of
+from tracewarehouse.select.relations import Relations
 from tracewarehouse.units import UNITS
 from tracewarehouse.warehouse import Warehouse
 from witness import random_traces
@@ -166,7 +167,7 @@ class World:
         with wh._session([contract]) as con:
             sql = f'SELECT * FROM "{contract.name}"'
             engine.check_columns(contract, engine.result_columns(con, sql))
-            found = pl.from_arrow(con.sql(sql).to_arrow_table().cast(engine.arrow_schema(contract)))
+            found = pl.from_arrow(con.sql(sql).to_arrow_table().cast(arrow.schema_of(contract)))
         assert isinstance(found, pl.DataFrame)
         return Answer(found)
 

@@ -96,7 +96,7 @@ def _named(words: list[str]) -> Contract | None:
     from tracewarehouse.catalog import Catalog
 
     catalog = Catalog.load()
-    known = {contract.name for contract in catalog.all("analysis")}
+    known = {ref.name for ref in catalog.refs("analysis")}
     found = next((word for word in words if word.partition("@")[0] in known), words[0] if words else None)
     return catalog.get(found, kind="analysis") if found is not None else None
 

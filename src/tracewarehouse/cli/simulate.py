@@ -10,7 +10,6 @@ import click
 
 from tracewarehouse.cli.session import Command, Session, examples, output_options, pass_session
 from tracewarehouse.simulation import DIALECTS, GPUS, KINDS, MODES, Injection, Job, Noise
-from tracewarehouse.simulation import simulate as write
 
 _PLANTS = "\n".join(
     f"  {kind:17} {doc}" + (f" ({', '.join(values)})" if values else "")
@@ -114,6 +113,8 @@ def simulate(
     noise_outliers: float, **knobs: Any,
 ) -> None:  # fmt: skip
     """Write the traces of a job that never ran, a file per rank, and truth.json, the right answers."""
+    from tracewarehouse.simulation import simulate as write
+
     noise = Noise(noise_run, noise_step, noise_kernel, noise_outliers)
     done = write(folder, Job(noise=noise, **knobs))
     rate = done.events / max(done.seconds, 1e-9)

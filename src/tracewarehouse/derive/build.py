@@ -12,7 +12,8 @@ from tracewarehouse.contract import Contract
 from tracewarehouse.derive.graph import walk
 from tracewarehouse.engine import Connection
 from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.relations import Relations, names_of
+from tracewarehouse.select.reads import names_of
+from tracewarehouse.select.relations import Relations
 from tracewarehouse.select.session import create
 
 NAME = "critical_path"

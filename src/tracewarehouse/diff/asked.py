@@ -107,7 +107,8 @@ class Diff(Analyses[Result]):
         else:
             parts, kept = [1, 1], _common(answers)
             notices = _only_on_one(answers, kept)
-        from tracewarehouse.engine import execute, table_of
+        from tracewarehouse.arrow import table_of
+        from tracewarehouse.engine import execute
 
         promised = replace(made.result, body=select(made, *parts))
         by, units = _units(made, answers)

@@ -75,7 +75,7 @@ class Change:
 
     def rows(self, levels: Sequence[str] = LEVELS) -> Result:
         """The rows of levels of the account, one below the other; raises TwError where there is none."""
-        from tracewarehouse.engine import table_of
+        from tracewarehouse.arrow import table_of
         from tracewarehouse.result import Result
 
         if self.account is None:

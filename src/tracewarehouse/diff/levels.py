@@ -116,7 +116,7 @@ class Level:
 
     def result(self, count: int | None = None) -> Result:
         """The rows in whole ns, which add up to the rounded means; folded to `count` rows and the rest."""
-        from tracewarehouse.engine import table_of
+        from tracewarehouse.arrow import table_of
         from tracewarehouse.result import Result
 
         level = self if count is None else self.top(count)

@@ -20,7 +20,7 @@ from tracewarehouse.errors import WarehouseError
 from tracewarehouse.result import Abstained
 from tracewarehouse.select.chosen import Chosen, choose
 from tracewarehouse.select.needs import able
-from tracewarehouse.select.relations import is_built
+from tracewarehouse.select.reads import is_built
 from tracewarehouse.select.session import create
 from tracewarehouse.select.skeleton import (
     ABOUT,

@@ -6,56 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract, Ref
 from tracewarehouse.engine import Connection, bind, create_from_rows, insert_rows, literal, sql_with_params
 from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.facts import BUILT, built_rows
+from tracewarehouse.select.facts import built_rows
 from tracewarehouse.select.quality import Fired, run_rules
+from tracewarehouse.select.reads import is_built, is_stored
 from tracewarehouse.sqltext import quote_name, quote_text
 
 FilesByRanks = dict[tuple[int, ...] | None, list[str]]
 
 _QUALITY = "data_quality"
-
-
-def is_stored(contract: Contract) -> bool:
-    """Whether its rows stand in Parquet files of the warehouse."""
-    return contract.kind == "table" and not (contract.transient or is_built(contract) or contract.is_constant)
-
-
-def is_built(contract: Contract) -> bool:
-    """Whether it is made from published versions."""
-    return contract.kind == "table" and contract.name in BUILT
-
-
-def readable(catalog: Catalog) -> tuple[Contract, ...]:
-    """The newest version of every table and view that people read, each after what it stands on."""
-    tables = [table for table in catalog.tables() if not table.transient]
-    return below(catalog, (*tables, *catalog.views()))
-
-
-def below(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contract, ...]:
-    """The contracts (but analyses) with all that must be there for them, each after what it stands on."""
-    order: dict[Ref, Contract] = {}
-
-    def visit(contract: Contract) -> None:
-        if contract.kind != "table":  # a table's own sources were there when it was made
-            for ref in contract.requires:
-                visit(catalog.contracts[ref])
-        if contract.kind != "analysis":
-            order.setdefault(contract.ref, contract)
-
-    for contract in contracts:
-        visit(contract)
-    return tuple(order.values())
-
-
-def names_of(contracts: Iterable[Contract], plain: Iterable[Ref] = ()) -> dict[Ref, str]:
-    """Ref → name of its relation: bare for `plain` and else the newest, `kernels_v1` for older ones."""
-    refs = {contract.ref for contract in contracts}
-    bare = {ref.name: ref for ref in sorted(refs)} | {ref.name: ref for ref in plain}
-    return {ref: ref.name if bare[ref.name] == ref else f"{ref.name}_v{ref.version}" for ref in refs}
 
 
 @dataclass(frozen=True)

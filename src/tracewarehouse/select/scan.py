@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracewarehouse.arrow import table_of
 from tracewarehouse.contract import Contract
-from tracewarehouse.engine import table_of
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.result import lazy_frame
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.facts import built_rows
 from tracewarehouse.select.quality import run_rules
-from tracewarehouse.select.relations import data_files, is_built, is_stored
+from tracewarehouse.select.reads import is_built, is_stored
+from tracewarehouse.select.relations import data_files
 
 if TYPE_CHECKING:
     import polars

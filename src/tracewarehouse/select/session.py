@@ -12,7 +12,8 @@ from tracewarehouse.contract import Contract
 from tracewarehouse.engine import Connection, Error, connect
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.relations import Relations, below, names_of, readable
+from tracewarehouse.select.reads import below, names_of, readable
+from tracewarehouse.select.relations import Relations
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from tracewarehouse.contract import Contract
 from tracewarehouse.engine import Connection, Error, bind, connect, create_from_rows, literal, ordered
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.relations import Relations, below, is_built, names_of
+from tracewarehouse.select.reads import below, is_built, names_of
+from tracewarehouse.select.relations import Relations
 from tracewarehouse.select.session import create
 from tracewarehouse.sqltext import quote_name, quote_text, replace_params
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from tracewarehouse.contract import Contract
 from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.relations import is_stored
+from tracewarehouse.select.reads import is_stored
 from tracewarehouse.store import Unit
 
 
