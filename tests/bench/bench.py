@@ -1,0 +1,108 @@
+"""What a case works with: a folder, how often, which peer; and how it runs a side."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from .model import Run, Unmeasured
+from .watch import watch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+SIDES = HERE / "sides"
+_NUMBERS = count()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """`folder` holds the inputs; `peer` is HTA's Python, `traces` a folder of real traces, where known.
+
+    In a smoke test our sides run in this process: what is looked at there is their answers alone.
+    """
+
+    folder: Path
+    repeat: int = 5
+    smoke: bool = False
+    huge: bool = False
+    peer: Path | None = None
+    traces: Path | None = None
+
+    def ours(self, do: str, **request: Any) -> Run:
+        """One of our sides in a fresh process."""
+        if self.smoke:
+            return _here(do, json.loads(json.dumps(request, default=str)))
+        return self._side([sys.executable, str(SIDES / "ours.py")], do, request)
+
+    def floor(self, **request: Any) -> Run:
+        """The bare copy in a fresh process."""
+        return self._side([sys.executable, str(SIDES / "floor.py")], "copy", request)
+
+    def theirs(self, do: str, **request: Any) -> Run:
+        """HTA's side in a fresh process of its own Python; raises Unmeasured where there is none."""
+        return self._side([self.peer_python(), str(SIDES / "peer.py")], do, request)
+
+    def peer_python(self) -> str:
+        """HTA's Python; raises Unmeasured where it is not known."""
+        if self.peer is None:
+            raise Unmeasured("no peers with --smoke" if self.smoke else "TW_HTA_PYTHON is not set")
+        return str(self.peer)
+
+    def command(self, *command: str) -> Run:
+        """A whole process; its output is the answer."""
+        done = watch(command, self.environment(), self.folder)
+        if done.code:
+            raise Unmeasured(f"{Path(command[0]).name} ends with {done.code}: {done.err.strip()[-200:]}")
+        return Run(done.seconds, done.cpu_s, done.peak_bytes, done.out)
+
+    def _side(self, command: list[str], do: str, request: Mapping[str, Any]) -> Run:
+        asked = json.dumps({"do": do, **request}, default=str)
+        done = self.command(*command, asked)
+        told = json.loads(done.answer.strip().rpartition("\n")[2])
+        return Run(told["seconds"], told["cpu_s"], done.peak_bytes, told["answer"])
+
+    def turns(self, **sides: Callable[[], Run]) -> dict[str, list[Run]]:
+        """Runs all sides in turn (A B A B …), each as often as asked for."""
+        taken: dict[str, list[Run]] = {name: [] for name in sides}
+        for _ in range(self.repeat):
+            for name, side in sides.items():
+                taken[name].append(side())
+        return taken
+
+    @contextmanager
+    def passing(self) -> Iterator[Path]:
+        """A folder that is gone afterwards."""
+        folder = self.folder / f"passing-{os.getpid()}-{next(_NUMBERS)}"
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+    def environment(self) -> dict[str, str]:
+        """That of the caller, with our source first; HTA does not mind it."""
+        paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(self.folder)}
+
+
+def _here(do: str, request: dict[str, Any]) -> Run:
+    """One of our sides in this process."""
+    if str(SIDES) not in sys.path:
+        sys.path.insert(0, str(SIDES))
+    told = json.loads(json.dumps(import_module("ours").SIDES[do](**request), default=str))
+    return Run(told["seconds"], told["cpu_s"], 0, told["answer"])
+
+
+def tw() -> tuple[str, ...]:
+    """The command `tw` of this Python."""
+    found = Path(sys.executable).with_name("tw")
+    return (str(found),) if found.exists() else (sys.executable, "-m", "tracewarehouse")

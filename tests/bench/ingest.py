@@ -1,0 +1,156 @@
+"""Taking traces in: against HTA's load of the same files, and against a bare lossless copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+from . import inputs
+from .bench import Bench
+from .inputs import Simulated
+from .model import Case, Row, Run, Target, Unmeasured, check, ratios, seconds
+
+Judge = Callable[[dict[str, Any]], None]
+_SEEN: dict[tuple[Path, ...], Run] = {}
+_EVERY = 37  # every so many events are looked at in full
+
+
+def ingest(bench: Bench, paths: Sequence[Path], judge: Judge, back: bool = False) -> Run:
+    """Takes files in, in a fresh process and warehouse; another process looks what is stored.
+
+    With `back` a sample of the first file's events is held against what comes back of them. A smoke test
+    takes the same files in once.
+    """
+    if bench.smoke and tuple(paths) in _SEEN:
+        return _SEEN[tuple(paths)]
+    with bench.passing() as folder:
+        run = bench.ours("ingest", paths=paths, small=inputs.first(bench), folder=folder)
+        house = folder / "house"
+        answer = {**run.answer, **bench.ours("stored", warehouse=house).answer}
+        judge(answer)
+        if back:
+            _check_back(bench, paths, house)
+        _SEEN[tuple(paths)] = replace(run, answer=answer)
+    return _SEEN[tuple(paths)]
+
+
+def _check_back(bench: Bench, paths: Sequence[Path], house: Path) -> None:
+    rank = 0 if len(paths) > 1 else None
+    told = bench.ours("round_trip", path=paths[0], warehouse=house, rank=rank, every=_EVERY).answer
+    check(
+        told["asked"] > 0 and told["same"] == told["asked"], f"events do not come back as they were: {told}"
+    )
+
+
+def as_simulated(truth: Simulated) -> Judge:
+    """Judges by the simulator's books: events, GPU time, and the split of each rank's time."""
+
+    def judge(stored: dict[str, Any]) -> None:
+        check(set(stored["states"]) == {"whole"}, f"not every file is whole: {stored['states']}")
+        check(stored["events"] == truth.events == stored["rows"]["events"], "events are not those written")
+        gpu_ns = sum(row["gpu_ns"] for row in truth.section("coverage"))
+        check(stored["gpu"][1] == gpu_ns, f"GPU time is {stored['gpu'][1]} ns, not {gpu_ns} ns")
+        check_split(stored["temporal_breakdown"], truth)
+
+    return judge
+
+
+def check_split(rows: Sequence[dict[str, Any]], truth: Simulated) -> None:
+    """Raises WrongAnswer unless `temporal_breakdown` is what the simulator's books say."""
+    wanted = truth.section("temporal_breakdown")
+    found = [{key: row[key] for key in wanted[0]} for row in rows]
+    check(found == wanted, "temporal_breakdown is not what the simulator's books say")
+
+
+def as_real(events: int) -> Judge:
+    """Judges a real trace: as many events as a plain reader finds."""
+
+    def judge(stored: dict[str, Any]) -> None:
+        check(
+            stored["events"] == events == stored["rows"]["events"], f"{stored['events']} of {events} events"
+        )
+
+    return judge
+
+
+def copied(bench: Bench, path: Path) -> Run:
+    """The floor's copy of a file."""
+    with bench.passing() as folder:
+        return bench.floor(path=path, small=inputs.first(bench), folder=folder)
+
+
+def single(bench: Bench) -> list[tuple[str, Path, Judge]]:
+    """Each file of about 55 MB: what it is called, where it lies, how to judge what is stored of it."""
+    made = inputs.simulated(bench, "one")
+    files = [("simulated", made.files[0], as_simulated(made))]
+    real = [(path, copied(bench, path).answer["events"]) for path in inputs.real(bench)]
+    return files + [(path.name.partition(".")[0], path, as_real(events)) for path, events in real]
+
+
+def one(bench: Bench) -> Iterator[Row]:
+    """One file against HTA's load of it."""
+    target = Target(6, at_least=True, aim=10)
+    for name, path, judge in single(bench):
+        yield _against_hta(bench, Case("ingest-one", name, one), target, [path], judge, None)
+
+
+def eight(bench: Bench) -> Iterator[Row]:
+    """Eight ranks against HTA's load of their folder."""
+    made = inputs.simulated(bench, "eight")
+    target = Target(8, at_least=True, aim=12)
+    about = Case("ingest-eight", f"{len(made.files)} ranks, simulated", eight)
+    yield _against_hta(bench, about, target, made.files, as_simulated(made), made.folder)
+
+
+def _against_hta(
+    bench: Bench, about: Case, target: Target, paths: Sequence[Path], judge: Judge, folder: Path | None
+) -> Row:
+    back = chain([True], repeat(False))  # once is enough: it takes longer than the ingest
+
+    def ours() -> Run:
+        return ingest(bench, paths, judge, next(back))
+
+    def theirs() -> Run:
+        what = {"folder": folder} if folder else {"files": {"0": paths[0]}}
+        run = bench.theirs("load", small=inputs.first(bench), **what)
+        check(len(run.answer) == len(paths) and min(run.answer.values()) > 0, f"HTA loaded {run.answer}")
+        return run
+
+    try:
+        bench.peer_python()
+    except Unmeasured as why:
+        ours()
+        return Row(about.name, about.about, target, note=f"not measured: {why}")
+    taken = bench.turns(ours=ours, hta=theirs)
+    sides = {name: told(runs) for name, runs in taken.items()}
+    return Row(about.name, about.about, target, ratios(taken["hta"], taken["ours"]), "×", sides)
+
+
+def told(runs: Sequence[Run]) -> str:
+    """Wall and CPU seconds, and the most memory, of a side."""
+    peak = max(run.peak_bytes for run in runs)
+    return f"{seconds(runs)}, CPU {seconds(runs, 'cpu_s')}, peak {peak / 1e6:.0f} MB"
+
+
+def floor(bench: Bench) -> Iterator[Row]:
+    """CPU time against the bare copy."""
+    target = Target(4, aim=2.5)
+    for name, path, judge in single(bench):
+        taken = bench.turns(
+            ours=lambda path=path, judge=judge: ingest(bench, [path], judge),
+            floor=lambda path=path: copied(bench, path),
+        )
+        events = {run.answer["events"] for runs in taken.values() for run in runs}
+        check(len(events) == 1, f"the copy and the tables do not hold as many events: {events}")
+        sides = {name: told(runs) for name, runs in taken.items()}
+        yield Row("cpu-floor", name, target, ratios(taken["ours"], taken["floor"], "cpu_s"), "×", sides)
+
+
+CASES = (
+    Case("ingest-one", "one 55 MB JSON, all tables: HTA's load over our ingest", one),
+    Case("ingest-eight", "8 ranks × 55 MB: HTA's TraceAnalysis(dir) over our ingest", eight),
+    Case("cpu-floor", "CPU time of one 55 MB JSON: our ingest over a bare lossless copy", floor),
+)

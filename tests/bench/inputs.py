@@ -1,0 +1,111 @@
+"""The traces that are measured: simulated, repeated, real. Each is made once in the folder of inputs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from isal import igzip
+
+from . import repeated
+from .bench import Bench
+
+# One rank of about 55 MB as text: 46 layers, 11 steps. `small` is what goes first in every process.
+_SIZES: dict[str, dict[str, Any]] = {
+    "small": {"ranks": 1, "layers": 1, "steps": 2},
+    "one": {"ranks": 1, "layers": 46, "steps": 14},
+    "eight": {"ranks": 8, "tensor": 2, "layers": 46, "steps": 11},
+    "base": {"ranks": 1, "layers": 48, "steps": 6},
+    "many": {"ranks": 64, "tensor": 2, "layers": 12, "steps": 5},
+}
+_SMOKE: dict[str, dict[str, Any]] = {
+    "small": {"ranks": 1, "layers": 1, "steps": 2},
+    "one": {"ranks": 1, "layers": 2, "steps": 2},
+    "eight": {"ranks": 2, "tensor": 2, "layers": 2, "steps": 2},
+    "base": {"ranks": 1, "layers": 1, "steps": 2},
+    "many": {"ranks": 2, "tensor": 2, "layers": 1, "steps": 2},
+}
+REAL = (
+    "hta-singles/v100_df_index_resolver_rank1of2.json.gz",
+    "inference-graphs-mi300/xdit_flux.1__capture_trace_rank_0.json.gz",
+)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A simulated run: a folder of nothing but its traces, and the right answers about it."""
+
+    folder: Path
+    truth: dict[str, Any]
+
+    @property
+    def files(self) -> list[Path]:
+        """A file per rank, by rank."""
+        return sorted(self.folder.glob("rank*.json.gz"), key=lambda path: int(path.name[4:].split(".")[0]))
+
+    @property
+    def events(self) -> int:
+        """Events of all ranks."""
+        return int(self.truth["events"])
+
+    def section(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a section of the truth."""
+        found = self.truth["sections"][name]
+        return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+
+
+@cache
+def simulated(bench: Bench, name: str) -> Simulated:
+    """One of the simulated runs; its truth lies beside its folder, not in it: HTA takes all that is in it."""
+    folder, truth = bench.folder / name, bench.folder / f"{name}.truth.json"
+    if not truth.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        knobs = (_SMOKE if bench.smoke else _SIZES)[name]
+        bench.ours("simulate", folder=folder, knobs=knobs)
+        (folder / "truth.json").rename(truth)
+    return Simulated(folder, json.loads(truth.read_text(encoding="utf-8")))
+
+
+def small(bench: Bench) -> Path:
+    """The smallest trace."""
+    return simulated(bench, "small").files[0]
+
+
+def first(bench: Bench) -> Path | None:
+    """The small trace that goes first in every process; a smoke test looks at no time and does without."""
+    return None if bench.smoke else small(bench)
+
+
+def real(bench: Bench) -> list[Path]:
+    """The real traces of about 55 MB that are here."""
+    if bench.traces is None or bench.smoke:
+        return []
+    return [path for path in (bench.traces / name for name in REAL) if path.exists()]
+
+
+@cache
+def to_repeat(bench: Bench) -> repeated.Base:
+    """The simulated trace that longer ones are made of."""
+    return repeated.base(simulated(bench, "base").files[0])
+
+
+def longer(bench: Bench, times: int) -> Path:
+    """The base so many times over, in one file."""
+    path = bench.folder / f"times-{times}" / "rank0.json.gz"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        part = path.with_name("part")
+        repeated.write(to_repeat(bench), times, part)
+        part.rename(path)
+    return path
+
+
+def default_level(path: Path, to: Path) -> Path:
+    """The same trace with gzip's usual effort (6): the simulator's is the least."""
+    to.write_bytes(gzip.compress(igzip.decompress(path.read_bytes()), 6))
+    return to

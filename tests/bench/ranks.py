@@ -1,0 +1,71 @@
+"""One analysis over very many ranks: memory, and whether its cost grows as the ranks do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from isal import igzip
+
+from . import inputs
+from .bench import Bench
+from .ingest import check_split
+from .inputs import Simulated
+from .model import Case, Row, Run, Target, check, seconds
+
+_CALL = {"temporal_breakdown": [("temporal_breakdown", {})]}
+
+
+def over(bench: Bench) -> Iterator[Row]:
+    """`temporal_breakdown` over 64 ranks and more, of one stored run."""
+    made = inputs.simulated(bench, "many")
+    few = len(made.files)
+    wanted = [2 * few] if bench.smoke else [4 * few, 16 * few] if bench.huge else [4 * few]
+    folder = _stored(bench, made, wanted[-1])
+    counts = [few, *wanted]
+    taken = bench.turns(**{str(n): lambda n=n: _run(bench, folder, made, n) for n in counts})
+    sides = {f"{n} ranks": seconds(runs) for n, runs in zip(counts, taken.values(), strict=True)}
+    for n in wanted:
+        pairs = zip(taken[str(n)], taken[str(few)], strict=True)
+        figures = tuple((long.seconds / n) / (short.seconds / few) for long, short in pairs)
+        yield Row("many-ranks", f"per rank, {n:,} ranks over {few}", Target(1.3), figures, "×", sides)
+    memory = tuple(run.peak_bytes / 1e6 for run in taken[str(wanted[-1])])
+    yield Row("many-ranks", f"memory, {wanted[-1]:,} ranks", Target(4_000, "MB"), memory, "MB")
+
+
+def _run(bench: Bench, folder: Path, made: Simulated, ranks: int) -> Run:
+    run = bench.ours("analyses", warehouse=folder / "house", calls=_CALL, ranks=list(range(ranks)))
+    rows = run.answer["temporal_breakdown"]
+    few = len(made.files)
+    check([row["rank"] for row in rows] == list(range(ranks)), "other ranks")
+    for first in range(0, ranks, few):
+        again = [{**row, "rank": row["rank"] - first} for row in rows[first : first + few]]
+        check_split(again, made)
+    return run
+
+
+def _stored(bench: Bench, made: Simulated, ranks: int) -> Path:
+    """A warehouse of so many ranks: the simulated ones again and again, each under a rank of its own."""
+    folder, traces = bench.folder / f"ranks-{ranks}", bench.folder / "many-ranks"
+    if (folder / "house").exists():
+        return folder
+    shutil.rmtree(traces, ignore_errors=True)
+    for path in (folder, traces):
+        path.mkdir(exist_ok=True)
+    few = len(made.files)
+    for rank in range(ranks):
+        _as_rank(made.files[rank % few], rank % few, traces / f"rank{rank}.json.gz", rank)
+    run = bench.ours("ingest", paths=[traces], small=inputs.first(bench), folder=folder)
+    check(run.answer["states"] == ["whole"] * ranks, "not every rank is whole")
+    shutil.rmtree(traces)
+    return folder
+
+
+def _as_rank(path: Path, was: int, to: Path, rank: int) -> None:
+    text, header = igzip.decompress(path.read_bytes()), b'"rank": %d, "world_size"'
+    check(text.count(header % was) == 1, f"{path} does not tell its rank once")
+    to.write_bytes(igzip.compress(text.replace(header % was, header % rank), 1))
+
+
+CASES = (Case("many-ranks", "temporal_breakdown over 64 ranks and more", over),)

@@ -1,0 +1,93 @@
+"""The table: on a terminal, and as RESULTS.md with the machine, the date and the versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from .bench import Bench
+from .model import Row, Unmeasured
+
+_LIBRARIES = ("tracewarehouse", "duckdb", "duckdb-cli", "pyarrow", "polars", "msgspec", "isal", "numpy")
+_HEAD = ("case", "what", "target", "measured", "spread", "met")
+
+
+def about(bench: Bench) -> dict[str, str]:
+    """Machine, date, versions, and how it was run."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cores = len(os.sched_getaffinity(0))
+    ours = ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": f"{cores} cores ({_cpu()}), {memory / 2**30:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        "versions": ours,
+        "peer": _peer(bench),
+        "turns": f"{bench.repeat}{', with --huge' if bench.huge else ''}",
+    }
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "processor not told"
+
+
+def _peer(bench: Bench) -> str:
+    try:
+        told = bench.theirs("versions").answer
+    except Unmeasured as why:
+        return f"none: {why}"
+    return ", ".join(f"{name} {number}" for name, number in told.items())
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row as words."""
+    target = "" if row.target is None else str(row.target)
+    met = "" if row.met is None else "yes" if row.met else "no"
+    if row.median is None:
+        return (row.case, row.what, target, row.note, "", met)
+    spread = f"{min(row.figures):.3g}–{max(row.figures):.3g}" if len(row.figures) > 1 else ""
+    return (row.case, row.what, target, f"{_figure(row.median)} {row.unit}".strip(), spread, met)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def lines(rows: Sequence[Row]) -> Iterator[str]:
+    """The table for a terminal."""
+    table = [_HEAD, *map(cells, rows)]
+    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+    for line in table:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def page(rows: Sequence[Row], told: dict[str, str]) -> str:
+    """RESULTS.md."""
+    text = ["# Measured beside its peers", ""]
+    text += [
+        "Written by `python -m tests.bench --write`; not by hand. A ratio is the median of ratios turn by"
+    ]
+    text += ["turn: both sides run one after the other, each in a fresh process. The spread is from least to"]
+    text += ["most. `python -m tests.bench --help` tells what each case is.", ""]
+    text += [f"- {name}: {value}" for name, value in told.items()]
+    text += ["", _line(_HEAD), _line(["---", "---", "---", "---:", "---:", "---"])]
+    text += [_line(cells(row)) for row in rows]
+    text += ["", "## What the figures come from", "", "Medians with their spread.", ""]
+    text += [_line(["case", "what", "sides"]), _line(["---"] * 3)]
+    for row in rows:
+        sides = "; ".join(f"{name}: {value}" for name, value in row.sides.items())
+        note = "; ".join(filter(None, (sides, row.note)))
+        if note:
+            text.append(_line([row.case, row.what, note]))
+    return "\n".join(text) + "\n"
+
+
+def _line(cells_of_it: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells_of_it) + " |"

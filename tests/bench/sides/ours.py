@@ -1,0 +1,114 @@
+"""Our side, each in a fresh process: `python ours.py REQUEST` prints seconds, CPU seconds and the answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import msgspec
+from clock import serve, timed, told
+
+import tracewarehouse as tw
+
+
+def ingest(paths: list[str], small: str | None, folder: str) -> dict[str, Any]:
+    """Takes in a small trace first, that imports are apart; then all paths as the run `run`."""
+    if small:
+        tw.open(Path(folder, "small")).ingest(small)
+    house = tw.open(Path(folder, "house"))
+    taken = timed(lambda: house.ingest(*paths, run="run"))
+    report = taken[2]
+    events = sum(file.content.events for file in report.stored if file.content)
+    states = [file.state for file in report.files]
+    return told(taken, {"states": states, "events": events, "text_bytes": report.bytes})
+
+
+def stored(warehouse: str) -> dict[str, Any]:
+    """What an ingest stored: rows and bytes of each table, GPU rows and their time, the split of time."""
+    house = tw.open(warehouse)
+    tables = house.info("run").tables
+    gpu = house.query("SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels").rows()[0]
+    answer = {
+        "rows": {each.table: each.rows for each in tables},
+        "bytes": {each.table: each.bytes for each in tables},
+        "gpu": [gpu["n"], gpu["ns"]],
+        "temporal_breakdown": list(house.select("run").temporal_breakdown().rows()),
+    }
+    return told((0, 0, None), answer)
+
+
+class Trace(msgspec.Struct):
+    """A trace's events, each as it stands in the file."""
+
+    traceEvents: list[msgspec.Raw]
+
+
+def round_trip(path: str, warehouse: str, rank: int | None, every: int) -> dict[str, Any]:
+    """How many of every n-th event come back digit by digit: numbers are held against each other as text."""
+    from isal import igzip
+
+    raw = Path(path).read_bytes()
+    text = igzip.decompress(raw) if path.endswith(".gz") else raw
+    back = "".join(tw.open(warehouse).export_trace("run", rank)).encode()
+    theirs, ours = (msgspec.json.decode(each, type=Trace).traceEvents for each in (text, back))
+    pairs = list(zip(theirs, ours, strict=True))[::every]
+    same = sum(exactly(a) == exactly(b) for a, b in pairs)
+    return told((0, 0, None), {"asked": len(pairs), "same": same, "events": len(theirs)})
+
+
+def exactly(text: msgspec.Raw) -> Any:
+    """An event with its numbers as they are written."""
+    return json.loads(bytes(text), parse_float=str, parse_int=str)
+
+
+def analyses(warehouse: str, calls: Mapping[str, list[Any]], ranks: list[int] | None) -> dict[str, Any]:
+    """Runs analyses (name → [analysis, parameters] pairs) over a stored run, and times each name.
+
+    The list of runs goes first, that imports are apart.
+    """
+    house = tw.open(warehouse)
+    run = house.select("run", ranks=ranks)
+    house.runs().arrow()
+    found: dict[str, Any] = {}
+    taken = timed(lambda: each_of(found, run, calls))
+    first = list(run.temporal_breakdown().rows())
+    return told(taken, {"each": found, "temporal_breakdown": first})
+
+
+def each_of(found: dict[str, Any], run: tw.Warehouse, calls: Mapping[str, list[Any]]) -> None:
+    """Puts seconds and rows of each into `found`."""
+    for name, asked in calls.items():
+        started, rows = perf_counter(), 0
+        for analysis, params in asked:
+            rows += run.run(analysis, **params).arrow().num_rows
+        found[name] = {"seconds": perf_counter() - started, "rows": rows}
+
+
+def simulate(folder: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes a simulated job's traces."""
+    taken = timed(lambda: tw.simulate(folder, **knobs))
+    return told(taken, taken[2].events)
+
+
+def many(warehouse: str, paths: list[str]) -> dict[str, Any]:
+    """Takes in folders, each a run of its own name."""
+    house = tw.open(warehouse)
+    taken = timed(lambda: house.ingest(*paths))
+    return told(taken, {"runs": len(house.chosen()), "states": sorted({f.state for f in taken[2].files})})
+
+
+SIDES: dict[str, Callable[..., dict[str, Any]]] = {
+    "ingest": ingest,
+    "stored": stored,
+    "round_trip": round_trip,
+    "analyses": analyses,
+    "simulate": simulate,
+    "many": many,
+}
+
+if __name__ == "__main__":
+    sys.exit(serve(SIDES))

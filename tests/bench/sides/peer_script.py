@@ -1,0 +1,8 @@
+"""What somebody writes who wants HTA's first answer about a folder: `python peer_script.py FOLDER`."""
+
+import sys
+
+from hta.trace_analysis import TraceAnalysis
+
+analysis = TraceAnalysis(trace_dir=sys.argv[1])
+print(analysis.get_temporal_breakdown(visualize=False).to_csv(index=False))
