@@ -3,7 +3,7 @@
 -- name     = "data_quality"
 -- version  = 1
 -- summary  = "A rule that fired on a rank: how often, on how much time, and an example."
--- requires = ["findings@1", "file_quality@1", "quality_rules@1", "events@1"]
+-- requires = ["rule_hits@1", "file_quality@1", "quality_rules@1", "events@1"]
 -- grain    = ["run_id", "rank", "rule"]
 -- order    = ["run_id", "rank", "severity", "rule"]
 --
@@ -28,7 +28,7 @@ WITH
       count(*) AS rows,
       sum(ns_affected)::BIGINT AS ns_affected,
       min(event_id) AS first_id
-    FROM findings
+    FROM rule_hits
     GROUP BY run_id, rank, rule
   ),
   fired AS (

@@ -1,6 +1,6 @@
 -- /// tw
 -- kind      = "table"
--- name      = "findings"
+-- name      = "rule_hits"
 -- version   = 1
 -- summary   = "A row that falls under a rule of `data_quality`."
 -- requires  = ["events@1", "categories@1", "launches@1", "correlations@1", "calls@1", "call_rules@1", "kernels@1", "flows@1", "memory_timeline@1"]
