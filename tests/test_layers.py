@@ -25,7 +25,7 @@ LAYERS = (
     ("store",),
     ("analyses", "select"),
     ("metric",),
-    ("export", "render", "ingest", "handler", "derive", "diff", "history"),
+    ("export", "render", "ingest", "handler", "derive", "diff", "history", "findings"),
     ("generate", "dev"),
     ("warehouse", "__init__"),
     ("demo",),

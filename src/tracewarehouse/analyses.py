@@ -188,6 +188,78 @@ class Analyses(Generic[T_co]):
         """
         return self.run("cupti_counters")
 
+    def exposed_comm(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
+        """Whether communication that no computation hides takes a large part of the time.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: communication.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): Time with communication and no computation running over judged_ns.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Stretches of exposed communication.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The communication that was exposed longest at a stretch.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+        """
+        return self.run("exposed_comm", warning_share=warning_share, critical_share=critical_share)
+
+    def host_bound(
+        self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
+    ) -> T_co:
+        """Whether the GPU stands idle for long because the host does something else than launching.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: host.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): Idle time in long gaps before rows that were launched late over judged_ns.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Such gaps.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The GPU row that ends the longest such gap.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+            short_gap_ns: A gap up to this long is short: the host was busy launching, not away.
+        """
+        return self.run(
+            "host_bound",
+            warning_share=warning_share,
+            critical_share=critical_share,
+            short_gap_ns=short_gap_ns,
+        )
+
     def idle_breakdown(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Why each device stood idle: waiting for the host, between kernels, or otherwise.
 
@@ -240,6 +312,38 @@ class Analyses(Generic[T_co]):
                 kernel_wait.
         """
         return self.run("idle_intervals", kernel_wait_ns=kernel_wait_ns)
+
+    def input_bound(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+        """Whether the GPU stands idle while the training loop waits for the data loader.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: data loader.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): Idle time in waits for data over judged_ns.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Such pieces of time.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The GPU row that ends the longest such gap.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+        """
+        return self.run("input_bound", warning_share=warning_share, critical_share=critical_share)
 
     def kernel_sequences(
         self,
@@ -340,6 +444,46 @@ class Analyses(Generic[T_co]):
         """
         return self.run("kernels_by_annotation")
 
+    def launch_bound(
+        self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
+    ) -> T_co:
+        """Whether the GPU runs dry between kernels because the host launches them one by one too slowly.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: launches.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): Idle time in short gaps before rows that were launched late over judged_ns.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Such gaps.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The GPU row that ends the longest such gap.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+            short_gap_ns: A gap up to this long is short: the host was busy launching, not away.
+        """
+        return self.run(
+            "launch_bound",
+            warning_share=warning_share,
+            critical_share=critical_share,
+            short_gap_ns=short_gap_ns,
+        )
+
     def launch_stats(self) -> T_co:
         """Each GPU row with the host call that launched it, and the delays between the two.
 
@@ -398,6 +542,39 @@ class Analyses(Generic[T_co]):
         return self.run(
             "launch_summary", runtime_cutoff_ns=runtime_cutoff_ns, delay_cutoff_ns=delay_cutoff_ns
         )
+
+    def low_gpu_use(self, *, warning_share: float = 0.5, critical_share: float = 0.8) -> T_co:
+        """Whether a rank's GPU stands idle for most of the time.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: GPU.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): Idle time over judged_ns.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Stretches of idle time, cut where the cause changes.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The GPU row that ends the longest stretch without a change of cause; null
+                before the first and after the last row.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+        """
+        return self.run("low_gpu_use", warning_share=warning_share, critical_share=critical_share)
 
     def memory_bandwidth(self, *, by_stream: bool = False) -> T_co:
         """How fast each device copied and set memory in each direction, over time.

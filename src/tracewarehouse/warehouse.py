@@ -123,6 +123,18 @@ class Warehouse(Analyses[Result]):
         sides = self.select(base), self.select(head)
         return Diff(*sides, self.catalog, by_rank, all_steps, measure, alpha, min_effect)
 
+    def check(self, *, passed: bool = False) -> Result:
+        """What looks wrong in the chosen runs, gravest first: a row per finding, from the rules in SQL.
+
+        Its columns are those of every rule (`tw describe input_bound`), with the rule's name; with `passed`
+        also what was judged and found well, as severity none. `saving_ns` is what could be saved at most of
+        the time that was judged. Ranks whose trace lacks what a rule needs are in `Result.abstained`.
+        """
+        from tracewarehouse.findings import ask
+
+        ranks = [(each.run, rank) for each in self.chosen() for rank in each.ranks]
+        return ask(self.catalog, self.run, ranks, passed=passed)
+
     def history(
         self,
         metric: str,

@@ -18,6 +18,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Take in": {"ingest": "ingest:ingest"},
     "Ask": {
         "show": "show:show",
+        "check": "check:check",
         "diff": "diff:diff",
         "history": "history:history",
         "query": "query:query",

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -59,18 +59,27 @@ class Output:
     top: int | None = None
     envelope: bool = False
 
-    def show(self, result: Result, error: TwError | None = None, of_ranks: int | None = None) -> None:
+    def show(
+        self,
+        result: Result,
+        error: TwError | None = None,
+        of_ranks: int | None = None,
+        words: Callable[[Result], str] | None = None,
+    ) -> None:
         """Prints rows, then what must be told about them, at last the error that they are.
 
-        `of_ranks` is how many ranks were looked at, those that abstained among them.
+        `of_ranks` is how many ranks were looked at, those that abstained among them; `words` puts rows for
+        eyes into text in the place of a table.
         """
         self.check_top(result.contract)
         cut = result if self.head is None else result.head(self.head)
         if self.envelope:
             self._write([self._envelope(cut, error)])
+        elif words is not None and self.chosen_format in _FOR_EYES:
+            self._write([words(cut)])
         else:
             self._rows(cut, self.chosen_format, total=len(result))
-        if len(cut) < len(result) and (self.envelope or self.chosen_format != "table"):
+        if len(cut) < len(result) and (self.envelope or words is not None or self.chosen_format != "table"):
             self.notice(_more_rows(len(result) - len(cut)))
         for notice in (*_abstained(result, of_ranks), *result.notices):
             self.notice(notice)

@@ -1,0 +1,178 @@
+"""`tw check`: every rule has one shape, fires where trouble is planted, and is silent where there is none."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import tracewarehouse as tw
+from conftest import real_traces
+from front_door import on_terminal
+from front_door import tw as command
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.contract import Contract
+from tracewarehouse.findings import SEVERITIES, rules
+from tracewarehouse.result import Result
+from tracewarehouse.warehouse import Warehouse
+
+CATALOG = Catalog.load()
+RULES = rules(CATALOG)
+CONFIDENCE = ("low", "medium", "high")
+TRACES = real_traces()
+# Run: the knobs of the simulation, what is planted, and the findings that must be told, no more.
+PLANTED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] = {
+    "quiet": ({}, (), {}),
+    "data": ({}, ("slow-rank:what=data,factor=100",), {"input_bound": "critical"}),
+    "small": (
+        {"hidden": 64, "sequence": 64, "batch": 1, "stacks": False, "load_us": 1},
+        (),
+        {"launch_bound": "critical", "low_gpu_use": "warning"},
+    ),
+    "slow-link": ({"tensor": 2}, ("slow-link:group=tensor0,factor=8",), {"exposed_comm": "critical"}),
+}
+
+
+@pytest.fixture(scope="module")
+def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """A warehouse with a run for each of PLANTED; only to be read."""
+    folder = tmp_path_factory.mktemp("findings")
+    stored = tw.open(folder / "warehouse")
+    for name, (knobs, injections, _) in PLANTED.items():
+        made = tw.simulate(folder / name, injections=injections, **{"ranks": 2, "steps": 4, **knobs})
+        stored.ingest(*made.files, run=name)
+    return stored
+
+
+@pytest.fixture(scope="module")
+def everything(wh: Warehouse) -> Result:
+    """What every rule says of every run, also where it is well."""
+    return wh.check(passed=True)
+
+
+def told(found: Result) -> dict[str, str]:
+    """The severity of each rule that found something."""
+    return {row["rule"]: row["severity"] for row in found.rows()}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_rule_has_the_same_columns(rule: Contract) -> None:
+    def shape(contract: Contract) -> list[tuple[object, ...]]:
+        return [(each.name, each.type, each.unit, each.better) for each in contract.columns]
+
+    assert shape(rule) == shape(RULES[0])
+    assert rule.grain == ("run_id", "rank", "subject")
+
+
+def test_severity_and_confidence_are_of_closed_lists(everything: Result) -> None:
+    for row in everything.rows():
+        assert row["severity"] in SEVERITIES
+        assert row["confidence"] in CONFIDENCE
+        assert (row["severity"] == "info") <= (row["steps"] == 0)
+
+
+def test_evidence_is_an_analysis_with_such_rows(wh: Warehouse, everything: Result) -> None:
+    looked = {(row["evidence"], row["evidence_filter"]): row for row in everything.rows()}
+    for (name, condition), row in looked.items():
+        frame = wh.select(runs=row["run_id"], ranks=row["rank"]).run(name).polars()
+        kept = frame if condition is None else frame.filter(pl.sql_expr(condition))
+        assert kept.width == frame.width
+
+
+def test_no_saving_is_more_than_there_is(everything: Result) -> None:
+    for row in everything.rows():
+        assert row["saving_ns"] is None or row["saving_ns"] <= row["judged_ns"]
+        assert row["bound"] and row["advice"] and row["seen"].endswith(".")
+
+
+def test_rules_find_what_is_planted_and_nothing_else(wh: Warehouse) -> None:
+    for run, (_, _, wanted) in PLANTED.items():
+        assert told(wh.select(run).check()) == wanted, run
+
+
+def test_the_gravest_comes_first(wh: Warehouse) -> None:
+    rows = wh.check().rows()
+    order = [(-SEVERITIES.index(row["severity"]), -(row["saving_ns"] or 0)) for row in rows]
+    assert order == sorted(order) and len(rows) > 2
+
+
+def test_saving_of_the_data_loader_is_that_of_the_account(wh: Warehouse) -> None:
+    for found in wh.select("data").check().rows():
+        one = wh.select("data", ranks=found["rank"])
+        whole = {row["step"] for row in one.step_summary().rows() if not row["partial"]}
+        waits = [row for row in one.step_account().rows() if row["part"] == "idle_dataloader"]
+        assert found["steps"] == len(whole) == 2
+        assert found["saving_ns"] == sum(row["part_ns"] for row in waits if row["step"] in whole) > 0
+
+
+def test_what_cannot_be_judged_is_told_with_its_rules(wh: Warehouse, tmp_path: Path) -> None:
+    trace = tmp_path / "host.json"
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    trace.write_text(json.dumps({"traceEvents": [event]}))
+    host = tw.open(tmp_path / "warehouse")
+    host.ingest(trace, run="host")
+    found = host.check()
+    assert len(found) == 0
+    silent = {rule for each in found.abstained for rule in each.reason.partition(": ")[2].split(", ")}
+    assert {"input_bound", "low_gpu_use", "launch_bound"} <= silent
+    shown = command("check", "-w", host.root, "-f", "table")
+    assert shown.code == 0 and shown.out == "0 findings\n"
+    assert "abstained: 1 of 1 rank (no GPU rows recorded: " in shown.err
+
+
+@pytest.mark.skipif(TRACES is None, reason="needs the real traces")
+def test_the_data_loader_is_found_without_workers_only(tmp_path: Path) -> None:
+    assert TRACES is not None
+    real = tw.open(tmp_path / "warehouse")
+    folder = TRACES / "before-after-resnet50-v100"
+    for name in ("num_workers_0__worker0.1623143089861", "num_workers_4__worker0.1623212756351"):
+        real.ingest(folder / f"{name}.pt.trace.json.gz", run=name[:13])
+    assert told(real.select("num_workers_0").check()).get("input_bound") == "critical"
+    assert "input_bound" not in told(real.select("num_workers_4").check())
+
+
+# The command
+
+
+def test_a_pipe_gets_rows_and_a_terminal_text(wh: Warehouse) -> None:
+    piped = command("check", "data", "-w", wh.root)
+    rows = list(csv.DictReader(io.StringIO(piped.out)))
+    assert [row["rule"] for row in rows] == ["input_bound", "input_bound"] and piped.code == 0
+    shown = on_terminal("check", "data", "-w", wh.root, columns=80)
+    assert "critical: input_bound (data loader) in data ranks 0-1" in shown.out
+    assert all(len(line) <= 80 for line in shown.out.splitlines()), shown.out
+
+
+def test_findings_in_words(wh: Warehouse, same_text: Callable[[str, str], None]) -> None:
+    for name in ("table", "md"):
+        done = command("check", "data", "-w", wh.root, "-f", name)
+        same_text(f"messages/check.{name}.txt", done.out)
+
+
+def test_fail_on_a_severity(wh: Warehouse) -> None:
+    def code(run: str, severity: str) -> int:
+        return command("check", run, "-w", wh.root, "--fail-on", severity).code
+
+    assert code("data", "critical") == 3
+    assert code("quiet", "info") == 0
+    failed = command("check", "data", "-w", wh.root, "--fail-on", "warning", "--json")
+    envelope = json.loads(failed.out)
+    assert failed.code == 3 and not envelope["ok"] and len(envelope["result"]) == 2
+    assert envelope["error"]["class"] == "FindingsFailed"
+    assert failed.errors[-2] == "tw: 2 of 2 findings: warning or graver"
+
+
+def test_all_tells_what_is_well_too(wh: Warehouse) -> None:
+    rows = json.loads(command("check", "quiet", "-w", wh.root, "--all", "-f", "json").out)
+    assert {row["severity"] for row in rows} == {"none"}
+    assert {row["rule"] for row in rows} == {rule.name for rule in RULES}
+
+
+def test_rows_left_out_are_told(wh: Warehouse) -> None:
+    cut = command("check", "data", "-w", wh.root, "-f", "table", "--head", "1")
+    assert "1 finding: 1 critical" in cut.out and "… 1 more row (--head)" in cut.err
