@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracewarehouse.derive import Derived
     from tracewarehouse.diff import Diff
     from tracewarehouse.engine import Connection
-    from tracewarehouse.export import Additions
+    from tracewarehouse.export import Exported
     from tracewarehouse.history import History, RecordReport, Step
     from tracewarehouse.ingest.outcome import IngestReport, Watch
     from tracewarehouse.select.info import RunInfo
@@ -230,31 +230,37 @@ class Warehouse(Analyses[Result]):
         return RunInfo(run_row(each.version), ranks, table_sizes(each), versions)
 
     def export_trace(
-        self, run: str, rank: int | None = None, *, counters: Iterable[str] = (), overlays: Iterable[str] = ()
-    ) -> Iterator[str]:
+        self,
+        run: str,
+        rank: int | Iterable[int] | None = None,
+        *,
+        counters: Iterable[str] | None = None,
+        overlays: Iterable[str] | None = None,
+        start: int | str | None = None,
+        end: int | str | None = None,
+        step: int | None = None,
+        around: str | None = None,
+        margin: int | str | None = None,
+        plain: bool = False,
+    ) -> Exported:
         """A rank's trace as it was read, as JSON text in pieces: its header, every event, then what is added.
 
-        `counters` are of `export.COUNTERS`, `overlays` of `export.OVERLAYS`: they add events and change none.
-        The rank may be left out where the run has one. Raises UnknownName, ParamError.
+        Several ranks stand side by side, their clocks aligned where collectives tell how. `start` and `end`
+        (`"1.2s"` since the first event, or a number as in the tables), `step` or `around` cut a part out,
+        with `margin` on both sides: slices that overlap it stay whole. `counters` are of `export.COUNTERS`,
+        `overlays` of `export.OVERLAYS`: they add events and change none; parts have some unless `plain`. The
+        rank may be left out where the run has one. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.export import additions
+        from tracewarehouse.export import asked, contracts_read, export
         from tracewarehouse.select.reads import below
 
-        part = self._one(run) if rank is None else self._one(run).select(ranks=rank)
-        (chosen,) = part.chosen()
-        if len(chosen.ranks) != 1:
+        wanted = asked(counters, overlays, start, end, step, around, margin, plain)
+        whole = self._one(run)
+        (chosen,) = (whole if rank is None else whole.select(ranks=rank)).chosen()
+        if rank is None and len(chosen.ranks) != 1:
             raise ParamError(f"{chosen.run} has more than one rank", f"name one of {spans(chosen.ranks)}")
-        more = additions(self.catalog, counters, overlays)
-        part, _ = part._with_tables(below(self.catalog, more.contracts))
-        more.check_needs(part.chosen())
-        return part._trace_text(more)
-
-    def _trace_text(self, more: Additions) -> Iterator[str]:
-        from tracewarehouse.export import trace_text
-
-        (chosen,) = self.chosen()
-        with self._session(more.contracts) as con:
-            yield from trace_text(con, chosen.run, chosen.ranks[0], more)
+        whole, _ = whole._with_tables(below(self.catalog, contracts_read(self.catalog, wanted)))
+        return export(self.root, self.catalog, whole.chosen()[0], chosen.ranks, wanted)
 
     def whatif(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tracewarehouse.cli.complete import complete_runs
-from tracewarehouse.cli.session import Session, examples, output_options, pass_session
+from tracewarehouse.cli.session import RankList, Session, examples, output_options, pass_session
 from tracewarehouse.errors import TwError
 
 
@@ -32,14 +32,31 @@ class Names(click.ParamType[tuple[str, ...]]):
 @export.command(
     epilog=examples(
         "tw export trace fp8-on --rank 0 --output rank0.json.gz",
-        "tw export trace @latest --rank 3 > rank3.json",
+        "tw export trace fp8-on --rank 0 --step 12 -o seen/step12.json.gz",
+        "tw export trace fp8-on --rank 0-3 --from 1.2s --to 1350ms -o seen/four-ranks.json.gz",
         "tw export trace fp8-on --rank 0 --counters queue_length,memory_bandwidth -o seen/rank0.json.gz",
         "tw export trace fp8-on --rank 0 --overlay annotations,kernel_sequences -o seen/rank0.json.gz",
         "tw export trace fp8-on --rank 0 --overlay critical_path -o seen/rank0.json.gz",
     )
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
-@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="The rank, where there are several.")
+@click.option(
+    "--rank",
+    "ranks",
+    type=RankList(),
+    help="The rank, where there are several: 3. With 0,2 or 0-3 they stand side by side, clocks aligned "
+    "where collectives tell how.",
+)
+@click.option(
+    "--from",
+    "start",
+    metavar="TIME",
+    help="Cut out what comes later: 1.2s, 350ms or 20us since the first event; a number alone is a time in "
+    "ns as in the tables (ts_ns).",
+)
+@click.option("--to", "end", metavar="TIME", help="Cut out what comes before; times as for --from.")
+@click.option("--step", type=int, metavar="N", help="Cut out this step, on the host and on the GPU.")
+@click.option("--margin", metavar="TIME", help="This much more on both sides of what is cut out: 2ms.")
 @click.option(
     "--counters",
     type=Names(),
@@ -52,31 +69,40 @@ class Names(click.ParamType[tuple[str, ...]]):
     type=Names(),
     multiple=True,
     help="Draw on tracks of their own: annotations (those around each GPU row's launch), kernel_sequences "
-    "(what operators launch, numbered by how often), critical_path (once it is derived).",
+    "(what operators launch, numbered by how often), critical_path (once it is derived), idle (why a device "
+    "stood idle), steps.",
 )
+@click.option("--plain", is_flag=True, help="Draw nothing over a part, and nothing over ranks side by side.")
 @output_options
 @pass_session
 def trace(
     session: Session,
     /,
     run: str,
-    rank: int | None,
+    ranks: tuple[int, ...] | None,
     counters: tuple[tuple[str, ...], ...],
     overlays: tuple[tuple[str, ...], ...],
+    **where: Any,
 ) -> None:
     """Rebuild a rank's trace from the tables, for Perfetto and others: its header and every event.
 
-    Counters and overlays are added behind them, in a new file: never over another, nor beside the trace
-    itself, where the next `tw ingest` would take both.
+    Of a part, slices that overlap it are kept whole, and arrows where both ends are; idle times, steps and
+    the queue length are drawn over it, unless --overlay and --counters choose, or --plain. Beside other ranks
+    each has processes and ids of its own, and its times are printed anew where its clock was moved. What is
+    added has the category overlay. It goes into a new file: never over another, nor beside the trace itself,
+    where the next `tw ingest` would take both.
     """
     if session.json and session.output is None:
         raise click.UsageError("--json tells about the file that was written: give --output FILE, too")
     warehouse = session.open()
-    drawn, laid = sum(counters, ()), sum(overlays, ())
-    pieces = warehouse.export_trace(run, rank, counters=drawn, overlays=laid)
-    if (drawn or laid) and session.output is not None:
+    drawn, laid = (sum(names, ()) if names else None for names in (counters, overlays))
+    exported = warehouse.export_trace(run, ranks, counters=drawn, overlays=laid, **where)
+    if exported.is_new and session.output is not None:
         _check_apart(session.output, {row["source_name"] for row in warehouse.info(run).ranks.rows()})
-    session.out.pour(pieces, {"run": run, "rank": rank})
+    for notice in exported.notices:
+        session.out.notice(notice)
+    many = {"ranks": list(exported.ranks)} if len(exported.ranks) > 1 else {"rank": exported.ranks[0]}
+    session.out.pour(exported, {"run": run, **many})
 
 
 def _check_apart(output: Path, sources: set[str | None]) -> None:

@@ -1,9 +1,9 @@
 """What is stored, given back as files for other tools."""
 
-from .choice import Additions, additions
+from .asked import Asked, asked
 from .counters import COUNTERS
+from .exported import Exported, contracts_read, export
 from .overlays import OVERLAYS
 from .texts import event_texts
-from .trace import trace_text
 
-__all__ = ["COUNTERS", "OVERLAYS", "Additions", "additions", "event_texts", "trace_text"]
+__all__ = ["COUNTERS", "OVERLAYS", "Asked", "Exported", "asked", "contracts_read", "event_texts", "export"]

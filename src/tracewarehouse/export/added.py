@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tracewarehouse import engine
+from tracewarehouse.export.place import Place
 
 ROWS_AT_ONCE = 10_000
 
@@ -36,10 +38,33 @@ JOIN events
 GROUP BY kernels.device, kernels.stream
 """
 
-# Tracks of our own get numbers above those that their process has in the trace.
+# Of a cut: slices that overlap it, whole; series from the value that holds where it begins; arrows with both
+# ends. Tracks of our own get numbers above those that their process has in the trace.
 _TEXTS = """
 WITH
-  added AS ({added}),
+  drawn AS (
+    SELECT
+      *,
+      CASE ph
+        WHEN 'X' THEN ts_ns + dur_ns
+        WHEN 'C' THEN lead(ts_ns) OVER (PARTITION BY ph, pid, name ORDER BY ts_ns)
+        ELSE ts_ns
+      END AS until_ns
+    FROM ({added})
+  ),
+  inside AS (
+    SELECT
+      * EXCLUDE (until_ns) REPLACE (CASE WHEN ph = 'C' THEN greatest(ts_ns, $from_ns) ELSE ts_ns END AS ts_ns)
+    FROM drawn
+    WHERE $from_ns IS NULL OR ts_ns < $to_ns AND (ts_ns >= $from_ns OR coalesce(until_ns > $from_ns, TRUE))
+  ),
+  added AS (
+    SELECT *
+    FROM inside
+    WHERE ph NOT IN ('s', 'f') OR id IN (
+      SELECT id FROM inside WHERE ph IN ('s', 'f') GROUP BY id HAVING count(*) = 2
+    )
+  ),
   highest AS (
     SELECT pid, max(TRY_CAST(tid AS INTEGER))::BIGINT AS tid
     FROM events
@@ -69,12 +94,16 @@ WITH
     LEFT JOIN track ON track.pid IS NOT DISTINCT FROM added.pid AND track.track = added.track
   ),
   timed AS (
-    SELECT *, ts_ns - coalesce((
-      SELECT base_time_ns FROM ranks WHERE run_id = $run AND rank = $rank
-    ), 0) AS from_base_ns
+    SELECT
+      event.* REPLACE (coalesce(pids.as_pid::VARCHAR, event.pid) AS pid, id * $of + $number AS id),
+      ts_ns + $shift_ns - coalesce((
+        SELECT base_time_ns FROM ranks WHERE run_id = $run AND rank = $rank
+      ), 0) AS from_base_ns
     FROM event
+    LEFT JOIN pids ON pids.pid = event.pid
   )
 SELECT
+  ph = 'M' AS is_name,
   '{{' || concat_ws(
     ', ',
     '"ph": ' || to_json(ph),
@@ -100,15 +129,31 @@ def micros(ns: str) -> str:
     return f"({sign} || (abs({ns}) // 1000) || {decimals})"
 
 
-def added_texts(con: engine.Connection, run: str, rank: int, added: Sequence[Added]) -> Iterator[str]:
-    """The JSON text of each event that is added, names of tracks first."""
+def added_texts(
+    con: engine.Connection, run: str, rank: int, added: Sequence[Added], place: Place
+) -> tuple[list[str], Iterator[str]]:
+    """The JSON text of each event that is added: the names of its tracks, then the rest.
+
+    The connection has the table `pids` of `part.prepare`.
+    """
     if not added:
-        return
+        return [], iter(())
+    rows = _rows(con, run, rank, added, place)
+    names: list[str] = []
+    for is_name, text in rows:
+        if not is_name:
+            return names, chain([text], (text for _, text in rows))
+        names.append(text)
+    return names, iter(())
+
+
+def _rows(
+    con: engine.Connection, run: str, rank: int, added: Sequence[Added], place: Place
+) -> Iterator[tuple[bool, str]]:
     union = "\nUNION ALL BY NAME\n".join(f"SELECT * FROM ({each.sql})" for each in added)
     sql = _TEXTS.format(added=union, ts=micros("from_base_ns"), dur=micros("dur_ns"))
     con.execute(_GPU_TRACKS)
     with con.cursor() as cursor:
-        cursor.execute(sql, {"run": run, "rank": rank})
+        cursor.execute(sql, {"run": run, "rank": rank, **place.values})
         while rows := cursor.fetchmany(ROWS_AT_ONCE):
-            for (text,) in rows:
-                yield text
+            yield from rows

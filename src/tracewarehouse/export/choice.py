@@ -16,8 +16,9 @@ from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.needs import able
 from tracewarehouse.sqltext import quote_name
 
-_ALWAYS = ("events", "ranks")
+_ALWAYS = ("events", "ranks", "flows")
 _FOR_TRACKS = ("kernels",)
+_OF_A_PART = (COUNTERS["queue_length"], OVERLAYS["steps"], OVERLAYS["idle"])
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Additions:
 
     added: tuple[Added, ...]
     contracts: tuple[Contract, ...]
+
+    def with_more(self, catalog: Catalog, others: Iterable[Added]) -> Additions:
+        """These and others."""
+        return drawn(catalog, (*self.added, *others))
 
     def check_needs(self, chosen: Sequence[Chosen]) -> None:
         """Raises ParamError where a rank does not carry what an addition is made of."""
@@ -46,7 +51,30 @@ class Additions:
 def additions(catalog: Catalog, counters: Iterable[str] = (), overlays: Iterable[str] = ()) -> Additions:
     """Those of these names, each once; raises UnknownName."""
     known = (("counter", COUNTERS, counters), ("overlay", OVERLAYS, overlays))
-    added = tuple(_named(kind, name, table) for kind, table, names in known for name in dict.fromkeys(names))
+    return drawn(
+        catalog,
+        [_named(kind, name, table) for kind, table, names in known for name in dict.fromkeys(names)],
+    )
+
+
+def suited(
+    catalog: Catalog, chosen: Sequence[Chosen], counters: bool, overlays: bool
+) -> tuple[Additions, tuple[str, ...]]:
+    """What is drawn over a part where nothing else is asked for, and what the trace has nothing for."""
+    kept, told = [], []
+    for each in _OF_A_PART:
+        if not (counters if each.name in COUNTERS else overlays):
+            continue
+        lacking = [able(catalog.get(name), chosen).abstained for name in each.reads]
+        reasons = [f"{each.name} is not drawn: {left[0].reason}" for left in lacking if left]
+        told += reasons[:1]
+        kept += [] if reasons else [each]
+    return drawn(catalog, kept), tuple(told)
+
+
+def drawn(catalog: Catalog, added: Iterable[Added]) -> Additions:
+    """These, with the contracts that they read."""
+    added = tuple(added)
     names = [*_ALWAYS, *(_FOR_TRACKS if added else ()), *(name for each in added for name in each.reads)]
     return Additions(added, tuple(catalog.get(name) for name in dict.fromkeys(names)))
 

@@ -8,7 +8,7 @@ from tracewarehouse.export.added import Added
 _QUEUE_LENGTH = """
 SELECT
   'C' AS ph,
-  NULL AS category,
+  'overlay' AS category,
   'queue_length stream ' || queue_length.stream AS name,
   gpu_tracks.pid,
   NULL AS tid,
@@ -26,7 +26,7 @@ JOIN gpu_tracks USING (device, stream)
 _MEMORY_BANDWIDTH = """
 SELECT
   'C' AS ph,
-  NULL AS category,
+  'overlay' AS category,
   'memory_bandwidth ' || memory_bandwidth.direction AS name,
   process.pid,
   NULL AS tid,

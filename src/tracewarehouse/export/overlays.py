@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracewarehouse.export.added import Added
 from tracewarehouse.export.critical import CRITICAL_PATH
+from tracewarehouse.export.states import IDLE, STEPS
 
 # Each stream's rows one after the other, cut where the next begins; neighbours with the same annotations are
 # one slice, at each depth: so the slices nest, whichever threads launched the rows. They are those of
@@ -190,5 +191,7 @@ OVERLAYS = {
             _KERNEL_SEQUENCES,
         ),
         CRITICAL_PATH,
+        IDLE,
+        STEPS,
     )
 }

@@ -24,7 +24,7 @@ WITH
       *,
       CASE WHEN extra IS NULL THEN [] ELSE json_keys(extra) END AS odd,
       ts_ns - base_time_ns AS from_base_ns
-    FROM events
+    FROM {source}
     JOIN ranks USING (run_id, rank)
     WHERE run_id = $run AND rank = $rank
   ),
@@ -74,8 +74,8 @@ WITH
 SELECT
   CASE
     WHEN no_object THEN extra
-    WHEN extra IS NULL THEN '{' || members || '}'
-    ELSE '{' || concat_ws(', ', nullif(members, ''), substr(extra, 2, length(extra) - 2)) || '}'
+    WHEN extra IS NULL THEN '{{' || members || '}}'
+    ELSE '{{' || concat_ws(', ', nullif(members, ''), substr(extra, 2, length(extra) - 2)) || '}}'
   END AS text,
   CASE WHEN has_duplicates THEN members END AS members,
   CASE WHEN has_duplicates THEN extra END AS extra
@@ -84,17 +84,25 @@ ORDER BY event_id
 """
 
 
-def event_texts(con: engine.Connection, run: str, rank: int) -> Iterator[str]:
+def event_texts(con: engine.Connection, run: str, rank: int, source: str = "events") -> Iterator[str]:
     """The JSON text of each element of a rank's event array, in its order.
 
-    The connection has the tables `events` and `ranks`. Equal to the file's text but for the order of keys
-    and the blanks between tokens.
+    The connection has the tables `source`, with the columns of `events`, and `ranks`. Equal to the file's
+    text but for the order of keys and the blanks between tokens.
     """
     with con.cursor() as cursor:
-        cursor.execute(_TEXTS, {"run": run, "rank": rank})
+        cursor.execute(_TEXTS.format(source=source), {"run": run, "rank": rank})
         while rows := cursor.fetchmany(ROWS_AT_ONCE):
             for text, members, extra in rows:
                 yield text if extra is None else _with_duplicates(members, extra)
+
+
+def header_members(header: str, without: str | None = None) -> str:
+    """The members of a header as text, verbatim; where one is left out, printed anew number for number."""
+    pairs = json.loads(header, parse_int=Digits, parse_float=Digits, object_pairs_hook=_Pairs)
+    if not any(key == without for key, _ in pairs):
+        return header.strip()[1:-1].strip()
+    return ", ".join(_member(*pair) for pair in pairs if pair[0] != without)
 
 
 def _with_duplicates(members: str, extra: str) -> str:
