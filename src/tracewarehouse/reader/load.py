@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import pyarrow as pa
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.engine import create_table
@@ -16,10 +15,11 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.reader import formats
 from tracewarehouse.reader.document import Document
 from tracewarehouse.reader.findings import Loss
-from tracewarehouse.reader.redact import Redaction, redact, redact_events
+from tracewarehouse.reader.loader import Loader, batch
+from tracewarehouse.reader.redact import Redaction, redact
 from tracewarehouse.reader.source import Text, read_text
-from tracewarehouse.reader.strict import CHUNK_BYTES, Chunk, elements, minify
-from tracewarehouse.reader.typed import RawWriter
+from tracewarehouse.reader.stream import Stream, Unusual
+from tracewarehouse.reader.strict import elements, is_utf8
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -53,12 +53,40 @@ class Survey:
 
 def survey(path: Path, salt: bytes) -> Survey:
     """What the file is, without tables. Raises TraceFormatError where nothing of it can be read."""
-    document = Document(read_text(path))
-    for _ in document.chunks():
-        pass
+    document = _streamed_survey(path) or _read_survey(path)
     # What is not read may be one huge header: it is not kept, so nobody looks for secrets in it.
     is_read = document.format in formats.READABLE
     return _survey(document, redact(document.header_json(), salt)[0] if is_read else "{}")
+
+
+def _streamed_survey(path: Path) -> Document | None:
+    """None where the file is no whole, strict document."""
+    stream, events = Stream(path, _count), 0
+    try:
+        for count in stream.chunks():
+            events += count
+    except Unusual:
+        return None
+    return _document(stream, events)
+
+
+def _count(array: bytes) -> int | None:
+    texts = elements(array)
+    return len(texts) if texts is not None and is_utf8(array) else None
+
+
+def _read_survey(path: Path) -> Document:
+    document = Document(read_text(path))
+    for _ in document.chunks():
+        pass
+    return document
+
+
+def _document(stream: Stream[Any], events: int) -> Document:
+    """What is known of a document whose text went by."""
+    flow = stream.flow
+    text = Text(stream.path, flow.stored_bytes, flow.size, flow.digest, b"")
+    return Document(text, members=stream.members, events=events, objects=True)
 
 
 def load(
@@ -78,27 +106,48 @@ def load(
     `texts` false leaves `raw.text` null where the other columns hold the whole event: half the memory.
     Raises TraceFormatError where the file is no trace.
     """
-    catalog = Catalog.load()
-    for table in TABLES:
-        create_table(con, catalog.get(table, kind="table"))
-    document = Document(read_text(path), trust)
-    loader = _Loader(RawWriter(con, run_id, rank, texts=texts), salt, progress)
-    for chunk in document.chunks():
-        loader.add(chunk)
-    loader.flush()
+    keys = (run_id, rank)
+
+    def loader() -> Loader:
+        for table in TABLES:
+            con.execute(f"DROP TABLE IF EXISTS {table}")
+            create_table(con, Catalog.load().get(table, kind="table"))
+        return Loader(con, *keys, salt, texts, progress)
+
+    document, redactions = (_streamed(path, loader) if trust else None) or _read(path, trust, loader)
     if document.format not in formats.READABLE:
         raise not_a_trace(path, document.format)
     header, found = redact(document.header_json(), salt)
-    keys = (run_id, rank)
     con.execute("INSERT INTO header VALUES (?, ?, ?, ?)", [*keys, header, document.base_ns()])
     losses = [
         (loss.byte_from, loss.byte_to, loss.events_lost, loss.reason) for loss in document.findings.told()
     ]
     _insert(con, "losses", keys, losses)
-    _insert(
-        con, "redactions", keys, [(hit.event_id, hit.path, hit.kind) for hit in [*found, *loader.redactions]]
-    )
+    _insert(con, "redactions", keys, [(hit.event_id, hit.path, hit.kind) for hit in [*found, *redactions]])
     return _survey(document, header)
+
+
+def _streamed(path: Path, loader: Callable[[], Loader]) -> tuple[Document, list[Redaction]] | None:
+    """None where the file is no whole, strict document: nothing that was filled by then counts."""
+    stream = Stream(path, batch)
+    try:
+        with loader() as into:
+            for found in stream.chunks():
+                into.add(found)
+    except Unusual:
+        return None
+    return _document(stream, into.rows), into.redactions
+
+
+def _read(path: Path, trust: bool, loader: Callable[[], Loader]) -> tuple[Document, list[Redaction]]:
+    document = Document(read_text(path), trust)
+    with loader() as into:
+        for chunk in document.chunks():
+            found = batch(chunk.array, chunk.mended)
+            if found is None:
+                raise msgspec.DecodeError("a proved chunk is not JSON")
+            into.add(found)
+    return document, into.redactions
 
 
 def not_a_trace(path: Path, format: str) -> TraceFormatError:
@@ -126,44 +175,6 @@ def _survey(document: Document, header: str) -> Survey:
         status=document.findings.status,
         losses=document.findings.told(),
     )
-
-
-@dataclass
-class _Loader:
-    """Gathers small chunks, so that each insert is worth its while."""
-
-    writer: RawWriter
-    salt: bytes
-    progress: Progress | None
-    redactions: list[Redaction] = field(default_factory=list)
-    _texts: list[bytes] = field(default_factory=list)
-    _mended: list[int] = field(default_factory=list)
-    _bytes: int = 0
-    _done: int = 0
-
-    def add(self, chunk: Chunk) -> None:
-        small = minify(chunk.array)
-        texts = elements(small) if small is not None else None
-        if texts is None:
-            raise msgspec.DecodeError("a proved chunk is not JSON")
-        self._mended += [len(self._texts) + at for at in chunk.mended]
-        self._texts += map(bytes, texts)
-        self._bytes += len(chunk.array)
-        if self._bytes >= CHUNK_BYTES // 2:
-            self.flush()
-
-    def flush(self) -> None:
-        """The gathered events to the table, without their secrets."""
-        if not self._texts:
-            return
-        array = pa.array(self._texts, pa.string())
-        hits = list(redact_events(self._texts, array, self.salt, self.writer.rows))
-        self.redactions += hits
-        self.writer.append(pa.array(self._texts, pa.string()) if hits else array, self._mended)
-        self._done += self._bytes
-        if self.progress is not None:
-            self.progress(self._done)
-        self._texts, self._mended, self._bytes = [], [], 0
 
 
 def _insert(

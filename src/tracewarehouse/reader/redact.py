@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -152,10 +151,13 @@ def _is_mark(value: str) -> bool:
     return re.fullmatch(r"\[redacted:[0-9a-f]{4}\]", value) is not None
 
 
-def redact_events(texts: list[bytes], array: pa.StringArray, salt: bytes, first: int) -> Iterator[Redaction]:
-    """Replaces secrets in the flagged of `texts` in place; yields where they were."""
+def redact_events(array: pa.StringArray, salt: bytes, first: int) -> tuple[dict[int, str], list[Redaction]]:
+    """The texts that hold secrets by their position, without them, and where they were."""
+    texts: dict[int, str] = {}
+    hits: list[Redaction] = []
     for at in flagged(array):
-        clean, found = redact(texts[at].decode(), salt, first + at)
+        clean, found = redact(array[at].as_py(), salt, first + at)
         if found:
-            texts[at] = clean.encode()
-            yield from found
+            texts[at] = clean
+            hits += found
+    return texts, hits

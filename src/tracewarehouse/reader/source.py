@@ -6,10 +6,13 @@ import hashlib
 import mmap
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, Queue
 from tempfile import TemporaryFile
-from typing import IO, TypeAlias, cast
+from threading import Event, Thread
+from typing import IO, Protocol, TypeAlias, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
@@ -21,7 +24,9 @@ Buffer: TypeAlias = bytes | bytearray | mmap.mmap
 GZIP_MAGIC = b"\x1f\x8b"
 # Its type stub names no exception class.
 _ISAL_ERROR = cast(type[Exception], IsalError)
-_PIECE_BYTES = 1 << 20
+# Compressed text grows some twenty times: larger pieces would not stay in the processor's caches.
+_PIECE_BYTES = 64 << 10
+_AHEAD = 8
 # Text beyond this goes to a temporary file that is mapped, so that memory stays flat.
 SPILL_BYTES = 256 << 20
 
@@ -38,7 +43,15 @@ class Text:
     cut: str | None = None
 
 
-class _Sink:
+class _Sink(Protocol):
+    """Takes text, piece by piece."""
+
+    size: int
+
+    def write(self, piece: bytes) -> None: ...
+
+
+class _Collected:
     """Collects text in memory, and in a mapped temporary file once it is large."""
 
     def __init__(self) -> None:
@@ -71,17 +84,80 @@ def read_text(path: Path) -> Text:
     """Everything the file holds, decompressed. Raises TraceFormatError where it cannot be read."""
     try:
         with _open(path) as file:
-            sink = _Sink()
-            cut = None
-            pieces = _Pieces(file)
-            if file.peek(2)[:2] == GZIP_MAGIC:  # type: ignore[attr-defined]
-                cut = _gunzip(pieces, sink)
-            else:
-                for piece in pieces:
-                    sink.write(piece)
+            sink, pieces = _Collected(), _Pieces(file)
+            cut = _pour(file, pieces, sink)
     except OSError as error:
         raise _unreadable(path, error) from error
     return Text(path, pieces.taken, sink.size, sink.sha.hexdigest(), sink.buffer(), cut)
+
+
+def _pour(file: IO[bytes], pieces: _Pieces, sink: _Sink) -> str | None:
+    """All text of the file into the sink; returns why a container ended early, if it did."""
+    if file.peek(2)[:2] == GZIP_MAGIC:  # type: ignore[attr-defined]
+        return _gunzip(pieces, sink)
+    for piece in pieces:
+        sink.write(piece)
+    return None
+
+
+class _Left(Exception):
+    """Nobody reads on."""
+
+
+@dataclass
+class Flow:
+    """The text of a file in pieces, unpacked by a thread that stays a few pieces ahead.
+
+    Iterate to the end; then `stored_bytes`, `size` and `digest` are there, and `cut` tells why the container
+    gave less than it promised. Raises TraceFormatError where the file cannot be read.
+    """
+
+    path: Path
+    size: int = 0
+    stored_bytes: int = 0
+    digest: str = ""
+    cut: str | None = None
+    _ahead: Queue[bytes | None] = field(default_factory=lambda: Queue(_AHEAD))
+    _left: Event = field(default_factory=Event)
+    _error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        thread = Thread(target=self._read, daemon=True)
+        thread.start()
+        try:
+            while (piece := self._ahead.get()) is not None:
+                yield piece
+        finally:
+            self._left.set()
+            with suppress(Empty):
+                while True:
+                    self._ahead.get_nowait()
+            thread.join()
+        if isinstance(self._error, OSError):
+            raise _unreadable(self.path, self._error) from self._error
+        if self._error is not None:
+            raise self._error
+
+    def write(self, piece: bytes) -> None:
+        """A piece for whoever iterates."""
+        if self._left.is_set():
+            raise _Left
+        self._sha.update(piece)
+        self.size += len(piece)
+        self._ahead.put(piece)
+
+    def _read(self) -> None:
+        self._sha = hashlib.sha256()
+        try:
+            with _open(self.path) as file:
+                pieces = _Pieces(file)
+                self.cut = _pour(file, pieces, self)
+            self.stored_bytes, self.digest = pieces.taken, self._sha.hexdigest()
+        except BaseException as error:
+            self._error = None if isinstance(error, _Left) else error
+        finally:
+            if not self._left.is_set():
+                self._ahead.put(None)
 
 
 def prefix_digest(path: Path, length: int) -> str | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tracewarehouse.reader.source import Buffer
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
 EVENTS_KEY = "traceEvents"
 
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -122,7 +122,7 @@ def cut(buffer: Buffer, at: int, end: int, size: int, *, last: bool) -> tuple[in
 
 def _cut_before(buffer: Buffer, at: int, stop: int) -> tuple[int, Chunk] | None:
     for _ in range(_CUT_TRIES):
-        comma = _last_cut(buffer, at, stop)
+        comma = last_cut(buffer, at, stop)
         if comma is None:
             return None
         if (found := _prove(buffer, at, comma)) is not None:
@@ -131,7 +131,7 @@ def _cut_before(buffer: Buffer, at: int, stop: int) -> tuple[int, Chunk] | None:
     return None
 
 
-def _last_cut(buffer: Buffer, at: int, stop: int) -> int | None:
+def last_cut(buffer: Buffer, at: int, stop: int) -> int | None:
     """The last comma before `stop` that follows a closing bracket."""
     while (comma := buffer.rfind(b",", at, stop)) >= 0:
         before = comma - 1

@@ -6,7 +6,7 @@ number that `json_transform` hands out, and a cut of the text; only these two ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -103,24 +103,21 @@ _BULK: Final = f"""
 INSERT INTO raw ({_COLUMNS})
 WITH parsed AS (
   SELECT event_id, text, repaired, json_transform(text, '{_SHAPE}') AS v
-  FROM tw_chunk
+  FROM tw_texts
+), usual AS (
+  SELECT event_id, text, repaired, CASE WHEN {_usual()} THEN v END AS v FROM parsed
 ), timed AS (
-  SELECT *, {_time_text("ts")} AS ts_text, {_time_text("dur")} AS dur_text FROM parsed WHERE {_usual()}
+  SELECT *, {_time_text("ts")} AS ts_text, {_time_text("dur")} AS dur_text FROM usual
 )
-SELECT $run_id, $rank, event_id, CASE WHEN $texts THEN text END,
+SELECT $run_id, $rank, event_id, CASE WHEN v IS NULL OR $texts THEN text END,
   {", ".join(map(_string, odd.STRING_KEYS))}, v.pid, v.tid, v.id,
   {_decimal("ts_text")}, {_decimal("dur_text")}, ts_text, dur_text, v.args, {_extra()}, repaired
 FROM timed
-UNION ALL
-SELECT $run_id, $rank, event_id, text, {", ".join(["NULL"] * 12)}, repaired
-FROM tw_chunk
-WHERE text < '{{'  -- no object: it is its text and nothing else
 """
 
-_LEFT_OUT: Final = """
-SELECT event_id, text, repaired FROM tw_chunk
-WHERE event_id NOT IN (SELECT event_id FROM raw WHERE event_id BETWEEN $first AND $last)
-"""
+# An object of which no column holds anything: it had an unusual shape, or is empty.
+_HELD: Final = ("ph", "cat", "name", "pid", "tid", "id", "ts_text", "dur_text", "args", "extra")
+_UNUSUAL: Final = " AND ".join(("text >= '{'", *(f"{column} IS NULL" for column in _HELD)))
 
 _ODD: Final = f"""
 INSERT INTO raw ({_COLUMNS})
@@ -128,41 +125,38 @@ SELECT $run_id, $rank, event_id, text, ph, cat, name, pid, tid, id, ts::DECIMAL(
   ts_text, dur_text, args, extra, repaired
 FROM tw_odd
 """
+_ODD_AT_ONCE: Final = 10_000
 
 
-class RawWriter:
-    """Appends events to the table `raw` of a connection; `rows` is the next `event_id`.
+def write(
+    con: DuckDBPyConnection, texts: pa.RecordBatchReader, run_id: str, rank: int, *, keep_texts: bool
+) -> None:
+    """Fills the table `raw` from `event_id, text, repaired` of events in file order, as they come.
 
-    `texts` false leaves out the text of what the other columns hold in full.
+    `keep_texts` false leaves out the text of what the other columns hold in full.
     """
+    key = {"run_id": run_id, "rank": rank}
+    con.register("tw_texts", texts)
+    con.execute(_BULK, {**key, "texts": keep_texts})
+    con.unregister("tw_texts")
+    con.execute(f"CREATE TABLE tw_unusual AS SELECT event_id, text, repaired FROM raw WHERE {_UNUSUAL}")
+    con.execute("DELETE FROM raw WHERE event_id IN (SELECT event_id FROM tw_unusual)")
+    with con.cursor() as cursor:
+        cursor.execute("FROM tw_unusual")
+        while left := cursor.fetchmany(_ODD_AT_ONCE):
+            _write_odd(con, left, key)
+    con.execute("DROP TABLE tw_unusual")
 
-    def __init__(self, con: DuckDBPyConnection, run_id: str, rank: int, *, texts: bool = True) -> None:
-        self.con = con
-        self.key = {"run_id": run_id, "rank": rank}
-        self.texts = texts
-        self.rows = 0
 
-    def append(self, texts: pa.StringArray, mended: Sequence[int] = ()) -> None:
-        """The next events in file order; `mended` are positions in `texts`."""
-        first, count = self.rows, len(texts)
-        marks = set(mended)
-        repaired = [at in marks for at in range(count)] if marks else pa.repeat(False, count)
-        ids = pa.array(range(first, first + count), pa.int64())
-        self.con.register("tw_chunk", pa.table({"event_id": ids, "text": texts, "repaired": repaired}))
-        done = self.con.execute(_BULK, {**self.key, "texts": self.texts}).fetchone()
-        if done is None or done[0] != count:
-            self._append_odd({"first": first, "last": first + count - 1})
-        self.con.unregister("tw_chunk")
-        self.rows += count
-
-    def _append_odd(self, bounds: dict[str, int]) -> None:
-        left = self.con.execute(_LEFT_OUT, bounds).fetchall()
-        rows = [
-            {"event_id": event_id, "text": text, "repaired": repaired, **odd.row(text)}
-            for event_id, text, repaired in left
-        ]
-        text_columns = [key for key in rows[0] if key not in ("event_id", "repaired")]
-        types = {"event_id": pa.int64(), "repaired": pa.bool_(), **dict.fromkeys(text_columns, pa.string())}
-        self.con.register("tw_odd", pa.Table.from_pylist(rows, schema=pa.schema(types)))
-        self.con.execute(_ODD, self.key)
-        self.con.unregister("tw_odd")
+def _write_odd(
+    con: DuckDBPyConnection, left: Sequence[tuple[int, str, bool]], key: Mapping[str, object]
+) -> None:
+    rows = [
+        {"event_id": event_id, "text": text, "repaired": repaired, **odd.row(text)}
+        for event_id, text, repaired in left
+    ]
+    text_columns = [name for name in rows[0] if name not in ("event_id", "repaired")]
+    types = {"event_id": pa.int64(), "repaired": pa.bool_(), **dict.fromkeys(text_columns, pa.string())}
+    con.register("tw_odd", pa.Table.from_pylist(rows, schema=pa.schema(types)))
+    con.execute(_ODD, key)
+    con.unregister("tw_odd")
