@@ -198,10 +198,12 @@ def _column_hint(declared: list[str], found: list[str]) -> str:
     return "correct [columns] or the SELECT"
 
 
-def create_table(con: Connection, contract: Contract, sql: str | None = None) -> None:
-    """Makes the table of the contract, empty or from a SELECT of its columns."""
+def create_table(
+    con: Connection, contract: Contract, sql: str | None = None, name: str | None = None
+) -> None:
+    """Makes the table of the contract, empty or from a SELECT of its columns; `name` if not its own."""
     columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in contract.columns)
-    con.execute(f"CREATE TABLE {quote_name(contract.name)} ({columns})")
+    con.execute(f"CREATE TABLE {quote_name(name or contract.name)} ({columns})")
     if sql is not None:
         con.execute(_parsed(f"INSERT INTO {quote_name(contract.name)} BY NAME {sql}"))
 

@@ -96,7 +96,7 @@ def write(path: Path, store: Store, catalog: Catalog, chosen: Sequence[Chosen]) 
         con.execute("BEGIN")  # one for all: each statement alone would wait for the disk
         for schema, part in zip(SCHEMAS, (tuple(chosen), tuple(chosen[-1:])), strict=True):
             con.execute(f"USE tw_file.{schema}")
-            _point(con, root, catalog, part)
+            _point(con, root, catalog, part, columns=schema == SCHEMAS[0])
         about = {"stamp": _stamp(root, catalog, chosen), "warehouse": str(root)}
         con.execute("USE tw_file.main")
         insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
@@ -109,14 +109,17 @@ def write(path: Path, store: Store, catalog: Catalog, chosen: Sequence[Chosen]) 
         con.close()
 
 
-def _point(con: Connection, root: Path, catalog: Catalog, chosen: tuple[Chosen, ...]) -> None:
+def _point(
+    con: Connection, root: Path, catalog: Catalog, chosen: tuple[Chosen, ...], *, columns: bool
+) -> None:
     """Puts some runs under the views of the current schema, which has none yet."""
     relations, contracts = relations_of(catalog, root, chosen)
     for contract in contracts:
         if relations.holds(contract):
             create(con, relations, contract, replace=True)
             if not is_built(contract):  # a view that is replaced loses what was said of it
-                con.execute(";".join(comments(contract, quote_name(relations.names[contract.ref]))))
+                name = quote_name(relations.names[contract.ref])
+                con.execute(";".join(comments(contract, name, columns=columns)))
     abstained = {each: able(each, chosen).abstained for each in catalog.all("analysis")}
     rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in _abstained_rows(chosen, abstained)]
     insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)

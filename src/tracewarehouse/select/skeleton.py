@@ -14,7 +14,16 @@ from tempfile import TemporaryDirectory
 from tracewarehouse import __version__
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
-from tracewarehouse.engine import Connection, Error, bind, connect, create_from_rows, literal, ordered
+from tracewarehouse.engine import (
+    Connection,
+    Error,
+    bind,
+    connect,
+    create_from_rows,
+    create_table,
+    literal,
+    ordered,
+)
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.reads import below, is_built, names_of
@@ -115,10 +124,14 @@ class _Schema:
         relations, contracts = relations_of(self.catalog, Path(), ())
         analyses = self.catalog.all("analysis")
         for contract in contracts:
-            create(self.con, relations, contract)
+            create_table(self.con, contract, name=relations.names[contract.ref])
         self._insert(ABSTAINED, [])
         for contract in analyses:
             self._analysis(relations, contract)
+        # Users before what they use: whatever is bound stands on tables, not on views upon views.
+        for contract in reversed(contracts):
+            self.con.execute(f"DROP TABLE {quote_name(relations.names[contract.ref])}")
+            create(self.con, relations, contract)
         self._explain(relations, (*contracts, *analyses))
 
     def _analysis(self, relations: Relations, contract: Contract) -> None:
@@ -161,7 +174,8 @@ class _Schema:
         for contract in contracts:
             name = relations.names[contract.ref]
             rows += _help_rows(contract, name)
-            self.con.execute(";".join(comments(contract, quote_name(name))))
+            told = comments(contract, quote_name(name), columns=self.name == SCHEMAS[0])
+            self.con.execute(";".join(told))
         self._insert(_HELP, rows)
 
     def _insert(self, table: str, rows: Sequence[Sequence[object]]) -> None:
@@ -192,12 +206,15 @@ def _help_rows(contract: Contract, name: str) -> list[tuple[object, ...]]:
     return rows
 
 
-def comments(contract: Contract, name: str) -> Iterator[str]:
-    """The statements that tell what a relation and its columns are."""
+def comments(contract: Contract, name: str, *, columns: bool) -> Iterator[str]:
+    """The statements that tell what a relation is, and with `columns` what each of its columns is.
+
+    There are over a thousand columns: once is enough.
+    """
     told = quote_text(contract.summary)
     yield f"COMMENT ON {'TABLE' if is_built(contract) else 'VIEW'} {name} IS {told}"
     if contract.kind == "analysis":
         yield f"COMMENT ON MACRO TABLE {name} IS {told}"
-    for column in contract.columns:
+    for column in contract.columns if columns else ():
         unit = f" [{column.unit}]" if column.unit else ""
         yield f"COMMENT ON COLUMN {name}.{quote_name(column.name)} IS {quote_text(column.doc + unit)}"
