@@ -98,6 +98,9 @@ class _Call:
         same = {file.run for file in before if file.state == "same" and file.run}
         if not jobs:
             return [], set() if self._spoilt(before) else relabel(self.store, self.options, same)
+        from tracewarehouse.select.duckdb_file import prepare
+
+        prepare(self.store, self.catalog)
         with self.store.staging() as staging:
             ready, failed = make(
                 self.workers, self.store, self.catalog, jobs, staging, self.options, self.watch

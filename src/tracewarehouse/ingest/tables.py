@@ -6,8 +6,9 @@ requires. A table's SELECT sees one rank at a time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 
 from .. import engine
 from ..catalog import Catalog
@@ -25,17 +26,23 @@ def _at_ingest(table: Contract) -> bool:
     return not (table.filled_by_program or table.derived or table.is_constant)
 
 
-def build(con: engine.Connection, catalog: Catalog, keep: Collection[str] | None = None) -> None:
+def build(
+    con: engine.Connection,
+    catalog: Catalog,
+    keep: Collection[str] | None = None,
+    made: Callable[[Contract], object] = lambda _: None,
+) -> None:
     """Makes every table that has a SELECT; the connection holds what the reader found in one file.
 
-    With `keep` a transient table that is not named there goes as soon as no other is made of it.
+    With `keep` a transient table that is not named there goes as soon as no other is made of it. `made` is
+    called with each table when it is there.
     Raises ContractError where two contracts of one name are needed.
     """
     wanted = [table for table in catalog.tables() if _at_ingest(table) and table.scope == "rank"]
     # What stands on little comes first: so the large tables of the reader can go early.
     wanted.sort(key=lambda table: len(catalog.closure(table)))
     order = list(_in_order(catalog, wanted, frozenset()))
-    _make(con, order, None if keep is None else _last_uses(catalog, order, keep))
+    _make(con, order, {} if keep is None else _last_uses(catalog, order, keep), made)
 
 
 def rebuild(con: engine.Connection, catalog: Catalog, wanted: Iterable[Contract]) -> None:
@@ -95,11 +102,15 @@ def _last_uses(catalog: Catalog, order: Sequence[Contract], keep: Collection[str
 
 
 def _make(
-    con: engine.Connection, order: Iterable[Contract], gone: Mapping[str, Iterable[str]] | None = None
+    con: engine.Connection,
+    order: Iterable[Contract],
+    gone: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    made: Callable[[Contract], object] = lambda _: None,
 ) -> None:
     for contract in order:
         engine.create_table(con, contract, _select(contract))
-        for name in (gone or {}).get(contract.name, ()):
+        made(contract)
+        for name in gone.get(contract.name, ()):
             con.execute(f"DROP TABLE {quote_name(name)}")
 
 

@@ -11,7 +11,8 @@ from tracewarehouse.contract import Contract, Ref
 from tracewarehouse.errors import SchemaVersionError, TwError
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.pool import Failure, Tell, Workers
-from tracewarehouse.ingest.worker import tables_told, too_much, write_tables
+from tracewarehouse.ingest.worker import tables_told, too_much
+from tracewarehouse.ingest.write import write_tables
 from tracewarehouse.store import Changes, Json, RunVersion, Staged, Store, Unit, uid
 
 EVENTS = "events"

@@ -15,7 +15,8 @@ from tracewarehouse.ingest.facts import header_facts, header_of
 from tracewarehouse.ingest.outcome import Content
 from tracewarehouse.ingest.pool import Tell
 from tracewarehouse.ingest.spans import Window
-from tracewarehouse.store import Json, Staged, StagedTable, disk_error
+from tracewarehouse.ingest.write import Writer
+from tracewarehouse.store import Json, Staged, disk_error
 
 if TYPE_CHECKING:
     from tracewarehouse.engine import Connection
@@ -119,10 +120,13 @@ class Make:
         from tracewarehouse.ingest import tables
 
         catalog = Catalog.load(self.sql)
-        tables.build(con, catalog, keep=(_FROM_TABLES, "redactions"))
-        staged = write_tables(con, catalog, tables.stored_tables(catalog), self.folder)
+        stored = tables.stored_tables(catalog)
+        with Writer(con, catalog, self.folder) as writer:
+            tables.build(con, catalog, keep=(_FROM_TABLES, "redactions"),
+                         made=lambda table: writer.add(table) if table in stored else None)  # fmt: skip
+        staged = writer.staged()
         facts = self._facts(con, survey)
-        facts["tables"] = tables_told(tables.stored_tables(catalog))
+        facts["tables"] = tables_told(stored)
         told = content(con, survey, facts)
         # Kept for the notice on coverage that goes with every answer about launches.
         facts |= {"gpu_ns": told.gpu_ns, "linked_ns": told.linked_ns, "with_op_ns": told.with_op_ns}
@@ -182,31 +186,6 @@ def tables_told(made: Iterable[Contract], before: Json = None) -> dict[str, Json
         versions: list[Json] = held if isinstance(held, list) else []
         told[contract.name] = versions if contract.version in versions else [*versions, contract.version]
     return told
-
-
-def write_tables(
-    con: Connection, catalog: Catalog, contracts: tuple[Contract, ...], folder: Path
-) -> tuple[StagedTable, ...]:
-    """Each table that has rows as a Parquet file in the folder, in the order of its contract."""
-    made = (_write_table(con, catalog, contract, folder) for contract in contracts)
-    return tuple(table for table in made if table is not None)
-
-
-def _write_table(con: Connection, catalog: Catalog, contract: Contract, folder: Path) -> StagedTable | None:
-    from tracewarehouse.engine import order_by
-
-    path = folder / f"{contract.name}.v{contract.version}.parquet"
-    count = con.execute(f"SELECT count(*) FROM {contract.name}").fetchone()
-    if not count or not count[0]:
-        return None
-    columns = ", ".join(f'"{column.name}"' for column in contract.columns)
-    about = f"contract: '{contract.ref}', contract_hash: '{catalog.effective_hash(contract)}'"
-    con.execute(
-        f"COPY (SELECT {columns} FROM {contract.name} {order_by(contract)}) TO ? "
-        f"(FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2, KV_METADATA {{{about}}})",
-        [str(path)],
-    )
-    return StagedTable(contract.name, contract.version, path, count[0])
 
 
 def content(con: Connection, survey: Survey, facts: dict[str, Json]) -> Content:

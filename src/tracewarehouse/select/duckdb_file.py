@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
+from threading import Thread
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
@@ -56,6 +57,17 @@ def refresh(store: Store, catalog: Catalog) -> Path:
                 (staging / NAME).replace(path)
         if [each.selector for each in choose(store)] == [each.selector for each in chosen]:
             return path
+
+
+def prepare(store: Store, catalog: Catalog) -> None:
+    """Begins what the first refresh of a warehouse takes longest for, beside whatever is done until then."""
+    if store.shell(f"{shape(catalog)}.duckdb") is None:
+        Thread(target=_try_skeleton, args=(catalog,)).start()
+
+
+def _try_skeleton(catalog: Catalog) -> None:
+    with suppress(WarehouseError):  # the refresh meets it again, and tells
+        skeleton(catalog)
 
 
 def _blank(store: Store, catalog: Catalog) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 
 from tracewarehouse import __version__
 from tracewarehouse.catalog import Catalog
@@ -75,18 +76,20 @@ def shape(catalog: Catalog) -> str:
 
 
 def skeleton(catalog: Catalog) -> bytes:
-    """The file's bytes. Raises WarehouseError."""
+    """The file's bytes; who asks while another thread makes them waits for it. Raises WarehouseError."""
     key = shape(catalog)
-    if key not in _made:
-        _made.clear()
-        with TemporaryDirectory(prefix="tw-") as folder:
-            path = Path(folder, "skeleton.duckdb")
-            _write(path, catalog)
-            _made[key] = path.read_bytes()
-    return _made[key]
+    with _making:
+        if key not in _made:
+            _made.clear()
+            with TemporaryDirectory(prefix="tw-") as folder:
+                path = Path(folder, "skeleton.duckdb")
+                _write(path, catalog)
+                _made[key] = path.read_bytes()
+        return _made[key]
 
 
 _made: dict[str, bytes] = {}
+_making = Lock()
 
 
 def _write(path: Path, catalog: Catalog) -> None:
