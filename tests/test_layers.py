@@ -20,12 +20,12 @@ LAYERS = (
     ("sqltext", "params", "block", "columns", "contract", "between", "sqlfiles", "catalog", "sqlstyle"),
     ("arrow", "engine", "checks"),
     ("stats",),
-    ("plain", "result"),
+    ("plain", "plot", "result"),
     ("reader", "simulation"),
     ("store",),
     ("analyses", "select"),
     ("metric",),
-    ("export", "render", "ingest", "handler", "derive", "diff", "history", "findings"),
+    ("export", "render", "ingest", "handler", "derive", "diff", "history", "findings", "report"),
     ("generate", "dev"),
     ("warehouse", "__init__"),
     ("demo",),
@@ -41,6 +41,8 @@ APART = {
 }
 
 HOMES = {
+    "altair": {"plot"},
+    "vl_convert": {"plot"},
     "duckdb": {"engine"},
     "click": {"cli"},
     "rich": {"render"},

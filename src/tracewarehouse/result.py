@@ -14,6 +14,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.plain import csv_text, json_text
 
 if TYPE_CHECKING:
+    import altair
     import pandas
     import polars
     import pyarrow as pa
@@ -93,6 +94,18 @@ class Result:
         except ImportError as error:
             raise TwError("pandas is not installed", "pip install 'tracewarehouse[pandas]'") from error
         return self.table.to_pandas()
+
+    def plot(self, measure: str | None = None) -> altair.TopLevelMixin:
+        """The rows as a picture, an Altair chart: notebooks show it, `.save("file.svg")` keeps it.
+
+        Parts that add up are stacked, what is told over time is a line, a row per event a distribution, all
+        else bars; `measure` names the column to draw. Raises UnknownName for a column that is no measure;
+        TwError where there is nothing to draw, or Altair is not installed.
+        """
+        from tracewarehouse.plot import chart
+        from tracewarehouse.plot.chosen import picture, shape
+
+        return chart(picture(shape(self.contract, self.columns()), self.rows(), measure))
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as dictionaries, column to value."""

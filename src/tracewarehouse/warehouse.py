@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tracewarehouse.export import Exported
     from tracewarehouse.history import History, RecordReport, Step
     from tracewarehouse.ingest.outcome import IngestReport, Watch
+    from tracewarehouse.report import Page
     from tracewarehouse.select.info import RunInfo
     from tracewarehouse.select.removal import Removed
 
@@ -261,6 +262,16 @@ class Warehouse(Analyses[Result]):
             raise ParamError(f"{chosen.run} has more than one rank", f"name one of {spans(chosen.ranks)}")
         whole, _ = whole._with_tables(below(self.catalog, contracts_read(self.catalog, wanted)))
         return export(self.root, self.catalog, whole.chosen()[0], chosen.ranks, wanted)
+
+    def report(self, run: str, *, say: Callable[[str], None] | None = None) -> Page:
+        """One page on a run: what its GPUs did, what held them up, what is not known; `.html()` is the file.
+
+        It works out all it shows and stores nothing; `say` is told what is being worked out. Raises
+        UnknownName.
+        """
+        from tracewarehouse.report import one_run
+
+        return one_run(self._one(run), self.info(run), say or (lambda _: None))
 
     def whatif(
         self,

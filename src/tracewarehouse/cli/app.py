@@ -17,6 +17,7 @@ from tracewarehouse.cli.session import Session, examples
 SECTIONS: dict[str, dict[str, str]] = {
     "Take in": {"ingest": "ingest:ingest"},
     "Ask": {
+        "report": "report:report",
         "show": "show:show",
         "check": "check:check",
         "diff": "diff:diff",

@@ -1,0 +1,37 @@
+"""`tw report`: one HTML page on a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from tracewarehouse.cli.complete import complete_runs
+from tracewarehouse.cli.session import Session, examples, output_options, pass_session, rank_option
+
+
+@click.command(
+    epilog=examples(
+        "tw report fp8-on",
+        "tw report @latest -o look.html",
+    )
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@rank_option
+@output_options
+@pass_session
+def report(session: Session, /, run: str) -> None:
+    """Write one HTML page on a run: what its GPUs did, what held them up, what is not known.
+
+    The page opens offline and asks nothing of any network. It goes to RUN.html unless -o names a file; `-o -`
+    is stdout.
+    """
+    from tracewarehouse.plot import check_installed
+
+    check_installed()  # before the work
+    page = session.open().report(run, say=session.out.notice)
+    path = session.output or Path(f"{page.name}.html")
+    session.out.notice("drawing")
+    out = replace(session.out, path=None if str(path) == "-" else path)
+    out.pour(page.html(), {"sections": len(page.sections)})

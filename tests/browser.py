@@ -1,0 +1,91 @@
+"""A real browser for tests: opens files, tells what it logged and what it asked of the network."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+needs_chromium = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium is not on the PATH")
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+class Browser:
+    """One window."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def open(self, page: Path) -> None:
+        """Opens a file, and forgets what was logged before."""
+        self.driver.get_log("browser")
+        self.driver.get_log("performance")
+        self.driver.get(page.absolute().as_uri())
+
+    def run(self, script: str, *args: object) -> Any:
+        """What a script returns."""
+        return self.driver.execute_script(script, *args)
+
+    def errors(self) -> list[str]:
+        """What the console was told since the page was opened."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """The addresses that were asked for since then, the page itself and data in it left out."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        sent = [each["params"] for each in events if each["method"] == "Network.requestWillBeSent"]
+        urls = [each["request"]["url"] for each in sent if each["type"] != "Document"]
+        return [url for url in urls if not url.startswith("data:")]
+
+    def look(self, width: int, *, dark: bool = False, height: int = 900) -> None:
+        """A window of that width that prefers light or dark."""
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def cells(self, name: str) -> list[list[str]]:
+        """The texts of the table that shows a relation: its heading, then its rows as they stand."""
+        script = """
+        for (const table of document.querySelectorAll('table'))
+          if (table.dataset.name === arguments[0])
+            return [...table.rows].filter(row => !row.hidden)
+              .map(row => [...row.cells].map(cell => cell.textContent));
+        return [];
+        """
+        found: list[list[str]] = self.run(script, name)
+        return found
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Browser]:
+    """A browser whose profile lies in the folder."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = CHROMIUM or ""
+    for flag in (*_FLAGS, f"--user-data-dir={folder / 'profile'}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()

@@ -1,0 +1,123 @@
+"""What every report must keep, checked in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from browser import Browser
+from front_door import tw as call
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.render.values import show
+
+SECTIONS = ["overview", "kernels", "communication", "memory", "host", "data"]
+MOST_BYTES = 3_000_000
+_PLACES = ("run_id", "rank", "device", "stream")
+
+
+def write(warehouse: Path, *runs: str, to: Path) -> Path:
+    """The report of a run, or of two, as `tw` writes it."""
+    told = call("report", *runs, "-w", warehouse, "-o", to)
+    assert (told.code, told.out) == (0, f"wrote {to}\n"), told.err
+    return to
+
+
+def check_page(browser: Browser, page: Path, sections: Sequence[str] = SECTIONS) -> None:
+    """Opens it, light and dark, wide and narrow: no error, no request, all sections, nothing sticks out."""
+    assert page.stat().st_size <= MOST_BYTES
+    for width, dark in ((1280, False), (390, True)):
+        browser.look(width, dark=dark)
+        browser.open(page)
+        assert browser.errors() == []
+        assert browser.requests() == []
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.run("return [...document.querySelectorAll('main > section')].map(each => each.id)") == [
+        *sections
+    ]
+    assert browser.run(
+        "return [...document.querySelectorAll('section .lead')].every(each => each.textContent)"
+    )
+    check_pictures(browser)
+
+
+def check_pictures(browser: Browser) -> None:
+    """Every picture has marks, none has text outside of its page's width, nor a colour that is not there."""
+    bad = browser.run(
+        """
+        const bad = [];
+        for (const svg of document.querySelectorAll('figure svg')) {
+          const frame = svg.getBoundingClientRect(), name = svg.getAttribute('aria-label');
+          if (!svg.querySelector('[aria-roledescription]')) bad.push(name + ': nothing in it');
+          for (const text of svg.querySelectorAll('text')) {
+            const box = text.getBoundingClientRect();
+            if (box.width && (box.left < frame.left - 3 || box.right > frame.right + 3))
+              bad.push(name + ': ' + text.textContent + ' sticks out');
+          }
+        }
+        return bad;
+        """
+    )
+    assert bad == []
+
+
+def check_tables(browser: Browser, warehouse: Path, run: str) -> set[str]:
+    """Each table of the page against `tw show`: the same rows, printed alike. Gives their names."""
+    names = browser.run("return [...document.querySelectorAll('table')].map(each => each.dataset.name)")
+    for name in names:
+        heading, *rows = browser.cells(name)
+        known = _shown(warehouse, run, name, heading)
+        assert rows and all(row in known for row in rows), name
+    return set(names)
+
+
+def _shown(warehouse: Path, run: str, name: str, heading: Sequence[str]) -> list[list[str]]:
+    """The rows of `tw show` with the columns of a heading; of all ranks together where it counts ranks."""
+    rows = json.loads(call("show", name, "--run", run, "-w", warehouse, "--json").out)["result"]
+    columns = {column.name: column for column in Catalog.load().get(name, kind="analysis").columns}
+    if "ranks" in heading:
+        rows = list(_of_all_ranks(name, rows))
+    units = {column.name: column.unit for column in columns.values()} | {"ranks": "count"}
+    start = _start(warehouse, run)
+    return [[_text(row[each], units[each], start) for each in heading] for row in rows]
+
+
+def _text(value: Any, unit: str | None, start: int) -> str:
+    if unit == "ts" and value is not None:
+        return show(int(value) - start, "ns")
+    return show(value, unit)
+
+
+def _start(warehouse: Path, run: str) -> int:
+    sql = f"SELECT min(start_ns) AS start_ns FROM ranks WHERE run_id = '{run}'"
+    ((row),) = json.loads(call("query", sql, "-w", warehouse, "--format", "json").out)
+    return int(row["start_ns"])
+
+
+def _of_all_ranks(name: str, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Rows of all ranks by what else tells them apart, folded as the contract says: by hand, without SQL."""
+    contract = Catalog.load().get(name, kind="analysis")
+    keys = [key for key in contract.grain if key not in _PLACES]
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[key] for key in keys)].append(row)
+    found = []
+    for key, members in groups.items():
+        made = dict(zip(keys, key, strict=True)) | {"ranks": len({row["rank"] for row in members})}
+        for column in contract.columns:
+            made.setdefault(column.name, _fold(column.fold, column.name, members))
+        found.append(made)
+    return found
+
+
+def _fold(fold: str | None, name: str, rows: Sequence[dict[str, Any]]) -> Any:
+    over, _, under = (fold or "").partition("/")
+    if under:
+        parts = sum(row[under] for row in rows)
+        return sum(row[over] for row in rows) / parts if parts else None
+    values = [row[name] for row in rows]
+    if not fold or any(value is None for value in values):
+        return None
+    return {"sum": sum, "min": min, "max": max}[fold](values)
