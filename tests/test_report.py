@@ -155,7 +155,7 @@ def test_words_say_what_is_seen(house: Path) -> None:
     assert re.search(
         r"the GPUs of 2 ranks computed [\d.]+ %, communicated without computing", told["overview"]
     )
-    waits = next(part for part in page.sections[2].parts if part.title == "Waited for")
+    waits = next(part for part in page.sections[3].parts if part.title == "Waited for")
     assert waits.sentence.startswith("Most waiting is for rank 1: ")
     assert dict(page.facts)["Labels"] == "why=<b>bold</b>"
     assert dict(page.facts)["Ranks"] == "2 of 2"

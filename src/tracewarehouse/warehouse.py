@@ -271,7 +271,10 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.report import one_run
 
-        return one_run(self._one(run), self.info(run), say or (lambda _: None))
+        tell = say or (lambda _: None)
+        part = self._one(run)
+        tell("asking the rules")
+        return one_run(part, part.info(part.chosen()[0].run), part.check(), tell)
 
     def whatif(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,8 @@ Row = dict[str, Any]
 class Asked:
     """One run, or part of one, that can be asked; every result is a relation for `rows`."""
 
-    def __init__(self, side: Side, con: Connection, say: Callable[[str], None]) -> None:
+    def __init__(self, side: Side, con: Connection) -> None:
         self.side = side
-        self.say = say
         (self.chosen,) = side.chosen()
         starts = (unit.facts.get("start_ns") for unit in self.chosen.units)
         self.start_ns = min((each for each in starts if isinstance(each, int)), default=0)
@@ -102,9 +101,9 @@ class Asked:
 
 
 @contextmanager
-def asking(side: Side, say: Callable[[str], None]) -> Iterator[Asked]:
+def asking(side: Side) -> Iterator[Asked]:
     """An `Asked` for one run, with a connection for its sums."""
     from tracewarehouse.engine import connect
 
     with connect() as con:
-        yield Asked(side, con, say)
+        yield Asked(side, con)

@@ -41,6 +41,18 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """What looks wrong, in which ranks, what it could save and what to try; `look` is a command."""
+
+    severity: str
+    title: str
+    seen: str
+    saving: str
+    advice: str
+    look: str
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of the page: a sentence on the whole of it, then parts, then tables."""
 
@@ -49,6 +61,7 @@ class Section:
     sentence: str
     parts: tuple[Part, ...] = ()
     tables: tuple[Table, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,20 @@ from tracewarehouse.report.memory import memory, peak, where
 from tracewarehouse.report.model import Page, Tile
 from tracewarehouse.report.overview import kind, overview, shares, step_times
 from tracewarehouse.report.words import MEANINGS, part, plural, time
+from tracewarehouse.report.wrong import findings
+from tracewarehouse.result import Result
 
 if TYPE_CHECKING:
     from tracewarehouse.select.info import RunInfo
 
-SECTIONS = (overview, kernels, comms, memory, host, quality)
+SECTIONS = (kernels, comms, memory, host, quality)
 
 
-def one_run(side: Side, info: RunInfo, say: Callable[[str], None]) -> Page:
-    """All of it, of one run; `say` is told of what is being worked out."""
-    with asking(side, say) as asked:
-        sections = []
+def one_run(side: Side, info: RunInfo, found: Result, say: Callable[[str], None]) -> Page:
+    """All of it, of one run with its findings; `say` is told of what is being worked out."""
+    with asking(side) as asked:
+        say("working out overview")
+        sections = [overview(asked), findings(asked, found)]
         for make in SECTIONS:
             say(f"working out {make.__name__}")
             sections.append(make(asked))

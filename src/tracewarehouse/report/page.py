@@ -11,7 +11,7 @@ from tracewarehouse.plot import svg
 from tracewarehouse.plot.theme import css
 from tracewarehouse.render.table import is_number
 from tracewarehouse.render.values import show
-from tracewarehouse.report.model import Page, Part, Picture, Section, Table
+from tracewarehouse.report.model import Finding, Page, Part, Picture, Section, Table
 from tracewarehouse.report.words import MEANINGS
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -73,6 +73,8 @@ def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
     yield f'<section id="{key}" aria-labelledby="{key}-title">\n'
     yield f'<h2 id="{key}-title">{escape(section.title)}</h2>\n'
     yield f'<p class="lead">{escape(section.sentence)}</p>\n'
+    if section.findings:
+        yield f'<ol class="findings">{"".join(map(_finding, section.findings))}</ol>\n'
     if section.parts:
         yield '<div class="cards">\n'
         for part in section.parts:
@@ -81,6 +83,15 @@ def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
     for at, table in enumerate(section.tables):
         yield from _table(table, f"t{next(numbers)}", opened=at == 0)
     yield "</section>\n"
+
+
+def _finding(finding: Finding) -> str:
+    return (
+        f'<li class="{escape(finding.severity)}"><b>{escape(finding.severity)}</b> '
+        f"<strong>{escape(finding.seen)}</strong><p>{escape(finding.advice)}</p>"
+        f"<p><small>{escape(finding.title)}. {escape(finding.saving)} "
+        f"<code>{escape(finding.look)}</code></small></p></li>"
+    )
 
 
 def _part(part: Part, numbers: Iterator[int]) -> Iterator[str]:

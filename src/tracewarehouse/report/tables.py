@@ -91,14 +91,14 @@ def _table(
             for column in columns
         ),
         docs=tuple(column.doc for column in columns),
-        rows=[_relative(row, points, asked.start_ns) for row in cells] if points else cells,
+        rows=[relative(row, points, asked.start_ns) for row in cells] if points else cells,
         total=total,
         command=command(contract.name, asked.run),
         notes=told,
     )
 
 
-def _relative(row: Sequence[object], points: Sequence[int], start_ns: int) -> list[object]:
+def relative(row: Sequence[object], points: Sequence[int], start_ns: int) -> list[object]:
     """The cells, those at `points` as times since the start."""
     return [
         value - start_ns if at in points and isinstance(value, int) else value for at, value in enumerate(row)
