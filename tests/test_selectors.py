@@ -20,8 +20,8 @@ class Shelf:
     def find(self, run: str, number: int | None) -> str | None:
         return next((name for name in self.runs if name.casefold() == run.casefold()), None)
 
-    def names(self) -> Sequence[str]:
-        return sorted(self.runs)
+    def names(self, prefix: str = "") -> Sequence[str]:
+        return sorted(name for name in self.runs if name.startswith(prefix))
 
     def known(self, run: str) -> Known:
         self.read.append(run)

@@ -25,6 +25,7 @@ from tracewarehouse.errors import (
     WarehouseError,
 )
 from tracewarehouse.store import Store
+from tracewarehouse.store.blobs import LocalBlobs
 from tracewarehouse.warehouse import Warehouse
 
 BOTH = {"start_ns": START + 7, "end_ns": START + 8}
@@ -94,6 +95,37 @@ def test_select_narrows_and_stays_as_it_was(wh: Warehouse, store: Store, catalog
     with pytest.raises(UnknownName):
         wh.select(ranks=9)
     assert repr(part) == f"Warehouse({str(wh.root)!r}, runs=['a@v1', 'b@v1'])"
+
+
+class Noted(LocalBlobs):
+    """The blobs of a folder, with a list of what was read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.read: list[str] = []
+
+    def get(self, key: str) -> bytes:
+        self.read.append(key)
+        return super().get(key)
+
+
+def test_a_name_or_prefix_opens_no_other_run(store: Store, catalog: Catalog) -> None:
+    for run in ("night-1", "night-2", "night-2-late", "Day-one", "dayA"):
+        bring(store, catalog, run, (0,))
+    store.relabel("night-2", {"commit": "3f2a"})
+    wh = Warehouse(store.root, catalog=catalog)
+    wh.store.blobs = noted = Noted(store.root)
+    for selector, opened in {
+        "night-2": {"night-2"},
+        "NIGHT-2": {"night-2"},
+        "night-2@v1": {"night-2"},
+        "night-2-": {"night-2-late"},
+        "day": {"day-one", "daya"},  # the spelling stands in the version
+    }.items():
+        wh.store.forget()
+        noted.read.clear()
+        assert wh.select(selector).run("kernel_time").rows(), selector
+        assert {key.split("/")[2] for key in noted.read} == opened, selector
 
 
 def test_wrong_names_and_values_are_told(wh: Warehouse) -> None:

@@ -53,9 +53,9 @@ class StoredRuns:
             return None
         return found.run if found else None
 
-    def names(self) -> Sequence[str]:
-        """The names of all runs that readers see."""
-        return self.store.runs()
+    def names(self, prefix: str = "") -> Sequence[str]:
+        """The names of all runs that readers see, or of those that begin so."""
+        return self.store.runs(prefix)
 
     def known(self, run: str) -> Known:
         """What orders and labels a run."""
@@ -130,8 +130,8 @@ class _ChosenRuns:
         name = next(same, None)
         return name if name and number in (None, self.versions[name].number) else None
 
-    def names(self) -> Sequence[str]:
-        return sorted(self.versions)
+    def names(self, prefix: str = "") -> Sequence[str]:
+        return sorted(name for name in self.versions if name.startswith(prefix))
 
     def known(self, run: str) -> Known:
         return known(self.versions[run])

@@ -41,12 +41,12 @@ class Pick:
 
 
 class Shelf(Protocol):
-    """What selectors look at; `names` and `known` read versions of runs, `find` looks for one name only."""
+    """What selectors look at; `names` and `known` read versions of the runs they are asked for."""
 
     def find(self, run: str, number: int | None) -> str | None:
         """The stored spelling of a run of just this name that has this version (None: one to be seen)."""
 
-    def names(self) -> Sequence[str]: ...
+    def names(self, prefix: str = "") -> Sequence[str]: ...
 
     def known(self, run: str) -> Known: ...
 
@@ -82,12 +82,12 @@ def _by_name(name: str, shelf: Shelf, number: int | None = None) -> str:
     exact = shelf.find(name, number)
     if exact is not None:
         return exact
-    names = shelf.names()
-    found = sorted(each for each in names if name and each.startswith(name))
+    found = sorted(shelf.names(name)) if name else []
     if len(found) > 1:
         shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
         raise TwError(f"{name} is the beginning of {len(found)} runs", f"one of {shown}")
     if not found:
+        names = shelf.names()
         raise UnknownName("run", name, names, _nothing(names))
     return found[0]
 

@@ -87,13 +87,15 @@ class Store:
         version = self._head(run)
         return None if version.number == 0 or version.tombstone else version
 
-    def runs(self) -> tuple[str, ...]:
-        """The names of the runs that readers see, sorted."""
-        return tuple(sorted(version.run for version in self.present()))
+    def runs(self, prefix: str = "") -> tuple[str, ...]:
+        """The names of the runs that readers see and that begin with `prefix`, sorted; opens no other run."""
+        names = (version.run for version in self.present(prefix))
+        return tuple(sorted(name for name in names if name.startswith(prefix)))
 
-    def present(self) -> tuple[RunVersion, ...]:
-        """The newest version of every run that readers see."""
-        versions = (self.newest(key) for key in self.keys(layout.RUNS))
+    def present(self, prefix: str = "") -> tuple[RunVersion, ...]:
+        """The newest version of every run that readers see; with a prefix of those so named in any case."""
+        keys = (key for key in self.keys(layout.RUNS) if key.startswith(prefix.lower()))
+        versions = (self.newest(key) for key in keys)
         return tuple(version for version in versions if version)
 
     def keys(self, folder: str) -> tuple[str, ...]:
