@@ -8,13 +8,13 @@ import pytest
 
 from small_warehouse import START, bring, kernel, kernels, small_catalog
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.engine import Connection
+from tracewarehouse.engine import Connection, Error
 from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
 from tracewarehouse.select.chosen import Chosen, choose, narrow, only_ranks
 from tracewarehouse.select.needs import able
 from tracewarehouse.select.quality import usual
 from tracewarehouse.select.sandbox import check_reads_only, lock
-from tracewarehouse.select.session import session
+from tracewarehouse.select.session import Sessions, session
 from tracewarehouse.select.versions import lacking
 from tracewarehouse.store import Changes, Store
 
@@ -280,3 +280,53 @@ def test_where_two_world_sizes_tie_the_one_of_the_lower_rank_holds() -> None:
     assert usual([8, None, 16]) == 8
     assert usual([8, 16, 16]) == 16
     assert usual([None, "8"]) is None
+
+
+def test_a_connection_is_kept_with_its_views_for_the_next_question(store: Store, catalog: Catalog) -> None:
+    bring(store, catalog, "a")
+    bring(store, catalog, "b")
+    sessions = Sessions(store.root, catalog)
+    everything = choose(store)
+    time, gemms = [catalog.get("kernel_time")], [catalog.get("gemms")]
+    with sessions.session(everything, time) as first:
+        assert first.sql("SELECT count(*) FROM kernels").fetchall() == [(12,)]
+    with sessions.session(everything, gemms) as second:
+        assert second is first
+        assert second.sql("SELECT count(*) FROM gemms").fetchall() == [(8,)]
+        with sessions.session(everything, time) as third:  # the first one is lent
+            assert third is not first
+    with sessions.session(narrow(everything, ["b"]), time) as other:
+        assert other.sql("SELECT DISTINCT run_id FROM kernels").fetchall() == [("b",)]
+    bring(store, catalog, "b", (0,), content="new", replace=True)
+    with sessions.session(choose(store), time) as newer:
+        assert all(newer is not old for old in (first, third, other))
+
+
+def test_a_connection_that_failed_is_not_kept_nor_are_many(store: Store, catalog: Catalog) -> None:
+    bring(store, catalog, "a", tuple(range(6)))
+    sessions = Sessions(store.root, catalog)
+    time = [catalog.get("kernel_time")]
+
+    def lent(rank: int) -> Connection:
+        with sessions.session(only_ranks(choose(store), [rank]), time) as con:
+            return con
+
+    with pytest.raises(ZeroDivisionError), sessions.session(only_ranks(choose(store), [0]), time) as failed:
+        raise ZeroDivisionError
+    first = lent(0)
+    assert first is not failed and lent(0) is first
+    for rank in range(1, 6):
+        lent(rank)
+    assert lent(0) is not first
+    with pytest.raises(Error, match="closed"):
+        first.execute("SELECT 1")
+
+
+def test_another_version_of_a_table_is_not_taken_for_it(tmp_path: Path) -> None:
+    catalog = small_catalog(tmp_path / "sql")
+    store = Store.create(tmp_path / "w")
+    sessions = Sessions(store.root, catalog)
+    with sessions.session((), [catalog.get("kernel_time")]) as one:
+        assert "kernels_v2" not in str(one.sql("SHOW TABLES").fetchall())
+    with sessions.session((), [catalog.get("doubled_time")]) as two:
+        assert two is not one

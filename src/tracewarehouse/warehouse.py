@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tracewarehouse.report import Page
     from tracewarehouse.select.info import RunInfo
     from tracewarehouse.select.removal import Removed
+    from tracewarehouse.select.session import Sessions
 
 
 class Warehouse(Analyses[Result]):
@@ -179,9 +180,10 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.select.notices import notices
         from tracewarehouse.select.reads import readable
         from tracewarehouse.select.sandbox import check_reads_only, lock
+        from tracewarehouse.select.session import session
 
         part, rebuilt = self._with_tables(readable(self.catalog))
-        with part._session(None) as con:
+        with session(self.root, self.catalog, part.chosen(), None) as con:
             check_reads_only(con, sql)
             lock(con, self.root / "data")
             table = query(con, sql)
@@ -521,6 +523,7 @@ class Warehouse(Analyses[Result]):
     def _with(self, chosen: Sequence[Chosen]) -> Warehouse:
         narrowed = Warehouse(self.root, catalog=self.catalog, chosen=chosen)
         narrowed.__dict__["store"] = self.store  # keeps the versions it has read
+        narrowed.__dict__["_sessions"] = self._sessions
         return narrowed
 
     def _matching(self, runs: Iterable[str]) -> tuple[Chosen, ...]:
@@ -553,11 +556,16 @@ class Warehouse(Analyses[Result]):
         kept = {version.run for version in self.store.kept()} if wanted else set()
         return [run for run in dict.fromkeys(wanted) if run in kept and not self.store.newest(run)]
 
-    @contextmanager
-    def _session(self, contracts: Iterable[Contract] | None) -> Iterator[Connection]:
-        from tracewarehouse.select.session import session
+    @cached_property
+    def _sessions(self) -> Sessions:
+        from tracewarehouse.select.session import Sessions
 
-        with session(self.root, self.catalog, self.chosen(), contracts) as con:
+        return Sessions(self.root, self.catalog)
+
+    @contextmanager
+    def _session(self, contracts: Iterable[Contract]) -> Iterator[Connection]:
+        """A connection that is kept for the next question over the same ranks."""
+        with self._sessions.session(self.chosen(), contracts) as con:
             yield con
 
     def _with_tables(self, contracts: Iterable[Contract]) -> tuple[Warehouse, tuple[str, ...]]:
