@@ -16,6 +16,7 @@
 -- kind      = { type = "VARCHAR", doc = "computation, communication, memory or other: the first of these that runs, on any stream; idle: nothing runs." }
 -- kernel_id = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU row that owns it: of those of its kind that run, the one that started first; of those that started together the first in the file. Null where idle." }
 -- cause     = { type = "VARCHAR", null = true, doc = "Why it is idle. The row after the gap was launched after the gap had begun: sync, where the launching thread was inside a blocking call as the gap began (one that synchronises, or one that copies and returns after the copy), for as long as that call took: so much earlier the thread would have gone on; then dataloader, while that thread waits for data; else host. ready: that row was launched before, or just then; unknown: its launch is not in the trace; outside: before the first GPU row or after the last. Null where busy." }
+-- wait_id   = { type = "BIGINT", unit = "id", null = true, doc = "The blocking call that the launching thread was inside as the gap began; null unless the cause is sync." }
 -- after_id  = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU row that ends the gap; null where busy and outside." }
 -- gap_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "How long the whole gap is, of which this is a piece; null where busy and outside." }
 --
@@ -34,6 +35,7 @@ WITH
       kernels.ts_ns,
       kernels.ts_ns + kernels.dur_ns AS end_ns,
       kernels.launch_state,
+      runtime.event_id AS call_id,
       runtime.pid,
       runtime.tid,
       runtime.ts_ns AS call_ns,
@@ -94,7 +96,7 @@ WITH
     FROM runtime
     WHERE is_sync
     UNION ALL
-    SELECT run_id, rank, pid, tid, event_id, call_ns, call_end_ns
+    SELECT run_id, rank, pid, tid, call_id, call_ns, call_end_ns
     FROM gpu_row
     WHERE activity = 'memcpy' AND end_ns <= call_end_ns
   ),
@@ -117,7 +119,8 @@ WITH
       at_ns,
       turn,
       max(end_ns) OVER so_far AS wait_end_ns,
-      arg_max(start_ns, (end_ns, -start_ns)) FILTER (end_ns IS NOT NULL) OVER so_far AS wait_start_ns
+      arg_max(start_ns, (end_ns, -start_ns)) FILTER (end_ns IS NOT NULL) OVER so_far AS wait_start_ns,
+      arg_max(event_id, (end_ns, -start_ns)) FILTER (end_ns IS NOT NULL) OVER so_far AS wait_id
     FROM wait_or_gap
     WINDOW so_far AS (
       PARTITION BY run_id, rank, pid, tid
@@ -134,6 +137,7 @@ WITH
       gap.tid,
       gap.start_ns,
       gap.end_ns,
+      late.wait_id,
       CASE
         WHEN late.wait_end_ns > gap.start_ns THEN gap.start_ns + (late.wait_end_ns - late.wait_start_ns)
         ELSE gap.start_ns
@@ -195,16 +199,17 @@ WITH
       late_part.rank,
       late_part.start_ns,
       late_part.cause,
+      CASE WHEN late_part.cause = 'sync' THEN late_gap.wait_id END AS wait_id,
       late_part.after_id,
-      gap.end_ns - gap.start_ns AS gap_ns
+      late_gap.end_ns - late_gap.start_ns AS gap_ns
     FROM late_part
-    JOIN gap
-      ON gap.run_id = late_part.run_id
-      AND gap.rank = late_part.rank
-      AND gap.after_id = late_part.after_id
+    JOIN late_gap
+      ON late_gap.run_id = late_part.run_id
+      AND late_gap.rank = late_part.rank
+      AND late_gap.after_id = late_part.after_id
     WHERE late_part.until_ns > late_part.start_ns
     UNION ALL
-    SELECT run_id, rank, start_ns, cause, after_id, end_ns - start_ns
+    SELECT run_id, rank, start_ns, cause, NULL, after_id, end_ns - start_ns
     FROM gap
     WHERE cause <> 'host'
   ),
@@ -285,6 +290,7 @@ SELECT
   piece.kind,
   piece.kernel_id,
   CASE WHEN piece.kind = 'idle' THEN coalesce(idle.cause, 'outside') END AS cause,
+  idle.wait_id,
   idle.after_id,
   idle.gap_ns
 FROM piece

@@ -15,6 +15,7 @@
 -- kind      = { type = "VARCHAR", doc = "computation, communication, memory, other or idle." }
 -- kernel_id = { type = "BIGINT", unit = "id", null = true, doc = "The GPU row that owns it; null where idle." }
 -- cause     = { type = "VARCHAR", null = true, doc = "Why it is idle; null where busy." }
+-- wait_id   = { type = "BIGINT", unit = "id", null = true, doc = "The blocking call before it; null unless the cause is sync." }
 -- after_id  = { type = "BIGINT", unit = "id", null = true, doc = "The GPU row that ends the gap." }
 -- gap_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "How long the whole gap is." }
 -- steps     = { type = "BIGINT", unit = "count", doc = "Complete steps in the stretch; 0 where it has none." }
@@ -31,6 +32,7 @@ SELECT
   piece.kind,
   piece.kernel_id,
   piece.cause,
+  piece.wait_id,
   piece.after_id,
   piece.gap_ns,
   span.steps,
