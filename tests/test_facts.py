@@ -15,6 +15,7 @@ NOTHING = {
     "process_groups": None,
     "device_name": None,
     "device_count": None,
+    "device_properties": False,
     "host": None,
     "framework_version": None,
 }
@@ -38,6 +39,10 @@ NOTHING = {
             {"device_name": "NVIDIA H100", "device_count": 8},
         ),
         ({"deviceProperties": [{"id": 0, "name": ""}] * 8}, {"device_count": 8}),
+        (
+            {"deviceProperties": [{"name": "NVIDIA H100", "totalGlobalMem": 85_045_477_376}]},
+            {"device_name": "NVIDIA H100", "device_count": 1, "device_properties": True},
+        ),
         ({"computeProperties": [{"name": "Tesla V100"}]}, {"device_name": "Tesla V100", "device_count": 1}),
         ({"host_name": "vm"}, {"host": "vm"}),
         (

@@ -48,6 +48,7 @@
 -- counters          = { type = "BOOLEAN", null = true, doc = "It has counters." }
 -- critical_path     = { type = "BOOLEAN", null = true, doc = "Its critical path was derived." }
 -- kernel_counters   = { type = "BOOLEAN", null = true, doc = "It has hardware counters of single kernels." }
+-- device_properties = { type = "BOOLEAN", null = true, doc = "Its header tells name and memory of its devices." }
 -- reader_version    = { type = "INTEGER", unit = "id", doc = "Version of the reader that read the file." }
 -- ingested_at       = { type = "TIMESTAMP", doc = "When it was ingested, UTC." }
 --

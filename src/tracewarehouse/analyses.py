@@ -14,6 +14,38 @@ class Analyses(Generic[T_co]):
         """What the analysis gives. Raises UnknownName, ParamError."""
         raise NotImplementedError
 
+    def allocator_calls(self, *, warning_share: float = 0.01, critical_share: float = 0.05) -> T_co:
+        """Whether the host goes on calling the driver for memory after the first complete step.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: allocations. A rank with fewer than two complete steps has no row.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): Time in calls that allocate or free over judged_ns.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Such calls.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): The periods of the complete steps after the first, added up: in the first
+                one allocations may be needed.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: the time in these calls.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The longest such call.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+        """
+        return self.run("allocator_calls", warning_share=warning_share, critical_share=critical_share)
+
     def annotation_breakdown(self) -> T_co:
         """How often each annotation was set, on the host or as the profiler's copy on a GPU, and how long it
         lasted.
@@ -37,6 +69,70 @@ class Analyses(Generic[T_co]):
             std_ns (DOUBLE, ns): Standard deviation of the sample (n - 1); null for a single one.
         """
         return self.run("annotation_breakdown")
+
+    def blocking_copies(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+        """Whether the GPU runs dry because the host waits until copies are done.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: copies.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): Idle time after copies in which the host waits, over judged_ns.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Such pieces of time.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The call before the longest such piece.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+        """
+        return self.run("blocking_copies", warning_share=warning_share, critical_share=critical_share)
+
+    def blocking_syncs(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+        """Whether the GPU runs dry because the host waits for it in synchronising calls.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: synchronising calls.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): Idle time after synchronising calls over judged_ns.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Such pieces of time.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The call before the longest such piece.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+        """
+        return self.run("blocking_syncs", warning_share=warning_share, critical_share=critical_share)
 
     def collective_waits(self) -> T_co:
         """How long each rank waited at each collective for the last rank, how long the transfer took, and how
@@ -765,6 +861,39 @@ class Analyses(Generic[T_co]):
         """
         return self.run("memory_peak")
 
+    def memory_pressure(self, *, warning_share: float = 0.9, critical_share: float = 0.97) -> T_co:
+        """Whether the memory of a GPU was nearly full.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): The GPU by its number. A GPU whose memory, or whose total of allocations, the
+                trace does not tell has no row.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): The most bytes that were allocated at once over the memory of the device.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Allocations and frees.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): Always null: it is a risk, not time.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The allocation that reached the most first.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+        """
+        return self.run("memory_pressure", warning_share=warning_share, critical_share=critical_share)
+
     def name_summary(self, *, by_step: bool = False) -> T_co:
         """How often each operator, call and annotation ran on the host, and each kernel on the GPU, and how
         long: what two traces are compared by.
@@ -843,6 +972,40 @@ class Analyses(Generic[T_co]):
             by_shapes: Tell operators of one name apart by the shapes of their inputs.
         """
         return self.run("op_summary", by_shapes=by_shapes)
+
+    def pageable_copies(self, *, warning_share: float = 0.02, critical_share: float = 0.1) -> T_co:
+        """Whether copies from or to pageable memory take time in which the GPU does nothing else.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: copies of pageable memory. A rank whose copies do not tell what memory
+                they are of has no row.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): Time with such a copy running, and no computation and no communication,
+                over judged_ns.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Stretches of such time.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The copy that was alone longest at a stretch.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+        """
+        return self.run("pageable_copies", warning_share=warning_share, critical_share=critical_share)
 
     def quality(self) -> T_co:
         """Which data-quality rules fired, how often, and for how much time.
@@ -923,6 +1086,92 @@ class Analyses(Generic[T_co]):
             time_p99 (BIGINT, count): The same of 99 %.
         """
         return self.run("queue_length_summary")
+
+    def slow_collectives(
+        self,
+        *,
+        warning_share: float = 0.02,
+        critical_share: float = 0.1,
+        min_count: int = 5,
+        factor: float = 2.0,
+        min_excess_ns: int | str = 100000,
+    ) -> T_co:
+        """Whether single collectives took far longer than the usual one of their kind and size.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: collectives. Only those are judged that wait for all ranks and are
+                matched with another rank: of others it cannot be told what was transfer and what was wait.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): What they took beyond the median, added up, over judged_ns.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Collectives that took too long.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: what these took beyond the
+                median.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The one that took longest beyond the median.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+            min_count: Fewer collectives of a kind and size tell no usual length.
+            factor: Longer than this many times the median is too long.
+            min_excess_ns: By less than this over the median none is too long.
+        """
+        return self.run(
+            "slow_collectives",
+            warning_share=warning_share,
+            critical_share=critical_share,
+            min_count=min_count,
+            factor=factor,
+            min_excess_ns=min_excess_ns,
+        )
+
+    def slow_rank(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+        """Whether the other ranks wait for one rank at collectives.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: rank and its number.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): The longest that another rank waited for this one over the judged_ns of
+                that rank.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Collectives at which it came last and another rank waited.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is of the rank that waited for it longest; where none
+                did, its own.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: what the rank waited that waited
+                for it longest.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): This rank's collective for which the others waited longest.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+        """
+        return self.run("slow_rank", warning_share=warning_share, critical_share=critical_share)
 
     def step_account(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Where the time of each step's period went, part by part: the parts add up to the period.
@@ -1098,6 +1347,48 @@ class Analyses(Generic[T_co]):
             idle_ns (BIGINT, ns): Time within the window with nothing running.
         """
         return self.run("temporal_breakdown")
+
+    def tensor_cores(
+        self, *, warning_share: float = 0.1, critical_share: float = 0.5, compute_major: int = 7
+    ) -> T_co:
+        """Whether matrix products run without tensor cores on a GPU that has them.
+
+        Columns:
+            run_id (VARCHAR): The run.
+            rank (INTEGER): The rank.
+            subject (VARCHAR): Always: matrix products. A rank without an NVIDIA GPU of compute capability 7.0
+                or more, or without a kernel that is known to multiply matrices, has no row.
+            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
+                step, so it may not show the usual) or none.
+            share (DOUBLE, ratio): Computation time that matrix products and convolutions without tensor cores
+                own, over all computation time.
+            threshold (DOUBLE, ratio): From this share on it is a finding.
+            count (BIGINT, count): Pieces of such time.
+            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
+            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
+                else its GPU rows from first to last.
+            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
+            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
+            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
+            seen (VARCHAR): What is seen, in one sentence.
+            advice (VARCHAR): What to try.
+            evidence (VARCHAR): The analysis whose rows show it.
+            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            event_id (BIGINT, id): The kernel of the longest such piece.
+            from_ns (BIGINT, ts): Where the worst instance begins.
+            to_ns (BIGINT, ts): Where it ends.
+
+        Parameters:
+            warning_share: A share from here on is a finding.
+            critical_share: From here on it is critical.
+            compute_major: NVIDIA GPUs have tensor cores from this compute capability on.
+        """
+        return self.run(
+            "tensor_cores",
+            warning_share=warning_share,
+            critical_share=critical_share,
+            compute_major=compute_major,
+        )
 
     def window_account(self, *, annotation: str | None = None, kernel_wait_ns: int | str = 30000) -> T_co:
         """Where the time of each rank's window went, or of each time it was inside an annotation, part by

@@ -25,7 +25,7 @@ Scope = Literal["rank", "run"]
 FOLDERS: dict[str, Kind] = {"tables": "table", "views": "view", "analyses": "analysis"}
 NEEDS = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
-    "collectives", "counters", "kernel_counters",
+    "collectives", "counters", "kernel_counters", "device_properties",
 )  # fmt: skip
 # Needs that `tw derive` meets: each is the name of a derivation, and of the table that it ends in.
 DERIVED_NEEDS = ("critical_path",)

@@ -32,6 +32,7 @@ def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
         "process_groups": json.dumps(groups, ensure_ascii=False) if isinstance(groups, list) else None,
         "device_name": names[0] if names else None,
         "device_count": len(devices) if devices else None,
+        "device_properties": any(each.get("name") and each.get("totalGlobalMem") for each in devices),
         "host": _first(header, _HOST_KEYS),
         "framework_version": _first(header, _VERSION_KEYS),
     }

@@ -23,6 +23,7 @@ _MISSING = {
     "collectives": "no collectives recorded",
     "counters": "no counters recorded",
     "kernel_counters": "no counters of kernels recorded",
+    "device_properties": "no properties of devices recorded",
 }
 
 

@@ -1,0 +1,94 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "blocking_copies"
+-- version  = 1
+-- summary  = "Whether the GPU runs dry because the host waits until copies are done."
+-- requires = ["judged_pieces@1", "runtime@1"]
+-- needs    = ["gpu", "launches"]
+-- grain    = ["run_id", "rank", "subject"]
+-- order    = ["run_id", "rank", "-share"]
+--
+-- [params]
+-- warning_share  = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "A share from here on is a finding." }
+-- critical_share = { type = "DOUBLE", default = 0.2, unit = "ratio", min = 0, doc = "From here on it is critical." }
+--
+-- [columns]
+-- run_id          = { type = "VARCHAR", doc = "The run." }
+-- rank            = { type = "INTEGER", doc = "The rank." }
+-- subject         = { type = "VARCHAR", doc = "Always: copies." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
+-- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Idle time after copies in which the host waits, over judged_ns." }
+-- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
+-- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Such pieces of time." }
+-- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps by which the rank is judged; 0 where it has none." }
+-- judged_ns       = { type = "BIGINT", unit = "ns", doc = "How long the stretch is by which the rank is judged: its complete steps, else its GPU rows from first to last." }
+-- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "At most this can be saved in the stretch: all such time." }
+-- bound           = { type = "VARCHAR", doc = "Why it cannot be more. Savings of several findings do not add up." }
+-- confidence      = { type = "VARCHAR", doc = "high, medium or low: how far the trace can tell that it is so." }
+-- seen            = { type = "VARCHAR", doc = "What is seen, in one sentence." }
+-- advice          = { type = "VARCHAR", doc = "What to try." }
+-- evidence        = { type = "VARCHAR", doc = "The analysis whose rows show it." }
+-- evidence_filter = { type = "VARCHAR", null = true, doc = "Which of its rows, as a condition in SQL; null for all." }
+-- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The call before the longest such piece." }
+-- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where the worst instance begins." }
+-- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where it ends." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  piece AS (
+    SELECT
+      piece.run_id,
+      piece.rank,
+      piece.start_ns,
+      piece.piece_ns,
+      piece.wait_id,
+      piece.steps,
+      piece.judged_ns,
+      piece.cause = 'sync' AND NOT call.is_sync AS counts
+    FROM judged_pieces AS piece
+    LEFT JOIN runtime AS call
+      ON call.run_id = piece.run_id AND call.rank = piece.rank AND call.event_id = piece.wait_id
+  ),
+  spent AS (
+    SELECT
+      run_id,
+      rank,
+      any_value(steps) AS steps,
+      any_value(judged_ns) AS judged_ns,
+      count(*) FILTER (counts) AS count,
+      coalesce(sum(piece_ns) FILTER (counts), 0)::BIGINT AS saving_ns,
+      saving_ns / any_value(judged_ns) AS share,
+      arg_max(wait_id, (piece_ns, -start_ns)) FILTER (counts) AS event_id,
+      arg_max(start_ns, (piece_ns, -start_ns)) FILTER (counts) AS from_ns,
+      from_ns + max(piece_ns) FILTER (counts) AS to_ns
+    FROM piece
+    GROUP BY run_id, rank
+  )
+SELECT
+  run_id,
+  rank,
+  'copies' AS subject,
+  CASE
+    WHEN share >= $warning_share AND steps = 0 THEN 'info'
+    WHEN share >= $critical_share THEN 'critical'
+    WHEN share >= $warning_share THEN 'warning'
+    ELSE 'none'
+  END AS severity,
+  share,
+  $warning_share AS threshold,
+  count,
+  steps,
+  judged_ns,
+  saving_ns,
+  'the idle time that each copy cost, at most as long as its call took' AS bound,
+  CASE WHEN steps = 0 THEN 'low' ELSE 'high' END AS confidence,
+  'The host stays in the call that copies until the copy is done, and the GPU then waits for the host.' AS seen,
+  'Copy from and to pinned memory with non_blocking=True, on a stream of its own, ahead of time.' AS advice,
+  CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END AS evidence,
+  'part = ''idle_sync''' AS evidence_filter,
+  event_id,
+  from_ns,
+  to_ns
+FROM spent

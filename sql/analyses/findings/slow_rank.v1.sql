@@ -1,0 +1,153 @@
+-- /// tw
+-- kind     = "analysis"
+-- scope    = "run"
+-- name     = "slow_rank"
+-- version  = 1
+-- summary  = "Whether the other ranks wait for one rank at collectives."
+-- requires = ["collective_arrivals@1", "judged_spans@1"]
+-- needs    = ["collectives", "ranks>=2"]
+-- grain    = ["run_id", "rank", "subject"]
+-- order    = ["run_id", "rank", "-share"]
+--
+-- [params]
+-- warning_share  = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "A share from here on is a finding." }
+-- critical_share = { type = "DOUBLE", default = 0.2, unit = "ratio", min = 0, doc = "From here on it is critical." }
+--
+-- [columns]
+-- run_id          = { type = "VARCHAR", doc = "The run." }
+-- rank            = { type = "INTEGER", doc = "The rank." }
+-- subject         = { type = "VARCHAR", doc = "Always: rank and its number." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
+-- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "The longest that another rank waited for this one over the judged_ns of that rank." }
+-- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
+-- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Collectives at which it came last and another rank waited." }
+-- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps by which the rank is judged; 0 where it has none." }
+-- judged_ns       = { type = "BIGINT", unit = "ns", doc = "How long the stretch is of the rank that waited for it longest; where none did, its own." }
+-- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "At most this can be saved in the stretch: what the rank waited that waited for it longest." }
+-- bound           = { type = "VARCHAR", doc = "Why it cannot be more. Savings of several findings do not add up." }
+-- confidence      = { type = "VARCHAR", doc = "high, medium or low: how far the trace can tell that it is so." }
+-- seen            = { type = "VARCHAR", doc = "What is seen, in one sentence." }
+-- advice          = { type = "VARCHAR", doc = "What to try." }
+-- evidence        = { type = "VARCHAR", doc = "The analysis whose rows show it." }
+-- evidence_filter = { type = "VARCHAR", null = true, doc = "Which of its rows, as a condition in SQL; null for all." }
+-- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "This rank's collective for which the others waited longest." }
+-- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where the worst instance begins." }
+-- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where it ends." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  wait AS (
+    SELECT
+      arrival.run_id,
+      arrival.rank,
+      arrival.event_id,
+      arrival.waited_for,
+      arrival.meeting,
+      arrival.start_ns,
+      arrival.dur_ns,
+      arrival.start_ns + arrival.wait_ns AS end_ns,
+      arrival.wait_ns,
+      span.steps,
+      span.judged_ns,
+      -- The latest end of earlier waits for that rank: up to here the time is already counted.
+      coalesce(max(arrival.start_ns + arrival.wait_ns) OVER earlier, arrival.start_ns) AS counted_ns
+    FROM collective_arrivals AS arrival
+    JOIN judged_spans AS span
+      ON span.run_id = arrival.run_id
+      AND span.rank = arrival.rank
+      AND arrival.start_ns >= span.start_ns
+      AND arrival.start_ns < span.end_ns
+    WHERE arrival.wait_ns IS NOT NULL
+    WINDOW earlier AS (
+      PARTITION BY arrival.run_id, arrival.rank, arrival.waited_for
+      ORDER BY arrival.start_ns, arrival.event_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+  ),
+  pair AS (
+    SELECT
+      run_id,
+      rank AS waiter,
+      waited_for,
+      any_value(judged_ns) AS judged_ns,
+      sum(greatest(end_ns - greatest(start_ns, counted_ns), 0))::BIGINT AS waited_ns
+    FROM wait
+    GROUP BY run_id, rank, waited_for
+  ),
+  blame AS (
+    SELECT
+      run_id,
+      waited_for AS rank,
+      sum(waited_ns)::BIGINT AS caused_ns,
+      max(waited_ns) AS saving_ns,
+      arg_max(judged_ns, (waited_ns, -waiter)) AS judged_ns
+    FROM pair
+    GROUP BY run_id, waited_for
+  ),
+  met AS (
+    SELECT run_id, meeting, waited_for AS rank, sum(wait_ns)::BIGINT AS caused_ns
+    FROM wait
+    GROUP BY run_id, meeting, waited_for
+    HAVING sum(wait_ns) > 0
+  ),
+  own AS (
+    SELECT
+      wait.run_id,
+      wait.rank,
+      any_value(wait.steps) AS steps,
+      any_value(wait.judged_ns) AS judged_ns,
+      count(met.meeting) AS count,
+      arg_max(wait.event_id, (met.caused_ns, -wait.start_ns)) FILTER (met.meeting IS NOT NULL) AS event_id,
+      arg_max(wait.start_ns, (met.caused_ns, -wait.start_ns)) FILTER (met.meeting IS NOT NULL) AS from_ns,
+      arg_max(wait.start_ns + wait.dur_ns, (met.caused_ns, -wait.start_ns)) FILTER (met.meeting IS NOT NULL) AS to_ns
+    FROM wait
+    LEFT JOIN met ON met.run_id = wait.run_id AND met.meeting = wait.meeting AND met.rank = wait.rank
+    GROUP BY wait.run_id, wait.rank
+  ),
+  spent AS (
+    SELECT
+      own.run_id,
+      own.rank,
+      own.steps,
+      own.count,
+      own.event_id,
+      own.from_ns,
+      own.to_ns,
+      coalesce(blame.judged_ns, own.judged_ns) AS judged_ns,
+      coalesce(blame.saving_ns, 0) AS saving_ns,
+      coalesce(blame.saving_ns, 0) / coalesce(blame.judged_ns, own.judged_ns) AS share,
+      -- Halfway between its equal share of all waits and all of them: more than chance gives.
+      coalesce(2 * blame.caused_ns * count(*) OVER of_run >= sum(blame.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS stands_out
+    FROM own
+    LEFT JOIN blame ON blame.run_id = own.run_id AND blame.rank = own.rank
+    WINDOW of_run AS (PARTITION BY own.run_id)
+  )
+SELECT
+  run_id,
+  rank,
+  'collectives' AS subject,
+  CASE
+    WHEN NOT stands_out THEN 'none'
+    WHEN share >= $warning_share AND steps = 0 THEN 'info'
+    WHEN share >= $critical_share THEN 'critical'
+    WHEN share >= $warning_share THEN 'warning'
+    ELSE 'none'
+  END AS severity,
+  share,
+  $warning_share AS threshold,
+  count,
+  steps,
+  judged_ns,
+  saving_ns,
+  'what the rank waited that waited for it longest; once it is faster, the next slowest decides' AS bound,
+  CASE WHEN steps = 0 THEN 'low' ELSE 'high' END AS confidence,
+  'The other ranks wait at collectives for this one, for more of their waits than chance gives.' AS seen,
+  'Compare what it does before its collectives with another rank (tw diff, tw export trace of both): its data, its host, its clocks and heat, its part of the work.' AS advice,
+  'stragglers' AS evidence,
+  NULL::VARCHAR AS evidence_filter,
+  event_id,
+  from_ns,
+  to_ns
+FROM spent
