@@ -1,0 +1,95 @@
+"""Plans that stay linear: what joins without an equality costs the product of its sides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from conftest import ROOT
+from tracewarehouse import engine
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.contract import Contract
+from tracewarehouse.select.reads import below
+
+CATALOG = Catalog.load(ROOT / "sql")
+# Joins by hash, also in order of time within equal keys.
+LINEAR = {"HASH_JOIN", "ASOF_JOIN"}
+# Rules are a dozen rows, and what they are matched with is each name once.
+RULES = {
+    "regexp_matches(said, pattern)": "collective_rules over the distinct names of collectives",
+    "regexp_matches(name, pattern)": "kernel_rules and call_rules over distinct names",
+}
+
+
+@pytest.fixture
+def con() -> Iterator[engine.Connection]:
+    with engine.connect(threads=1) as con:
+        # Empty tables are no reason for other plans than full ones have.
+        con.execute("SET asof_loop_join_threshold = 0")
+        con.execute("SET disabled_optimizers = 'empty_result_pullup,statistics_propagation'")
+        yield con
+
+
+def operators(con: engine.Connection, sql: str) -> list[dict[str, Any]]:
+    """Every operator of the plan of a SELECT, children after parents."""
+    ((_, text),) = con.execute(f"EXPLAIN (FORMAT json) {sql}").fetchall()
+    found: list[dict[str, Any]] = []
+    waiting: list[dict[str, Any]] = json.loads(text)
+    while waiting:
+        found.append(waiting.pop())
+        waiting += found[-1].get("children", [])
+    return found
+
+
+def dear_joins(con: engine.Connection, sql: str) -> list[str]:
+    """The joins of a plan that look at each pair of rows, but for those with rules."""
+    joins = [op for op in operators(con, sql) if "JOIN" in op["name"] or "PRODUCT" in op["name"]]
+    return [
+        f"{op['name'].strip()} {op['extra_info']}"
+        for op in joins
+        if op["name"].strip() not in LINEAR or not _has_equality(op)
+        if not (op["extra_info"].get("Condition") in RULES and _over_names(op))
+    ]
+
+
+def _has_equality(join: dict[str, Any]) -> bool:
+    conditions = join["extra_info"].get("Conditions", "")
+    listed = conditions if isinstance(conditions, list) else [conditions]
+    return any(" = " in each or "IS NOT DISTINCT FROM" in each for each in listed)
+
+
+def _over_names(join: dict[str, Any]) -> bool:
+    return any(child["name"].strip() == "HASH_GROUP_BY" for child in join["children"])
+
+
+def made(con: engine.Connection, contract: Contract) -> str:
+    """Makes empty tables, and the views over them, that a contract reads; gives its SELECT."""
+    for other in below(CATALOG, [contract]):
+        if other.kind == "view" or other.is_constant:
+            con.execute(
+                f"CREATE VIEW {other.name} AS {engine.sql_with_params(other, engine.bind(other, {}))}"
+            )
+        else:
+            engine.create_table(con, other)
+    return engine.sql_with_params(contract, engine.bind(contract, {}))
+
+
+@pytest.mark.parametrize("contract", [*CATALOG.analyses(), *CATALOG.views()], ids=lambda each: each.name)
+def test_every_join_has_an_equality(con: engine.Connection, contract: Contract) -> None:
+    sql = f"SELECT * FROM {contract.name}" if contract.kind == "view" else None
+    body = made(con, contract)
+    assert dear_joins(con, sql or body) == []
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["one.ts_ns < other.ts_ns", "one.ts_ns BETWEEN other.ts_ns AND other.ts_ns + other.dur_ns", "true"]
+    + ["regexp_matches(one.name, other.name)", "one.rank <> other.rank"],
+)
+def test_a_join_without_one_is_found(con: engine.Connection, condition: str) -> None:
+    engine.create_table(con, CATALOG.get("kernels"))
+    found = dear_joins(con, f"SELECT count(*) FROM kernels AS one JOIN kernels AS other ON {condition}")
+    assert len(found) == 1
