@@ -11,6 +11,7 @@ from typing import Any
 from browser import Browser
 from front_door import tw as call
 from tracewarehouse.catalog import Catalog
+from tracewarehouse.render.text import one_line
 from tracewarehouse.render.values import show
 
 SECTIONS = ["overview", "findings", "kernels", "communication", "memory", "host", "data"]
@@ -71,6 +72,21 @@ def check_tables(browser: Browser, warehouse: Path, run: str) -> set[str]:
         known = _shown(warehouse, run, name, heading)
         assert rows and all(row in known for row in rows), name
     return set(names)
+
+
+def check_levels(browser: Browser, warehouse: Path, base: str, head: str) -> None:
+    """Each table of a page on two runs against `tw diff --level`."""
+    names = browser.run("return [...document.querySelectorAll('table')].map(each => each.dataset.name)")
+    assert names[:2] == ["breakdown", "categories"]
+    for name in names:
+        heading, *rows = browser.cells(name)
+        told = call("diff", base, head, "-w", warehouse, "--level", name, "--format", "json").out
+        known = json.loads(told)
+        assert [row[0] for row in rows] == [one_line(row["part"]) for row in known][: len(rows)]
+        for row, each in zip(rows, known, strict=False):
+            cells = dict(zip(heading, row, strict=True))
+            for column in ("base_ns", "head_ns", "delta_ns"):
+                assert cells[column] == show(each[column], "ns"), name
 
 
 def _shown(warehouse: Path, run: str, name: str, heading: Sequence[str]) -> list[list[str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +15,7 @@ import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
 from front_door import process
 from front_door import tw as call
-from report_checks import check_page, check_tables
+from report_checks import check_levels, check_page, check_tables
 from tracewarehouse.errors import UnknownName
 
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>&amp;"
@@ -28,6 +30,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tw.simulate(folder / "traces", seed=3, injections=planted, **knobs)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "traces", run="hostile", labels={"why": "<b>bold</b>"})
+    tw.simulate(folder / "before", seed=4, **knobs)
+    warehouse.ingest(folder / "before", run="before")
     return warehouse.root
 
 
@@ -124,6 +128,41 @@ def test_light_and_dark_follow_the_system_and_the_button(window: Browser, page: 
     window.open(page)
     assert (window.run(back), window.run(mark)) == dark
     assert light[0] == "rgb(255, 255, 255)" and light[0] != dark[0] and light[1] != dark[1]
+
+
+@needs_chromium
+def test_the_page_on_two_runs(window: Browser, house: Path, tmp_path: Path) -> None:
+    told = call("report", "before", "hostile", "-w", house, "-o", tmp_path / "diff.html")
+    assert told.code == 0, told.err
+    check_page(window, tmp_path / "diff.html", ["verdict", "account", "kernels", "ranks"])
+    assert any(HOSTILE in cell for row in window.cells("kernels") for cell in row)
+    check_levels(window, house, "before", "hostile")
+    line = call("diff", "before", "hostile", "-w", house, "--json").out
+    verdict = json.loads(line)["result"][0]["verdict"]["line"]
+    assert (
+        window.run("return document.querySelector('#verdict .lead').textContent").lower()
+        == f"{verdict}.".lower()
+    )
+
+
+def test_what_cannot_be_compared_is_no_page(house: Path) -> None:
+    told = call("report", "before", "before", "-w", house)
+    assert told.code == 1 and told.errors[1].startswith("tw: not comparable: the same run on both")
+    page = tw.open(house).report("before", "before", anyway=True)
+    assert page.sections[0].parts[0].sentence.startswith("Not comparable: the same run on both sides")
+
+
+def test_recorded_runs_are_a_history(house: Path, tmp_path: Path) -> None:
+    warehouse = tw.open(Path(shutil.copytree(house, tmp_path / "warehouse")))
+    for at in range(3):
+        warehouse.ingest(house.parent / "before", run=f"night-{at}")
+    warehouse.record(analyses="step_summary")
+    page = warehouse.report("before", "hostile")
+    (section,) = [each for each in page.sections if each.key == "history"]
+    assert section.sentence.startswith("Over 5 recorded runs the level of the step time changed")
+    (picture,) = section.parts[0].pictures
+    sizes = [row["size"] for row in picture.spec["data"]["values"]]
+    assert sorted(sizes) == [30, 30, 30, 90, 90]  # base and head stand out
 
 
 class _Parsed(HTMLParser):

@@ -16,7 +16,7 @@ from tracewarehouse import __version__
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
-from tracewarehouse.errors import ParamError, SchemaVersionError, UnknownName, WarehouseError
+from tracewarehouse.errors import ParamError, SchemaVersionError, TwError, UnknownName, WarehouseError
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks, spans
 from tracewarehouse.store import CleanReport, Problem, Published, Store, check_labels, parse_reference
@@ -265,18 +265,45 @@ class Warehouse(Analyses[Result]):
         whole, _ = whole._with_tables(below(self.catalog, contracts_read(self.catalog, wanted)))
         return export(self.root, self.catalog, whole.chosen()[0], chosen.ranks, wanted)
 
-    def report(self, run: str, *, say: Callable[[str], None] | None = None) -> Page:
+    def report(
+        self,
+        run: str,
+        head: str | None = None,
+        *,
+        anyway: bool = False,
+        say: Callable[[str], None] | None = None,
+    ) -> Page:
         """One page on a run: what its GPUs did, what held them up, what is not known; `.html()` is the file.
 
-        It works out all it shows and stores nothing; `say` is told what is being worked out. Raises
-        UnknownName.
+        With `head`, on what changed from `run` to it, `anyway` also where that cannot be compared. It works
+        out all it shows and stores nothing; `say` is told what is being worked out. Raises UnknownName,
+        NotComparable.
         """
         from tracewarehouse.report import one_run
 
         tell = say or (lambda _: None)
+        if head is not None:
+            return self._report_of_two(run, head, anyway, tell)
         part = self._one(run)
         tell("asking the rules")
         return one_run(part, part.info(part.chosen()[0].run), part.check(), tell)
+
+    def _report_of_two(self, base: str, head: str, anyway: bool, say: Callable[[str], None]) -> Page:
+        from tracewarehouse.metric import Metric, measure
+        from tracewarehouse.report import two_runs
+
+        say("comparing")
+        compared = self.diff(base, head)
+        change = compared.changes(anyway=anyway)
+        times = measure(Metric.parse("step_time", self.catalog), compared.base, compared.head)
+        return two_runs(change, times, self._recorded_steps(), say)
+
+    def _recorded_steps(self) -> History | None:
+        """The history of the step time, None where nothing is recorded."""
+        try:
+            return self.history("step_time")
+        except TwError:
+            return None
 
     def whatif(
         self,

@@ -38,17 +38,21 @@ class Range:
     told: str
 
 
-def bars(rows: Sequence[Bar], theme: Theme, width: int = WIDTH) -> Spec:
-    """Bars below one another, from `start` by `value`; where some fall below 0 a line marks it."""
-    low = min(0.0, *(min(row.start, row.start + row.value) for row in rows))
+def bars(rows: Sequence[Bar], theme: Theme, width: int = WIDTH, low: float | None = None) -> Spec:
+    """Bars below one another, from `start` by `value`; where some fall below 0 a line marks it.
+
+    With `low` the axis begins there, and what lies below is cut off.
+    """
+    least = min(0.0, *(min(row.start, row.start + row.value) for row in rows))
     high = max(0.0, *(max(row.start, row.start + row.value) for row in rows)) or 1.0
+    low = least if low is None else low
     values = [
         {
             "label": row.label,
             "text": row.text,
             "told": row.told,
             "ink": theme.colour(row.meaning),
-            "from": row.start,
+            "from": max(row.start, low),
             "to": row.start + row.value,
             **_place(at),
         }
@@ -57,6 +61,7 @@ def bars(rows: Sequence[Bar], theme: Theme, width: int = WIDTH) -> Spec:
     return {
         **_frame(values, width),
         "layer": [
+            *([_zero(theme)] if low < 0 < high else []),
             *_texts(width),
             {
                 "mark": {"type": "rect", "cornerRadius": 1.5},
@@ -66,7 +71,6 @@ def bars(rows: Sequence[Bar], theme: Theme, width: int = WIDTH) -> Spec:
                     **_thick("top", "foot"),
                 },
             },
-            *([_zero(theme)] if low < 0 < high else []),
         ],
     }
 
@@ -173,6 +177,10 @@ def _linear(low: float, high: float) -> Spec:
 
 def _zero(theme: Theme) -> Spec:
     return {
-        "mark": {"type": "rule", "aria": False, "color": theme.colour("soft")},
-        "encoding": {"x": {"datum": 0}, "y": {"value": 0}, "y2": {"value": "height"}},
+        "mark": {"type": "rule", "aria": False, "color": theme.colour("line")},
+        "encoding": {
+            "x": {"datum": 0, "type": "quantitative", "axis": None},
+            "y": {"value": 0},
+            "y2": {"value": "height"},
+        },
     }

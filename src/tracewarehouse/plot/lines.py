@@ -129,6 +129,96 @@ def series(
     }
 
 
+@dataclass(frozen=True)
+class Dot:
+    """A value at a place of a row of places; `level` is that of its stretch, where there is one."""
+
+    at: int
+    value: float
+    meaning: str
+    told: str
+    level: float | None = None
+
+
+def dots(rows: Sequence[Dot], what: str, of: str, unit: str | None, theme: Theme) -> Spec:
+    """Dots in a row, the line of their levels behind them."""
+    scale = Scale.of([row.value for row in rows], unit)
+    values = [
+        {
+            "at": row.at,
+            "value": row.value / scale.by,
+            "level": None if row.level is None else row.level / scale.by,
+            "ink": theme.colour(row.meaning),
+            "told": row.told,
+            "size": 30 if row.meaning == "plain" else 90,
+        }
+        for row in rows
+    ]
+    axis: Spec = {"title": of, "tickMinStep": 1, "format": "d", "grid": False}
+    y = {
+        "type": "quantitative",
+        "axis": {"title": scale.title(what), "tickCount": 5},
+        "scale": {"zero": False},
+    }
+    line = {"type": "line", "interpolate": "step", "color": theme.colour("soft"), "aria": False}
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "autosize": FIT,
+        "data": {"values": values},
+        "encoding": {"x": {"field": "at", "type": "quantitative", "axis": axis, "scale": {"zero": False}}},
+        "layer": [
+            {"mark": line, "encoding": {"y": {"field": "level", **y}}},
+            {
+                "mark": {"type": "point", "filled": True, "opacity": 1},
+                "encoding": {
+                    "y": {"field": "value", **y},
+                    "color": {"field": "ink", "type": "nominal", "scale": None},
+                    "size": {"field": "size", "type": "quantitative", "scale": None},
+                    "description": {"field": "told"},
+                },
+            },
+        ],
+    }
+
+
+def strips(
+    lanes: Mapping[str, tuple[str, Sequence[tuple[float, str]]]], what: str, unit: str, theme: Theme
+) -> Spec:
+    """A lane for each name → meaning and (value, words): a tick for each value, a long one for the median."""
+    scale = Scale.of([value for _, ticks in lanes.values() for value, _ in ticks], unit)
+    values = [
+        {"lane": name, "value": value / scale.by, "ink": theme.colour(meant), "told": told}
+        for name, (meant, ticks) in lanes.items()
+        for value, told in ticks
+    ]
+    axis = {"title": scale.title(what), "tickCount": 5}
+    x: Spec = {"type": "quantitative", "scale": {"zero": False}, "axis": axis}
+    lane = {
+        "field": "lane",
+        "type": "nominal",
+        "sort": list(lanes),
+        "axis": {"title": None, "ticks": False, "domain": False, "labelFontSize": 12},
+    }
+    return {
+        "width": WIDTH,
+        "height": {"step": 54},
+        "autosize": FIT,
+        "data": {"values": values},
+        "encoding": {"y": lane, "color": {"field": "ink", "type": "nominal", "scale": None}},
+        "layer": [
+            {
+                "mark": {"type": "tick", "thickness": 2, "size": 22, "opacity": 0.75},
+                "encoding": {"x": {"field": "value", **x}, "description": {"field": "told"}},
+            },
+            {
+                "mark": {"type": "tick", "thickness": 3, "size": 44, "aria": False},
+                "encoding": {"x": {"field": "value", "aggregate": "median", **x}},
+            },
+        ],
+    }
+
+
 def histogram(bins: Sequence[Bin], what: str, unit: str | None, theme: Theme, meaning: str = "plain") -> Spec:
     """How many values lie where, on a logarithmic axis where the bins are such."""
     scale = Scale.of([bins[-1].high], unit)

@@ -1,6 +1,7 @@
-"""One HTML page on a run: sentences, pictures and tables."""
+"""One HTML page on a run, or on what changed: sentences, pictures and tables."""
 
 from tracewarehouse.report.model import Page
 from tracewarehouse.report.one_run import one_run
+from tracewarehouse.report.two_runs import two_runs
 
-__all__ = ["Page", "one_run"]
+__all__ = ["Page", "one_run", "two_runs"]
