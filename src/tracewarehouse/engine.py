@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Connection = duckdb.DuckDBPyConnection
 Error = duckdb.Error
+OutOfMemory = duckdb.OutOfMemoryException
 
 
 def connect(
@@ -205,7 +206,12 @@ def create_table(
     columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in contract.columns)
     con.execute(f"CREATE TABLE {quote_name(name or contract.name)} ({columns})")
     if sql is not None:
-        con.execute(_parsed(f"INSERT INTO {quote_name(contract.name)} BY NAME {sql}"))
+        fill_table(con, contract, sql)
+
+
+def fill_table(con: Connection, contract: Contract, sql: str) -> None:
+    """Adds the rows of a SELECT of its columns to the table of the contract."""
+    con.execute(_parsed(f"INSERT INTO {quote_name(contract.name)} BY NAME {sql}"))
 
 
 @lru_cache(maxsize=128)

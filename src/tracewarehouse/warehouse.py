@@ -349,11 +349,13 @@ class Warehouse(Analyses[Result]):
         settle_s: float = 30.0,
         strict: bool = False,
         inbox: bool = False,
+        temp_dir: str | PathLike[str] | None = None,
         progress: Watch | None = None,
     ) -> IngestReport:
         """Takes trace files and folders in; the report tells what became of each file.
 
-        A file that cannot be read stops no other. The same content again writes nothing.
+        A file that cannot be read stops no other. The same content again writes nothing. What does not fit
+        into memory lies in `temp_dir` meanwhile, None for the warehouse's own disk.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -368,6 +370,7 @@ class Warehouse(Analyses[Result]):
             settle_s=settle_s,
             strict=strict,
             inbox=inbox,
+            temp_dir=Path(temp_dir) if temp_dir is not None else None,
         )
         store = Store.create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)

@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 )
 @click.option("--strict", is_flag=True, help="Store nothing unless every file is whole.")
 @click.option("--inbox", is_flag=True, help="Take in what training jobs left in the inbox of the warehouse.")
+@click.option(
+    "--temp-dir",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIR",
+    help="Where large files are worked on. [default: on the disk of the warehouse]",
+)
 @output_options
 @pass_session
 def ingest(
@@ -58,6 +64,7 @@ def ingest(
     settle: float,
     strict: bool,
     inbox: bool,
+    temp_dir: str | None,
 ) -> int:
     """Take traces into the warehouse: files, or folders with one file per rank."""
     from tracewarehouse.render.progress import bars
@@ -76,6 +83,7 @@ def ingest(
             settle_s=settle,
             strict=strict,
             inbox=inbox,
+            temp_dir=temp_dir,
             progress=progress,
         )
     _tell(session, report)

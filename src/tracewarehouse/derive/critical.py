@@ -153,7 +153,7 @@ def _publish(
     with store.staging() as staging, Workers(jobs) as workers:
         tasks = [
             _Make(store.root, chosen.version, unit, todo[unit.rank], staging / f"{unit.rank:06d}",
-                  catalog.folder, machine.threads(jobs), machine.memory_limit(jobs))
+                  catalog.folder, machine.threads(jobs), f"{machine.memory_bytes(jobs)}B")
             for unit in chosen.units
             if unit.rank in todo
         ]  # fmt: skip

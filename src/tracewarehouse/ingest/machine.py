@@ -31,12 +31,12 @@ def threads(jobs: int) -> int:
     return max(1, cores() // jobs)
 
 
-def memory_limit(jobs: int) -> str:
-    """DuckDB's memory limit for each of so many processes."""
-    return f"{max(256, int(_memory_bytes() * _SHARE / jobs) >> 20)}MiB"
+def memory_bytes(jobs: int) -> int:
+    """What DuckDB may take in each of so many processes, at most."""
+    return max(256 << 20, int(_total_bytes() * _SHARE / jobs))
 
 
-def _memory_bytes() -> int:
+def _total_bytes() -> int:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):
         total = min(total, int(_CGROUP_LIMIT.read_text()))

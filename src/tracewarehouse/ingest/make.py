@@ -41,7 +41,9 @@ def make(
     ready = [Ready(job, left_content(job.unit), None, job.unit) for job in jobs if job.unit]
     # The largest first, so that no core is left with it at the end.
     todo = sorted((job for job in jobs if not job.unit), key=lambda job: -job.trace.survey.text_bytes)
-    tasks = [_task(store, catalog, job, staging / f"{n:06d}", workers.jobs) for n, job in enumerate(todo)]
+    tasks = [
+        _task(store, catalog, job, staging / f"{n:06d}", workers.jobs, options) for n, job in enumerate(todo)
+    ]
     failed: list[FileOutcome] = []
 
     def told(index: int, done: int, _: int) -> None:
@@ -59,7 +61,7 @@ def make(
     return ready, failed
 
 
-def _task(store: Store, catalog: Catalog, job: Job, folder: Path, jobs: int) -> Make:
+def _task(store: Store, catalog: Catalog, job: Job, folder: Path, jobs: int, options: Options) -> Make:
     return Make(
         path=job.path,
         run_id=job.place.run,
@@ -72,7 +74,9 @@ def _task(store: Store, catalog: Catalog, job: Job, folder: Path, jobs: int) -> 
         folder=folder,
         sql=catalog.folder,
         threads=machine.threads(jobs),
-        memory_limit=machine.memory_limit(jobs),
+        memory_bytes=machine.memory_bytes(jobs),
+        text_bytes=job.trace.survey.text_bytes,
+        temp_dir=options.temp_dir or folder,
     )
 
 

@@ -19,7 +19,8 @@ class Options:
 
     `jobs`: processes at most, None for one per core. `settle_s`: a file cut short that was written to less
     than this many seconds ago is left for later. `strict`: nothing is stored unless every file can be, whole.
-    `inbox`: the files lie in the warehouse's inbox, and go from there once they are published.
+    `inbox`: the files lie in the warehouse's inbox, and go from there once they are published. `temp_dir`:
+    where what does not fit into memory lies meanwhile, None for the warehouse's own disk.
     """
 
     run: str | None = None
@@ -31,6 +32,7 @@ class Options:
     settle_s: float = 30.0
     strict: bool = False
     inbox: bool = False
+    temp_dir: Path | None = None
 
     def __post_init__(self) -> None:
         check_labels(self.labels)

@@ -7,7 +7,7 @@ requires. A table's SELECT sees one rank at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 
 from .. import engine
@@ -15,6 +15,7 @@ from ..catalog import Catalog
 from ..contract import Contract
 from ..errors import ContractError
 from ..sqltext import quote_name
+from .memory import Memory
 
 
 def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
@@ -31,18 +32,19 @@ def build(
     catalog: Catalog,
     keep: Collection[str] | None = None,
     made: Callable[[Contract], object] = lambda _: None,
+    memory: Memory | None = None,
 ) -> None:
     """Makes every table that has a SELECT; the connection holds what the reader found in one file.
 
     With `keep` a transient table that is not named there goes as soon as no other is made of it. `made` is
-    called with each table when it is there.
+    called with each table when it is there. `memory` grows where a table needs more.
     Raises ContractError where two contracts of one name are needed.
     """
     wanted = [table for table in catalog.tables() if _at_ingest(table) and table.scope == "rank"]
     # What stands on little comes first: so the large tables of the reader can go early.
     wanted.sort(key=lambda table: len(catalog.closure(table)))
     order = list(_in_order(catalog, wanted, frozenset()))
-    _make(con, order, {} if keep is None else _last_uses(catalog, order, keep), made)
+    _make(con, order, {} if keep is None else _last_uses(catalog, order, keep), made, memory)
 
 
 def rebuild(con: engine.Connection, catalog: Catalog, wanted: Iterable[Contract]) -> None:
@@ -106,9 +108,12 @@ def _make(
     order: Iterable[Contract],
     gone: Mapping[str, Iterable[str]] = MappingProxyType({}),
     made: Callable[[Contract], object] = lambda _: None,
+    memory: Memory | None = None,
 ) -> None:
     for contract in order:
-        engine.create_table(con, contract, _select(contract))
+        engine.create_table(con, contract)
+        fill = partial(engine.fill_table, con, contract, _select(contract))
+        (memory or Memory(con)).enough_for(fill)
         made(contract)
         for name in gone.get(contract.name, ()):
             con.execute(f"DROP TABLE {quote_name(name)}")

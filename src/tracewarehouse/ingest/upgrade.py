@@ -112,7 +112,7 @@ def _task(
     stored = {table: stored_files(store, catalog, version, unit, table) for table in SOURCES}
     missing = tuple(contract.ref for contract in _missing(unit, wanted))
     return Rebuild(unit, stored, missing, staging / f"{unit.rank:06d}", catalog.folder,
-                   machine.threads(jobs), machine.memory_limit(jobs))  # fmt: skip
+                   machine.threads(jobs), f"{machine.memory_bytes(jobs)}B")  # fmt: skip
 
 
 def stored_files(

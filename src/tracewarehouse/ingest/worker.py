@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.facts import header_facts, header_of
+from tracewarehouse.ingest.memory import Memory, workplace
 from tracewarehouse.ingest.outcome import Content
 from tracewarehouse.ingest.pool import Tell
 from tracewarehouse.ingest.spans import Window
@@ -93,36 +95,39 @@ class Make:
     folder: Path
     sql: Path
     threads: int
-    memory_limit: str
+    memory_bytes: int
+    text_bytes: int
+    temp_dir: Path
 
     def run(self, tell: Tell) -> Made | Grew:
-        from tracewarehouse import reader
-        from tracewarehouse.engine import Error, connect
+        from tracewarehouse.engine import Error
 
         self.folder.mkdir(parents=True, exist_ok=True)
-        con = connect(
-            threads=self.threads, memory_limit=self.memory_limit, temp_directory=self.folder / "spill"
-        )
         try:
-            survey = reader.load(con, self.path, run_id=self.run_id, rank=self.rank, salt=self.salt,
-                                 progress=lambda done: tell(done, 0), texts=False)  # fmt: skip
-            if survey.digest != self.digest or mark(self.path) != self.mark:
-                return Grew()
-            return self._tables(con, survey)
+            with TemporaryDirectory(prefix="tw-", dir=self.temp_dir) as work:
+                return self._made(Path(work), tell)
         except OSError as error:
             raise disk_error(self.folder, error) from error
         except Error as error:
             raise too_much(self.path, error) from error
-        finally:
-            con.close()
 
-    def _tables(self, con: Connection, survey: Survey) -> Made:
+    def _made(self, work: Path, tell: Tell) -> Made | Grew:
+        from tracewarehouse import reader
+
+        with workplace(work, self.threads, self.memory_bytes, self.text_bytes) as (con, memory):
+            survey = reader.load(con, self.path, run_id=self.run_id, rank=self.rank, salt=self.salt,
+                                 progress=lambda done: tell(done, 0), texts=False)  # fmt: skip
+            if survey.digest != self.digest or mark(self.path) != self.mark:
+                return Grew()
+            return self._tables(con, memory, survey)
+
+    def _tables(self, con: Connection, memory: Memory, survey: Survey) -> Made:
         from tracewarehouse.ingest import tables
 
         catalog = Catalog.load(self.sql)
         stored = tables.stored_tables(catalog)
-        with Writer(con, catalog, self.folder) as writer:
-            tables.build(con, catalog, keep=(_FROM_TABLES, "redactions"),
+        with Writer(con, catalog, self.folder, memory) as writer:
+            tables.build(con, catalog, keep=(_FROM_TABLES, "redactions"), memory=memory,
                          made=lambda table: writer.add(table) if table in stored else None)  # fmt: skip
         staged = writer.staged()
         facts = self._facts(con, survey)

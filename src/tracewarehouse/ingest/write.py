@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
+from tracewarehouse.ingest.memory import Memory
 from tracewarehouse.sqltext import quote_name
 from tracewarehouse.store import StagedTable
 
@@ -24,7 +26,7 @@ def write_tables(
     con: Connection, catalog: Catalog, contracts: Iterable[Contract], folder: Path
 ) -> tuple[StagedTable, ...]:
     """Each table that has rows as a Parquet file in the folder, in the order of its contract."""
-    with Writer(con, catalog, folder) as writer:
+    with Writer(con, catalog, folder, Memory(con)) as writer:
         for contract in contracts:
             writer.add(contract)
     return writer.staged()
@@ -37,6 +39,7 @@ class Writer:
     con: Connection
     catalog: Catalog
     folder: Path
+    memory: Memory
     _files: list[Future[StagedTable | None]] = field(default_factory=list)
 
     def __enter__(self) -> Writer:
@@ -49,7 +52,8 @@ class Writer:
     def add(self, contract: Contract) -> None:
         """The next table that is ready: nothing of it changes any more."""
         cursor = self.con.cursor()
-        self._files.append(self._thread.submit(_write, cursor, self.catalog, contract, self.folder))
+        write = partial(_write, cursor, self.catalog, contract, self.folder)
+        self._files.append(self._thread.submit(self.memory.enough_for, write))
 
     def staged(self) -> tuple[StagedTable, ...]:
         """The files, by the names of their tables; none for a table without rows."""
@@ -59,18 +63,17 @@ class Writer:
 
 def _write(con: Connection, catalog: Catalog, contract: Contract, folder: Path) -> StagedTable | None:
     path = folder / f"{contract.name}.v{contract.version}.parquet"
-    with con:
-        count = con.execute(f"SELECT count(*) FROM {contract.name}").fetchone()
-        if not count or not count[0]:
-            return None
-        columns = ", ".join(quote_name(column.name) for column in contract.columns)
-        about = f"contract: '{contract.ref}', contract_hash: '{catalog.effective_hash(contract)}'"
-        con.execute(
-            f"COPY (SELECT {columns} FROM {contract.name} {_order(con, contract)}) TO ? "
-            f"(FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2, KV_METADATA {{{about}}})",
-            [str(path)],
-        )
-        return StagedTable(contract.name, contract.version, path, count[0])
+    count = con.execute(f"SELECT count(*) FROM {contract.name}").fetchone()
+    if not count or not count[0]:
+        return None
+    columns = ", ".join(quote_name(column.name) for column in contract.columns)
+    about = f"contract: '{contract.ref}', contract_hash: '{catalog.effective_hash(contract)}'"
+    con.execute(
+        f"COPY (SELECT {columns} FROM {contract.name} {_order(con, contract)}) TO ? "
+        f"(FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2, KV_METADATA {{{about}}})",
+        [str(path)],
+    )
+    return StagedTable(contract.name, contract.version, path, count[0])
 
 
 def _order(con: Connection, contract: Contract) -> str:
