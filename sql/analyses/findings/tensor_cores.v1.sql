@@ -48,13 +48,19 @@ WITH
     SELECT run_id, rank, unnest(header -> '$.deviceProperties[*]') AS properties
     FROM ranks
   ),
-  equipped AS (
-    SELECT run_id, rank
+  generation AS (
+    SELECT
+      run_id,
+      rank,
+      min(TRY_CAST(properties ->> '$.computeMajor' AS BIGINT)) AS major,
+      bool_or(regexp_matches(properties ->> '$.name', '(?i)amd')) AS is_amd
     FROM device
     GROUP BY run_id, rank
-    HAVING
-      min(TRY_CAST(properties ->> '$.computeMajor' AS BIGINT)) >= $compute_major
-      AND NOT bool_or(regexp_matches(properties ->> '$.name', '(?i)amd'))
+  ),
+  equipped AS (
+    SELECT run_id, rank
+    FROM generation
+    WHERE major >= $compute_major AND NOT is_amd
   ),
   piece AS (
     SELECT
