@@ -40,7 +40,7 @@ WITH
   settled AS (
     SELECT run_id, rank, step, period_ns
     FROM steps
-    WHERE NOT partial
+    WHERE NOT partial AND period_ns > 0
     QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY host_start_ns, step) > 1
   ),
   judged AS (
@@ -75,7 +75,7 @@ WITH
       any_value(judged.judged_ns) AS judged_ns,
       count(call.event_id) AS count,
       coalesce(sum(greatest(call.ts_ns + call.dur_ns - call.fresh_ns, 0)), 0)::BIGINT AS saving_ns,
-      saving_ns / nullif(any_value(judged.judged_ns), 0) AS share,
+      saving_ns / any_value(judged.judged_ns) AS share,
       arg_max(call.event_id, (call.dur_ns, -call.ts_ns)) AS event_id,
       arg_max(call.ts_ns, (call.dur_ns, -call.ts_ns)) AS from_ns,
       from_ns + max(call.dur_ns) AS to_ns
@@ -88,9 +88,9 @@ SELECT
   rank,
   'allocations' AS subject,
   CASE
-    WHEN share >= $critical_share THEN 'critical'
-    WHEN share >= $warning_share THEN 'warning'
-    ELSE 'none'
+    WHEN share < $warning_share THEN 'none'
+    WHEN share < $critical_share THEN 'warning'
+    ELSE 'critical'
   END AS severity,
   share,
   $warning_share AS threshold,

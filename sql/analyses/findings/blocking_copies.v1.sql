@@ -71,10 +71,10 @@ SELECT
   rank,
   'copies' AS subject,
   CASE
-    WHEN share >= $warning_share AND steps = 0 THEN 'info'
-    WHEN share >= $critical_share THEN 'critical'
-    WHEN share >= $warning_share THEN 'warning'
-    ELSE 'none'
+    WHEN share < $warning_share THEN 'none'
+    WHEN steps = 0 THEN 'info'
+    WHEN share < $critical_share THEN 'warning'
+    ELSE 'critical'
   END AS severity,
   share,
   $warning_share AS threshold,

@@ -62,10 +62,10 @@ SELECT
   spent.rank,
   'launches' AS subject,
   CASE
-    WHEN share >= $warning_share AND spent.steps = 0 THEN 'info'
-    WHEN share >= $critical_share THEN 'critical'
-    WHEN share >= $warning_share THEN 'warning'
-    ELSE 'none'
+    WHEN share < $warning_share THEN 'none'
+    WHEN spent.steps = 0 THEN 'info'
+    WHEN share < $critical_share THEN 'warning'
+    ELSE 'critical'
   END AS severity,
   share,
   $warning_share AS threshold,

@@ -83,9 +83,9 @@ SELECT
   rank,
   'GPU ' || device AS subject,
   CASE
-    WHEN share >= $critical_share THEN 'critical'
-    WHEN share >= $warning_share THEN 'warning'
-    ELSE 'none'
+    WHEN share < $warning_share THEN 'none'
+    WHEN share < $critical_share THEN 'warning'
+    ELSE 'critical'
   END AS severity,
   share,
   $warning_share AS threshold,

@@ -73,7 +73,7 @@ WITH
       piece.judged_ns,
       name.uses_tensor_cores
     FROM judged_pieces AS piece
-    LEFT JOIN kernels ON kernels.run_id = piece.run_id AND kernels.rank = piece.rank AND kernels.event_id = piece.kernel_id
+    JOIN kernels ON kernels.run_id = piece.run_id AND kernels.rank = piece.rank AND kernels.event_id = piece.kernel_id
     LEFT JOIN name ON name.name = kernels.name
     WHERE piece.kind = 'computation'
   ),
@@ -98,10 +98,10 @@ SELECT
   rank,
   'matrix products' AS subject,
   CASE
-    WHEN share >= $warning_share AND steps = 0 THEN 'info'
-    WHEN share >= $critical_share THEN 'critical'
-    WHEN share >= $warning_share THEN 'warning'
-    ELSE 'none'
+    WHEN share < $warning_share THEN 'none'
+    WHEN steps = 0 THEN 'info'
+    WHEN share < $critical_share THEN 'warning'
+    ELSE 'critical'
   END AS severity,
   share,
   $warning_share AS threshold,
