@@ -16,7 +16,7 @@ import tracewarehouse as tw
 from chrome_format import Event, faults, lies_on, load, slices_by_thread, thread
 from conftest import real_traces
 from front_door import tw as run_tw
-from tracewarehouse.errors import ParamError
+from tracewarehouse.errors import ParamError, UnknownName
 
 OURS = "overlay"
 
@@ -359,6 +359,51 @@ def test_clocks_that_nothing_brings_together_are_told(tmp_path: Path) -> None:
     document = load("".join(exported))
     assert [1_000 * event["ts"] for event in theirs(document) if event["name"] == "work"] == [0, 2_000]
     assert document["tracewarehouse"]["notes"] == list(exported.notices)
+
+
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
+    """Two simulated ranks that wait for data in step 2; the clock of rank 1 is 1500250 ns ahead."""
+    folder = tmp_path_factory.mktemp("stalled")
+    planted = ["clock:rank=1,offset_us=1500.25,drift_ppm=0", "dataloader-stall:step=2,ms=8"]
+    tw.simulate(folder / "sim", injections=planted, ranks=2, steps=4, layers=2)
+    warehouse = tw.open(folder / "warehouse")
+    warehouse.ingest(folder / "sim", run="stalled", jobs=1)
+    return warehouse
+
+
+def test_the_place_of_a_finding_is_cut_out(stalled: tw.Warehouse) -> None:
+    found = [row for row in stalled.check().rows() if row["rule"] == "input_bound"]
+    assert found
+    worst = found[0]
+    document = written(stalled, "stalled", around="input_bound", margin="2ms")
+    (told,) = document["tracewarehouse"]["ranks"]
+    assert (told["rank"], document["tracewarehouse"]["part"]) == (worst["rank"], "around input_bound")
+    assert int(told["from_ns"]) == worst["from_ns"] - 2_000_000
+    assert int(told["to_ns"]) == worst["to_ns"] + 2_000_000
+    base = document["baseTimeNanoseconds"]
+    marks = {
+        e["name"]: (int(1_000 * e["ts"]) + base, int(1_000 * e["dur"]))
+        for e in ours(document)
+        if "severity" in e["args"]
+    }
+    length = worst["to_ns"] - worst["from_ns"]
+    assert marks[f"input_bound: {worst['subject']}"] == (worst["from_ns"], length)
+    other = next(row for row in found if row["rank"] != worst["rank"])["rank"]
+    beside = load("".join(stalled.export_trace("stalled", [worst["rank"], other], around="input_bound")))
+    spans = {
+        each["rank"]: int(each["to_ns"]) - int(each["from_ns"]) for each in beside["tracewarehouse"]["ranks"]
+    }
+    assert spans == dict.fromkeys((0, 1), length + 2_000_000)
+    starts = {each["rank"]: int(each["from_ns"]) for each in beside["tracewarehouse"]["ranks"]}
+    assert starts[1] - starts[0] == 1_500_250
+
+
+def test_a_finding_that_is_not_there_is_said(stalled: tw.Warehouse, cut_house: Any) -> None:
+    with pytest.raises(UnknownName, match="unknown finding: input"):
+        stalled.export_trace("stalled", around="input")
+    with pytest.raises(ParamError, match="a has no finding input_bound"):
+        cut_house[0].export_trace("a", around="input_bound")
 
 
 def test_on_the_command_line(job: tw.Warehouse, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracewarehouse.derive import Derived
     from tracewarehouse.diff import Diff
     from tracewarehouse.engine import Connection
-    from tracewarehouse.export import Exported
+    from tracewarehouse.export import Asked, Exported
     from tracewarehouse.history import History, RecordReport, Step
     from tracewarehouse.ingest.outcome import IngestReport, Watch
     from tracewarehouse.report import Page
@@ -250,20 +250,37 @@ class Warehouse(Analyses[Result]):
 
         Several ranks stand side by side, their clocks aligned where collectives tell how. `start` and `end`
         (`"1.2s"` since the first event, or a number as in the tables), `step` or `around` cut a part out,
-        with `margin` on both sides: slices that overlap it stay whole. `counters` are of `export.COUNTERS`,
+        with `margin` on both sides: slices that overlap it stay whole. A finding is a rule of `check`: around
+        where it is worst, in that rank. `counters` are of `export.COUNTERS`,
         `overlays` of `export.OVERLAYS`: they add events and change none; parts have some unless `plain`. The
         rank may be left out where the run has one. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.export import asked, contracts_read, export
+        from tracewarehouse.export import asked, contracts_read, export, place_of
         from tracewarehouse.select.reads import below
 
         wanted = asked(counters, overlays, start, end, step, around, margin, plain)
         whole = self._one(run)
-        (chosen,) = (whole if rank is None else whole.select(ranks=rank)).chosen()
+        part = whole if rank is None else whole.select(ranks=rank)
+        found = self._found(whole, part, wanted)
+        if rank is None and around is not None:
+            part = whole.select(ranks=place_of(around, found, run)[0])
+        (chosen,) = part.chosen()
         if rank is None and len(chosen.ranks) != 1:
             raise ParamError(f"{chosen.run} has more than one rank", f"name one of {spans(chosen.ranks)}")
         whole, _ = whole._with_tables(below(self.catalog, contracts_read(self.catalog, wanted)))
-        return export(self.root, self.catalog, whole.chosen()[0], chosen.ranks, wanted)
+        return export(self.root, self.catalog, whole.chosen()[0], chosen.ranks, wanted, found)
+
+    def _found(self, whole: Warehouse, part: Warehouse, wanted: Asked) -> list[dict[str, Any]]:
+        """Findings of a part to draw, or where one is asked for, of its ranks in the whole run."""
+        from tracewarehouse.findings import rules
+
+        ranks = part.chosen()[0].ranks
+        if wanted.around is not None:
+            known = [rule.name for rule in rules(self.catalog)]
+            if wanted.around not in known:
+                raise UnknownName("finding", wanted.around, known)
+            return [row for row in whole.check().rows() if row["rank"] in ranks]
+        return part.check().rows() if wanted.draws_findings(len(ranks)) else []
 
     def report(
         self,

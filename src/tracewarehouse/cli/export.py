@@ -33,6 +33,7 @@ class Names(click.ParamType[tuple[str, ...]]):
     epilog=examples(
         "tw export trace fp8-on --rank 0 --output rank0.json.gz",
         "tw export trace fp8-on --rank 0 --step 12 -o seen/step12.json.gz",
+        "tw export trace fp8-on --around input_bound --margin 5ms -o seen/input.json.gz",
         "tw export trace fp8-on --rank 0-3 --from 1.2s --to 1350ms -o seen/four-ranks.json.gz",
         "tw export trace fp8-on --rank 0 --counters queue_length,memory_bandwidth -o seen/rank0.json.gz",
         "tw export trace fp8-on --rank 0 --overlay annotations,kernel_sequences -o seen/rank0.json.gz",
@@ -56,7 +57,17 @@ class Names(click.ParamType[tuple[str, ...]]):
 )
 @click.option("--to", "end", metavar="TIME", help="Cut out what comes before; times as for --from.")
 @click.option("--step", type=int, metavar="N", help="Cut out this step, on the host and on the GPU.")
-@click.option("--margin", metavar="TIME", help="This much more on both sides of what is cut out: 2ms.")
+@click.option(
+    "--around",
+    metavar="FINDING",
+    help="Cut out where a finding of `tw check` is worst, by its rule: input_bound. Without --rank in "
+    "that rank.",
+)
+@click.option(
+    "--margin",
+    metavar="TIME",
+    help="This much more on both sides of what is cut out: 2ms. 1ms around a finding, else none by default.",
+)
 @click.option(
     "--counters",
     type=Names(),
@@ -70,7 +81,7 @@ class Names(click.ParamType[tuple[str, ...]]):
     multiple=True,
     help="Draw on tracks of their own: annotations (those around each GPU row's launch), kernel_sequences "
     "(what operators launch, numbered by how often), critical_path (once it is derived), idle (why a device "
-    "stood idle), steps.",
+    "stood idle), steps, findings (where each is worst).",
 )
 @click.option("--plain", is_flag=True, help="Draw nothing over a part, and nothing over ranks side by side.")
 @output_options
@@ -86,11 +97,11 @@ def trace(
 ) -> None:
     """Rebuild a rank's trace from the tables, for Perfetto and others: its header and every event.
 
-    Of a part, slices that overlap it are kept whole, and arrows where both ends are; idle times, steps and
-    the queue length are drawn over it, unless --overlay and --counters choose, or --plain. Beside other ranks
-    each has processes and ids of its own, and its times are printed anew where its clock was moved. What is
-    added has the category overlay. It goes into a new file: never over another, nor beside the trace itself,
-    where the next `tw ingest` would take both.
+    Of a part, slices that overlap it are kept whole, and arrows where both ends are; idle times, steps,
+    findings and the queue length are drawn over it, unless --overlay and --counters choose, or --plain.
+    Beside other ranks each has processes and ids of its own, and its times are printed anew where its clock
+    was moved. What is added has the category overlay. It goes into a new file: never over another, nor beside
+    the trace itself, where the next `tw ingest` would take both.
     """
     if session.json and session.output is None:
         raise click.UsageError("--json tells about the file that was written: give --output FILE, too")

@@ -41,6 +41,12 @@ class Asked:
         """Whether only a part of the time is wanted."""
         return any(each is not None for each in (self.start, self.end, self.step, self.around))
 
+    def draws_findings(self, ranks: int) -> bool:
+        """Whether findings are drawn over so many ranks."""
+        if self.overlays is not None:
+            return "findings" in self.overlays
+        return not self.plain and (self.is_cut or ranks > 1)
+
 
 def asked(
     counters: Iterable[str] | None = None,

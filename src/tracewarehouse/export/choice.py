@@ -11,6 +11,7 @@ from tracewarehouse.contract import Contract
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.export.added import Added
 from tracewarehouse.export.counters import COUNTERS
+from tracewarehouse.export.found import FINDINGS, Rows, create_found
 from tracewarehouse.export.overlays import OVERLAYS
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.needs import able
@@ -18,7 +19,7 @@ from tracewarehouse.sqltext import quote_name
 
 _ALWAYS = ("events", "ranks", "flows")
 _FOR_TRACKS = ("kernels",)
-_OF_A_PART = (COUNTERS["queue_length"], OVERLAYS["steps"], OVERLAYS["idle"])
+_OF_A_PART = (COUNTERS["queue_length"], OVERLAYS["steps"], OVERLAYS["idle"], FINDINGS)
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,10 @@ class Additions:
                     f"{each.run_id} rank {each.rank}: {contract.name}: {each.reason}", "leave it out"
                 )
 
-    def create_analyses(self, con: engine.Connection) -> None:
-        """A relation for each analysis that is read, at its defaults."""
+    def create(self, con: engine.Connection, found: Rows) -> None:
+        """A relation for each analysis that is read, at its defaults, and one for what was found."""
+        if FINDINGS in self.added:
+            create_found(con, found)
         for contract in self.contracts:
             if contract.kind == "analysis":
                 sql = engine.sql_with_params(contract, engine.bind(contract, {}))

@@ -10,6 +10,7 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.errors import ParamError
 from tracewarehouse.export.asked import Asked, Moment
 from tracewarehouse.export.clocks import Clock
+from tracewarehouse.export.found import Rows, place_of
 from tracewarehouse.export.place import Window
 from tracewarehouse.select.chosen import Chosen, spans
 from tracewarehouse.select.session import session
@@ -28,17 +29,26 @@ WHERE step = $step
 
 
 def windows(
-    root: Path, catalog: Catalog, chosen: Chosen, asked: Asked, facts: Facts, clocks: Mapping[int, Clock]
+    root: Path,
+    catalog: Catalog,
+    chosen: Chosen,
+    asked: Asked,
+    facts: Facts,
+    clocks: Mapping[int, Clock],
+    found: Rows,
 ) -> dict[int, Window]:
     """Start and end of the part of each rank, the end left out. Raises ParamError where there is none.
 
     `facts` are rows of `ranks`. Times that were asked for are those of the clock that ranks are brought to.
     """
     if asked.step is not None:
-        found = _of_step(root, catalog, chosen, asked.step)
+        parts = _of_step(root, catalog, chosen, asked.step)
+    elif asked.around is not None:
+        rank, place = place_of(asked.around, found, chosen.run)
+        parts = _on_all(place, clocks, clocks[rank])
     else:
-        found = _of_times(asked, facts, clocks)
-    wide = {rank: (start - asked.margin_ns, end + asked.margin_ns) for rank, (start, end) in found.items()}
+        parts = _on_all(_of_times(asked, facts, clocks), clocks, Clock())
+    wide = {rank: (start - asked.margin_ns, end + asked.margin_ns) for rank, (start, end) in parts.items()}
     _check_meets(wide, facts, chosen.run)
     return wide
 
@@ -55,7 +65,7 @@ def _of_step(root: Path, catalog: Catalog, chosen: Chosen, step: int) -> dict[in
     return found
 
 
-def _of_times(asked: Asked, facts: Facts, clocks: Mapping[int, Clock]) -> dict[int, Window]:
+def _of_times(asked: Asked, facts: Facts, clocks: Mapping[int, Clock]) -> Window:
     timed = {rank: row for rank, row in facts.items() if _has_time(row)}
     if not timed:
         raise ParamError("no event has a time", "export the whole of it")
@@ -64,6 +74,12 @@ def _of_times(asked: Asked, facts: Facts, clocks: Mapping[int, Clock]) -> dict[i
     start, end = _at(asked.start, first, first), _at(asked.end, first, last)
     if start >= end:
         raise ParamError("nothing lies between --from and --to", f"it lasts {(last - first) / 1e6:g} ms")
+    return start, end
+
+
+def _on_all(part: Window, clocks: Mapping[int, Clock], of: Clock) -> dict[int, Window]:
+    """A stretch of time that one clock tells, by the clock of each rank."""
+    start, end = part[0] - of.offset_ns, part[1] - of.offset_ns
     return {rank: (start + clock.offset_ns, end + clock.offset_ns) for rank, clock in clocks.items()}
 
 

@@ -14,6 +14,7 @@ from tracewarehouse.export import clocks
 from tracewarehouse.export.asked import Asked
 from tracewarehouse.export.choice import Additions, additions, suited
 from tracewarehouse.export.cut import windows
+from tracewarehouse.export.found import Rows
 from tracewarehouse.export.place import Place, Window
 from tracewarehouse.export.states import cut_mark
 from tracewarehouse.export.trace import Source, Traced, part_text, whole_text
@@ -44,26 +45,28 @@ def contracts_read(catalog: Catalog, asked: Asked) -> tuple[Contract, ...]:
     return tuple(dict.fromkeys((*named, *(catalog.get(name) for name in others))))
 
 
-def export(root: Path, catalog: Catalog, run: Chosen, ranks: Sequence[int], asked: Asked) -> Exported:
+def export(
+    root: Path, catalog: Catalog, run: Chosen, ranks: Sequence[int], asked: Asked, found: Rows = ()
+) -> Exported:
     """One rank, or several side by side; of a run that has all ranks which may tell how clocks are apart.
 
-    Raises ParamError, UnknownName.
+    `found` are findings of these ranks, the gravest first. Raises ParamError, UnknownName.
     """
     source = Source(root, catalog, replace(run, ranks=tuple(ranks)))
     wanted = additions(catalog, asked.counters or (), asked.overlays or ())
     wanted.check_needs([source.chosen])
     if len(ranks) == 1 and not asked.is_cut:
-        traced = Traced(ranks[0], Place(), wanted)
+        traced = Traced(ranks[0], Place(), wanted, found)
         return Exported(whole_text(source, traced), tuple(ranks), bool(wanted.added))
-    return _part(source, run, asked, wanted)
+    return _part(source, run, asked, wanted, found)
 
 
-def _part(source: Source, run: Chosen, asked: Asked, wanted: Additions) -> Exported:
+def _part(source: Source, run: Chosen, asked: Asked, wanted: Additions, found: Rows) -> Exported:
     root, catalog, chosen = source.root, source.catalog, source.chosen
     rows = built_rows(catalog.get("ranks", kind="table"), [chosen])
     facts = {row["rank"]: row for row in rows}
     known = clocks.clocks(root, catalog, run, chosen.ranks)
-    cuts = windows(root, catalog, chosen, asked, facts, known) if asked.is_cut else {}
+    cuts = windows(root, catalog, chosen, asked, facts, known, found) if asked.is_cut else {}
     places = _places(facts, known, cuts)
     drawn, lacking = {}, defaultdict[str, list[int]](list)
     for rank, place in places.items():
@@ -71,7 +74,7 @@ def _part(source: Source, run: Chosen, asked: Asked, wanted: Additions) -> Expor
         for reason in reasons:
             lacking[reason].append(rank)
     told = [*clocks.notes(known), *(f"rank {spans(of)}: {reason}" for reason, of in lacking.items())]
-    traced = [Traced(rank, place, drawn[rank]) for rank, place in places.items()]
+    traced = [Traced(rank, place, drawn[rank], found) for rank, place in places.items()]
     about = _about(chosen, asked, known, cuts, told)
     return Exported(part_text(source, traced, about), chosen.ranks, True, tuple(told))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracewarehouse.export.added import Added
 from tracewarehouse.export.critical import CRITICAL_PATH
+from tracewarehouse.export.found import FINDINGS
 from tracewarehouse.export.states import IDLE, STEPS
 
 # Each stream's rows one after the other, cut where the next begins; neighbours with the same annotations are
@@ -191,6 +192,7 @@ OVERLAYS = {
             _KERNEL_SEQUENCES,
         ),
         CRITICAL_PATH,
+        FINDINGS,
         IDLE,
         STEPS,
     )

@@ -14,6 +14,7 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.export import part
 from tracewarehouse.export.added import added_texts
 from tracewarehouse.export.choice import Additions
+from tracewarehouse.export.found import Rows
 from tracewarehouse.export.place import Place
 from tracewarehouse.export.texts import event_texts, header_members
 from tracewarehouse.select.chosen import Chosen
@@ -24,11 +25,12 @@ _OURS = "tracewarehouse"  # the key of the header that says what a part is
 
 @dataclass(frozen=True)
 class Traced:
-    """A rank to write: where its events stand, and what is drawn over them."""
+    """A rank to write: where its events stand, what is drawn over them, and what was found in the run."""
 
     rank: int
     place: Place
     more: Additions
+    found: Rows = ()
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def whole_text(source: Source, traced: Traced) -> Iterator[str]:
     """A rank's trace in pieces: the keys of its header, then the list of its events, then those added."""
     chosen, rank, more = source.chosen, traced.rank, traced.more
     with session(source.root, source.catalog, [chosen], more.contracts) as con:
-        more.create_analyses(con)
+        more.create(con, traced.found)
         part.no_part(con)
         names, rest = added_texts(con, chosen.run, rank, more.added, traced.place)
         members = header_members(_header(con))
@@ -68,7 +70,7 @@ def _side_by_side(source: Source, ranks: Sequence[Traced]) -> Iterator[str]:
     for each in ranks:
         alone = replace(source.chosen, ranks=(each.rank,))
         with session(source.root, source.catalog, [alone], each.more.contracts) as con:
-            each.more.create_analyses(con)
+            each.more.create(con, each.found)
             part.prepare(con, replace(each.place, first_pid=first_pid))
             first_pid += part.process_count(con)
             yield from _rank_texts(con, source.chosen.run, each)
