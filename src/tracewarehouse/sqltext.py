@@ -75,3 +75,19 @@ def quote_name(name: str) -> str:
 def quote_text(text: str) -> str:
     """The text as a SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def split_statements(text: str) -> tuple[list[str], str]:
+    """The statements that a semicolon ends, without it, and what is left behind the last one.
+
+    A semicolon within a string, a comment or a quoted name ends nothing, nor behind one that is still open.
+    """
+    done: list[str] = []
+    start = 0
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup == "mark" and (match.group() in "'\"" or text.startswith("/*", match.start())):
+            break
+        if match.group() == ";":
+            done.append(text[start : match.start()].strip())
+            start = match.end()
+    return [each for each in done if each], text[start:]

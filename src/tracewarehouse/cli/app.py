@@ -23,7 +23,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "diff": "diff:diff",
         "history": "history:history",
         "query": "query:query",
-        "shell": "query:shell",
+        "shell": "shell:shell",
         "runs": "runs:runs",
         "info": "runs:info",
         "list": "contracts:list_",

@@ -1,0 +1,67 @@
+"""`tw shell`: DuckDB's shell on the warehouse, or a small prompt of our own where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from tracewarehouse.cli.session import Session, choosing_options, examples, output_options, pass_session
+from tracewarehouse.errors import TwError
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples(
+        "tw shell",
+        "tw shell --run @latest",
+        'tw shell -- -c "FROM tw_help"',
+        'echo "FROM temporal_breakdown;" | tw shell --rank 0',
+    ),
+)
+@click.argument("args", metavar="[-- ARGS OF DUCKDB]...", nargs=-1, type=click.UNPROCESSED)
+@choosing_options
+@output_options
+@pass_session
+def shell(session: Session, /, args: tuple[str, ...]) -> int:
+    """Open the DuckDB shell, read-only: a view for each table, a view and a macro for each analysis.
+
+    FROM tw_help lists them. With --run or --rank they hold just that, in a file that is gone afterwards.
+    Where no DuckDB shell is found, a small prompt takes its place.
+    """
+    program = _shell_program()
+    if program is None and args:
+        raise TwError("these are words for the DuckDB shell, and there is none", "pip install duckdb-cli")
+    warehouse = session.open()
+    with warehouse.shell_file() as path:
+        if program is not None:
+            return _run([program, "-readonly", str(path), *args])
+        from tracewarehouse.cli.prompt import prompt
+
+        return prompt(session.out, path, warehouse.root)
+
+
+def _shell_program() -> str | None:
+    """The DuckDB shell of this environment, else of the PATH; None where there is none."""
+    beside = Path(sys.executable).parent / "duckdb"
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("duckdb")
+
+
+def _run(command: Sequence[str]) -> int:
+    """Runs the shell; signals are for it alone, so that what it reads is taken away after it has ended."""
+    with subprocess.Popen(command) as running:
+        before = {
+            signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+            signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: running.terminate()),
+        }
+        try:
+            return running.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,196 @@
+"""`tw shell`: DuckDB's shell and our own prompt, on a terminal and in a pipe; both only read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import tracewarehouse as tw
+from conftest import ROOT
+from front_door import TW, environment
+from tracewarehouse.sqltext import split_statements
+
+ALONE = (
+    sys.executable,
+    "-W",
+    "error",
+    "-c",
+    "import sys; sys.executable = '/nowhere/python'; from tracewarehouse.cli import main; main()",
+)
+NO_SHELL = {"PATH": "/usr/bin:/bin"}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks of a run, and one of another."""
+    root = tmp_path_factory.mktemp("shell") / "warehouse"
+    warehouse = tw.open(root)
+    steps = ROOT / "tests" / "data" / "first-steps"
+    warehouse.ingest(steps / "rank0.json.gz", steps / "rank1.json.gz", run="two", jobs=1)
+    warehouse.ingest(steps / "rank0.json.gz", run="one", jobs=1)
+    return root
+
+
+def piped(text: str, house: Path, *words: str, alone: bool = True) -> subprocess.CompletedProcess[str]:
+    """What `tw shell` makes of a text on stdin; `alone` where there is no DuckDB shell."""
+    return subprocess.run(
+        [*(ALONE if alone else TW), "shell", "-w", str(house), *words],
+        input=text,
+        env=environment(NO_SHELL if alone else None),
+        capture_output=True,
+        text=True,
+    )
+
+
+class Terminal:
+    """A process on a terminal of its own."""
+
+    def __init__(self, master: int, running: subprocess.Popen[bytes]) -> None:
+        self.master = master
+        self.running = running
+        self.shown = ""
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def wait_for(self, pattern: str, timeout_s: float = 30) -> None:
+        """Reads on until the pattern is shown, and forgets what was shown before its end."""
+        until = time.monotonic() + timeout_s
+        while (found := re.search(pattern, self.shown)) is None:
+            ready, _, _ = select.select([self.master], [], [], max(0, until - time.monotonic()))
+            assert ready, self.shown
+            part = b""
+            with suppress(OSError):  # what Linux gives at the end of a terminal
+                part = os.read(self.master, 65_536)
+            assert part, self.shown
+            self.shown += part.decode(errors="replace")
+        self.shown = self.shown[found.end() :]
+
+
+@contextmanager
+def terminal(*command: str, env: dict[str, str]) -> Iterator[Terminal]:
+    """A command on a terminal, as its foreground: what is typed as Ctrl-C reaches all its processes."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (50, 100))
+    running = subprocess.Popen(
+        command, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
+    )  # fmt: skip
+    os.close(slave)
+    try:
+        yield Terminal(master, running)
+    finally:
+        with suppress(ProcessLookupError):
+            running.send_signal(signal.SIGKILL)
+        running.wait()
+        os.close(master)
+
+
+def test_statements_end_where_a_semicolon_does() -> None:
+    assert split_statements("SELECT 1; SELECT\n 2 ;; x") == (["SELECT 1", "SELECT\n 2"], " x")
+    assert split_statements("SELECT 'a;b', \"c;d\" -- e;f\n; g") == (
+        ["SELECT 'a;b', \"c;d\" -- e;f"],
+        " g",
+    )
+    assert split_statements("SELECT 'it''s;") == ([], "SELECT 'it''s;")
+    assert split_statements("SELECT 1 /* ; */; SELECT /* ;") == (["SELECT 1 /* ; */"], " SELECT /* ;")
+
+
+def test_the_prompt_answers_a_pipe(house: Path) -> None:
+    text = (
+        "SELECT run_id, count(*) AS ranks,\n ';' AS mark\nFROM ranks\nGROUP BY ALL ORDER BY 1; SELECT 2 AS b"
+    )
+    done = piped(text, house)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "run_id,ranks,mark\none,1,;\ntwo,2,;\nb\n2\n"
+    helped = list(csv.DictReader(io.StringIO(piped("FROM tw_help;", house).stdout)))
+    assert {"temporal_breakdown", "kernels", "collectives"} <= {row["name"] for row in helped}
+    told = piped(".help\n.tables\n.quit\nSELECT 3;", house)
+    assert ".quit" in told.stdout and "analysis,temporal_breakdown," in told.stdout
+    assert "3" not in told.stdout.splitlines()
+
+
+def test_both_shells_give_the_same_rows(house: Path) -> None:
+    sql = "SELECT rank, device, window_ns FROM temporal_breakdown ORDER BY ALL;"
+    ours = piped(sql, house, "--run", "two").stdout
+    theirs = piped(sql, house, "--run", "two", "--", "-csv", alone=False).stdout
+    assert ours == theirs
+    assert len(ours.splitlines()) == 3
+
+
+def test_the_prompt_only_reads_and_goes_on_after_an_error(house: Path, tmp_path: Path) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in house.rglob("*"))
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    lines = (
+        "CREATE TABLE t (a INT);",
+        "DROP VIEW kernels;",
+        f"COPY (SELECT 1) TO '{tmp_path}/out.csv';",
+        f"SELECT * FROM read_csv('{tmp_path}/secret.csv');",
+        "SET enable_external_access = true;",
+        "ATTACH ':memory:' AS other;",
+        "SELECT nothing FROM kernels;",
+        ".nothing",
+    )
+    done = piped("\n".join([*lines, "SELECT 'still here' AS told;"]), house)
+    errors = done.stderr.splitlines()
+    assert len(errors) == len(lines), "one line each"
+    assert all(line.startswith("tw: ") for line in errors)
+    assert (done.returncode, done.stdout) == (1, "told\nstill here\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+    assert sorted((path, path.stat().st_mtime_ns) for path in house.rglob("*")) == before
+
+
+def test_words_for_a_shell_that_is_not_there_are_refused(house: Path) -> None:
+    done = piped("", house, "--", "-csv")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1] == "hint: pip install duckdb-cli"
+
+
+def test_the_prompt_on_a_terminal(house: Path, tmp_path: Path) -> None:
+    home, temporary = tmp_path / "home", tmp_path / "temporary"
+    home.mkdir()
+    temporary.mkdir()
+    settings = {**NO_SHELL, "HOME": str(home), "TMPDIR": str(temporary), "TERM": "dumb"}
+    with terminal(*ALONE, "shell", "-w", str(house), "--run", "two", env=environment(settings)) as shell:
+        shell.wait_for("tw> ")
+        assert list(temporary.iterdir()), "a file over just that run"
+        shell.type("SELECT count(*) AS runs\n")
+        shell.wait_for("  > ")
+        shell.type("FROM runs;\n")
+        shell.wait_for(r"runs\s+1\s+tw> ")
+        shell.type("SELECT 'dropped\x03")
+        shell.wait_for("tw> ")
+        shell.type("\x04")
+        assert shell.running.wait(30) == 0
+    assert list(temporary.iterdir()) == []
+    assert list(home.iterdir()) == [], "no history is kept"
+
+
+def test_the_duckdb_shell_on_a_terminal(house: Path, tmp_path: Path) -> None:
+    settings = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path / "home"), "TERM": "dumb"}
+    words = ("shell", "-w", str(house), "--rank", "1", "--", "-dark-mode")
+    with terminal(*TW, *words, env=environment(settings)) as shell:
+        shell.wait_for("D ")
+        shell.type("SELECT 'there are ' || count(*) || ' ranks' AS told FROM ranks;\n")
+        shell.wait_for("there are 1 ranks")
+        made = [path for path in tmp_path.iterdir() if path.name.startswith("tw-")]
+        assert made, "a file over just that rank"
+        shell.type("CREATE TABLE t (a INT);\n")
+        shell.wait_for("read-only")
+        shell.type("\x03")  # DuckDB's shell ends by it; we end after it
+        shell.running.wait(30)
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("tw-")] == []
