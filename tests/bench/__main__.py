@@ -40,8 +40,8 @@ def main() -> int:
     """Runs the cases that are asked for, prints the table, writes what is asked for."""
     asked = _asked()
     chosen = [case for case in CASES if not asked.only or case.name in asked.only]
-    with tempfile.TemporaryDirectory(prefix="bench-") as passing:
-        bench = _bench(asked, Path(asked.data or passing))
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=asked.data) as passing:
+        bench = _bench(asked, Path(passing))
         told, rows = report.about(bench), list(_rows(bench, chosen))
     print("\n".join(report.lines(rows)))
     if asked.json:
@@ -52,11 +52,13 @@ def main() -> int:
     return int(any(row.wrong for row in rows) or (asked.strict and missed))
 
 
-def _bench(asked: argparse.Namespace, folder: Path) -> Bench:
-    folder.mkdir(parents=True, exist_ok=True)
+def _bench(asked: argparse.Namespace, passing: Path) -> Bench:
+    folder = Path(asked.data or passing, "small" if asked.smoke else "full").resolve()
+    folder.mkdir(exist_ok=True)
     peer, traces = (os.environ.get(name) for name in ("TW_HTA_PYTHON", "TW_TRACES"))
     bench = Bench(
-        folder.resolve(),
+        folder,
+        passing.resolve(),
         repeat=asked.repeat,
         huge=asked.huge,
         peer=Path(peer) if peer else None,
@@ -92,7 +94,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="small sizes, no peers, one turn: answers only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all rows as JSON")
     parser.add_argument("--write", action="store_true", help="also write tests/bench/RESULTS.md")
-    parser.add_argument("--data", metavar="DIR", help="keep inputs here for the next call")
+    parser.add_argument("--data", metavar="DIR", help="keep traces here for the next call; must exist")
     parser.add_argument("--strict", action="store_true", help="exit code 1 where a target is missed")
     return parser.parse_args()
 

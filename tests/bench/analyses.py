@@ -41,7 +41,7 @@ _WITHIN = 0.2
 
 def stored(bench: Bench) -> tuple[Simulated, Path]:
     """The eight ranks and a warehouse that holds them as `run`, made once."""
-    made, folder = inputs.simulated(bench, "eight"), bench.folder / "eight-house"
+    made, folder = inputs.simulated(bench, "eight"), bench.houses / "eight"
     if not (folder / "house").exists():
         folder.mkdir(exist_ok=True)
         bench.ours("ingest", paths=made.files, small=inputs.first(bench), folder=folder)
@@ -63,12 +63,11 @@ def answers(bench: Bench) -> Iterator[Row]:
         return run
 
     try:
-        bench.peer_python()
-    except Unmeasured as why:
-        ours()
+        taken = bench.turns(ours=ours, hta=theirs)
+    except Unmeasured as why:  # ours ran, and was judged
         yield Row("hta-analyses", "sum", Target(10, at_least=True), note=f"not measured: {why}")
-        return
-    yield from _rows(**bench.turns(ours=ours, hta=theirs))
+    else:
+        yield from _rows(**taken)
 
 
 def _check_beside(rows: Sequence[Mapping[str, Any]], made: Simulated) -> None:
@@ -134,12 +133,10 @@ def first(bench: Bench) -> Iterator[Row]:
 
     target, what = Target(50, at_least=True), f"tw show temporal_breakdown, {len(made.files)} ranks"
     try:
-        bench.peer_python()
+        taken = bench.turns(ours=ours, hta=theirs)
     except Unmeasured as why:
-        ours()
         yield Row("first-answer", what, target, note=f"not measured: {why}")
         return
-    taken = bench.turns(ours=ours, hta=theirs)
     sides = {name: seconds(runs) for name, runs in taken.items()}
     yield Row("first-answer", what, target, ratios(taken["hta"], taken["ours"]), "×", sides)
 

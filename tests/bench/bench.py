@@ -25,12 +25,14 @@ _NUMBERS = count()
 
 @dataclass(frozen=True)
 class Bench:
-    """`folder` holds the inputs; `peer` is HTA's Python, `traces` a folder of real traces, where known.
+    """What is asked for. `folder` holds traces, `houses` what this call makes.
 
+    `peer` is HTA's Python and `traces` a folder of real traces, where they are known.
     In a smoke test our sides run in this process: what is looked at there is their answers alone.
     """
 
     folder: Path
+    houses: Path
     repeat: int = 5
     smoke: bool = False
     huge: bool = False
@@ -81,7 +83,7 @@ class Bench:
     @contextmanager
     def passing(self) -> Iterator[Path]:
         """A folder that is gone afterwards."""
-        folder = self.folder / f"passing-{os.getpid()}-{next(_NUMBERS)}"
+        folder = self.houses / f"passing-{next(_NUMBERS)}"
         folder.mkdir()
         try:
             yield folder
@@ -91,7 +93,7 @@ class Bench:
     def environment(self) -> dict[str, str]:
         """That of the caller, with our source first; HTA does not mind it."""
         paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(self.folder)}
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(self.houses)}
 
 
 def _here(do: str, request: dict[str, Any]) -> Run:

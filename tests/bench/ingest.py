@@ -120,11 +120,9 @@ def _against_hta(
         return run
 
     try:
-        bench.peer_python()
-    except Unmeasured as why:
-        ours()
+        taken = bench.turns(ours=ours, hta=theirs)
+    except Unmeasured as why:  # ours ran, and was judged
         return Row(about.name, about.about, target, note=f"not measured: {why}")
-    taken = bench.turns(ours=ours, hta=theirs)
     sides = {name: told(runs) for name, runs in taken.items()}
     return Row(about.name, about.about, target, ratios(taken["hta"], taken["ours"]), "×", sides)
 

@@ -28,7 +28,7 @@ _SMOKE: dict[str, dict[str, Any]] = {
     "one": {"ranks": 1, "layers": 2, "steps": 2},
     "eight": {"ranks": 2, "tensor": 2, "layers": 2, "steps": 2},
     "base": {"ranks": 1, "layers": 1, "steps": 2},
-    "many": {"ranks": 2, "tensor": 2, "layers": 1, "steps": 2},
+    "many": {"ranks": 1, "layers": 1, "steps": 2},
 }
 REAL = (
     "hta-singles/v100_df_index_resolver_rank1of2.json.gz",

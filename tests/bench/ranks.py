@@ -47,12 +47,9 @@ def _run(bench: Bench, folder: Path, made: Simulated, ranks: int) -> Run:
 
 def _stored(bench: Bench, made: Simulated, ranks: int) -> Path:
     """A warehouse of so many ranks: the simulated ones again and again, each under a rank of its own."""
-    folder, traces = bench.folder / f"ranks-{ranks}", bench.folder / "many-ranks"
-    if (folder / "house").exists():
-        return folder
-    shutil.rmtree(traces, ignore_errors=True)
+    folder, traces = bench.houses / f"ranks-{ranks}", bench.houses / "many-ranks"
     for path in (folder, traces):
-        path.mkdir(exist_ok=True)
+        path.mkdir()
     few = len(made.files)
     for rank in range(ranks):
         _as_rank(made.files[rank % few], rank % few, traces / f"rank{rank}.json.gz", rank)

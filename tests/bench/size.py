@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +15,9 @@ _LEAST_BYTES = 1_000_000
 
 def stored(bench: Bench) -> Iterator[Row]:
     """All tables over the gz, each file of a megabyte of gz and more; simulated ones zipped as usual."""
-    folder = bench.folder / "zipped"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
     made = inputs.simulated(bench, "one").files[0]
-    yield _row(bench, made if bench.smoke else inputs.default_level(made, folder / "simulated.json.gz"))
+    zipped = bench.houses / "simulated.json.gz"
+    yield _row(bench, made if bench.smoke else inputs.default_level(made, zipped))
     for path in _real(bench):
         yield _row(bench, path)
 

@@ -17,11 +17,10 @@ Command = Callable[[Path], tuple[str, ...]]
 
 def house(bench: Bench, runs: int) -> Path:
     """A warehouse of so many runs of one small rank each: copies of one trace, taken in by one call."""
-    folder = bench.folder / f"among-{runs}"
+    folder = bench.houses / f"among-{runs}"
     if folder.exists():
         return folder
-    traces = bench.folder / "many-runs"
-    shutil.rmtree(traces, ignore_errors=True)
+    traces = bench.houses / "many-runs"
     for number in range(runs):
         (traces / f"run{number:04d}").mkdir(parents=True)
         shutil.copy(inputs.small(bench), traces / f"run{number:04d}" / "rank0.json.gz")
@@ -33,7 +32,7 @@ def house(bench: Bench, runs: int) -> Path:
 
 def among(bench: Bench) -> Iterator[Row]:
     """What one run costs by each door, many runs over few."""
-    few, many = (2, 6) if bench.smoke else (10, 1_000)
+    few, many = (1, 3) if bench.smoke else (10, 1_000)
     places = {"few": house(bench, few), "many": house(bench, many)}
     run = f"run{few // 2:04d}"
     for what, command, target in _doors(run):

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import IO
 
-_EVERY_S = 0.05
+_EVERY_S = 0.1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -63,13 +63,20 @@ def _sample(pid: int, ended: threading.Event, peak: list[int]) -> None:
 
 def _tree(pid: int) -> Iterator[int]:
     yield pid
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in listed.read_text().split():
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in _read(thread / "children").split():
                 yield from _tree(int(child))
 
 
 def _resident(pid: int) -> int:
-    with suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    return 0
+    fields = _read(Path(f"/proc/{pid}/statm")).split()
+    return int(fields[1]) * _PAGE if fields else 0
+
+
+def _read(path: Path) -> str:
+    """A file of /proc; empty once its process is gone."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
