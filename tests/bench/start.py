@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from .analyses import stored
 from .bench import Bench, tw
 from .model import Case, Row, Target, check, ratios, seconds
+from .thousand import house
 
 
 def commands(bench: Bench) -> Iterator[Row]:
     """`tw --help` against click, `tw runs` against duckdb; each a whole process."""
-    _, folder = stored(bench)
-    runs = (*tw(), "runs", "-w", str(folder / "house"), "-f", "csv")
+    runs = (*tw(), "runs", "-w", str(house(bench, 3 if bench.smoke else 10)), "-f", "csv")
     yield _beside(bench, "tw --help", (*tw(), "--help"), "click", Target(3), "Usage: tw")
     yield _beside(bench, "tw runs", runs, "duckdb", Target(2, below=True), "run_id")
 
