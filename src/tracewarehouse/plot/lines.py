@@ -100,6 +100,7 @@ def series(
         for x, y in points
     ]
     known = {name: theme.colour(meant) for name, (meant, _) in lines.items()}
+    whole = {"tickMinStep": 1, "format": "d"} if unit in (None, "count") else {}
     colour = {
         "field": "line",
         "type": "nominal",
@@ -122,7 +123,7 @@ def series(
             "y": {
                 "field": "y",
                 "type": "quantitative",
-                "axis": {"title": scale.title(what), "tickCount": 5},
+                "axis": {"title": scale.title(what), "tickCount": 5, **whole},
             },
             "color": colour,
         },

@@ -70,7 +70,7 @@ def _sentence(asked: Asked) -> str:
         )
     what = "rose to at most" if not row["is_net"] else "rose above the start by at most"
     step = "" if row["peak_step"] is None else f", in step {row['peak_step']}"
-    reserved = "" if row["reserved"] is None else f"; {brief(row['reserved'], 'bytes')} were reserved"
+    reserved = "" if not row["reserved"] else f"; {brief(row['reserved'], 'bytes')} were reserved"
     return f"Allocated memory {what} {brief(row['peak'], 'bytes')} ({where(row)}){step}{reserved}."
 
 
@@ -85,9 +85,9 @@ def _in_use(asked: Asked) -> list[Part]:
     lines: dict[str, tuple[str, list[tuple[float, float]]]] = {}
     for name, meant, each in (("allocated", "head", column), ("reserved", "base", "reserved_bytes")):
         points = _thinned(asked, "memory_curve", device, each)
-        if points:
+        if any(value for _, value in points):
             lines[name] = (meant, points)
-    pictures = [Picture(f"In use over time: {where(first)}", series(lines, "memory", "bytes", PAGE))]
+    over_time = Picture(f"In use over time: {where(first)}", series(lines, "memory", "bytes", PAGE))
     rows = asked.rows(f"SELECT * FROM ({_PEAKS}) WHERE (device_type = 0) = {first['device_type'] == 0}")
     shown = [
         Bar(
@@ -101,13 +101,13 @@ def _in_use(asked: Asked) -> list[Part]:
     ]
     changes = asked.one("SELECT count(*) AS count FROM memory_curve", "memory_curve")["count"]
     said = f"{changes:,} allocations and frees were recorded, on all ranks."
-    parts = [Part("In use", said, tuple(pictures))]
+    parts = [Part("In use", said, (over_time,) if lines else ())]
     if len(rows) > 1:
         least = rows[-1]
         ends = [f"{brief(row['peak'], 'bytes')} ({where(row)})" for row in (least, first)]
         said = f"From {ends[0]} to {ends[1]}."
         title = "Highest peaks" if len(rows) > TOP else "Peaks"
-        alike = least["peak"] == first["peak"]
+        alike = brief(least["peak"], "bytes") == brief(first["peak"], "bytes")
         if alike:
             said = f"All {len(rows):,} devices peak at {brief(first['peak'], 'bytes')}."
         parts.append(Part("Peak by device", said, () if alike else (Picture(title, bars(shown, PAGE)),)))
@@ -162,7 +162,8 @@ def _copies(asked: Asked) -> list[Part]:
         for row in known[:TOP]
     ]
     count, longest = sum(row["count"] for row in rows), label(known[0]["direction"])
-    said = f"{count:,} copies and sets, {brief(moved, 'bytes')} in all; {longest} took the longest."
+    what = "1 copy or set" if count == 1 else f"{count:,} copies and sets"
+    said = f"{what}, {brief(moved, 'bytes')} in all; {longest} took the longest."
     return [
         Part(
             "Copies and sets", said, (Picture("Time per rank, and mean bandwidth in it", bars(shown, PAGE)),)

@@ -55,10 +55,10 @@ def _tiles(asked: Asked) -> Iterator[Tile]:
     if told:
         whole = sum(told.values())
         idle = sum(ns for name, ns in told.items() if name.startswith("idle_"))
-        yield Tile("GPU computing", part(told.get("compute", 0), whole), "of the window, all ranks")
-        yield Tile(
-            "exposed communication", part(told.get("exposed_comm", 0), whole), "nothing computed meanwhile"
-        )
+        yield Tile("GPU computing", part(told.get("compute", 0), whole), "of first to last work")
+        if told.get("exposed_comm"):
+            share = part(told["exposed_comm"], whole)
+            yield Tile("exposed communication", share, "nothing computed meanwhile")
         yield Tile("GPU idle", part(idle, whole), "between first and last work")
     row = peak(asked)
     if row is not None:

@@ -12,7 +12,7 @@ from tracewarehouse.plot.theme import COLOURS
 from tracewarehouse.report.asked import Asked, Row
 from tracewarehouse.report.model import Part, Picture, Section, Table
 from tracewarehouse.report.tables import listed
-from tracewarehouse.report.words import MEANINGS, part, plural, time
+from tracewarehouse.report.words import MEANINGS, and_list, part, plural, time
 
 PARTS = [name for name in COLOURS if name in MEANINGS]
 ENDS = 10  # ranks shown of either end, where there are more than twice as many
@@ -73,17 +73,23 @@ def _sentence(asked: Asked) -> str:
     if not told:
         return f"Nothing is known of GPUs here: {asked.lacking('window_account') or 'no GPU rows recorded'}."
     whole, idle = sum(told.values()), sum(ns for name, ns in told.items() if name.startswith("idle_"))
-    said = (
-        f"Of the time between their first and last work, the GPUs of {plural(asked.ranks, 'rank')} computed "
-        f"{part(told.get('compute', 0), whole)}, communicated without computing "
-        f"{part(told.get('exposed_comm', 0), whole)}, copied or set memory "
-        f"{part(told.get('exposed_memory', 0), whole)} and stood idle {part(idle, whole)}"
-    )
+    did = [f"{words} {part(told[name], whole)}" for name, words in _DID.items() if told.get(name)]
+    gpus = "the GPU" if asked.ranks == 1 else f"the GPUs of {asked.ranks:,} ranks"
+    did.append(f"stood idle {part(idle, whole)}")
+    said = f"Of the time between first and last work, {gpus} {and_list(did)}"
     causes = [name for name in told if name.startswith("idle_")]
-    if not causes or not idle:
-        return said + "."
+    if not idle:
+        return f"{said}."
     cause = MEANINGS[causes[0]].removeprefix("idle: ")
     return f"{said}, most of that: {cause} ({part(told[causes[0]], whole)})."
+
+
+_DID = {
+    "compute": "computed",
+    "exposed_comm": "communicated without computing",
+    "exposed_memory": "copied or set memory",
+    "other": "did other work",
+}
 
 
 def _steps(asked: Asked) -> Part:
@@ -138,7 +144,8 @@ def _split(asked: Asked) -> list[Part]:
     said = (
         f"The largest part is {MEANINGS[first]}: {asked.each(told[first])} of {asked.each(whole)} per rank."
     )
-    parts = [Part("Where GPU time went", said, (Picture("All ranks together", bars(rows, PAGE)),))]
+    title = "All ranks together" if asked.ranks > 1 else "Parts of the GPU's time"
+    parts = [Part("Where GPU time went", said, (Picture(title, bars(rows, PAGE)),))]
     return parts + (_by_rank(asked) if asked.ranks > 1 else [])
 
 

@@ -14,6 +14,7 @@ from tracewarehouse.render.values import show
 from tracewarehouse.report.model import Finding, Page, Part, Picture, Section, Table
 from tracewarehouse.report.words import MEANINGS
 
+SHORT = 12  # rows of a table that is open from the start
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
@@ -81,7 +82,8 @@ def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
             yield from _part(part, numbers)
         yield "</div>\n"
     for at, table in enumerate(section.tables):
-        yield from _table(table, f"t{next(numbers)}", opened=at == 0)
+        opened = at == 0 and len(table.rows) <= SHORT
+        yield from _table(table, f"t{next(numbers)}", opened)
     yield "</section>\n"
 
 
@@ -118,7 +120,8 @@ def _table(table: Table, key: str, opened: bool) -> Iterator[str]:
     yield '<div class="tools">'
     yield f'<label><span class="soft">search</span> <input type="search" aria-controls="{key}"></label>'
     command = escape(table.command)
-    yield f'<button type="button" data-copy="{command}">copy</button><code>{command}</code></div>\n'
+    yield f'<button type="button" title="copy the command" data-copy="{command}">copy</button>'
+    yield f"<code>{command}</code></div>\n"
     yield f'<div class="scroll" tabindex="0"><table id="{key}" data-name="{table.name}">\n'
     yield f"<caption>{escape(_caption(table))}</caption>\n<thead><tr>"
     for each, doc in zip(table.fields, table.docs, strict=True):
