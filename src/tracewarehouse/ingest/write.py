@@ -13,7 +13,7 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.ingest.memory import Memory
 from tracewarehouse.sqltext import quote_name
-from tracewarehouse.store import StagedTable
+from tracewarehouse.store import ZSTD_LEVEL, StagedTable
 
 if TYPE_CHECKING:
     from tracewarehouse.engine import Connection
@@ -70,7 +70,8 @@ def _write(con: Connection, catalog: Catalog, contract: Contract, folder: Path) 
     about = f"contract: '{contract.ref}', contract_hash: '{catalog.effective_hash(contract)}'"
     con.execute(
         f"COPY (SELECT {columns} FROM {contract.name} {_order(con, contract)}) TO ? "
-        f"(FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2, KV_METADATA {{{about}}})",
+        f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {ZSTD_LEVEL}, PARQUET_VERSION v2,"
+        f" KV_METADATA {{{about}}})",
         [str(path)],
     )
     return StagedTable(contract.name, contract.version, path, count[0])

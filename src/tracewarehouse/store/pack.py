@@ -12,6 +12,9 @@ from typing import Any
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.store.model import Staged, StagedTable
 
+# Measured on arguments of events, most of what is stored: a quarter smaller than at 3, for a twentieth of an
+# ingest's time; from 12 on twice and more the time for a hundredth.
+ZSTD_LEVEL = 9
 PACK_RANKS = 64
 PACK_BYTES = 64 * 1024 * 1024
 # Packing decodes and encodes anew: worth it where the files are small, not where they are large.
@@ -115,7 +118,7 @@ def _encoding(footer: Any) -> dict[str, Any]:
     deltas = {path: encoding for path, encoding in others.items() if encoding and path not in repeats}
     return {
         "compression": "zstd",
-        "compression_level": 3,
+        "compression_level": ZSTD_LEVEL,
         "use_dictionary": repeats or False,
         "column_encoding": deltas or None,
     }
