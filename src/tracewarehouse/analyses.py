@@ -645,7 +645,7 @@ class Analyses(Generic[T_co]):
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            subject (VARCHAR): Always: GPU.
+            subject (VARCHAR): Always: GPU. A rank whose complete steps hold no GPU row has no row.
             severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
                 step, so it may not show the usual) or none.
             share (DOUBLE, ratio): Idle time over judged_ns.

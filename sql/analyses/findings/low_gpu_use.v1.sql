@@ -15,7 +15,7 @@
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: GPU." }
+-- subject         = { type = "VARCHAR", doc = "Always: GPU. A rank whose complete steps hold no GPU row has no row." }
 -- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
 -- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Idle time over judged_ns." }
 -- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
@@ -82,3 +82,5 @@ SELECT
   from_ns,
   to_ns
 FROM spent
+-- A stretch without any GPU row says nothing of how the GPU is used.
+WHERE saving_ns < judged_ns
