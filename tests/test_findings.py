@@ -120,6 +120,96 @@ def test_saving_of_the_data_loader_is_that_of_the_account(wh: Warehouse, everyth
         assert found["saving_ns"] == sum(row["part_ns"] for row in waits if row["step"] in whole) > 0
 
 
+def judged(wh: Warehouse, run: str) -> dict[int, tuple[int, int]]:
+    """From where to where each rank of a simulated run is judged: its complete steps."""
+    rows = wh.query(f"SELECT * FROM steps WHERE run_id = '{run}' AND NOT partial AND period_ns > 0").rows()
+    ends = {rank: [row for row in rows if row["rank"] == rank] for rank in {row["rank"] for row in rows}}
+    return {
+        rank: (
+            min(row["period_start_ns"] for row in steps),
+            max(row["period_start_ns"] + row["period_ns"] for row in steps),
+        )
+        for rank, steps in ends.items()
+    }
+
+
+def saved(everything: Result, run: str, rule: str) -> dict[int, tuple[int, int]]:
+    """What the rule says of each rank: how often, and what could be saved."""
+    rows = [row for row in everything.rows() if (row["run_id"], row["rule"]) == (run, rule)]
+    return {row["rank"]: (row["count"], row["saving_ns"]) for row in rows}
+
+
+def union_ns(spans: list[tuple[int, int]]) -> int:
+    """Length of a union, nanosecond borders in order."""
+    total, done = 0, 0
+    for start, end in sorted(spans):
+        total += max(end - max(start, done), 0)
+        done = max(done, end)
+    return total
+
+
+def test_a_slow_rank_saves_the_longest_wait_of_another(wh: Warehouse, everything: Result) -> None:
+    for run in ("quiet", "slow-rank"):
+        spans = judged(wh, run)
+        waits: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for row in wh.query(f"SELECT * FROM collective_arrivals WHERE run_id = '{run}'").rows():
+            start, end = spans[row["rank"]]
+            if row["wait_ns"] is not None and start <= row["start_ns"] < end:
+                pair = waits.setdefault((row["waited_for"], row["rank"]), [])
+                pair.append((row["start_ns"], row["start_ns"] + row["wait_ns"]))
+        found = {rank: saving for rank, (_, saving) in saved(everything, run, "slow_rank").items()}
+        wanted = {
+            rank: [union_ns(pair) for (cause, _), pair in waits.items() if cause == rank] for rank in spans
+        }
+        assert found == {rank: max(each, default=0) for rank, each in wanted.items()}
+    assert found[1] > 10 * found[0]
+
+
+def test_memory_pressure_is_the_peak_over_what_the_gpu_has(wh: Warehouse, everything: Result) -> None:
+    (header,) = wh.query("SELECT header FROM ranks WHERE run_id = 'full'").rows()
+    memory = json.loads(header["header"])["deviceProperties"][0]["totalGlobalMem"]
+    (peak,) = wh.query(
+        "SELECT max(total_allocated_bytes) AS peak FROM memory_events"
+        " WHERE run_id = 'full' AND device_type <> 0"
+    ).rows()
+    (found,) = [
+        row for row in everything.rows() if (row["run_id"], row["rule"]) == ("full", "memory_pressure")
+    ]
+    assert found["share"] == peak["peak"] / memory
+
+
+def test_allocations_save_the_time_in_these_calls(wh: Warehouse, everything: Result) -> None:
+    for run in ("quiet", "full"):
+        steps = wh.query(
+            f"SELECT * FROM steps WHERE run_id = '{run}' AND NOT partial AND period_ns > 0"
+        ).rows()
+        for rank, (count, saving) in saved(everything, run, "allocator_calls").items():
+            own = sorted((row["host_start_ns"], row["step"]) for row in steps if row["rank"] == rank)
+            later = [step for _, step in own[1:]]
+            calls = wh.query(f"SELECT * FROM runtime WHERE run_id = '{run}' AND rank = {rank}").rows()
+            spent = [
+                (row["ts_ns"], row["ts_ns"] + row["dur_ns"])
+                for row in calls
+                if row["step"] in later and row["name"] in ("cudaMalloc", "cudaFree")
+            ]
+            assert (count, saving) == (len(spent), union_ns(spent))
+
+
+def test_tensor_cores_save_the_kernels_that_do_without(wh: Warehouse, everything: Result) -> None:
+    for run in ("quiet", "float"):
+        spans = judged(wh, run)
+        pieces = wh.query(
+            "SELECT piece.rank, piece.start_ns, piece.piece_ns, row.name"
+            " FROM device_pieces AS piece JOIN kernels AS row ON row.run_id = piece.run_id"
+            f" AND row.rank = piece.rank AND row.event_id = piece.kernel_id WHERE row.run_id = '{run}'"
+        ).rows()
+        for rank, (_, saving) in saved(everything, run, "tensor_cores").items():
+            start, end = spans[rank]
+            inside = [row for row in pieces if row["rank"] == rank and start <= row["start_ns"] < end]
+            assert saving == sum(row["piece_ns"] for row in inside if "sgemm" in row["name"])
+    assert saving > 0
+
+
 def test_what_cannot_be_judged_is_told_with_its_rules(wh: Warehouse, tmp_path: Path) -> None:
     trace = tmp_path / "host.json"
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}

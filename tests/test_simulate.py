@@ -11,6 +11,7 @@ import pytest
 import tracewarehouse as tw
 from simulated import LAYOUTS, PLANTED, SMALL, plant, section, truth
 from tracewarehouse.catalog import Catalog
+from tracewarehouse.findings import rules
 from tracewarehouse.simulation import KINDS
 
 ANALYSES = (
@@ -84,7 +85,8 @@ def check(found: Answers, run: str, folder: Path) -> None:
 
 def test_every_analysis_has_a_truth_or_a_witness() -> None:
     known = {contract.name for contract in Catalog.load().analyses()}
-    assert known - set(ANALYSES) - WITNESSED == set()
+    findings = {contract.name for contract in rules(Catalog.load())}  # each has a witness of its own
+    assert known - set(ANALYSES) - WITNESSED == findings
 
 
 def agree(tmp_path: Path, seeds: range) -> None:

@@ -94,6 +94,30 @@ def _blocking(trace: Trace, thread: object) -> Iterator[Slice]:
             yield call
 
 
+def gap_ns(piece: Piece) -> int:
+    """Length of the gap that the piece is part of."""
+    assert piece.gap is not None
+    return piece.gap.end - piece.gap.start
+
+
+def waited_in(trace: Trace, piece: Piece) -> Slice:
+    """The blocking call before the launch that an idle piece waits for; the one that reaches furthest."""
+    assert piece.gap is not None and piece.gap.after is not None
+    call = trace.launch(piece.gap.after)
+    assert call is not None
+    waits = [wait for wait in _blocking(trace, call.thread) if wait.start <= piece.gap.start < wait.end]
+    return max(waits, key=lambda wait: (wait.end, -wait.start))
+
+
+def judged(trace: Trace) -> tuple[int, int, int]:
+    """By what a rank is judged: how many complete steps and their time, else its GPU rows and none."""
+    partial = {row["step"] for row in answers.step_summary(trace) if row["partial"]}
+    whole = [(start, end) for step, start, end in _periods(trace) if step not in partial and end > start]
+    if whole:
+        return len(whole), min(start for start, _ in whole), max(end for _, end in whole)
+    return 0, min(row.start for row in trace.gpu), max(row.end for row in trace.gpu)
+
+
 def step_account(trace: Trace) -> list[Row]:
     """Time of each step's period by part."""
     sums: dict[tuple[int, str], int] = defaultdict(int)

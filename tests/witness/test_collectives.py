@@ -172,3 +172,23 @@ def test_stragglers_add_up(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> 
             assert (row["caused_wait_ns"], row["waiting_ns"]) == (caused[key], covered)
             assert row["wait_ns"] == sum(end - start for start, end in waits[key])
     assert set(GROUPS) == {"dp", "tp", "tq", "far"}
+
+
+def test_slow_collectives_save_what_is_over_the_usual(
+    drawn: tuple[tw.Warehouse, dict[str, list[Row]]],
+) -> None:
+    warehouse, _ = drawn
+    alike: dict[tuple[str, int], dict[tuple[Any, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row in warehouse.collective_waits().rows():
+        if row["transfer_ns"] is not None:
+            kind = row["collective"], row["process_group"], row["bytes"]
+            alike[row["run_id"], row["rank"]][kind].append(row["transfer_ns"])
+    found = {}
+    for row in warehouse.run("slow_collectives", factor=1.0, min_excess_ns=1, min_count=2).rows():
+        found[row["run_id"], row["rank"]] = row["count"], row["saving_ns"]
+    wanted = {}
+    for rank, kinds in alike.items():
+        usual = {kind: sorted(times)[(len(times) - 1) // 2] for kind, times in kinds.items()}
+        over = [ns - usual[kind] for kind, times in kinds.items() for ns in times if ns > usual[kind]]
+        wanted[rank] = len(over), sum(over)
+    assert found == wanted and len({saving for _, saving in found.values()}) > 10

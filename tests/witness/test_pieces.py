@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -133,3 +134,49 @@ def test_window_account_and_kernels(drawn: tuple[Any, dict[int, Trace]], annotat
         sums[:] = (one + other for one, other in zip(sums, told, strict=True))
     kernels = {rank: pieces.window_kernels(trace, annotation) for rank, trace in traces.items()}
     assert owned == {(rank, *key): sums for rank, named in kernels.items() for key, sums in named.items()}
+
+
+SHORT_GAP_NS = 120  # of the random gaps some are longer and some are not
+# Each rule that looks at pieces: its parameters, and which pieces count.
+RULES: dict[str, tuple[dict[str, int], Callable[[Trace, pieces.Piece], bool]]] = {
+    "low_gpu_use": ({}, lambda _, piece: piece.owner is None),
+    "exposed_comm": ({}, lambda _, piece: piece.owner is not None and piece.owner.kind == "communication"),
+    "input_bound": ({}, lambda _, piece: piece.cause == "dataloader"),
+    "host_bound": (
+        {"short_gap_ns": SHORT_GAP_NS},
+        lambda _, piece: piece.cause == "host" and pieces.gap_ns(piece) > SHORT_GAP_NS,
+    ),
+    "launch_bound": (
+        {"short_gap_ns": SHORT_GAP_NS},
+        lambda _, piece: piece.cause == "host" and pieces.gap_ns(piece) <= SHORT_GAP_NS,
+    ),
+    "blocking_syncs": (
+        {},
+        lambda trace, piece: piece.cause == "sync" and "Synchronize" in pieces.waited_in(trace, piece).name,
+    ),
+    "blocking_copies": (
+        {},
+        lambda trace, piece: (
+            piece.cause == "sync" and "Synchronize" not in pieces.waited_in(trace, piece).name
+        ),
+    ),
+    "pageable_copies": ({}, lambda _, piece: piece.owner is not None and "Pageable" in piece.owner.name),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_finding_saves_no_more_than_brute_force_says(
+    drawn: tuple[Any, dict[int, Trace]], rule: str
+) -> None:
+    """What each rule says could be saved, and of how much time, over the time by which a rank is judged."""
+    warehouse, traces = drawn
+    params, counts = RULES[rule]
+    rows = {row["rank"]: row for row in warehouse.run(rule, **params).rows()}
+    assert len(rows) > RANKS // 2 and any(row["saving_ns"] for row in rows.values())
+    for rank, row in rows.items():
+        trace = traces[rank]
+        steps, start, end = pieces.judged(trace)
+        inside = [piece for piece in pieces.pieces(trace, (start, end)) if start <= piece.start < end]
+        saved = sum(piece.end - piece.start for piece in inside if counts(trace, piece))
+        told = (row["steps"], row["judged_ns"], row["saving_ns"])
+        assert told == (steps, end - start, saved), rank
