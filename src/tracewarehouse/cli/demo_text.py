@@ -41,6 +41,8 @@ def commands(done: Demo, where: str) -> list[str]:
     before, after = (run.run for run in done.runs)
     rank = done.stragglers[1].rank
     return [
+        f"tw check {after}{where}",
+        f"tw report {before} {after}{where}",
         f"tw show temporal_breakdown --run {after}{where}",
         f"tw show kernel_summary --run {after} --rank {rank} --head 5{where}",
         f"tw show stragglers --run {after}{where}",
