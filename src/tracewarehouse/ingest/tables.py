@@ -110,10 +110,10 @@ def _make(
     made: Callable[[Contract], object] = lambda _: None,
     memory: Memory | None = None,
 ) -> None:
+    memory = memory or Memory(con)
     for contract in order:
         engine.create_table(con, contract)
-        fill = partial(engine.fill_table, con, contract, _select(contract))
-        (memory or Memory(con)).enough_for(fill)
+        memory.enough_for(partial(engine.fill_table, con, contract, _select(contract)))
         made(contract)
         for name in gone.get(contract.name, ()):
             con.execute(f"DROP TABLE {quote_name(name)}")

@@ -15,11 +15,11 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.reader import formats
 from tracewarehouse.reader.document import Document
 from tracewarehouse.reader.findings import Loss
-from tracewarehouse.reader.loader import Loader, batch
+from tracewarehouse.reader.loader import Loader, Progress, batch
 from tracewarehouse.reader.redact import Redaction, redact
 from tracewarehouse.reader.source import Text, read_text
 from tracewarehouse.reader.stream import Stream, Unusual
-from tracewarehouse.reader.strict import elements, is_utf8
+from tracewarehouse.reader.strict import prove
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 # Part of a unit's identity: raise it when the same bytes give other rows.
 READER_VERSION: Final = 1
 TABLES: Final = ("raw", "header", "losses", "redactions")
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -61,18 +59,12 @@ def survey(path: Path, salt: bytes) -> Survey:
 
 def _streamed_survey(path: Path) -> Document | None:
     """None where the file is no whole, strict document."""
-    stream, events = Stream(path, _count), 0
+    stream = Stream(path, prove)
     try:
-        for count in stream.chunks():
-            events += count
+        events = sum(chunk.events for chunk in stream.chunks())
     except Unusual:
         return None
     return _document(stream, events)
-
-
-def _count(array: bytes) -> int | None:
-    texts = elements(array)
-    return len(texts) if texts is not None and is_utf8(array) else None
 
 
 def _read_survey(path: Path) -> Document:

@@ -10,19 +10,16 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic
 
 from tracewarehouse.reader.source import Flow
-from tracewarehouse.reader.strict import CHUNK_BYTES, EVENTS_KEY, last_cut, outline
-
-Proved = TypeVar("Proved")
+from tracewarehouse.reader.strict import CHUNK_BYTES, EVENTS_KEY, Proved, cut_before, outline
 
 _EVENTS_START: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _LIST_START: Final = re.compile(rb"\s*\[")
 _REST_HEAD: Final = b'{"traceEvents":['
 # What is still not proved with so much in memory is read by way of a file instead.
 _MOST_BYTES: Final = 256 << 20
-_CUT_TRIES: Final = 8
 
 
 class Unusual(Exception):
@@ -96,17 +93,12 @@ class Stream(Generic[Proved]):
         return max(CHUNK_BYTES // 4, 4 * size)
 
     def _cut(self) -> Proved | None:
-        stop = len(self._text)
-        for _ in range(_CUT_TRIES):
-            comma = last_cut(self._text, 0, stop)
-            if comma is None:
-                return None
-            found = self.prove(b"[" + bytes(memoryview(self._text)[:comma]) + b"]")
-            if found is not None:
-                del self._text[: comma + 1]
-                return found
-            stop = comma
-        return None
+        found = cut_before(self._text, 0, len(self._text), self.prove)
+        if found is None:
+            return None
+        comma, proved = found
+        del self._text[: comma + 1]
+        return proved
 
     def _rest(self, is_list: bool) -> Proved:
         """The last events, and the members of the document that follow them."""

@@ -7,12 +7,16 @@ a string or a nested value leaves something open, which strict JSON refuses.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from tracewarehouse.reader.source import Buffer
+
+Proved = TypeVar("Proved")
 
 CHUNK_BYTES = 4 << 20
 EVENTS_KEY = "traceEvents"
@@ -112,26 +116,29 @@ def cut(buffer: Buffer, at: int, end: int, size: int, *, last: bool) -> tuple[in
     while True:
         stop = at + size
         if stop >= end:
-            return _prove(buffer, at, end) if last else _cut_before(buffer, at, end)
-        if (found := _cut_before(buffer, at, stop)) is not None:
+            return _whole(buffer, at, end) if last else cut_before(buffer, at, end, prove)
+        if (found := cut_before(buffer, at, stop, prove)) is not None:
             return found
         if not last:
             return None
         size *= 4
 
 
-def _cut_before(buffer: Buffer, at: int, stop: int) -> tuple[int, Chunk] | None:
+def cut_before(
+    buffer: Buffer, at: int, stop: int, prove: Callable[[bytes], Proved | None]
+) -> tuple[int, Proved] | None:
+    """Where the last comma before `stop` stands up to which all is events, and what `prove` makes of them."""
     for _ in range(_CUT_TRIES):
-        comma = last_cut(buffer, at, stop)
+        comma = _last_cut(buffer, at, stop)
         if comma is None:
             return None
-        if (found := _prove(buffer, at, comma)) is not None:
-            return found
+        if (found := prove(_array(buffer, at, comma))) is not None:
+            return comma, found
         stop = comma
     return None
 
 
-def last_cut(buffer: Buffer, at: int, stop: int) -> int | None:
+def _last_cut(buffer: Buffer, at: int, stop: int) -> int | None:
     """The last comma before `stop` that follows a closing bracket."""
     while (comma := buffer.rfind(b",", at, stop)) >= 0:
         before = comma - 1
@@ -143,9 +150,16 @@ def last_cut(buffer: Buffer, at: int, stop: int) -> int | None:
     return None
 
 
-def _prove(buffer: Buffer, at: int, stop: int) -> tuple[int, Chunk] | None:
-    array = b"[" + bytes(buffer[at:stop]) + b"]"
+def prove(array: bytes) -> Chunk | None:
+    """The chunk, if it is strict JSON and UTF-8."""
     found = elements(array)
-    if found is None or not is_utf8(array):
-        return None
-    return stop, Chunk(array, len(found))
+    return Chunk(array, len(found)) if found is not None and is_utf8(array) else None
+
+
+def _whole(buffer: Buffer, at: int, end: int) -> tuple[int, Chunk] | None:
+    found = prove(_array(buffer, at, end))
+    return (end, found) if found is not None else None
+
+
+def _array(buffer: Buffer, at: int, stop: int) -> bytes:
+    return b"[" + bytes(memoryview(buffer)[at:stop]) + b"]"
