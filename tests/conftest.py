@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,9 @@ import pytest
 pytest_plugins = ["golden_plugin"]
 
 ROOT = Path(__file__).parent.parent
+
+# One for all workers and the processes they start, and not the user's own.
+os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"tw-tests-{getpass.getuser()}"))
 
 
 def real_traces() -> Path | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Connection = duckdb.DuckDBPyConnection
 Error = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException
+DUCKDB_VERSION: str = duckdb.__version__
 
 
 def connect(

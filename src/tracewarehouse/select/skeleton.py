@@ -16,6 +16,7 @@ from tracewarehouse import __version__
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.engine import (
+    DUCKDB_VERSION,
     Connection,
     Error,
     bind,
@@ -26,6 +27,7 @@ from tracewarehouse.engine import (
     ordered,
 )
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.select import cache
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.reads import below, is_built, names_of
 from tracewarehouse.select.relations import Relations
@@ -81,11 +83,25 @@ def skeleton(catalog: Catalog) -> bytes:
     with _making:
         if key not in _made:
             _made.clear()
-            with TemporaryDirectory(prefix="tw-") as folder:
-                path = Path(folder, "skeleton.duckdb")
-                _write(path, catalog)
-                _made[key] = path.read_bytes()
+            name = f"{key}-{_maker()}.duckdb"
+            if (found := cache.get(name)) is None:
+                cache.put(name, found := _fresh(catalog))
+            _made[key] = found
         return _made[key]
+
+
+def _fresh(catalog: Catalog) -> bytes:
+    with TemporaryDirectory(prefix="tw-") as folder:
+        path = Path(folder, "skeleton.duckdb")
+        _write(path, catalog)
+        return path.read_bytes()
+
+
+def _maker() -> str:
+    """A hash of all that makes a file out of contracts: DuckDB, and the modules beside this one."""
+    modules = sorted(Path(__file__).parent.glob("*.py"))
+    parts = [DUCKDB_VERSION.encode(), *(module.read_bytes() for module in modules)]
+    return sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 _made: dict[str, bytes] = {}
