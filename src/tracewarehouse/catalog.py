@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from functools import cache
@@ -37,6 +36,7 @@ class Catalog:
     contracts: Mapping[Ref, Contract]
     folder: Path
     _hashes: dict[Ref, str] = field(default_factory=dict, repr=False, compare=False)
+    _refs: dict[Kind | None, tuple[Ref, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(cls, root: Path | None = None) -> Catalog:
@@ -100,7 +100,11 @@ class Catalog:
 
     def refs(self, kind: Kind | None = None) -> tuple[Ref, ...]:
         """Name and version of every contract of that kind, sorted; reads none of them."""
-        return tuple(ref for ref in sorted(self.contracts) if kind in (None, self._kind(ref)))
+        if kind not in self._refs:
+            self._refs[kind] = tuple(
+                ref for ref in sorted(self.contracts) if kind in (None, self._kind(ref))
+            )
+        return self._refs[kind]
 
     def closure(self, contract: Contract) -> tuple[Contract, ...]:
         """What it requires, and what that requires, each after what it stands on; not itself."""
@@ -170,6 +174,8 @@ def own_hash(contract: Contract) -> str:
 
 def read_lock(folder: Path) -> dict[Ref, Locked]:
     """What `released.lock` says; empty where nothing was released. Raises ContractError."""
+    import tomllib
+
     path = folder / "released.lock"
     if not path.exists():
         return {}

@@ -312,7 +312,8 @@ def _check_body(contract: Contract, place: Place) -> None:
     _check_param_use(contract, found, place)
 
 
-def _check_param_use(contract: Contract, found: Sequence[str], place: Place) -> None:
+def _check_param_use(contract: Contract, texts: Sequence[str], place: Place) -> None:
+    found = set(texts)
     declared = {param.name for param in contract.params}
     used = {text[1:] for text in found if len(text) > 1 and text[0] == "$"}
     for name in sorted(used - declared):

@@ -23,6 +23,23 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+# The same tokens without what stands between them, for a search that makes no object of each.
+_TEXT = re.compile(
+    r"""
+    (?:\s+|--[^\n]*|/\*.*?\*/)*+
+    (
+      [eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'
+    | "(?:[^"]|"")*"
+    | \$[A-Za-z_]\w*
+    | (?:\d[\d_]*)(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?
+    | [^\W\d]\w*
+    | ::|:=|<=|>=|<>|!=|==|\|\||->>|->|=>|\*\*|//|<<|>>|.
+    | \Z
+    )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -36,7 +53,7 @@ class Token:
 
 def token_texts(sql: str) -> list[str]:
     """The tokens' texts without comments and spacing: equal texts mean the same SQL."""
-    return [m.group() for m in _TOKEN.finditer(sql) if m.lastgroup not in ("space", "comment")]
+    return [text for text in _TEXT.findall(sql) if text]
 
 
 def tokens(sql: str, first_line: int = 1) -> list[Token]:
