@@ -330,3 +330,25 @@ def test_another_version_of_a_table_is_not_taken_for_it(tmp_path: Path) -> None:
         assert "kernels_v2" not in str(one.sql("SHOW TABLES").fetchall())
     with sessions.session((), [catalog.get("doubled_time")]) as two:
         assert two is not one
+
+
+def test_a_view_that_a_second_question_reads_is_kept_and_the_answers_stay(
+    store: Store, catalog: Catalog
+) -> None:
+    bring(store, catalog, "a")
+    sessions = Sessions(store.root, catalog)
+    contract = catalog.get("gemm_shapes")
+    answers = [sessions.answer(choose(store), contract, {}) for _ in range(3)]
+    assert answers[0].num_rows == 2 and answers[1] == answers[0] == answers[2]
+    with sessions.session(choose(store), [contract]) as con:
+        tables = con.sql("SELECT table_name FROM duckdb_tables()").fetchall()
+        assert sorted(tables) == [("gemms",), ("ranks",)]
+        assert con.sql("SELECT count(*) FROM kernels").fetchall() == [(6,)]
+
+
+def test_a_file_that_is_gone_is_named_by_an_answer_too(store: Store, catalog: Catalog) -> None:
+    bring(store, catalog, "a")
+    for path in store.root.glob("data/kernels/a/*.parquet"):
+        path.unlink()
+    with pytest.raises(WarehouseError, match="kernels@1 cannot be read"):
+        Sessions(store.root, catalog).answer(choose(store), catalog.get("kernel_time"), {})

@@ -62,9 +62,9 @@ def split(text: str, path: PurePath) -> tuple[dict[str, Any], Place, str, int]:
 
 
 def toml(place: Place) -> dict[str, Any]:
-    found = _plain(place.lines)
-    if found is not None:
-        return found
+    plain = _plain(place.lines)
+    if plain is not None:
+        return plain
     import tomllib
 
     try:

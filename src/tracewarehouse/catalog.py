@@ -101,9 +101,7 @@ class Catalog:
     def refs(self, kind: Kind | None = None) -> tuple[Ref, ...]:
         """Name and version of every contract of that kind, sorted; reads none of them."""
         if kind not in self._refs:
-            self._refs[kind] = tuple(
-                ref for ref in sorted(self.contracts) if kind in (None, self._kind(ref))
-            )
+            self._refs[kind] = tuple(ref for ref in sorted(self.contracts) if kind in (None, self._kind(ref)))
         return self._refs[kind]
 
     def closure(self, contract: Contract) -> tuple[Contract, ...]:

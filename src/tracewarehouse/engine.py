@@ -25,6 +25,7 @@ Connection = duckdb.DuckDBPyConnection
 Error = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException
 DUCKDB_VERSION: str = duckdb.__version__
+_BATCH = 131_072  # rows of an Arrow batch, as DuckDB has it
 
 
 def connect(
@@ -87,15 +88,16 @@ def ordered(contract: Contract, sql: str) -> str:
     return f"SELECT {columns} FROM (\n{sql}\n)\n{order_by(contract)}"
 
 
-def execute(con: Connection, contract: Contract, values: Mapping[str, object]) -> pa.Table:
+def execute(con: Connection, contract: Contract, values: Mapping[str, object], given: str = "") -> pa.Table:
     """The rows of the contract's SELECT, in its order, with its field metadata.
 
-    Raises ParamError, ContractError where names or types differ from the contract, QueryError.
+    `given` is the `WITH` of what it reads and the connection does not hold. Raises ParamError, QueryError,
+    ContractError where names or types differ from the contract.
     """
     body = sql_with_params(contract, bind(contract, values))
     with con.cursor() as cursor:
         try:
-            table = _sorted(cursor, contract, body).to_arrow_table()
+            table = _sorted(cursor, contract, body, given)
         except Error as error:
             told = query_error(error, f"{error_place(contract, error)}: ")
             # A checked SELECT fails over what it reads more likely than by itself.
@@ -104,15 +106,26 @@ def execute(con: Connection, contract: Contract, values: Mapping[str, object]) -
     return _as(table, schema_of(contract))
 
 
-def _sorted(con: Connection, contract: Contract, body: str) -> duckdb.DuckDBPyRelation:
-    """The body in the contract's order, its columns checked; bound once, since views may span many files."""
+def _sorted(con: Connection, contract: Contract, body: str, given: str) -> pa.Table:
+    """The rows of the body in the contract's order, its columns checked."""
     try:
-        rows = con.sql(f"SELECT * FROM (\n{body}\n)\n{order_by(contract)}")
+        columns, rows = _rows(con, f"{given}SELECT * FROM (\n{body}\n)\n{order_by(contract)}")
     except Error:
         check_columns(contract, result_columns(con, body))
         raise
-    check_columns(contract, zip(rows.columns, map(str, rows.types), strict=True))
+    check_columns(contract, columns)
     return rows
+
+
+def _rows(con: Connection, sql: str) -> tuple[list[tuple[str, str]], pa.Table]:
+    """Name and type of each column of a SELECT, and its rows."""
+    # What a relation runs in the end; it parses and binds the text before, longer than a small query takes.
+    submit = getattr(con, "_submit", None)
+    if submit is None:
+        bound = con.sql(sql)
+        return list(zip(bound.columns, map(str, bound.types), strict=True)), bound.to_arrow_table()
+    done = submit(sql, None, "arrow", _BATCH)
+    return [(column[0], str(column[1])) for column in done.description], done.arrow_table()
 
 
 def query(con: Connection, sql: str) -> pa.Table:

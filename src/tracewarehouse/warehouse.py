@@ -23,6 +23,7 @@ from tracewarehouse.store import CleanReport, Problem, Published, Store, check_l
 
 if TYPE_CHECKING:
     import polars
+    import pyarrow as pa
 
     from tracewarehouse.derive import Derived
     from tracewarehouse.diff import Diff
@@ -88,17 +89,16 @@ class Warehouse(Analyses[Result]):
         Ranks whose trace lacks what it needs are in `Result.abstained`. A table that is stored in another
         version only is rebuilt first, with a notice. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.engine import bind, execute
+        from tracewarehouse.params import bind
         from tracewarehouse.select.needs import able
         from tracewarehouse.select.notices import notices
         from tracewarehouse.select.reads import below
 
         contract = self.catalog.get(name, version, kind="analysis")
-        values = bind(contract, params)
+        values = bind(contract.params, params, str(contract.ref))
         part, rebuilt = self._with_tables(below(self.catalog, [contract]))
         found = able(contract, part.chosen())
-        with part._with(found.chosen)._session([contract]) as con:
-            table = execute(con, contract, values)
+        table = part._with(found.chosen)._answer(contract, values)
         provenance = part._provenance(contract, values)
         told = (*rebuilt, *notices(found.chosen, contract))
         return Result(table, provenance, contract, found.abstained, told)
@@ -608,6 +608,9 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.select.session import Sessions
 
         return Sessions(self.root, self.catalog)
+
+    def _answer(self, contract: Contract, values: Mapping[str, object]) -> pa.Table:
+        return self._sessions.answer(self.chosen(), contract, values)
 
     @contextmanager
     def _session(self, contracts: Iterable[Contract]) -> Iterator[Connection]:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 from changes import STRETCH, Change, Rename, Shift, Shuffle, Stretch, other_names
 
 import sketch
@@ -111,6 +112,10 @@ class KeptWarehouse(Warehouse):
         contract = self.catalog.get(sql.partition(" FROM ")[2].split()[0])
         with self._session([contract]) as con:
             return Result(engine.query(con, sql), self._provenance(None, {}, sql))
+
+    def _answer(self, contract: Contract, values: Mapping[str, object]) -> pa.Table:
+        with self._session([contract]) as con:
+            return engine.execute(con, contract, values)
 
     @contextmanager
     def _session(self, contracts: Iterable[Contract] | None) -> Iterator[engine.Connection]:

@@ -71,6 +71,18 @@ class Relations:
         listed = ",\n  ".join(aliases)
         return f"WITH\n  {listed}\nSELECT {columns} FROM (\n{sql}\n)"
 
+    def common(self, contracts: Iterable[Contract]) -> str:
+        """`WITH` and these tables and views, each after what it stands on; empty for none of them.
+
+        Of a table's rows each reader takes just what it needs; a view that several read is computed once.
+        """
+        parts = [
+            f"{quote_name(self.names[each.ref])} AS {'NOT MATERIALIZED ' if is_stored(each) else ''}"
+            f"(\n{self.sql(each)}\n)"
+            for each in contracts
+        ]
+        return f"WITH\n{', '.join(parts)}\n" if parts else ""
+
     def _stored_sql(self, contract: Contract) -> str:
         files = data_files(self.root, contract, self.chosen)
         parts = [_scan_sql(contract, paths, ranks) for ranks, paths in files.items()]

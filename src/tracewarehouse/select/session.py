@@ -5,23 +5,30 @@ from __future__ import annotations
 import os
 import secrets
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import gettempdir
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract, Ref
-from tracewarehouse.engine import Connection, Error, connect
-from tracewarehouse.errors import WarehouseError
+from tracewarehouse.engine import Connection, Error, OutOfMemory, connect, execute
+from tracewarehouse.errors import ContractError, QueryError, WarehouseError
 from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.reads import below, names_of, readable
+from tracewarehouse.select.reads import below, is_built, names_of, readable
 from tracewarehouse.select.relations import Relations
+from tracewarehouse.sqltext import quote_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Connections that wait for the next question: base and head of a comparison, each whole and in part.
 _IDLE = 4
+# Up to so many events the rows of views are kept from one question to the next: about 1 GB at the most.
+_KEPT_EVENTS = 2_000_000
 
 
 @contextmanager
@@ -55,12 +62,32 @@ class Sessions:
     def session(self, chosen: Sequence[Chosen], contracts: Iterable[Contract]) -> Iterator[Connection]:
         """Like `session`; nobody may change settings of the connection. Raises WarehouseError."""
         wanted, names = _needed(self.catalog, contracts)
+        with self._lent(chosen, names) as opened:
+            opened.add(self.root, chosen, wanted, names)
+            yield opened.con
+
+    def answer(self, chosen: Sequence[Chosen], contract: Contract, values: Mapping[str, object]) -> pa.Table:
+        """The rows of an analysis. Raises WarehouseError, QueryError, ContractError."""
+        wanted, names = _needed(self.catalog, [contract])
+        with self._lent(chosen, names) as opened:
+            try:
+                given = opened.given(Relations(self.root, tuple(chosen), names), wanted, contract.requires)
+                table = execute(opened.con, contract, values, given)
+            except (Error, ContractError, QueryError) as error:
+                if isinstance(error.__cause__, OutOfMemory):
+                    raise
+                # On views the error names what it is about: a table's file, a line of the analysis.
+                opened.add(self.root, chosen, wanted, names)
+                table = execute(opened.con, contract, values)
+            return table
+
+    @contextmanager
+    def _lent(self, chosen: Sequence[Chosen], names: dict[Ref, str]) -> Iterator[_Open]:
         # A connection does not outlive a fork.
         key = (os.getpid(), tuple((each.selector, each.ranks) for each in chosen))
         opened = self._take(key, names) or _Open(_connect())
         try:
-            opened.add(self.root, chosen, wanted, names)
-            yield opened.con
+            yield opened
         except BaseException:
             opened.close()
             raise
@@ -83,12 +110,13 @@ class Sessions:
             old.close()
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Open:
-    """A connection, and what each relation in it is made of."""
+    """A connection, what each relation in it is made of, and the views that a question has read."""
 
     con: Connection
     made: dict[str, Ref] = field(default_factory=dict)
+    known: set[Ref] = field(default_factory=set)
 
     def agrees(self, names: dict[Ref, str]) -> bool:
         """Whether no relation here is another version of what is wanted by its name."""
@@ -100,11 +128,43 @@ class _Open:
         relations = Relations(root, tuple(chosen), names)
         for contract in wanted:
             if names[contract.ref] not in self.made:
-                create(self.con, relations, contract)
-                self.made[names[contract.ref]] = contract.ref
+                self._make(relations, contract)
+
+    def given(self, relations: Relations, wanted: Iterable[Contract], read: Iterable[Ref]) -> str:
+        """The `WITH` of a question that reads these relations: to bind them there once is all they take.
+
+        Rows that are built become a table, and so do those of a view when a second question reads it.
+        """
+        wanted = [contract for contract in wanted if relations.names[contract.ref] not in self.made]
+        for contract in wanted:
+            if is_built(contract):
+                self._make(relations, contract)
+            elif contract.kind == "view" and contract.ref in read:
+                if contract.ref in self.known and _events(relations.chosen) <= _KEPT_EVENTS:
+                    self._keep(relations, contract, wanted)
+                self.known.add(contract.ref)
+        return relations.common(each for each in wanted if relations.names[each.ref] not in self.made)
+
+    def _keep(self, relations: Relations, view: Contract, wanted: Sequence[Contract]) -> None:
+        below = wanted[: wanted.index(view)]
+        given = relations.common(each for each in below if relations.names[each.ref] not in self.made)
+        name = relations.names[view.ref]
+        self.con.execute(
+            f"CREATE TABLE {quote_name(name)} AS {given}SELECT * FROM (\n{relations.sql(view)}\n)"
+        )
+        self.made[name] = view.ref
+
+    def _make(self, relations: Relations, contract: Contract) -> None:
+        create(self.con, relations, contract)
+        self.made[relations.names[contract.ref]] = contract.ref
 
     def close(self) -> None:
         self.con.close()
+
+
+def _events(chosen: Iterable[Chosen]) -> int:
+    counts = (unit.facts.get("events") for each in chosen for unit in each.units)
+    return sum(count for count in counts if isinstance(count, int))
 
 
 def _needed(
