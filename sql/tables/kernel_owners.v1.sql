@@ -3,7 +3,7 @@
 -- name      = "kernel_owners"
 -- version   = 1
 -- summary   = "What a launching call belongs to: operators, module, annotation and pass of training."
--- requires  = ["events@1", "launch_calls@1"]
+-- requires  = ["events@1", "launch_calls@1", "owners@1", "annotations@1"]
 -- grain     = ["run_id", "rank", "runtime_id"]
 -- order     = ["run_id", "rank", "runtime_id"]
 -- transient = true
@@ -25,33 +25,15 @@
 -- 1 = "First version."
 -- ///
 WITH
-  owner AS (
-    SELECT
-      event_id,
-      name,
-      category = 'cpu_op' AS is_op,
-      category = 'cpu_op' AND contains(args, '"Collective name"') AS is_collective,
-      starts_with(name, 'nn.Module: ') AS is_module,
-      pre,
-      post,
-      ts_ns,
-      ts_ns + dur_ns AS end_ns,
-      CASE
-        WHEN category = 'python_function' THEN CASE WHEN contains(name, ': recompute_fn') THEN 'recompute' END
-        WHEN name = 'autograd::engine::evaluate_function: CheckpointFunctionBackward' THEN 'recompute'
-        WHEN starts_with(name, 'autograd::engine::evaluate_function: ') THEN 'backward'
-        WHEN starts_with(name, 'Optimizer.') THEN 'optimizer'
-        WHEN starts_with(name, 'enumerate(DataLoader)#') THEN 'data'
-      END AS pass
-    FROM events
-    WHERE pre IS NOT NULL AND (
-      category = 'cpu_op'
-      OR category = 'python_function' AND (starts_with(name, 'nn.Module: ') OR contains(name, ': recompute_fn'))
-    )
+  inside AS (
+    -- Numbers alone: it is the largest join.
+    SELECT call.runtime_id, owner.event_id AS owner_id
+    FROM launch_calls AS call
+    JOIN owners AS owner ON owner.pre < call.pre AND owner.post >= call.pre
   ),
   around AS (
     SELECT
-      call.runtime_id,
+      inside.runtime_id,
       owner.event_id AS owner_id,
       owner.pre,
       owner.ts_ns,
@@ -61,8 +43,9 @@ WITH
       CASE WHEN owner.end_ns > call.ts_ns THEN owner.is_module ELSE FALSE END AS is_module,
       owner.is_collective,
       CASE WHEN owner.end_ns > call.ts_ns THEN owner.pass END AS pass
-    FROM launch_calls AS call
-    JOIN owner ON owner.pre < call.pre AND owner.post >= call.pre
+    FROM inside
+    JOIN owners AS owner ON owner.event_id = inside.owner_id
+    JOIN launch_calls AS call ON call.runtime_id = inside.runtime_id
   ),
   chain AS (
     SELECT
@@ -77,9 +60,19 @@ WITH
     FROM around
     GROUP BY runtime_id
   ),
+  latest AS (
+    -- Of annotations that start together the innermost.
+    SELECT call.runtime_id, call.ts_ns, note.pre
+    FROM launch_calls AS call
+    ASOF JOIN (
+      SELECT pid, tid, ts_ns, max(pre) AS pre FROM annotations WHERE pre IS NOT NULL GROUP BY pid, tid, ts_ns
+    ) AS note
+      ON note.pid = call.pid AND note.tid = call.tid AND note.ts_ns <= call.ts_ns
+  ),
   note AS (
+    -- What is open around a call is the annotation that started last before it, or around that one.
     SELECT
-      call.runtime_id,
+      latest.runtime_id,
       note.event_id AS annotation_id,
       note.pre,
       note.ts_ns,
@@ -87,11 +80,9 @@ WITH
         WHEN starts_with(note.name, 'Optimizer.') THEN 'optimizer'
         WHEN starts_with(note.name, 'enumerate(DataLoader)#') THEN 'data'
       END AS pass
-    FROM launch_calls AS call
-    JOIN events AS note
-      ON note.pid = call.pid AND note.tid = call.tid AND note.ts_ns <= call.ts_ns
-      AND note.ts_ns + note.dur_ns > call.ts_ns
-    WHERE note.category = 'user_annotation' AND note.pre IS NOT NULL
+    FROM latest
+    JOIN annotations AS note
+      ON note.pre <= latest.pre AND note.post >= latest.pre AND note.ts_ns + note.dur_ns > latest.ts_ns
   ),
   noted AS (
     SELECT

@@ -3,7 +3,7 @@
 -- name     = "memory_events"
 -- version  = 1
 -- summary  = "An allocation or a free that the profiler saw, and the totals after it."
--- requires = ["events@1", "memory_places@1"]
+-- requires = ["events@1", "memory_places@1", "owners@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "ts_ns", "event_id"]
 --
@@ -50,10 +50,10 @@ WITH
   memory_op AS (
     SELECT
       place.event_id,
-      arg_max(op.event_id, op.pre) FILTER (op.ts_ns + op.dur_ns > place.ts_ns) AS op_id
+      arg_max(op.event_id, op.pre) FILTER (op.end_ns > place.ts_ns) AS op_id
     FROM memory_places AS place
-    JOIN events AS op ON op.pre <= place.pre AND op.post >= place.pre
-    WHERE op.category = 'cpu_op'
+    JOIN owners AS op ON op.pre <= place.pre AND op.post >= place.pre
+    WHERE op.is_op
     GROUP BY place.event_id
   )
 SELECT

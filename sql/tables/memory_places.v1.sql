@@ -20,35 +20,24 @@
 -- ///
 WITH
   memory AS (
-    SELECT event_id, pid, tid, ts_ns
+    SELECT run_id, rank, event_id, pid, tid, ts_ns
     FROM events
     WHERE name = '[memory]' AND ph IN ('i', 'I') AND ts_ns IS NOT NULL
   ),
-  in_time AS (
-    -- Places rise with time on a thread: the highest one so far is the latest slice.
-    SELECT event_id, pid, tid, ts_ns, NULL::BIGINT AS pre
-    FROM memory
-    UNION ALL
-    SELECT slice.event_id, slice.pid, slice.tid, slice.ts_ns, slice.pre
+  beginning AS (
+    -- Places rise with time on a thread: of slices that start together the innermost has the highest.
+    SELECT slice.pid, slice.tid, slice.ts_ns, max(slice.pre) AS pre
     FROM events AS slice
     SEMI JOIN memory ON memory.pid = slice.pid AND memory.tid = slice.tid
     WHERE slice.pre IS NOT NULL AND slice.category IS DISTINCT FROM 'user_annotation'
-  ),
-  placed AS (
-    SELECT
-      event_id,
-      pre IS NULL AS is_memory,
-      max(pre) OVER (
-        PARTITION BY pid, tid ORDER BY ts_ns, pre NULLS LAST, event_id ROWS UNBOUNDED PRECEDING
-      ) AS latest_pre
-    FROM in_time
+    GROUP BY slice.pid, slice.tid, slice.ts_ns
   )
 SELECT
-  events.run_id,
-  events.rank,
-  events.event_id,
-  events.ts_ns,
-  placed.latest_pre AS pre
-FROM placed
-JOIN events ON events.event_id = placed.event_id
-WHERE placed.is_memory AND placed.latest_pre IS NOT NULL
+  memory.run_id,
+  memory.rank,
+  memory.event_id,
+  memory.ts_ns,
+  beginning.pre
+FROM memory
+ASOF JOIN beginning
+  ON beginning.pid = memory.pid AND beginning.tid = memory.tid AND beginning.ts_ns <= memory.ts_ns
