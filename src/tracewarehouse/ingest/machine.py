@@ -9,6 +9,8 @@ from pathlib import Path
 
 # Below this a process takes longer to start than the work takes.
 _WORTH_A_PROCESS_BYTES = 1 << 20
+# Below this a thread more costs a sixth more processor time and saves none.
+_WORTH_A_THREAD_BYTES = 48 << 20
 _SHARE = 0.7
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -29,6 +31,14 @@ def jobs(asked: int | None, paths: Iterable[Path]) -> int:
 def threads(jobs: int) -> int:
     """Threads for each of so many processes."""
     return max(1, cores() // jobs)
+
+
+def threads_for(text_bytes: int, jobs: int) -> int:
+    """DuckDB's threads for a file of so much text, in one of so many processes.
+
+    Reading, making and writing tables have a thread each; more of them pay for large files alone.
+    """
+    return min(threads(jobs), max(1, text_bytes // _WORTH_A_THREAD_BYTES))
 
 
 def memory_bytes(jobs: int) -> int:

@@ -73,7 +73,7 @@ def _task(store: Store, catalog: Catalog, job: Job, folder: Path, jobs: int, opt
         salt=store.salt,
         folder=folder,
         sql=catalog.folder,
-        threads=machine.threads(jobs),
+        threads=machine.threads_for(job.trace.survey.text_bytes, jobs),
         memory_bytes=machine.memory_bytes(jobs),
         text_bytes=job.trace.survey.text_bytes,
         temp_dir=options.temp_dir or folder,
