@@ -8,7 +8,7 @@ import pytest
 
 from conftest import ROOT
 from tracewarehouse import engine
-from tracewarehouse.sqltext import quote_name, quote_text, replace_params, token_texts, tokens
+from tracewarehouse.sqltext import names_read, quote_name, quote_text, replace_params, token_texts, tokens
 
 BODY = (ROOT / "tests/data/sql/analyses/gpu/gpu_busy.v2.sql").read_text().partition("-- ///\n")[2]
 
@@ -37,7 +37,7 @@ def test_tokens_know_line_and_depth() -> None:
     ],
 )
 def test_what_a_token_is(sql: str, wanted: list[str]) -> None:
-    assert token_texts(sql) == wanted
+    assert list(token_texts(sql)) == wanted
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -65,3 +65,28 @@ def test_quoted_texts_come_back(text: str) -> None:
         assert con.execute(f"SELECT {quote_text(text)}").fetchone() == (text,)
         if text:
             assert con.sql(f"SELECT 1 AS {quote_name(text)}").columns == [text]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM a",
+        "SELECT DISTINCT * FROM a",
+        "SELECT b, * EXCLUDE (c) FROM a",
+        "SELECT a.* FROM a",
+        "FROM a",
+        "SELECT b FROM (FROM a)",
+        "SELECT COLUMNS('x.*') FROM a",
+        "SELECT b FROM a natural JOIN c",
+        "TABLE a",
+    ],
+)
+def test_what_reads_columns_without_a_name_is_known(sql: str) -> None:
+    assert names_read(sql) is None
+
+
+def test_all_names_that_a_select_reads_are_known() -> None:
+    names = names_read(
+        """SELECT count(*) * 2 AS n, t."Big one", 'text' -- none\nFROM (SELECT x FROM a) AS t"""
+    )
+    assert names is not None and names >= {"n", "t", "big one", "x", "a"} and "none" not in names

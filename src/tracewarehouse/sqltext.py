@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 TokenKind = Literal["comment", "string", "quoted", "param", "number", "word", "mark"]
@@ -40,6 +41,11 @@ _TEXT = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+# What reads columns that the text does not name: a star after these, FROM without SELECT, these words.
+_STARS = frozenset(("SELECT", "DISTINCT", ",", "."))
+_FIRST = frozenset(("(", "SELECT"))
+_UNNAMED = frozenset(("NATURAL", "COLUMNS", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SUMMARIZE", "SHOW"))
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -51,9 +57,20 @@ class Token:
     depth: int
 
 
-def token_texts(sql: str) -> list[str]:
+@lru_cache(maxsize=256)
+def token_texts(sql: str) -> tuple[str, ...]:
     """The tokens' texts without comments and spacing: equal texts mean the same SQL."""
-    return [text for text in _TEXT.findall(sql) if text]
+    return tuple(text for text in _TEXT.findall(sql) if text)
+
+
+def names_read(sql: str) -> frozenset[str] | None:
+    """All names that the SQL can mean a column by, in lower case; None where it may read any without a name."""
+    texts = token_texts(sql)
+    before = ("SELECT", *map(str.upper, texts))
+    for text, earlier in zip(before[1:], before, strict=False):
+        if text in _UNNAMED or text == "*" and earlier in _STARS or text == "FROM" and earlier in _FIRST:
+            return None
+    return frozenset(text.strip('"').lower() for text in texts)
 
 
 def tokens(sql: str, first_line: int = 1) -> list[Token]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracewarehouse.columns import Column
 from tracewarehouse.contract import Contract, Ref
 from tracewarehouse.engine import Connection, bind, create_from_rows, insert_rows, literal, sql_with_params
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.facts import built_rows
 from tracewarehouse.select.quality import Fired, run_rules
 from tracewarehouse.select.reads import is_built, is_stored
-from tracewarehouse.sqltext import quote_name, quote_text
+from tracewarehouse.sqltext import names_read, quote_name, quote_text
 
 FilesByRanks = dict[tuple[int, ...] | None, list[str]]
 
@@ -71,25 +72,35 @@ class Relations:
         listed = ",\n  ".join(aliases)
         return f"WITH\n  {listed}\nSELECT {columns} FROM (\n{sql}\n)"
 
-    def common(self, contracts: Iterable[Contract]) -> str:
+    def common(self, contracts: Iterable[Contract], asked: str = "") -> str:
         """`WITH` and these tables and views, each after what it stands on; empty for none of them.
 
-        Of a table's rows each reader takes just what it needs; a view that several read is computed once.
+        `asked` is the question that reads them. Of a table's rows each reader takes just what it needs, and
+        only columns that someone names are there; a view that several read is computed once.
         """
-        parts = [
-            f"{quote_name(self.names[each.ref])} AS {'NOT MATERIALIZED ' if is_stored(each) else ''}"
-            f"(\n{self.sql(each)}\n)"
-            for each in contracts
-        ]
+        listed = tuple(contracts)
+        named = [names_read(sql) for sql in (asked, *(each.body for each in listed if each.kind == "view"))]
+        known = [names for names in named if names is not None]
+        names = frozenset[str]().union(*known) if len(known) == len(named) else None
+        parts = [f"{quote_name(self.names[each.ref])} AS {self._common(each, names)}" for each in listed]
         return f"WITH\n{', '.join(parts)}\n" if parts else ""
 
-    def _stored_sql(self, contract: Contract) -> str:
+    def _common(self, contract: Contract, names: Collection[str] | None) -> str:
+        if is_stored(contract):
+            return f"NOT MATERIALIZED (\n{self._stored_sql(contract, names)}\n)"
+        return f"(\n{self.sql(contract)}\n)"
+
+    def _stored_sql(self, contract: Contract, names: Collection[str] | None = None) -> str:
+        """Only the columns of these names, None for all."""
         files = data_files(self.root, contract, self.chosen)
-        parts = [_scan_sql(contract, paths, ranks) for ranks, paths in files.items()]
+        columns = [each for each in contract.columns if names is None or each.name in names]
+        if contract.name == _QUALITY or not columns:
+            columns = list(contract.columns)
+        parts = [_scan_sql(columns, paths, ranks) for ranks, paths in files.items()]
         fired = run_rules(self.chosen) if contract.name == _QUALITY else []
         if fired:
             parts.append(_fired_sql(contract, fired))
-        return "\nUNION ALL\n".join(parts) if parts else _empty_sql(contract)
+        return "\nUNION ALL\n".join(parts) if parts else _empty_sql(columns)
 
 
 def data_files(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> FilesByRanks:
@@ -101,23 +112,22 @@ def data_files(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> File
     return found
 
 
-def _scan_sql(contract: Contract, paths: Sequence[str], ranks: tuple[int, ...] | None) -> str:
+def _scan_sql(columns: Iterable[Column], paths: Sequence[str], ranks: tuple[int, ...] | None) -> str:
     # Hive partitions are never guessed from a path: with two of them ASOF JOIN gives wrong rows.
     listed = ", ".join(map(quote_text, paths))
-    sql = f"SELECT {_casts(contract)} FROM read_parquet([{listed}], hive_partitioning = false)"
+    sql = f"SELECT {_casts(columns)} FROM read_parquet([{listed}], hive_partitioning = false)"
     return sql if ranks is None else f"{sql} WHERE rank IN ({', '.join(map(str, ranks))})"
 
 
-def _casts(contract: Contract) -> str:
+def _casts(columns: Iterable[Column]) -> str:
     return ", ".join(
-        f"CAST({quote_name(column.name)} AS {column.type}) AS {quote_name(column.name)}"
-        for column in contract.columns
+        f"CAST({quote_name(column.name)} AS {column.type}) AS {quote_name(column.name)}" for column in columns
     )
 
 
-def _empty_sql(contract: Contract) -> str:
-    columns = (f"{literal(None, column.type)} AS {quote_name(column.name)}" for column in contract.columns)
-    return f"SELECT {', '.join(columns)} WHERE false"
+def _empty_sql(columns: Iterable[Column]) -> str:
+    nulls = (f"{literal(None, column.type)} AS {quote_name(column.name)}" for column in columns)
+    return f"SELECT {', '.join(nulls)} WHERE false"
 
 
 def _fired_sql(contract: Contract, fired: Iterable[Fired]) -> str:

@@ -71,7 +71,7 @@ class Sessions:
         wanted, names = _needed(self.catalog, [contract])
         with self._lent(chosen, names) as opened:
             try:
-                given = opened.given(Relations(self.root, tuple(chosen), names), wanted, contract.requires)
+                given = opened.given(Relations(self.root, tuple(chosen), names), wanted, contract)
                 table = execute(opened.con, contract, values, given)
             except (Error, ContractError, QueryError) as error:
                 if isinstance(error.__cause__, OutOfMemory):
@@ -130,7 +130,7 @@ class _Open:
             if names[contract.ref] not in self.made:
                 self._make(relations, contract)
 
-    def given(self, relations: Relations, wanted: Iterable[Contract], read: Iterable[Ref]) -> str:
+    def given(self, relations: Relations, wanted: Iterable[Contract], asked: Contract) -> str:
         """The `WITH` of a question that reads these relations: to bind them there once is all they take.
 
         Rows that are built become a table, and so do those of a view when a second question reads it.
@@ -139,15 +139,24 @@ class _Open:
         for contract in wanted:
             if is_built(contract):
                 self._make(relations, contract)
-            elif contract.kind == "view" and contract.ref in read:
+            elif contract.kind == "view" and contract.ref in asked.requires:
                 if contract.ref in self.known and _events(relations.chosen) <= _KEPT_EVENTS:
                     self._keep(relations, contract, wanted)
                 self.known.add(contract.ref)
-        return relations.common(each for each in wanted if relations.names[each.ref] not in self.made)
+        return relations.common(self._left(relations, asked, wanted), asked.body)
+
+    def _left(self, relations: Relations, asked: Contract, wanted: Sequence[Contract]) -> list[Contract]:
+        """What is not made yet of all that a contract stands on, but below what is made."""
+        read = set(asked.requires)
+        left = []
+        for contract in reversed(wanted):  # readers before what they read
+            if contract.ref in read and relations.names[contract.ref] not in self.made:
+                left.append(contract)
+                read |= set(contract.requires) if contract.kind == "view" else set()
+        return left[::-1]
 
     def _keep(self, relations: Relations, view: Contract, wanted: Sequence[Contract]) -> None:
-        below = wanted[: wanted.index(view)]
-        given = relations.common(each for each in below if relations.names[each.ref] not in self.made)
+        given = relations.common(self._left(relations, view, wanted), view.body)
         name = relations.names[view.ref]
         self.con.execute(
             f"CREATE TABLE {quote_name(name)} AS {given}SELECT * FROM (\n{relations.sql(view)}\n)"
