@@ -27,40 +27,39 @@
 -- 1 = "First version."
 -- ///
 WITH
-  edge AS (
-    SELECT run_id, rank, event_id, pre AS place, 1 AS change
-    FROM events
-    WHERE category = 'cpu_op' AND pre IS NOT NULL
-    UNION ALL
-    SELECT run_id, rank, event_id, post + 1 AS place, -1 AS change
+  op AS (
+    SELECT run_id, rank, event_id, pre, post, row_number() OVER (PARTITION BY run_id, rank ORDER BY pre) AS begun
     FROM events
     WHERE category = 'cpu_op' AND pre IS NOT NULL
   ),
+  edge AS (
+    -- Where each begins, and behind its last descendant where it ends: odd places and even ones.
+    SELECT run_id, rank, event_id, 2 * pre + 1 AS place, begun
+    FROM op
+    UNION ALL
+    SELECT run_id, rank, event_id, 2 * (post + 1) AS place, NULL::BIGINT AS begun
+    FROM op
+  ),
   counted AS (
+    -- What has begun and not ended: of all edges so far, those that are no beginnings are ends.
     SELECT
       run_id,
       rank,
       event_id,
       place,
-      change,
-      (
-        sum(change) OVER (
-          PARTITION BY run_id, rank
-          ORDER BY place, change, event_id
-          ROWS UNBOUNDED PRECEDING
-        )
-      )::BIGINT AS level
+      begun,
+      2 * begun - row_number() OVER (PARTITION BY run_id, rank ORDER BY place) AS level
     FROM edge
   ),
   rung AS (
     -- Each operator where it stands, and one level below, where it is what others stand in.
     SELECT run_id, rank, level AS rung, place, event_id, NULL::BIGINT AS holder_id
     FROM counted
-    WHERE change > 0
+    WHERE begun IS NOT NULL
     UNION ALL
     SELECT run_id, rank, level + 1 AS rung, place, event_id, event_id AS holder_id
     FROM counted
-    WHERE change > 0
+    WHERE begun IS NOT NULL
   ),
   held AS (
     SELECT
