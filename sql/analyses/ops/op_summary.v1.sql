@@ -29,7 +29,7 @@
 -- 1 = "First version."
 -- ///
 WITH RECURSIVE
-  op AS MATERIALIZED (
+  called AS MATERIALIZED (
     SELECT
       run_id,
       rank,
@@ -42,6 +42,35 @@ WITH RECURSIVE
       ts_ns + dur_ns AS end_ns,
       parent_id
     FROM operators
+  ),
+  label AS MATERIALIZED (
+    -- The rows of the answer, numbered: a name of a rank, and none of a rank with GPU rows.
+    SELECT run_id, rank, name, shapes, row_number() OVER (ORDER BY run_id, rank, name, shapes) AS label_id
+    FROM (
+      SELECT DISTINCT run_id, rank, name, shapes
+      FROM called
+      UNION ALL
+      SELECT DISTINCT run_id, rank, NULL AS name, NULL AS shapes
+      FROM kernels
+    ) AS told
+  ),
+  op AS MATERIALIZED (
+    SELECT
+      called.run_id,
+      called.rank,
+      called.event_id,
+      label.label_id,
+      called.pid,
+      called.tid,
+      called.ts_ns,
+      called.end_ns,
+      called.parent_id
+    FROM called
+    JOIN label
+      ON label.run_id = called.run_id
+      AND label.rank = called.rank
+      AND label.name = called.name
+      AND label.shapes IS NOT DISTINCT FROM called.shapes
   ),
   cover AS (
     -- What an operator takes of those around it: of its parent; where it outlives that, of the next one out.
@@ -77,10 +106,7 @@ WITH RECURSIVE
   ),
   timed AS (
     SELECT
-      op.run_id,
-      op.rank,
-      op.name,
-      op.shapes,
+      op.label_id,
       op.end_ns - op.ts_ns - coalesce(covered.covered_ns, 0) AS self_ns,
       -- Where those of the name on the thread that started earlier have been: up to here the time is counted.
       greatest(op.end_ns - greatest(op.ts_ns, coalesce(max(op.end_ns) OVER earlier, op.ts_ns)), 0) AS fresh_ns
@@ -88,65 +114,73 @@ WITH RECURSIVE
     LEFT JOIN covered
       ON covered.run_id = op.run_id AND covered.rank = op.rank AND covered.holder_id = op.event_id
     WINDOW earlier AS (
-      PARTITION BY op.run_id, op.rank, op.pid, op.tid, op.name, op.shapes
+      PARTITION BY op.label_id, op.pid, op.tid
       ORDER BY op.ts_ns, op.event_id
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
   ),
   host AS (
     SELECT
-      run_id,
-      rank,
-      name,
-      shapes,
+      label_id,
       count(*) AS count,
       sum(fresh_ns)::BIGINT AS host_ns,
       sum(self_ns)::BIGINT AS host_self_ns
     FROM timed
-    GROUP BY run_id, rank, name, shapes
+    GROUP BY label_id
+  ),
+  gpu_row AS (
+    -- Each with the label of its operator, and the label of those without one.
+    SELECT
+      kernels.run_id,
+      kernels.rank,
+      kernels.event_id,
+      kernels.op_id,
+      kernels.device,
+      kernels.ts_ns,
+      kernels.dur_ns,
+      op.label_id,
+      bare.label_id AS bare_id
+    FROM kernels
+    JOIN label AS bare ON bare.run_id = kernels.run_id AND bare.rank = kernels.rank AND bare.name IS NULL
+    LEFT JOIN op ON op.run_id = kernels.run_id AND op.rank = kernels.rank AND op.event_id = kernels.op_id
   ),
   use AS (
     -- A GPU row under each name around its launch: once for all of them, once more for the innermost.
-    SELECT DISTINCT around.run_id, around.rank, around.kernel_id, op.name, op.shapes, FALSE AS own
-    FROM kernel_operators AS around
-    JOIN op ON op.run_id = around.run_id AND op.rank = around.rank AND op.event_id = around.op_id
+    SELECT gpu_row.event_id, around.label_id, FALSE AS own, gpu_row.device, gpu_row.ts_ns, gpu_row.dur_ns
+    FROM (
+      SELECT DISTINCT above.run_id, above.rank, above.kernel_id, op.label_id
+      FROM kernel_operators AS above
+      JOIN op ON op.run_id = above.run_id AND op.rank = above.rank AND op.event_id = above.op_id
+    ) AS around
+    JOIN gpu_row
+      ON gpu_row.run_id = around.run_id AND gpu_row.rank = around.rank AND gpu_row.event_id = around.kernel_id
     UNION ALL
-    SELECT kernels.run_id, kernels.rank, kernels.event_id, op.name, op.shapes, TRUE AS own
-    FROM kernels
-    LEFT JOIN op ON op.run_id = kernels.run_id AND op.rank = kernels.rank AND op.event_id = kernels.op_id
+    SELECT event_id, coalesce(label_id, bare_id) AS label_id, TRUE AS own, device, ts_ns, dur_ns
+    FROM gpu_row
     UNION ALL
-    SELECT run_id, rank, event_id, NULL AS name, NULL AS shapes, FALSE AS own
-    FROM kernels
+    SELECT event_id, bare_id AS label_id, FALSE AS own, device, ts_ns, dur_ns
+    FROM gpu_row
     WHERE op_id IS NULL
   ),
   used AS (
     SELECT
-      use.run_id,
-      use.rank,
-      use.name,
-      use.shapes,
-      use.own,
-      kernels.dur_ns,
+      label_id,
+      own,
+      dur_ns,
       greatest(
-        kernels.ts_ns + kernels.dur_ns
-        - greatest(kernels.ts_ns, coalesce(max(kernels.ts_ns + kernels.dur_ns) OVER earlier, kernels.ts_ns)),
+        ts_ns + dur_ns - greatest(ts_ns, coalesce(max(ts_ns + dur_ns) OVER earlier, ts_ns)),
         0
       ) AS fresh_ns
     FROM use
-    JOIN kernels
-      ON kernels.run_id = use.run_id AND kernels.rank = use.rank AND kernels.event_id = use.kernel_id
     WINDOW earlier AS (
-      PARTITION BY use.run_id, use.rank, use.name, use.shapes, use.own, kernels.device
-      ORDER BY kernels.ts_ns, kernels.event_id
+      PARTITION BY label_id, own, device
+      ORDER BY ts_ns, event_id
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
   ),
   device AS (
     SELECT
-      run_id,
-      rank,
-      name,
-      shapes,
+      label_id,
       count(*) FILTER (own) AS kernel_self_count,
       coalesce(sum(dur_ns) FILTER (own), 0)::BIGINT AS kernel_self_sum_ns,
       coalesce(sum(fresh_ns) FILTER (own), 0)::BIGINT AS kernel_self_union_ns,
@@ -154,38 +188,24 @@ WITH RECURSIVE
       sum(dur_ns) FILTER (NOT own)::BIGINT AS kernel_sum_ns,
       sum(fresh_ns) FILTER (NOT own)::BIGINT AS kernel_union_ns
     FROM used
-    GROUP BY run_id, rank, name, shapes
-  ),
-  gpu_rank AS (
-    SELECT DISTINCT run_id, rank
-    FROM kernels
-  ),
-  named AS (
-    SELECT run_id, rank, name, shapes, count, host_ns, host_self_ns
-    FROM host
-    UNION ALL
-    SELECT run_id, rank, name, shapes, 0 AS count, 0 AS host_ns, 0 AS host_self_ns
-    FROM device
-    WHERE name IS NULL
+    GROUP BY label_id
   )
 SELECT
-  named.run_id,
-  named.rank,
-  named.name,
-  named.shapes,
-  named.count,
-  named.host_ns,
-  named.host_self_ns,
-  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_self_count, 0) END AS kernel_self_count,
-  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_self_sum_ns, 0) END AS kernel_self_sum_ns,
-  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_self_union_ns, 0) END AS kernel_self_union_ns,
-  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_count, 0) END AS kernel_count,
-  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_sum_ns, 0) END AS kernel_sum_ns,
-  CASE WHEN gpu_rank.rank IS NOT NULL THEN coalesce(device.kernel_union_ns, 0) END AS kernel_union_ns
-FROM named
-LEFT JOIN gpu_rank ON gpu_rank.run_id = named.run_id AND gpu_rank.rank = named.rank
-LEFT JOIN device
-  ON device.run_id = named.run_id
-  AND device.rank = named.rank
-  AND device.name IS NOT DISTINCT FROM named.name
-  AND device.shapes IS NOT DISTINCT FROM named.shapes
+  label.run_id,
+  label.rank,
+  label.name,
+  label.shapes,
+  coalesce(host.count, 0) AS count,
+  coalesce(host.host_ns, 0) AS host_ns,
+  coalesce(host.host_self_ns, 0) AS host_self_ns,
+  CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_self_count, 0) END AS kernel_self_count,
+  CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_self_sum_ns, 0) END AS kernel_self_sum_ns,
+  CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_self_union_ns, 0) END AS kernel_self_union_ns,
+  CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_count, 0) END AS kernel_count,
+  CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_sum_ns, 0) END AS kernel_sum_ns,
+  CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_union_ns, 0) END AS kernel_union_ns
+FROM label
+LEFT JOIN label AS bare ON bare.run_id = label.run_id AND bare.rank = label.rank AND bare.name IS NULL
+LEFT JOIN host ON host.label_id = label.label_id
+LEFT JOIN device ON device.label_id = label.label_id
+WHERE label.name IS NOT NULL OR device.label_id IS NOT NULL
