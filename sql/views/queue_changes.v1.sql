@@ -28,6 +28,7 @@ WITH
       kernels.rank,
       kernels.device,
       kernels.stream,
+      kernels.event_id,
       kernels.ts_ns - greatest(correlations.call_to_start_ns, 0) AS launched_ns,
       kernels.ts_ns AS started_ns
     FROM kernels
@@ -37,32 +38,21 @@ WITH
       AND correlations.kernel_id = kernels.event_id
   ),
   happening AS (
-    SELECT run_id, rank, device, stream, launched_ns AS ts_ns, 1 AS change
+    SELECT run_id, rank, device, stream, event_id, launched_ns AS ts_ns, 1 AS change
     FROM queued
     UNION ALL
-    SELECT run_id, rank, device, stream, started_ns AS ts_ns, -1 AS change
+    SELECT run_id, rank, device, stream, event_id, started_ns AS ts_ns, -1 AS change
     FROM queued
-  ),
-  numbered AS (
-    SELECT
-      run_id,
-      rank,
-      device,
-      stream,
-      row_number() OVER (PARTITION BY run_id, rank, device, stream ORDER BY ts_ns, change DESC) AS turn,
-      ts_ns,
-      change
-    FROM happening
   )
 SELECT
   run_id,
   rank,
   device,
   stream,
-  turn,
+  row_number() OVER onwards AS turn,
   ts_ns,
   change,
-  (sum(change) OVER onwards)::BIGINT AS queue_length,
+  (sum(change) OVER (onwards ROWS UNBOUNDED PRECEDING))::BIGINT AS queue_length,
   coalesce(lead(ts_ns) OVER onwards, ts_ns) - ts_ns AS held_ns
-FROM numbered
-WINDOW onwards AS (PARTITION BY run_id, rank, device, stream ORDER BY turn)
+FROM happening
+WINDOW onwards AS (PARTITION BY run_id, rank, device, stream ORDER BY ts_ns, change DESC, event_id)

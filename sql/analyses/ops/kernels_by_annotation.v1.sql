@@ -27,68 +27,88 @@
 -- 1 = "First version."
 -- ///
 WITH RECURSIVE
-  launch AS (
-    SELECT DISTINCT
+  annotation AS MATERIALIZED (
+    SELECT run_id, rank, event_id, parent_id, name, coalesce(name, '') AS said, ts_ns + dur_ns AS end_ns
+    FROM annotations
+  ),
+  stack AS (
+    -- Each with those around it, from the outside in, and the first end of all of them.
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      name,
+      1 AS depth,
+      said AS path,
+      end_ns AS until_ns,
+      [{said: said, end_ns: end_ns}] AS layers
+    FROM annotation
+    ANTI JOIN annotation AS around
+      ON around.run_id = annotation.run_id
+      AND around.rank = annotation.rank
+      AND around.event_id = annotation.parent_id
+    UNION ALL
+    SELECT
+      inside.run_id,
+      inside.rank,
+      inside.event_id,
+      inside.name,
+      stack.depth + 1 AS depth,
+      stack.path || ' > ' || inside.said AS path,
+      least(stack.until_ns, inside.end_ns) AS until_ns,
+      list_append(stack.layers, {said: inside.said, end_ns: inside.end_ns}) AS layers
+    FROM stack
+    JOIN annotation AS inside
+      ON inside.run_id = stack.run_id
+      AND inside.rank = stack.rank
+      AND inside.parent_id = stack.event_id
+  ),
+  launched AS (
+    SELECT
       kernels.run_id,
       kernels.rank,
-      kernels.runtime_id,
+      kernels.event_id,
+      kernels.name,
+      kernels.kind,
+      kernels.device,
+      kernels.stream,
+      kernels.dur_ns,
+      kernels.launch_state,
       kernels.annotation_id,
-      runtime.ts_ns AS call_ns
+      stack.name AS annotation,
+      stack.depth,
+      stack.path,
+      runtime.ts_ns < stack.until_ns AS within_all,
+      -- An annotation that crosses another may have outlived it when the call began.
+      CASE
+        WHEN runtime.ts_ns >= stack.until_ns
+          THEN list_filter(stack.layers, LAMBDA layer: layer.end_ns > runtime.ts_ns)
+      END AS layers
     FROM kernels
-    JOIN runtime
+    LEFT JOIN runtime
       ON runtime.run_id = kernels.run_id
       AND runtime.rank = kernels.rank
       AND runtime.event_id = kernels.runtime_id
-    WHERE kernels.annotation_id IS NOT NULL
-  ),
-  above AS (
-    SELECT run_id, rank, runtime_id, call_ns, annotation_id
-    FROM launch
-    UNION ALL
-    SELECT above.run_id, above.rank, above.runtime_id, above.call_ns, annotations.parent_id
-    FROM above
-    JOIN annotations
-      ON annotations.run_id = above.run_id
-      AND annotations.rank = above.rank
-      AND annotations.event_id = above.annotation_id
-    WHERE annotations.parent_id IS NOT NULL
-  ),
-  stack AS (
-    SELECT
-      above.run_id,
-      above.rank,
-      above.runtime_id,
-      count(*) AS depth,
-      string_agg(coalesce(annotations.name, ''), ' > ' ORDER BY annotations.pre) AS path
-    FROM above
-    JOIN annotations
-      ON annotations.run_id = above.run_id
-      AND annotations.rank = above.rank
-      AND annotations.event_id = above.annotation_id
-    -- An annotation that crosses another may have outlived it when the call began.
-    WHERE annotations.ts_ns + annotations.dur_ns > above.call_ns
-    GROUP BY above.run_id, above.rank, above.runtime_id
+    LEFT JOIN stack
+      ON stack.run_id = kernels.run_id
+      AND stack.rank = kernels.rank
+      AND stack.event_id = kernels.annotation_id
   )
 SELECT
-  kernels.run_id,
-  kernels.rank,
-  kernels.event_id AS kernel_id,
-  kernels.name,
-  kernels.kind,
-  kernels.device,
-  kernels.stream,
-  kernels.dur_ns AS kernel_ns,
-  kernels.launch_state,
-  coalesce(stack.depth, 0) AS depth,
-  kernels.annotation_id,
-  annotations.name AS annotation,
-  stack.path
-FROM kernels
-LEFT JOIN annotations
-  ON annotations.run_id = kernels.run_id
-  AND annotations.rank = kernels.rank
-  AND annotations.event_id = kernels.annotation_id
-LEFT JOIN stack
-  ON stack.run_id = kernels.run_id
-  AND stack.rank = kernels.rank
-  AND stack.runtime_id = kernels.runtime_id
+  run_id,
+  rank,
+  event_id AS kernel_id,
+  name,
+  kind,
+  device,
+  stream,
+  dur_ns AS kernel_ns,
+  launch_state,
+  CASE WHEN within_all THEN depth ELSE coalesce(len(layers), 0) END AS depth,
+  annotation_id,
+  annotation,
+  CASE
+    WHEN within_all THEN path
+    WHEN len(layers) > 0 THEN array_to_string(list_transform(layers, LAMBDA layer: layer.said), ' > ')
+  END AS path
+FROM launched
