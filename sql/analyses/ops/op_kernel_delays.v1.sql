@@ -45,18 +45,49 @@ WITH
       AND runtime.event_id = kernels.runtime_id
     WHERE kernels.op_id IS NOT NULL AND ($with_memory OR kernels.kind <> 'memory')
   ),
-  occurrence AS (
+  counted AS (
+    SELECT
+      run_id,
+      rank,
+      op_id,
+      any_value(name) AS name,
+      count(*) AS kernel_count,
+      sum(dur_ns)::BIGINT AS kernel_sum_ns,
+      min(call_ns) AS call_ns,
+      min(ts_ns) AS first_ns
+    FROM launched
+    GROUP BY run_id, rank, op_id
+  ),
+  several AS (
+    -- Most operators launch one GPU row: putting names in order takes longest, and only these need it.
     SELECT
       run_id,
       rank,
       op_id,
       string_agg(name, ' | ' ORDER BY call_ns, ts_ns, event_id) AS kernels,
-      count(*) AS kernel_count,
-      sum(dur_ns)::BIGINT AS kernel_sum_ns,
-      min(call_ns) AS call_ns,
       arg_min(ts_ns, (call_ns, ts_ns, event_id)) AS first_ns
     FROM launched
+    SEMI JOIN (
+      SELECT run_id, rank, op_id
+      FROM counted
+      WHERE kernel_count > 1
+    ) AS busy
+      ON busy.run_id = launched.run_id AND busy.rank = launched.rank AND busy.op_id = launched.op_id
     GROUP BY run_id, rank, op_id
+  ),
+  occurrence AS (
+    SELECT
+      counted.run_id,
+      counted.rank,
+      counted.op_id,
+      coalesce(several.kernels, counted.name) AS kernels,
+      counted.kernel_count,
+      counted.kernel_sum_ns,
+      counted.call_ns,
+      coalesce(several.first_ns, counted.first_ns) AS first_ns
+    FROM counted
+    LEFT JOIN several
+      ON several.run_id = counted.run_id AND several.rank = counted.rank AND several.op_id = counted.op_id
   ),
   delay AS (
     SELECT
