@@ -36,6 +36,21 @@ def test_what_was_published_comes_back_as_it_was(store: Store) -> None:
     assert seen(store) == {0: ["a"] * 40, 1: ["a"] * 40}
 
 
+def test_a_version_is_known_in_brief_without_being_read(store: Store) -> None:
+    odd = {"tracewarehouse.brief": "tracewarehouse.brief\x18 'é'" * 50}
+    done = bring(store, 1, 0, labels=odd)
+    bring(store, 2, run="other")
+    store.remove("other")
+    fresh = Store.open(store.root)
+    assert done.version is not None and fresh.briefs() == (done.version.brief,)
+    assert fresh.brief("run") == done.version.brief and fresh.brief("other") is None
+    assert (done.version.brief.labels, done.version.brief.start_ns) == (odd, 2**60)
+    # As a release wrote it that told nothing in brief.
+    path = store.path("_tw/runs/run/v000001.parquet")
+    path.write_bytes(path.read_bytes().replace(b"tracewarehouse.brief", b"tracewarehouse.other"))
+    assert Store.open(store.root).briefs()[0].start_ns == 2**60
+
+
 def test_the_layout_is_that_of_the_design(store: Store) -> None:
     unit = commit(store, 3)
     store.publish("run", Changes(units=(unit,)))

@@ -64,7 +64,7 @@ def token_texts(sql: str) -> tuple[str, ...]:
 
 
 def names_read(sql: str) -> frozenset[str] | None:
-    """All names that the SQL can mean a column by, in lower case; None where it may read one without a name."""
+    """All names that the SQL can mean a column by, in lower case; None where it may read more."""
     texts = token_texts(sql)
     before = ("SELECT", *map(str.upper, texts))
     for text, earlier in zip(before[1:], before, strict=False):

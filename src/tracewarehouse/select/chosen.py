@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.select.selectors import Known, Pick, pick
-from tracewarehouse.store import RunVersion, Store, Unit
+from tracewarehouse.store import Brief, RunVersion, Store, Unit
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class StoredRuns:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._listed: dict[str, Brief] = {}
 
     def find(self, run: str, number: int | None) -> str | None:
         """The stored spelling of a run of just this name, None where there is none."""
@@ -55,22 +56,25 @@ class StoredRuns:
 
     def names(self, prefix: str = "") -> Sequence[str]:
         """The names of all runs that readers see, or of those that begin so."""
-        return self.store.runs(prefix)
+        briefs = self.store.briefs(prefix)
+        self._listed |= {brief.run: brief for brief in briefs}
+        return sorted(brief.run for brief in briefs if brief.run.startswith(prefix))
 
     def known(self, run: str) -> Known:
         """What orders and labels a run."""
-        version = self.store.newest(run)
-        if version is None:
+        brief = self._listed.get(run) or self.store.brief(run)
+        if brief is None:
             raise UnknownName("run", run, self.store.runs())
-        return known(version)
+        return _known(brief)
 
 
 def known(version: RunVersion) -> Known:
     """What orders and labels a version of a run: start from its traces, time of its first commit."""
-    starts = [unit.facts.get("start_ns") for unit in version.units]
-    first = min((start for start in starts if isinstance(start, int)), default=None)
-    ingested = min((unit.committed_at for unit in version.units), default=version.created_at)
-    return Known(version.run, version.labels, first, ingested)
+    return _known(version.brief)
+
+
+def _known(brief: Brief) -> Known:
+    return Known(brief.run, brief.labels, brief.start_ns, brief.ingested_at)
 
 
 def choose(store: Store, selectors: Iterable[str] | None = None) -> tuple[Chosen, ...]:

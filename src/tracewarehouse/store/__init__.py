@@ -2,6 +2,7 @@
 
 from tracewarehouse.store.faults import disk_error, disk_errors
 from tracewarehouse.store.model import (
+    Brief,
     Changes,
     CleanReport,
     Json,
@@ -23,6 +24,7 @@ from tracewarehouse.store.store import Store
 __all__ = [
     "RECORDED",
     "ZSTD_LEVEL",
+    "Brief",
     "Changes",
     "CleanReport",
     "Json",

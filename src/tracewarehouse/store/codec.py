@@ -9,9 +9,12 @@ from itertools import accumulate
 from typing import Any
 
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.store.model import RunVersion, TableFile, Unit
+from tracewarehouse.store.model import Brief, RunVersion, TableFile, Unit
 
 _META = b"tracewarehouse.run"
+_BRIEF = b"tracewarehouse.brief"
+_NEXT_BYTES = b"\x18"
+_MORE_BITS = 0x80
 _DAMAGED = "run tw verify; an older version of the run may still be whole: RUN@vN"
 
 
@@ -50,7 +53,7 @@ def encode_version(version: RunVersion) -> bytes:
     import pyarrow.parquet as pq
 
     rows = [_closed(_row(unit)) for unit in version.units]
-    schema = _schema(_meta(version))
+    schema = _schema(_meta(version), dump(vars(version.brief) | {"labels": dict(version.labels)}).encode())
     columns = [_column(field.type, [row[field.name] for row in rows]) for field in schema]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_arrays(columns, schema=schema), sink, compression="zstd")
@@ -76,13 +79,13 @@ def _meta(version: RunVersion) -> bytes:
     return dump(head | {"labels": dict(version.labels)}).encode()
 
 
-def _schema(meta: bytes) -> Any:
+def _schema(meta: bytes, brief: bytes) -> Any:
     import pyarrow as pa
 
     numbers = ("rank", "reader", "text_bytes")
     texts = ("run", "uid", "attempt", "digest", "status", "committed_at", "files", "facts")
     fields = [(name, pa.int64()) for name in numbers] + [(name, pa.large_string()) for name in texts]
-    return pa.schema(fields, metadata={_META: meta})
+    return pa.schema(fields, metadata={_META: meta, _BRIEF: brief})
 
 
 def decode_version(data: bytes, path: str) -> RunVersion:
@@ -98,6 +101,32 @@ def decode_version(data: bytes, path: str) -> RunVersion:
         return RunVersion(**{**head, "units": tuple(units), "dropped": tuple(head["dropped"])})
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise WarehouseError(f"{path}: damaged version: {_first_line(error)}", _DAMAGED) from error
+
+
+def decode_brief(data: bytes, path: str) -> Brief:
+    """A version in brief, from its footer alone where that tells it; raises WarehouseError."""
+    told = _footer_value(data, _BRIEF)
+    if told is None:
+        return decode_version(data, path).brief
+    try:
+        return Brief(**json.loads(told))
+    except (ValueError, TypeError) as error:
+        raise WarehouseError(f"{path}: damaged version: {_first_line(error)}", _DAMAGED) from error
+
+
+def _footer_value(data: bytes, key: bytes) -> bytes | None:
+    """The value of a key of a Parquet footer, found without reading all of it; None where it is not there."""
+    # Thrift's compact protocol: key, the mark of the next field of bytes, its length in groups of seven bits.
+    start = data.rfind(key) + len(key)
+    if start < len(key) or data[start : start + 1] != _NEXT_BYTES:
+        return None
+    length = shift = 0
+    for at in range(start + 1, len(data)):
+        length |= (data[at] & 0x7F) << shift
+        shift += 7
+        if data[at] < _MORE_BITS:
+            return data[at + 1 : at + 1 + length]
+    return None
 
 
 def _closed(row: dict[str, Any]) -> dict[str, Any]:

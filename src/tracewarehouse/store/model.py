@@ -86,6 +86,18 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class Brief:
+    """What orders and names a published version: its first event (None where unknown), its first commit."""
+
+    run: str
+    number: int
+    labels: Mapping[str, str]
+    start_ns: int | None
+    ingested_at: str
+    tombstone: bool = False
+
+
+@dataclass(frozen=True)
 class RunVersion:
     """A published version of a run: all that readers see of it. Units are in order of rank."""
 
@@ -108,6 +120,14 @@ class RunVersion:
     def ranks(self) -> tuple[int, ...]:
         """The ranks it holds, ascending."""
         return tuple(unit.rank for unit in self.units)
+
+    @property
+    def brief(self) -> Brief:
+        """It in brief: start from its traces, time of its first commit."""
+        starts = [unit.facts.get("start_ns") for unit in self.units]
+        first = min((start for start in starts if isinstance(start, int)), default=None)
+        ingested = min((unit.committed_at for unit in self.units), default=self.created_at)
+        return Brief(self.run, self.number, self.labels, first, ingested, self.tombstone)
 
     @property
     def bytes(self) -> int:

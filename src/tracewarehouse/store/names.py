@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tracewarehouse.errors import ParamError
 
@@ -58,6 +59,7 @@ def check_run_name(name: str) -> str:
     return name
 
 
+@lru_cache(maxsize=4096)
 def run_key(run: str) -> str:
     """The folder name of a run: lower case, for names are unique without regard to case."""
     return check_run_name(run).lower()

@@ -13,10 +13,11 @@ from pathlib import Path
 from tracewarehouse.errors import TwError, UnknownName, WarehouseError
 from tracewarehouse.store import layout, results, root, units
 from tracewarehouse.store.blobs import Blobs, LocalBlobs
-from tracewarehouse.store.codec import decode_version, encode_version
+from tracewarehouse.store.codec import decode_brief, decode_version, encode_version
 from tracewarehouse.store.faults import disk_errors
 from tracewarehouse.store.merge import Merged, merge
 from tracewarehouse.store.model import (
+    Brief,
     Changes,
     CleanReport,
     Problem,
@@ -40,6 +41,7 @@ class Store:
         self.tool = tool
         self.blobs: Blobs = LocalBlobs(folder)
         self._read: dict[tuple[str, int], RunVersion] = {}
+        self._briefs: dict[tuple[str, int], Brief] = {}
 
     @classmethod
     def create(cls, folder: Path, tool: str = "") -> Store:
@@ -69,14 +71,35 @@ class Store:
         """A version by its number; raises UnknownName where it is not there."""
         key = (layout.versions(run), number)
         if key not in self._read:
-            name = layout.version(run, number)
-            try:
-                data = self.blobs.get(name)
-            except FileNotFoundError:
-                known = [f"{run}@v{other}" for other in self.versions(run)]
-                raise UnknownName("version", f"{run}@v{number}", known) from None
-            self._read[key] = decode_version(data, str(self.path(name)))
+            self._read[key] = decode_version(*self._bytes(run, number))
         return self._read[key]
+
+    def _bytes(self, run: str, number: int) -> tuple[bytes, str]:
+        """A version's bytes and path."""
+        name = layout.version(run, number)
+        try:
+            return self.blobs.get(name), str(self.path(name))
+        except FileNotFoundError:
+            known = [f"{run}@v{other}" for other in self.versions(run)]
+            raise UnknownName("version", f"{run}@v{number}", known) from None
+
+    def brief(self, run: str) -> Brief | None:
+        """The newest version in brief, None where there is none or it was removed; far cheaper to read."""
+        numbers = self.versions(run)
+        if not numbers:
+            return None
+        key = (layout.versions(run), numbers[-1])
+        if key in self._read:
+            self._briefs[key] = self._read[key].brief
+        elif key not in self._briefs:
+            self._briefs[key] = decode_brief(*self._bytes(run, numbers[-1]))
+        return None if self._briefs[key].tombstone else self._briefs[key]
+
+    def briefs(self, prefix: str = "") -> tuple[Brief, ...]:
+        """Like `present`, each in brief."""
+        keys = (key for key in self.keys(layout.RUNS) if key.startswith(prefix.lower()))
+        briefs = (self.brief(key) for key in keys)
+        return tuple(brief for brief in briefs if brief)
 
     def history(self, run: str) -> tuple[RunVersion, ...]:
         """Every version of a run that is still kept, oldest first, tombstones included."""
@@ -89,7 +112,7 @@ class Store:
 
     def runs(self, prefix: str = "") -> tuple[str, ...]:
         """The names of the runs that readers see and that begin with `prefix`, sorted; opens no other run."""
-        names = (version.run for version in self.present(prefix))
+        names = (brief.run for brief in self.briefs(prefix))
         return tuple(sorted(name for name in names if name.startswith(prefix)))
 
     def present(self, prefix: str = "") -> tuple[RunVersion, ...]:
@@ -311,6 +334,7 @@ class Store:
     def forget(self) -> None:
         """Drops what was read: after a clean, versions may be gone."""
         self._read.clear()
+        self._briefs.clear()
 
     def _missing_file(self, unit: Unit) -> str | None:
         for file in unit.files:
