@@ -66,53 +66,47 @@ WITH
       op_id,
       device,
       stream,
-      count(*) AS kernel_count,
-      sum(dur_ns)::BIGINT AS kernel_sum_ns
+      event_id,
+      name,
+      call_ns,
+      ts_ns,
+      dur_ns,
+      count(*) OVER (PARTITION BY run_id, rank, op_id, device, stream) AS kernel_count
     FROM launched
-    GROUP BY run_id, rank, op_id, device, stream
   ),
   occurrence AS (
-    SELECT run_id, rank, op_id, device, stream, kernel_count, kernel_sum_ns
-    FROM counted
-    WHERE kernel_count >= $min_kernels
-  ),
-  sequence AS (
     SELECT
-      launched.run_id,
-      launched.rank,
-      launched.op_id,
-      launched.device,
-      launched.stream,
-      string_agg(launched.name, ' | ' ORDER BY launched.call_ns, launched.ts_ns, launched.event_id) AS kernels,
-      any_value(occurrence.kernel_count) AS kernel_count,
-      any_value(occurrence.kernel_sum_ns) AS kernel_sum_ns
-    FROM launched
-    JOIN occurrence
-      ON occurrence.run_id = launched.run_id
-      AND occurrence.rank = launched.rank
-      AND occurrence.op_id = launched.op_id
-      AND occurrence.device IS NOT DISTINCT FROM launched.device
-      AND occurrence.stream IS NOT DISTINCT FROM launched.stream
-    GROUP BY launched.run_id, launched.rank, launched.op_id, launched.device, launched.stream
+      run_id,
+      rank,
+      op_id,
+      device,
+      stream,
+      string_agg(name, ' | ' ORDER BY call_ns, ts_ns, event_id) AS kernels,
+      count(*) AS kernel_count,
+      sum(dur_ns)::BIGINT AS kernel_sum_ns
+    FROM counted
+    -- Before names are put in order, which takes longest.
+    WHERE kernel_count >= $min_kernels
+    GROUP BY run_id, rank, op_id, device, stream
   )
 SELECT
-  sequence.run_id,
-  sequence.rank,
+  occurrence.run_id,
+  occurrence.rank,
   coalesce(op.name, '') AS name,
-  sequence.device,
-  sequence.stream,
-  sequence.kernels,
-  max(sequence.kernel_count) AS kernel_count,
+  occurrence.device,
+  occurrence.stream,
+  occurrence.kernels,
+  max(occurrence.kernel_count) AS kernel_count,
   count(*) AS count,
-  sum(sequence.kernel_sum_ns)::BIGINT AS kernel_sum_ns,
+  sum(occurrence.kernel_sum_ns)::BIGINT AS kernel_sum_ns,
   sum(op.dur_ns)::BIGINT AS op_sum_ns
-FROM sequence
+FROM occurrence
 JOIN events AS op
-  ON op.run_id = sequence.run_id AND op.rank = sequence.rank AND op.event_id = sequence.op_id
+  ON op.run_id = occurrence.run_id AND op.rank = occurrence.rank AND op.event_id = occurrence.op_id
 GROUP BY
-  sequence.run_id,
-  sequence.rank,
+  occurrence.run_id,
+  occurrence.rank,
   coalesce(op.name, ''),
-  sequence.device,
-  sequence.stream,
-  sequence.kernels
+  occurrence.device,
+  occurrence.stream,
+  occurrence.kernels

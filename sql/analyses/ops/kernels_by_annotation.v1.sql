@@ -43,10 +43,7 @@ WITH RECURSIVE
       end_ns AS until_ns,
       [{said: said, end_ns: end_ns}] AS layers
     FROM annotation
-    ANTI JOIN annotation AS around
-      ON around.run_id = annotation.run_id
-      AND around.rank = annotation.rank
-      AND around.event_id = annotation.parent_id
+    WHERE parent_id IS NULL
     UNION ALL
     SELECT
       inside.run_id,
@@ -109,6 +106,6 @@ SELECT
   annotation,
   CASE
     WHEN within_all THEN path
-    WHEN len(layers) > 0 THEN array_to_string(list_transform(layers, LAMBDA layer: layer.said), ' > ')
+    ELSE array_to_string(list_transform(layers, LAMBDA layer: layer.said), ' > ')
   END AS path
 FROM launched
