@@ -44,6 +44,7 @@ HOMES = {
     "altair": {"plot"},
     "vl_convert": {"plot"},
     "duckdb": {"engine"},
+    "_duckdb": {"engine"},
     "click": {"cli"},
     "rich": {"render"},
     "msgspec": {"reader"},
