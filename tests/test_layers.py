@@ -44,7 +44,6 @@ HOMES = {
     "altair": {"plot"},
     "vl_convert": {"plot"},
     "duckdb": {"engine"},
-    "_duckdb": {"engine"},
     "click": {"cli"},
     "rich": {"render"},
     "msgspec": {"reader"},

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import _duckdb as core
+import duckdb
 
 from . import params
 from .arrow import schema_of, type_of
@@ -18,15 +19,12 @@ from .errors import ContractError, QueryError
 from .sqltext import quote_name, quote_text, replace_params
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
-# The compiled part of duckdb. Its Python part takes three times as long to load, and adds to connections what
-# short questions do without: relations, and rows from Python.
-Connection = core.DuckDBPyConnection
-Error = core.Error
-OutOfMemory = core.OutOfMemoryException
-DUCKDB_VERSION: str = core.__version__
+Connection = duckdb.DuckDBPyConnection
+Error = duckdb.Error
+OutOfMemory = duckdb.OutOfMemoryException
+DUCKDB_VERSION: str = duckdb.__version__
 _BATCH = 131_072  # rows of an Arrow batch, as DuckDB has it
 
 
@@ -37,15 +35,11 @@ def connect(
     temp_directory: Path | None = None,
     database: Path | None = None,
     read_only: bool = False,
-    bare: bool = False,
 ) -> Connection:
     """A connection to an in-memory database, or to the file `database`.
 
-    It never looks names up among Python variables and never fetches an extension. A `bare` one can `execute`
-    and no more until `complete` was called.
+    It never looks names up among Python variables and never fetches an extension.
     """
-    if not bare:
-        complete()
     config: dict[str, str | bool | int | float | list[str]] = {
         "python_enable_replacements": False,
         "autoinstall_known_extensions": False,
@@ -56,12 +50,7 @@ def connect(
         config["memory_limit"] = memory_limit
     if temp_directory is not None:
         config["temp_directory"] = str(temp_directory)
-    return core.connect(str(database or ":memory:"), read_only=read_only, config=config)
-
-
-def complete() -> None:
-    """Gives all connections relations (`sql`), and rows from Python (`register`)."""
-    import duckdb  # noqa: F401
+    return duckdb.connect(str(database or ":memory:"), read_only=read_only, config=config)
 
 
 def bind(contract: Contract, values: Mapping[str, object]) -> dict[str, object]:
@@ -133,7 +122,6 @@ def _rows(con: Connection, sql: str) -> tuple[list[tuple[str, str]], pa.Table]:
     # What a relation runs in the end; it parses and binds the text before, longer than a small query takes.
     submit = getattr(con, "_submit", None)
     if submit is None:
-        complete()
         bound = con.sql(sql)
         return list(zip(bound.columns, map(str, bound.types), strict=True)), bound.to_arrow_table()
     done = submit(sql, None, "arrow", _BATCH)
@@ -181,10 +169,9 @@ def result_columns(con: Connection, sql: str) -> list[tuple[str, str]]:
 
 def relation(con: Connection, sql: str) -> duckdb.DuckDBPyRelation:
     """The SELECT, bound but not run; where it does not bind, DuckDB's error names the line."""
-    complete()
     try:
         return con.sql(sql)
-    except (core.BinderException, core.CatalogException):
+    except (duckdb.BinderException, duckdb.CatalogException):
         con.execute(sql)  # fails alike, and unlike sql() tells the line
         raise
 
@@ -209,8 +196,6 @@ def check_columns(contract: Contract, found: Iterable[tuple[str, str]]) -> None:
 
 
 def _column_diff(declared: list[str], found: list[str]) -> str:
-    from difflib import SequenceMatcher
-
     pairs: list[tuple[str, str]] = []
     for tag, a, b, c, d in SequenceMatcher(None, declared, found, autojunk=False).get_opcodes():
         if tag != "equal":
@@ -244,9 +229,9 @@ def fill_table(con: Connection, contract: Contract, sql: str) -> None:
 
 
 @lru_cache(maxsize=128)
-def _parsed(sql: str) -> core.Statement:
+def _parsed(sql: str) -> duckdb.Statement:
     """A statement of a contract, parsed: it runs for every rank, and parsing is a tenth of a small one's."""
-    (statement,) = core.extract_statements(sql)
+    (statement,) = duckdb.extract_statements(sql)
     return statement
 
 
@@ -269,7 +254,6 @@ def insert_rows(
 
     schema = pa.schema([pa.field(column, type_of(type_)) for column, type_ in types.items()])
     casts = ", ".join(f"CAST({quote_name(c)} AS {type_}) AS {quote_name(c)}" for c, type_ in types.items())
-    complete()
     con.register("tw_rows", pa.Table.from_pylist(list(rows), schema=schema))
     con.execute(f"INSERT INTO {quote_name(name)} SELECT {casts} FROM tw_rows")
     con.unregister("tw_rows")

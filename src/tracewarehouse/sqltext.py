@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Literal
 
 TokenKind = Literal["comment", "string", "quoted", "param", "number", "word", "mark"]
 
-_TOKEN = r"""
+_TOKEN = re.compile(
+    r"""
       (?P<space>\s+)
     | (?P<comment>--[^\n]*|/\*.*?\*/)
     | (?P<string>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*')
@@ -19,7 +20,9 @@ _TOKEN = r"""
     | (?P<number>(?:\d[\d_]*)(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)
     | (?P<word>[^\W\d]\w*)
     | (?P<mark>::|:=|<=|>=|<>|!=|==|\|\||->>|->|=>|\*\*|//|<<|>>|.)
-    """
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 # The same tokens without what stands between them, for a search that makes no object of each.
 _TEXT = re.compile(
@@ -54,11 +57,6 @@ class Token:
     depth: int
 
 
-@cache
-def _token() -> re.Pattern[str]:
-    return re.compile(_TOKEN, re.VERBOSE | re.DOTALL)
-
-
 @lru_cache(maxsize=256)
 def token_texts(sql: str) -> tuple[str, ...]:
     """The tokens' texts without comments and spacing: equal texts mean the same SQL."""
@@ -82,7 +80,7 @@ def tokens(sql: str, first_line: int = 1) -> list[Token]:
 
 def _walk(sql: str, line: int) -> Iterator[Token]:
     depth = 0
-    for match in _token().finditer(sql):
+    for match in _TOKEN.finditer(sql):
         kind, text = match.lastgroup, match.group()
         if text in (")", "]", "}"):
             depth -= 1
@@ -100,7 +98,7 @@ def replace_params(sql: str, literals: dict[str, str]) -> str:
         text = match.group()
         return literals[text[1:]] if match.lastgroup == "param" else text
 
-    return _token().sub(literal, sql)
+    return _TOKEN.sub(literal, sql)
 
 
 def quote_name(name: str) -> str:
@@ -120,7 +118,7 @@ def split_statements(text: str) -> tuple[list[str], str]:
     """
     done: list[str] = []
     start = 0
-    for match in _token().finditer(text):
+    for match in _TOKEN.finditer(text):
         if match.lastgroup == "mark" and (match.group() in "'\"" or text.startswith("/*", match.start())):
             break
         if match.group() == ";":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract, Ref
-from tracewarehouse.engine import Connection, Error, OutOfMemory, complete, connect, execute
+from tracewarehouse.engine import Connection, Error, OutOfMemory, connect, execute
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.reads import below, is_built, names_of, readable
@@ -39,7 +40,6 @@ def session(
     It holds what `contracts` read (None: every table and view, in the newest version). Raises
     WarehouseError where a file is gone.
     """
-    complete()
     with closing(_Open(_connect())) as opened:
         opened.add(root, chosen, *_needed(catalog, contracts))
         yield opened.con
@@ -61,7 +61,6 @@ class Sessions:
     @contextmanager
     def session(self, chosen: Sequence[Chosen], contracts: Iterable[Contract]) -> Iterator[Connection]:
         """Like `session`; nobody may change settings of the connection. Raises WarehouseError."""
-        complete()
         wanted, names = _needed(self.catalog, contracts)
         with self._lent(chosen, names) as opened:
             opened.add(self.root, chosen, wanted, names)
@@ -188,7 +187,7 @@ def _needed(
 
 def _connect() -> Connection:
     # DuckDB makes the folder when it first spills, and takes it away when it closes.
-    con = connect(temp_directory=Path(gettempdir(), f"tw-{os.urandom(8).hex()}"), bare=True)
+    con = connect(temp_directory=Path(gettempdir(), f"tw-{secrets.token_hex(8)}"))
     con.execute("SET parquet_metadata_cache = true")  # the files never change
     return con
 

@@ -91,30 +91,16 @@ def _schema(meta: bytes, brief: bytes) -> Any:
 def decode_version(data: bytes, path: str) -> RunVersion:
     """The version in Parquet bytes; raises WarehouseError naming the path."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     try:
-        table = _table(data)
+        # A buffer and one thread: a Python file object with threads aborts pyarrow at exit.
+        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
         head = json.loads(table.schema.metadata[_META])
         units = (_unit(_opened(row)) for row in table.to_pylist())
         return RunVersion(**{**head, "units": tuple(units), "dropped": tuple(head["dropped"])})
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise WarehouseError(f"{path}: damaged version: {_first_line(error)}", _DAMAGED) from error
-
-
-def _table(data: bytes) -> Any:
-    """The rows of a Parquet file."""
-    # A buffer and one thread: a Python file object with threads aborts pyarrow at exit.
-    import pyarrow as pa
-
-    try:  # what pyarrow.parquet stands on, and loads in a third of the time
-        from pyarrow._parquet import ParquetReader
-    except ImportError:
-        import pyarrow.parquet as pq
-
-        return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
-    reader = ParquetReader()
-    reader.open(pa.BufferReader(data))
-    return reader.read_all(use_threads=False)
 
 
 def decode_brief(data: bytes, path: str) -> Brief:
