@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from . import analyses, ingest, memory, ranks, report, size, start, thousand
+from . import analyses, ingest, memory, ranks, report, size, stages, start, thousand
 from .bench import HERE, Bench
 from .model import Case, Row, Unmeasured, WrongAnswer
 
@@ -33,6 +33,7 @@ CASES = (
     *start.CASES,
     *thousand.CASES,
     *ranks.CASES,
+    *stages.CASES,
 )
 
 

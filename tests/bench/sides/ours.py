@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from clock import serve, timed, told
+from stages import stages
 
 import tracewarehouse as tw
 
@@ -107,6 +108,7 @@ SIDES: dict[str, Callable[..., dict[str, Any]]] = {
     "round_trip": round_trip,
     "analyses": analyses,
     "simulate": simulate,
+    "stages": stages,
     "many": many,
 }
 
