@@ -17,7 +17,7 @@ Done = TypeVar("Done")
 # From here on the tables of a file stand on disk while they are made; its text is a fourth of them.
 LARGE_TEXT_BYTES: Final = 96 << 20
 # Python, its libraries and the chunks in hand take some 200 MB besides.
-_LARGE_MEMORY_BYTES: Final = 400 << 20
+_LARGE_MEMORY_BYTES: Final = 372 << 20
 
 
 @dataclass
