@@ -13,6 +13,7 @@ from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
 from tracewarehouse.select.chosen import Chosen, choose, narrow, only_ranks
 from tracewarehouse.select.needs import able
 from tracewarehouse.select.quality import usual
+from tracewarehouse.select.reads import named, readable
 from tracewarehouse.select.sandbox import check_reads_only, lock
 from tracewarehouse.select.session import Sessions, session
 from tracewarehouse.select.versions import lacking
@@ -352,3 +353,27 @@ def test_a_file_that_is_gone_is_named_by_an_answer_too(store: Store, catalog: Ca
         path.unlink()
     with pytest.raises(WarehouseError, match="kernels@1 cannot be read"):
         Sessions(store.root, catalog).answer(choose(store), catalog.get("kernel_time"), {})
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("SELECT 1", set()),
+        ("FROM kernels", {"kernels"}),
+        ('SELECT * FROM "Kernels" JOIN steps USING (step)', {"kernels", "steps"}),
+        ("FROM query('FROM kernels')", {"kernels"}),
+        ("FROM operators", {"operators", "events"}),
+        ("FROM parsed", set()),
+    ],
+)
+def test_only_what_a_query_may_name_is_there_for_it(sql: str, names: set[str]) -> None:
+    found = {contract.name for contract in named(Catalog.load(), sql)}
+    assert names <= found < {contract.name for contract in readable(Catalog.load())}
+    assert bool(names) == bool(found)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SHOW TABLES", "FROM duckdb_views()", "SELECT * FROM information_schema.tables"]
+)
+def test_what_asks_what_there_is_sees_everything(sql: str) -> None:
+    assert named(Catalog.load(), sql) == readable(Catalog.load())

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Connection = duckdb.DuckDBPyConnection
 Error = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException
+# A name that the connection does not hold.
+NotThere = (duckdb.CatalogException, duckdb.BinderException)
 DUCKDB_VERSION: str = duckdb.__version__
 _BATCH = 131_072  # rows of an Arrow batch, as DuckDB has it
 

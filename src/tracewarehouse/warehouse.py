@@ -16,7 +16,14 @@ from tracewarehouse import __version__
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
-from tracewarehouse.errors import ParamError, SchemaVersionError, TwError, UnknownName, WarehouseError
+from tracewarehouse.errors import (
+    ParamError,
+    QueryError,
+    SchemaVersionError,
+    TwError,
+    UnknownName,
+    WarehouseError,
+)
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks, spans
 from tracewarehouse.store import CleanReport, Problem, Published, Store, check_labels, parse_reference
@@ -176,14 +183,24 @@ class Warehouse(Analyses[Result]):
 
         Raises QueryError, in DuckDB's words.
         """
+        from tracewarehouse.engine import NotThere
+        from tracewarehouse.select.reads import named, readable
+
+        try:
+            return self._query(sql, named(self.catalog, sql))
+        except QueryError as error:
+            if not isinstance(error.__cause__, NotThere):
+                raise
+            return self._query(sql, readable(self.catalog))  # now DuckDB can say what else might be meant
+
+    def _query(self, sql: str, wanted: Sequence[Contract]) -> Result:
         from tracewarehouse.engine import query
         from tracewarehouse.select.notices import notices
-        from tracewarehouse.select.reads import readable
         from tracewarehouse.select.sandbox import check_reads_only, lock
         from tracewarehouse.select.session import session
 
-        part, rebuilt = self._with_tables(readable(self.catalog))
-        with session(self.root, self.catalog, part.chosen(), None) as con:
+        part, rebuilt = self._with_tables(wanted)
+        with session(self.root, self.catalog, part.chosen(), wanted) as con:
             check_reads_only(con, sql)
             lock(con, self.root / "data")
             table = query(con, sql)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract, Ref
 from tracewarehouse.select.facts import BUILT
+
+_WORD: Final = re.compile(r"\w+")
+# What such a word begins asks what there is.
+_ASKS_FOR_ALL: Final = ("show", "describe", "summarize", "duckdb_", "pragma", "information_schema", "pg_")
 
 
 def is_stored(contract: Contract) -> bool:
@@ -23,6 +29,19 @@ def readable(catalog: Catalog) -> tuple[Contract, ...]:
     """The newest version of every table and view that people read, each after what it stands on."""
     tables = [table for table in catalog.tables() if not table.transient]
     return below(catalog, (*tables, *catalog.views()))
+
+
+def named(catalog: Catalog, sql: str) -> tuple[Contract, ...]:
+    """Of what people read all that the SQL may name, and what that stands on, each after that.
+
+    It is everything where the SQL asks what there is.
+    """
+    words = {word.lower() for word in _WORD.findall(sql)}
+    if any(word.startswith(_ASKS_FOR_ALL) for word in words):
+        return readable(catalog)
+    refs = (*catalog.refs("table"), *catalog.refs("view"))
+    found = [catalog.get(name) for name in sorted(words & {ref.name for ref in refs})]
+    return below(catalog, (contract for contract in found if not contract.transient))
 
 
 def below(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contract, ...]:
