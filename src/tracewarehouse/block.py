@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -11,13 +12,6 @@ from typing import Any
 from .errors import ContractError
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-
-# The part of TOML that contracts are written in; whatever else there is, tomllib reads.
-_VALUE = r'"[^"\\\x00-\x1f\x7f]*"|true|false|-?(?:0|[1-9]\d*)(?:\.\d+)?'
-_LIST = rf"\[(?:(?:{_VALUE})(?:, (?:{_VALUE}))*)?\]"
-_VALUES = re.compile(_VALUE)
-_ENTRY = re.compile(rf"(\w+) = ({_VALUE}|{_LIST})(?:, | \}}$)", re.ASCII)
-_LINE = re.compile(rf"(\w+) *= (?:({_VALUE}|{_LIST})|\{{ (.*))", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -62,11 +56,6 @@ def split(text: str, path: PurePath) -> tuple[dict[str, Any], Place, str, int]:
 
 
 def toml(place: Place) -> dict[str, Any]:
-    plain = _plain(place.lines)
-    if plain is not None:
-        return plain
-    import tomllib
-
     try:
         return tomllib.loads("\n".join(place.lines))
     except tomllib.TOMLDecodeError as error:
@@ -77,47 +66,6 @@ def toml(place: Place) -> dict[str, Any]:
             f"{place.source}:{line}: not TOML: {reason}",
             'write `key = "text"`, `key = 1` or `key = ["a", "b"]`',
         ) from None
-
-
-def _plain(lines: Sequence[str]) -> dict[str, Any] | None:
-    """What tomllib reads, ten times as fast, or None where more of TOML is needed than contracts use."""
-    head: dict[str, Any] = {}
-    here = head
-    for line in lines:
-        if line[:1] == "[":
-            name = line[1:-1]
-            if line[-1] != "]" or not NAME.fullmatch(name) or name in head:
-                return None
-            here = head[name] = {}
-        elif line:
-            match = _LINE.fullmatch(line)
-            value = _table(match[3]) if match and match[3] else _value(match[2]) if match else None
-            if match is None or value is None or match[1] in here:
-                return None
-            here[match[1]] = value
-    return head
-
-
-def _table(text: str) -> dict[str, Any] | None:
-    """The entries up to the closing brace at the end."""
-    entries: dict[str, Any] = {}
-    end = 0
-    while entry := _ENTRY.match(text, end):
-        if entry[1] in entries:
-            return None
-        entries[entry[1]] = _value(entry[2])
-        end = entry.end()
-    return entries if end == len(text) and text[-1] == "}" else None
-
-
-def _value(text: str) -> Any:
-    if text[0] == '"':
-        return text[1:-1]
-    if text[0] == "[":
-        return [_value(each) for each in _VALUES.findall(text)]
-    if text in ("true", "false"):
-        return text == "true"
-    return float(text) if "." in text else int(text)
 
 
 def check_keys(found: Mapping[str, Any], known: Sequence[str], place: Place, where: str = "") -> None:

@@ -27,7 +27,6 @@ OutOfMemory = duckdb.OutOfMemoryException
 # A name that the connection does not hold.
 NotThere = (duckdb.CatalogException, duckdb.BinderException)
 DUCKDB_VERSION: str = duckdb.__version__
-_BATCH = 131_072  # rows of an Arrow batch, as DuckDB has it
 
 
 def connect(
@@ -120,14 +119,9 @@ def _sorted(con: Connection, contract: Contract, body: str, given: str) -> pa.Ta
 
 
 def _rows(con: Connection, sql: str) -> tuple[list[tuple[str, str]], pa.Table]:
-    """Name and type of each column of a SELECT, and its rows."""
-    # What a relation runs in the end; it parses and binds the text before, longer than a small query takes.
-    submit = getattr(con, "_submit", None)
-    if submit is None:
-        bound = con.sql(sql)
-        return list(zip(bound.columns, map(str, bound.types), strict=True)), bound.to_arrow_table()
-    done = submit(sql, None, "arrow", _BATCH)
-    return [(column[0], str(column[1])) for column in done.description], done.arrow_table()
+    """Name and type of each column of a SELECT, and its rows; bound once, since views may span many files."""
+    bound = con.sql(sql)
+    return list(zip(bound.columns, map(str, bound.types), strict=True)), bound.to_arrow_table()
 
 
 def query(con: Connection, sql: str) -> pa.Table:
