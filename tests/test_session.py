@@ -16,6 +16,7 @@ from tracewarehouse.select.quality import usual
 from tracewarehouse.select.reads import named, readable
 from tracewarehouse.select.sandbox import check_reads_only, lock
 from tracewarehouse.select.session import Sessions, session
+from tracewarehouse.select.slices import slices
 from tracewarehouse.select.versions import lacking
 from tracewarehouse.store import Changes, Store
 
@@ -377,3 +378,19 @@ def test_only_what_a_query_may_name_is_there_for_it(sql: str, names: set[str]) -
 )
 def test_what_asks_what_there_is_sees_everything(sql: str) -> None:
     assert named(Catalog.load(), sql) == readable(Catalog.load())
+
+
+def test_many_ranks_are_asked_some_at_a_time_and_answer_alike(
+    store: Store, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run, ranks in (("b", (0, 1, 2)), ("a", (0, 1)), ("c", (0,))):
+        bring(store, catalog, run, ranks, events=10)
+    by_rank, by_time, by_run = (catalog.get(name) for name in ("launch_time", "kernel_time", "findings"))
+    whole = Sessions(store.root, catalog).answer(choose(store), by_rank, {})
+    monkeypatch.setattr("tracewarehouse.select.slices.SLICE_EVENTS", 20)
+    parts = slices(by_rank, [catalog.get("kernels")], choose(store))
+    found = [[(each.run, each.ranks) for each in part] for part in parts]
+    assert found == [[("a", (0, 1))], [("b", (0, 1))], [("b", (2,)), ("c", (0,))]]
+    assert Sessions(store.root, catalog).answer(choose(store), by_rank, {}) == whole
+    for other, read in ((by_time, "kernels"), (by_run, "kernels"), (by_rank, "data_quality")):
+        assert len(slices(other, [catalog.get(read)], choose(store))) == 1

@@ -20,6 +20,7 @@ from tracewarehouse.errors import ContractError, QueryError, WarehouseError
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.reads import below, is_built, names_of, readable
 from tracewarehouse.select.relations import Relations
+from tracewarehouse.select.slices import events, slices
 from tracewarehouse.sqltext import quote_name
 
 if TYPE_CHECKING:
@@ -71,15 +72,26 @@ class Sessions:
         wanted, names = _needed(self.catalog, [contract])
         with self._lent(chosen, names) as opened:
             try:
-                given = opened.given(Relations(self.root, tuple(chosen), names), wanted, contract)
-                table = execute(opened.con, contract, values, given)
+                return self._answer(opened, chosen, contract, values)
             except (Error, ContractError, QueryError) as error:
                 if isinstance(error.__cause__, OutOfMemory):
                     raise
                 # On views the error names what it is about: a table's file, a line of the analysis.
                 opened.add(self.root, chosen, wanted, names)
-                table = execute(opened.con, contract, values)
-            return table
+                return execute(opened.con, contract, values)
+
+    def _answer(
+        self, opened: _Open, chosen: Sequence[Chosen], contract: Contract, values: Mapping[str, object]
+    ) -> pa.Table:
+        wanted, names = _needed(self.catalog, [contract])
+        parts = slices(contract, wanted, chosen)
+        if len(parts) == 1 or opened.made:
+            given = opened.given(Relations(self.root, tuple(chosen), names), wanted, contract)
+            return execute(opened.con, contract, values, given)
+        import pyarrow as pa
+
+        each = (Relations(self.root, part, names).common(wanted, contract.body) for part in parts)
+        return pa.concat_tables([execute(opened.con, contract, values, given) for given in each])
 
     @contextmanager
     def _lent(self, chosen: Sequence[Chosen], names: dict[Ref, str]) -> Iterator[_Open]:
@@ -140,7 +152,7 @@ class _Open:
             if is_built(contract):
                 self._make(relations, contract)
             elif contract.kind == "view" and contract.ref in asked.requires:
-                if contract.ref in self.known and _events(relations.chosen) <= _KEPT_EVENTS:
+                if contract.ref in self.known and events(relations.chosen) <= _KEPT_EVENTS:
                     self._keep(relations, contract, wanted)
                 self.known.add(contract.ref)
         return relations.common(self._left(relations, asked, wanted), asked.body)
@@ -169,11 +181,6 @@ class _Open:
 
     def close(self) -> None:
         self.con.close()
-
-
-def _events(chosen: Iterable[Chosen]) -> int:
-    counts = (unit.facts.get("events") for each in chosen for unit in each.units)
-    return sum(count for count in counts if isinstance(count, int))
 
 
 def _needed(

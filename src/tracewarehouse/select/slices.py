@@ -1,0 +1,54 @@
+"""Very many ranks, some at a time: what an analysis says of ranks it says of each of them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from tracewarehouse.contract import Contract
+from tracewarehouse.select.chosen import Chosen
+from tracewarehouse.select.reads import is_built
+from tracewarehouse.store import Unit
+
+# So many are asked about at once: sorting and grouping more takes longer for each.
+SLICE_EVENTS = 2_000_000
+_FIRST = ["run_id", "rank"]
+
+
+def events(chosen: Iterable[Chosen]) -> int:
+    """The events of all chosen ranks."""
+    return sum(_events(unit) for each in chosen for unit in each.units)
+
+
+def slices(
+    contract: Contract, read: Iterable[Contract], chosen: Sequence[Chosen]
+) -> list[tuple[Chosen, ...]]:
+    """Ranks to ask about together, in the order of the answer; all at once where it is not of ranks alone.
+
+    `read` is all that the analysis stands on.
+    """
+    of_run = contract.scope == "run" or any(is_built(each) or each.name == "data_quality" for each in read)
+    order = list(dict.fromkeys((*contract.order, *contract.grain)))[:2]
+    if of_run or order != _FIRST or events(chosen) <= SLICE_EVENTS:
+        return [tuple(chosen)]
+    return list(_cut(sorted(chosen, key=lambda each: each.run)))
+
+
+def _cut(chosen: Iterable[Chosen]) -> Iterator[tuple[Chosen, ...]]:
+    taken: list[Chosen] = []
+    count = 0
+    for each in chosen:
+        ranks: list[int] = []
+        for unit in each.units:
+            if count and count + _events(unit) > SLICE_EVENTS:
+                yield (*taken, replace(each, ranks=tuple(ranks))) if ranks else tuple(taken)
+                taken, ranks, count = [], [], 0
+            ranks.append(unit.rank)
+            count += _events(unit)
+        taken.append(replace(each, ranks=tuple(ranks)))
+    yield tuple(taken)
+
+
+def _events(unit: Unit) -> int:
+    count = unit.facts.get("events")
+    return count if isinstance(count, int) else 0
