@@ -124,6 +124,13 @@ def _rows(con: Connection, sql: str) -> tuple[list[tuple[str, str]], pa.Table]:
     return list(zip(bound.columns, map(str, bound.types), strict=True)), bound.to_arrow_table()
 
 
+def together(tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of all, one table after the other."""
+    import pyarrow as pa
+
+    return pa.concat_tables(tables)
+
+
 def query(con: Connection, sql: str) -> pa.Table:
     """The rows of a statement that someone wrote, with DuckDB's type in each field's metadata.
 

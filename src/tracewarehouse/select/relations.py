@@ -11,13 +11,15 @@ from tracewarehouse.contract import Contract, Ref
 from tracewarehouse.engine import Connection, bind, create_from_rows, insert_rows, literal, sql_with_params
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.facts import built_rows
-from tracewarehouse.select.quality import Fired, run_rules
+from tracewarehouse.select.quality import run_rules
 from tracewarehouse.select.reads import is_built, is_stored
 from tracewarehouse.sqltext import names_read, quote_name, quote_text
 
 FilesByRanks = dict[tuple[int, ...] | None, list[str]]
 
 _QUALITY = "data_quality"
+# Literals are the quickest way in for the rows of so many ranks.
+_TOLD_RANKS = 256
 
 
 @dataclass(frozen=True)
@@ -85,21 +87,26 @@ class Relations:
         parts = [f"{quote_name(self.names[each.ref])} AS {self._common(each, names)}" for each in listed]
         return f"WITH\n{', '.join(parts)}\n" if parts else ""
 
+    def tells(self, contract: Contract) -> bool:
+        """Whether `common` can tell a built table's rows; else the table has to be made."""
+        return contract.name == "ranks" and sum(len(each.ranks) for each in self.chosen) <= _TOLD_RANKS
+
     def _common(self, contract: Contract, names: Collection[str] | None) -> str:
         if is_stored(contract):
             return f"NOT MATERIALIZED (\n{self._stored_sql(contract, names)}\n)"
+        if is_built(contract):
+            columns = _named(contract, names)
+            return f"(\n{_values_sql(columns, built_rows(contract, self.chosen)) or _empty_sql(columns)}\n)"
         return f"(\n{self.sql(contract)}\n)"
 
     def _stored_sql(self, contract: Contract, names: Collection[str] | None = None) -> str:
         """Only the columns of these names, None for all."""
         files = data_files(self.root, contract, self.chosen)
-        columns = [each for each in contract.columns if names is None or each.name in names]
-        if contract.name == _QUALITY or not columns:
-            columns = list(contract.columns)
+        columns = _named(contract, None if contract.name == _QUALITY else names)
         parts = [_scan_sql(columns, paths, ranks) for ranks, paths in files.items()]
         fired = run_rules(self.chosen) if contract.name == _QUALITY else []
         if fired:
-            parts.append(_fired_sql(contract, fired))
+            parts.append(_values_sql(contract.columns, map(vars, fired)))
         return "\nUNION ALL\n".join(parts) if parts else _empty_sql(columns)
 
 
@@ -130,11 +137,15 @@ def _empty_sql(columns: Iterable[Column]) -> str:
     return f"SELECT {', '.join(nulls)} WHERE false"
 
 
-def _fired_sql(contract: Contract, fired: Iterable[Fired]) -> str:
-    rows = [
-        ", ".join(literal(getattr(each, column.name, None), column.type) for column in contract.columns)
-        for each in fired
-    ]
-    columns = ", ".join(quote_name(column.name) for column in contract.columns)
-    values = ", ".join(f"({row})" for row in rows)
-    return f"SELECT {columns} FROM (VALUES {values}) AS fired({columns})"
+def _values_sql(columns: Sequence[Column], rows: Iterable[Mapping[str, object]]) -> str:
+    """The rows as literals; empty for none."""
+    told = [", ".join(literal(row.get(column.name), column.type) for column in columns) for row in rows]
+    names = ", ".join(quote_name(column.name) for column in columns)
+    values = ", ".join(f"({row})" for row in told)
+    return f"SELECT {names} FROM (VALUES {values}) AS told({names})" if told else ""
+
+
+def _named(contract: Contract, names: Collection[str] | None) -> list[Column]:
+    """The columns of these names, None for all; never none at all."""
+    named = [column for column in contract.columns if names is None or column.name in names]
+    return named or list(contract.columns)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract, Ref
-from tracewarehouse.engine import Connection, Error, OutOfMemory, connect, execute
+from tracewarehouse.engine import Connection, Error, OutOfMemory, connect, execute, together
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.reads import below, is_built, names_of, readable
@@ -88,10 +88,8 @@ class Sessions:
         if len(parts) == 1 or opened.made:
             given = opened.given(Relations(self.root, tuple(chosen), names), wanted, contract)
             return execute(opened.con, contract, values, given)
-        import pyarrow as pa
-
         each = (Relations(self.root, part, names).common(wanted, contract.body) for part in parts)
-        return pa.concat_tables([execute(opened.con, contract, values, given) for given in each])
+        return together([execute(opened.con, contract, values, given) for given in each])
 
     @contextmanager
     def _lent(self, chosen: Sequence[Chosen], names: dict[Ref, str]) -> Iterator[_Open]:
@@ -145,11 +143,11 @@ class _Open:
     def given(self, relations: Relations, wanted: Iterable[Contract], asked: Contract) -> str:
         """The `WITH` of a question that reads these relations: to bind them there once is all they take.
 
-        Rows that are built become a table, and so do those of a view when a second question reads it.
+        A view's rows become a table when a second question reads it.
         """
         wanted = [contract for contract in wanted if relations.names[contract.ref] not in self.made]
         for contract in wanted:
-            if is_built(contract):
+            if is_built(contract) and not relations.tells(contract):
                 self._make(relations, contract)
             elif contract.kind == "view" and contract.ref in asked.requires:
                 if contract.ref in self.known and events(relations.chosen) <= _KEPT_EVENTS:
