@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -199,6 +198,8 @@ def check_columns(contract: Contract, found: Iterable[tuple[str, str]]) -> None:
 
 
 def _column_diff(declared: list[str], found: list[str]) -> str:
+    from difflib import SequenceMatcher
+
     pairs: list[tuple[str, str]] = []
     for tag, a, b, c, d in SequenceMatcher(None, declared, found, autojunk=False).get_opcodes():
         if tag != "equal":

@@ -6,7 +6,6 @@ The command line turns each into one line on stderr and an exit code; nothing el
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -43,6 +42,8 @@ class UnknownName(TwError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
         names = sorted(set(known))
+        from difflib import get_close_matches
+
         close = get_close_matches(name, names, n=3, cutoff=0.5)
         if close:
             hint = f"did you mean {', '.join(close)}?"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from difflib import get_close_matches
 
 from .errors import ParamError
 
@@ -93,6 +91,8 @@ def _from_text(text: str, is_ns: bool) -> int | None:
     match = _DURATION.fullmatch(text)
     if match is None or (match[2] and not is_ns):
         return None
+    from decimal import Decimal
+
     found = Decimal(match[1].replace("_", "")) * _NS[match[2]]
     return int(found) if found == found.to_integral_value() else None
 
@@ -121,6 +121,8 @@ def _check_range(param: Param, value: object) -> None:
 
 
 def _unknown(name: str, known: list[str], owner: str) -> ParamError:
+    from difflib import get_close_matches
+
     close = get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         hint = f"did you mean {', '.join(close)}?"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -75,6 +74,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command and the arguments left for it; a usage error with close names for another."""
         if args and args[0] not in _PLACES and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
             close = get_close_matches(args[0], _PLACES, n=3)
             meant = f" (did you mean {', '.join(close)}?)" if close else ""
             ctx.fail(f"no such command: {args[0]}{meant}")
