@@ -3,7 +3,7 @@
 -- name     = "launch_stats"
 -- version  = 1
 -- summary  = "Each GPU row with the host call that launched it, and the delays between the two."
--- requires = ["correlations@1", "kernels@1", "runtime@1"]
+-- requires = ["kernels@1", "runtime@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "kernel_id"]
 -- order    = ["run_id", "rank", "kernel_id"]
@@ -30,7 +30,7 @@ SELECT
   kernels.run_id,
   kernels.rank,
   kernels.event_id AS kernel_id,
-  correlations.runtime_id,
+  runtime.event_id AS runtime_id,
   runtime.name AS api,
   kernels.name,
   kernels.kind,
@@ -38,14 +38,10 @@ SELECT
   kernels.stream,
   runtime.dur_ns AS call_ns,
   kernels.dur_ns AS kernel_ns,
-  correlations.return_to_start_ns,
-  correlations.call_to_start_ns
+  kernels.ts_ns - (runtime.ts_ns + runtime.dur_ns) AS return_to_start_ns,
+  kernels.ts_ns - runtime.ts_ns AS call_to_start_ns
 FROM kernels
-LEFT JOIN correlations
-  ON correlations.run_id = kernels.run_id
-  AND correlations.rank = kernels.rank
-  AND correlations.kernel_id = kernels.event_id
 LEFT JOIN runtime
-  ON runtime.run_id = correlations.run_id
-  AND runtime.rank = correlations.rank
-  AND runtime.event_id = correlations.runtime_id
+  ON runtime.run_id = kernels.run_id
+  AND runtime.rank = kernels.rank
+  AND runtime.event_id = kernels.runtime_id
