@@ -18,6 +18,8 @@ Done = TypeVar("Done")
 LARGE_TEXT_BYTES: Final = 96 << 20
 # Python, its libraries and the chunks in hand take some 200 MB besides.
 _LARGE_MEMORY_BYTES: Final = 372 << 20
+# Little at a time, for what DuckDB took it keeps.
+_MORE: Final = 1.3
 
 
 @dataclass
@@ -45,14 +47,14 @@ class Memory:
                     raise
 
     def _grow(self, had: int | None) -> bool:
-        """Twice as much as it had, if nobody else has seen to that."""
+        """Somewhat more than it had, if nobody else has seen to that."""
         with self._growing:
             if had is None or self.limit_bytes is None or self.most_bytes is None:
                 return False
             if self.limit_bytes == had:
                 if had >= self.most_bytes:
                     return False
-                self.limit_bytes = min(2 * had, self.most_bytes)
+                self.limit_bytes = min(int(_MORE * had), self.most_bytes)
                 self.con.cursor().execute(f"SET memory_limit = '{self.limit_bytes}B'")
             return True
 
