@@ -1,7 +1,8 @@
 """Measures every target beside its peer, and checks every answer.
 
     TW_HTA_PYTHON=…/hta/bin/python python -m tests.bench --write    the whole table, into RESULTS.md
-    python -m tests.bench --only ingest-one cpu-floor --repeat 3    a part of it
+    python -m tests.bench --only ingest-one cpu-floor --repeat 3    a part of it; with --write the other cases
+                                                                    of that day and machine stay
     python -m tests.bench --smoke                                   small sizes, answers only
 
 It is run from the root of the repository. HTA is `traceinsight==0.6.1` with pandas 2.3.3 in an environment
@@ -17,7 +18,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,11 +47,19 @@ def main() -> int:
         told, rows = report.about(bench), list(_rows(bench, chosen))
     print("\n".join(report.lines(rows)))
     if asked.json:
-        asked.json.write_text(json.dumps({"about": told, "rows": [row.told() for row in rows]}, indent=1))
+        _write_json(asked.json, rows, told)
     if asked.write:
-        (HERE / "RESULTS.md").write_text(report.page(rows, told), encoding="utf-8")
+        place = {case.name: number for number, case in enumerate(CASES)}
+        every = sorted(report.kept(HERE / "results.json", rows, told), key=lambda row: place[row.case])
+        _write_json(HERE / "results.json", every, told)
+        (HERE / "RESULTS.md").write_text(report.page(every, told), encoding="utf-8")
     missed = any(row.met is False for row in rows)
     return int(any(row.wrong for row in rows) or (asked.strict and missed))
+
+
+def _write_json(path: Path, rows: Sequence[Row], told: dict[str, str]) -> None:
+    data = {"about": told, "rows": [row.told() for row in rows]}
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def _bench(asked: argparse.Namespace, passing: Path) -> Bench:
@@ -94,7 +103,11 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--huge", action="store_true", help="also 5 GB, 10 million events, 1,024 ranks")
     parser.add_argument("--smoke", action="store_true", help="small sizes, no peers, one turn: answers only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all rows as JSON")
-    parser.add_argument("--write", action="store_true", help="also write tests/bench/RESULTS.md")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="also write tests/bench/RESULTS.md (and results.json, of which it is made)",
+    )
     parser.add_argument("--data", metavar="DIR", help="keep traces here for the next call; must exist")
     parser.add_argument("--strict", action="store_true", help="exit code 1 where a target is missed")
     return parser.parse_args()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +81,15 @@ class Row:
 
     def told(self) -> dict[str, Any]:
         """The row as JSON has it."""
-        target = None if self.target is None else str(self.target)
-        return {**asdict(self), "target": target, "median": self.median, "met": self.met}
+        words = None if self.target is None else str(self.target)
+        return {**asdict(self), "wanted": words, "median": self.median, "met": self.met}
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Row:
+        """The row that JSON tells of."""
+        row = {each.name: told[each.name] for each in fields(cls)}
+        target = row["target"] and Target(**row["target"])
+        return cls(**{**row, "target": target, "figures": tuple(row["figures"])})
 
 
 @dataclass(frozen=True)

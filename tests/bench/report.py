@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,6 @@ def about(bench: Bench) -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
         "versions": ours,
         "peer": _peer(bench),
-        "turns": f"{bench.repeat}{', with --huge' if bench.huge else ''}",
     }
 
 
@@ -80,13 +80,24 @@ def page(rows: Sequence[Row], told: dict[str, str]) -> str:
     text += ["", _line(_HEAD), _line(["---", "---", "---", "---:", "---:", "---"])]
     text += [_line(cells(row)) for row in rows]
     text += ["", "## What the figures come from", "", "Medians with their spread.", ""]
-    text += [_line(["case", "what", "sides"]), _line(["---"] * 3)]
+    text += [_line(["case", "what", "turns", "sides"]), _line(["---", "---", "---:", "---"])]
     for row in rows:
         sides = "; ".join(f"{name}: {value}" for name, value in row.sides.items())
         note = "; ".join(filter(None, (sides, row.note)))
         if note:
-            text.append(_line([row.case, row.what, note]))
+            text.append(_line([row.case, row.what, str(len(row.figures) or ""), note]))
     return "\n".join(text) + "\n"
+
+
+def kept(path: Path, rows: Sequence[Row], told: dict[str, str]) -> list[Row]:
+    """These rows, and those of other cases of an earlier call on the same machine, versions and day."""
+    if not path.exists():
+        return list(rows)
+    before = json.loads(path.read_text(encoding="utf-8"))
+    if before["about"] != told:
+        return list(rows)
+    measured = {row.case for row in rows}
+    return [row for each in before["rows"] if (row := Row.of(each)).case not in measured] + list(rows)
 
 
 def _line(cells_of_it: Sequence[str]) -> str:

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bench.bench import HERE
+from bench.model import Row, Target
+from bench.report import kept, page
 from conftest import ROOT
 
 
@@ -19,3 +22,20 @@ def test_every_case_gives_right_answers(tmp_path: Path) -> None:
     assert not [row for row in rows if row["wrong"]]
     measured = {row["case"] for row in rows}
     assert {"ingest-one", "peak-memory", "size", "hta-analyses", "one-run", "many-ranks"} <= measured
+
+
+def test_the_page_is_of_its_figures() -> None:
+    data = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
+    assert (HERE / "RESULTS.md").read_text(encoding="utf-8") == page(
+        list(map(Row.of, data["rows"])), data["about"]
+    )
+
+
+def test_other_cases_stay_where_all_else_is_the_same(tmp_path: Path) -> None:
+    old = [Row("size", "a", Target(0.8), (0.7, 0.9), "×"), Row("start", "b", None, (1.0,), "s")]
+    path, about = tmp_path / "rows.json", {"date": "today"}
+    path.write_text(json.dumps({"about": about, "rows": [row.told() for row in old]}), encoding="utf-8")
+    new = [Row("start", "c", note="not measured")]
+    assert kept(path, new, about) == [old[0], *new]
+    assert kept(path, new, {"date": "tomorrow"}) == new
+    assert kept(tmp_path / "none.json", new, about) == new
