@@ -18,6 +18,8 @@ Done = TypeVar("Done")
 LARGE_TEXT_BYTES: Final = 96 << 20
 # Python, its libraries and the chunks in hand take some 200 MB besides.
 _LARGE_MEMORY_BYTES: Final = 372 << 20
+# While it is read there is the text in hand besides, and DuckDB has only to put rows away.
+_READING_BYTES: Final = 256 << 20
 # Little at a time, for what DuckDB took it keeps.
 _MORE: Final = 1.3
 
@@ -46,6 +48,18 @@ class Memory:
                 if not self._grow(had):
                     raise
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Less for as long as a large file is read."""
+        less = self.limit_bytes is not None and self.limit_bytes == _LARGE_MEMORY_BYTES
+        self._set(_READING_BYTES if less else None)
+        yield
+        self._set(self.limit_bytes if less else None)
+
+    def _set(self, limit_bytes: int | None) -> None:
+        if limit_bytes is not None:
+            self.con.cursor().execute(f"SET memory_limit = '{limit_bytes}B'")
+
     def _grow(self, had: int | None) -> bool:
         """Somewhat more than it had, if nobody else has seen to that."""
         with self._growing:
@@ -55,7 +69,7 @@ class Memory:
                 if had >= self.most_bytes:
                     return False
                 self.limit_bytes = min(int(_MORE * had), self.most_bytes)
-                self.con.cursor().execute(f"SET memory_limit = '{self.limit_bytes}B'")
+                self._set(self.limit_bytes)
             return True
 
 

@@ -115,8 +115,9 @@ class Make:
         from tracewarehouse import reader
 
         with workplace(work, self.threads, self.memory_bytes, self.text_bytes) as (con, memory):
-            survey = reader.load(con, self.path, run_id=self.run_id, rank=self.rank, salt=self.salt,
-                                 progress=lambda done: tell(done, 0), texts=False)  # fmt: skip
+            with memory.reading():
+                survey = reader.load(con, self.path, run_id=self.run_id, rank=self.rank, salt=self.salt,
+                                     progress=lambda done: tell(done, 0), texts=False)  # fmt: skip
             if survey.digest != self.digest or mark(self.path) != self.mark:
                 return Grew()
             return self._tables(con, memory, survey)
