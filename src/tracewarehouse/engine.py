@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
@@ -88,16 +89,18 @@ def ordered(contract: Contract, sql: str) -> str:
     return f"SELECT {columns} FROM (\n{sql}\n)\n{order_by(contract)}"
 
 
-def execute(con: Connection, contract: Contract, values: Mapping[str, object], given: str = "") -> pa.Table:
+def execute(
+    con: Connection, contract: Contract, values: Mapping[str, object], given: str = "", few: bool = False
+) -> pa.Table:
     """The rows of the contract's SELECT, in its order, with its field metadata.
 
-    `given` is the `WITH` of what it reads and the connection does not hold. Raises ParamError, QueryError,
-    ContractError where names or types differ from the contract.
+    `given` is the `WITH` of what it reads and the connection does not hold; `few`: it reads little. Raises
+    ParamError, QueryError, ContractError where names or types differ from the contract.
     """
     body = sql_with_params(contract, bind(contract, values))
     with con.cursor() as cursor:
         try:
-            table = _sorted(cursor, contract, body, given)
+            table = _sorted(cursor, contract, body, given, few)
         except Error as error:
             told = query_error(error, f"{error_place(contract, error)}: ")
             # A checked SELECT fails over what it reads more likely than by itself.
@@ -106,10 +109,10 @@ def execute(con: Connection, contract: Contract, values: Mapping[str, object], g
     return _as(table, schema_of(contract))
 
 
-def _sorted(con: Connection, contract: Contract, body: str, given: str) -> pa.Table:
+def _sorted(con: Connection, contract: Contract, body: str, given: str, few: bool) -> pa.Table:
     """The rows of the body in the contract's order, its columns checked."""
     try:
-        columns, rows = _rows(con, f"{given}SELECT * FROM (\n{body}\n)\n{order_by(contract)}")
+        columns, rows = _rows(con, f"{given}SELECT * FROM (\n{body}\n)\n{order_by(contract)}", few)
     except Error:
         check_columns(contract, result_columns(con, body))
         raise
@@ -117,10 +120,17 @@ def _sorted(con: Connection, contract: Contract, body: str, given: str) -> pa.Ta
     return rows
 
 
-def _rows(con: Connection, sql: str) -> tuple[list[tuple[str, str]], pa.Table]:
-    """Name and type of each column of a SELECT, and its rows; bound once, since views may span many files."""
-    bound = con.sql(sql)
-    return list(zip(bound.columns, map(str, bound.types), strict=True)), bound.to_arrow_table()
+def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], pa.Table]:
+    """Name and type of each column of a SELECT, and its rows."""
+    if not few:
+        bound = con.sql(sql)
+        return list(zip(bound.columns, map(str, bound.types), strict=True)), bound.to_arrow_table()
+    con.execute(sql)
+    columns = [(name, str(type_)) for name, type_, *_ in con.description or ()]
+    with warnings.catch_warnings():
+        # It tells of a copy of the rows: a relation parses and binds the text once more, and takes longer.
+        warnings.filterwarnings("ignore", "Arrow output on a DB-API result")
+        return columns, con.to_arrow_table()
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _IDLE = 4
 # Up to so many events the rows of views are kept from one question to the next: about 1 GB at the most.
 _KEPT_EVENTS = 2_000_000
+# Up to so many it takes longer to understand a question than to answer it.
+_FEW_EVENTS = 300_000
 
 
 @contextmanager
@@ -87,7 +89,7 @@ class Sessions:
         parts = slices(contract, wanted, chosen)
         if len(parts) == 1 or opened.made:
             given = opened.given(Relations(self.root, tuple(chosen), names), wanted, contract)
-            return execute(opened.con, contract, values, given)
+            return execute(opened.con, contract, values, given, events(chosen) <= _FEW_EVENTS)
         each = (Relations(self.root, part, names).common(wanted, contract.body) for part in parts)
         return together([execute(opened.con, contract, values, given) for given in each])
 
