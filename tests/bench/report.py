@@ -16,6 +16,14 @@ from .model import Row, Unmeasured
 _LIBRARIES = ("tracewarehouse", "duckdb", "duckdb-cli", "pyarrow", "polars", "msgspec", "isal", "numpy")
 _HEAD = ("case", "what", "target", "measured", "spread", "met")
 
+_ABOUT = """# Measured beside its peers
+
+Written by `python -m tests.bench --write`; not by hand. A ratio is the median of ratios turn by turn:
+both sides run one after the other, each in a fresh process. The spread is from least to most.
+`python -m tests.bench --help` tells what each case is; [MISSED.md](MISSED.md) says why targets are missed,
+and what it would take.
+"""
+
 
 def about(bench: Bench) -> dict[str, str]:
     """Machine, date, versions, and how it was run."""
@@ -70,12 +78,7 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
 
 def page(rows: Sequence[Row], told: dict[str, str]) -> str:
     """RESULTS.md."""
-    text = ["# Measured beside its peers", ""]
-    text += [
-        "Written by `python -m tests.bench --write`; not by hand. A ratio is the median of ratios turn by"
-    ]
-    text += ["turn: both sides run one after the other, each in a fresh process. The spread is from least to"]
-    text += ["most. `python -m tests.bench --help` tells what each case is.", ""]
+    text = [_ABOUT]
     text += [f"- {name}: {value}" for name, value in told.items()]
     text += ["", _line(_HEAD), _line(["---", "---", "---", "---:", "---:", "---"])]
     text += [_line(cells(row)) for row in rows]
