@@ -1,0 +1,50 @@
+"""However an analysis is asked, its rows are the same: as one statement, over views, some ranks at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tracewarehouse as tw
+from conftest import ROOT
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.engine import execute
+from tracewarehouse.select import slices
+from tracewarehouse.select.session import session
+
+DATA = ROOT / "tests" / "data"
+ANALYSES = [contract.name for contract in Catalog.load().analyses()]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs: GPUs with two ranks, a host backend's collectives with four."""
+    folder = tmp_path_factory.mktemp("answers") / "warehouse"
+    tw.open(folder).ingest(DATA / "first-steps", DATA / "gloo-cpu")
+    return folder
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_rows_do_not_depend_on_how_they_are_asked_for(
+    house: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wh = tw.open(house)
+    contract, first = wh.catalog.get(name), wh.run(name)
+    whole = first.arrow()
+    assert wh.run(name).arrow().equals(whole)  # it finds views that were kept
+    monkeypatch.setattr(slices, "SLICE_EVENTS", 1)
+    assert tw.open(house).run(name).arrow().equals(whole)
+    if not first.abstained:
+        with session(wh.root, wh.catalog, wh.chosen(), [contract]) as con:
+            assert execute(con, contract, {}).equals(whole)
+
+
+def test_many_ranks_are_asked_in_parts(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen, contract = tw.open(house).chosen(), Catalog.load().get("temporal_breakdown")
+    assert len(slices.slices(contract, (), chosen)) == 1
+    monkeypatch.setattr(slices, "SLICE_EVENTS", 1)
+    parts = slices.slices(contract, (), chosen)
+    ranks = [(each.run, rank) for part in parts for each in part for rank in each.ranks]
+    assert len(parts) == len(ranks) == sum(len(each.ranks) for each in chosen)
+    assert sorted(ranks) == ranks
