@@ -13,8 +13,6 @@ from tracewarehouse.store.model import Brief, RunVersion, TableFile, Unit
 
 _META = b"tracewarehouse.run"
 _BRIEF = b"tracewarehouse.brief"
-_NEXT_BYTES = b"\x18"
-_MORE_BITS = 0x80
 _DAMAGED = "run tw verify; an older version of the run may still be whole: RUN@vN"
 
 
@@ -105,28 +103,14 @@ def decode_version(data: bytes, path: str) -> RunVersion:
 
 def decode_brief(data: bytes, path: str) -> Brief:
     """A version in brief, from its footer alone where that tells it; raises WarehouseError."""
-    told = _footer_value(data, _BRIEF)
-    if told is None:
-        return decode_version(data, path).brief
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
-        return Brief(**json.loads(told))
-    except (ValueError, TypeError) as error:
+        told = (pq.read_metadata(pa.BufferReader(data)).metadata or {}).get(_BRIEF)
+        return Brief(**json.loads(told)) if told is not None else decode_version(data, path).brief
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         raise WarehouseError(f"{path}: damaged version: {_first_line(error)}", _DAMAGED) from error
-
-
-def _footer_value(data: bytes, key: bytes) -> bytes | None:
-    """The value of a key of a Parquet footer, found without reading all of it; None where it is not there."""
-    # Thrift's compact protocol: key, the mark of the next field of bytes, its length in groups of seven bits.
-    start = data.rfind(key) + len(key)
-    if start < len(key) or data[start : start + 1] != _NEXT_BYTES:
-        return None
-    length = shift = 0
-    for at in range(start + 1, len(data)):
-        length |= (data[at] & 0x7F) << shift
-        shift += 7
-        if data[at] < _MORE_BITS:
-            return data[at + 1 : at + 1 + length]
-    return None
 
 
 def _closed(row: dict[str, Any]) -> dict[str, Any]:
