@@ -10,35 +10,23 @@ from typing import Literal
 
 TokenKind = Literal["comment", "string", "quoted", "param", "number", "word", "mark"]
 
-_TOKEN = re.compile(
-    r"""
-      (?P<space>\s+)
-    | (?P<comment>--[^\n]*|/\*.*?\*/)
-    | (?P<string>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*')
-    | (?P<quoted>"(?:[^"]|"")*")
-    | (?P<param>\$[A-Za-z_]\w*)
-    | (?P<number>(?:\d[\d_]*)(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)
-    | (?P<word>[^\W\d]\w*)
-    | (?P<mark>::|:=|<=|>=|<>|!=|==|\|\||->>|->|=>|\*\*|//|<<|>>|.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-# The same tokens without what stands between them, for a search that makes no object of each.
+_KINDS = {
+    "space": r"\s+",
+    "comment": r"--[^\n]*|/\*.*?\*/",
+    "string": r"[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'",
+    "quoted": r'"(?:[^"]|"")*"',
+    "param": r"\$[A-Za-z_]\w*",
+    "number": r"(?:\d[\d_]*)(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?",
+    "word": r"[^\W\d]\w*",
+    "mark": r"::|:=|<=|>=|<>|!=|==|\|\||->>|->|=>|\*\*|//|<<|>>|.",
+}
+_BETWEEN = ("space", "comment")
+_TOKEN = re.compile("|".join(f"(?P<{kind}>{text})" for kind, text in _KINDS.items()), re.DOTALL)
+# The same without what stands between them, for a search that makes no object of each.
 _TEXT = re.compile(
-    r"""
-    (?:\s+|--[^\n]*|/\*.*?\*/)*+
-    (
-      [eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'
-    | "(?:[^"]|"")*"
-    | \$[A-Za-z_]\w*
-    | (?:\d[\d_]*)(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?
-    | [^\W\d]\w*
-    | ::|:=|<=|>=|<>|!=|==|\|\||->>|->|=>|\*\*|//|<<|>>|.
-    | \Z
-    )
-    """,
-    re.VERBOSE | re.DOTALL,
+    f"(?:{'|'.join(_KINDS[kind] for kind in _BETWEEN)})*+"
+    f"({'|'.join(text for kind, text in _KINDS.items() if kind not in _BETWEEN)}|\\Z)",
+    re.DOTALL,
 )
 
 # What reads columns that the text does not name: a star after these, FROM without SELECT, these words.
