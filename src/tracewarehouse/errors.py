@@ -41,9 +41,9 @@ class UnknownName(TwError):
     """A run, analysis, table, column or label that is not there; the hint lists close ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
-        names = sorted(set(known))
         from difflib import get_close_matches
 
+        names = sorted(set(known))
         close = get_close_matches(name, names, n=3, cutoff=0.5)
         if close:
             hint = f"did you mean {', '.join(close)}?"

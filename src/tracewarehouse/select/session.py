@@ -74,24 +74,18 @@ class Sessions:
         wanted, names = _needed(self.catalog, [contract])
         with self._lent(chosen, names) as opened:
             try:
-                return self._answer(opened, chosen, contract, values)
+                parts = slices(contract, wanted, chosen)
+                if len(parts) > 1 and not opened.made:
+                    each = (Relations(self.root, part, names).common(wanted, contract.body) for part in parts)
+                    return together([execute(opened.con, contract, values, given) for given in each])
+                given = opened.given(Relations(self.root, tuple(chosen), names), wanted, contract)
+                return execute(opened.con, contract, values, given, events(chosen) <= _FEW_EVENTS)
             except (Error, ContractError, QueryError) as error:
                 if isinstance(error.__cause__, OutOfMemory):
                     raise
                 # On views the error names what it is about: a table's file, a line of the analysis.
                 opened.add(self.root, chosen, wanted, names)
                 return execute(opened.con, contract, values)
-
-    def _answer(
-        self, opened: _Open, chosen: Sequence[Chosen], contract: Contract, values: Mapping[str, object]
-    ) -> pa.Table:
-        wanted, names = _needed(self.catalog, [contract])
-        parts = slices(contract, wanted, chosen)
-        if len(parts) == 1 or opened.made:
-            given = opened.given(Relations(self.root, tuple(chosen), names), wanted, contract)
-            return execute(opened.con, contract, values, given, events(chosen) <= _FEW_EVENTS)
-        each = (Relations(self.root, part, names).common(wanted, contract.body) for part in parts)
-        return together([execute(opened.con, contract, values, given) for given in each])
 
     @contextmanager
     def _lent(self, chosen: Sequence[Chosen], names: dict[Ref, str]) -> Iterator[_Open]:
