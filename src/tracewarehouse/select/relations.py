@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracewarehouse.columns import Column
@@ -20,6 +20,7 @@ FilesByRanks = dict[tuple[int, ...] | None, list[str]]
 _QUALITY = "data_quality"
 # Literals are the quickest way in for the rows of so many ranks.
 _TOLD_RANKS = 256
+_RUN = "run_id"
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ class Relations:
         """`WITH` and these tables and views, each after what it stands on; empty for none of them.
 
         `asked` is the question that reads them. Of a table's rows each reader takes just what it needs, and
-        only columns that someone names are there; a view that several read is computed once.
+        only columns that someone names are there; a view that several read is computed once. A single run
+        is an ENUM of one value: joining, grouping and sorting by it costs next to nothing.
         """
         listed = tuple(contracts)
         named = [names_read(sql) for sql in (asked, *(each.body for each in listed if each.kind == "view"))]
@@ -92,21 +94,25 @@ class Relations:
         return contract.name == "ranks" and sum(len(each.ranks) for each in self.chosen) <= _TOLD_RANKS
 
     def _common(self, contract: Contract, names: Collection[str] | None) -> str:
+        runs = {each.run for each in self.chosen}
+        run = runs.pop() if len(runs) == 1 else None
         if is_stored(contract):
-            return f"NOT MATERIALIZED (\n{self._stored_sql(contract, names)}\n)"
+            return f"NOT MATERIALIZED (\n{self._stored_sql(contract, names, run)}\n)"
         if is_built(contract):
-            columns = _named(contract, names)
+            columns = _of_run(_named(contract, names), run)
             return f"(\n{_values_sql(columns, built_rows(contract, self.chosen)) or _empty_sql(columns)}\n)"
         return f"(\n{self.sql(contract)}\n)"
 
-    def _stored_sql(self, contract: Contract, names: Collection[str] | None = None) -> str:
-        """Only the columns of these names, None for all."""
+    def _stored_sql(
+        self, contract: Contract, names: Collection[str] | None = None, run: str | None = None
+    ) -> str:
+        """Only the columns of these names, None for all; `run` where no other is chosen."""
         files = data_files(self.root, contract, self.chosen)
-        columns = _named(contract, None if contract.name == _QUALITY else names)
-        parts = [_scan_sql(columns, paths, ranks) for ranks, paths in files.items()]
+        columns = _of_run(_named(contract, None if contract.name == _QUALITY else names), run)
+        parts = [_scan_sql(columns, paths, ranks, run) for ranks, paths in files.items()]
         fired = run_rules(self.chosen) if contract.name == _QUALITY else []
         if fired:
-            parts.append(_values_sql(contract.columns, map(vars, fired)))
+            parts.append(_values_sql(columns, map(vars, fired)))
         return "\nUNION ALL\n".join(parts) if parts else _empty_sql(columns)
 
 
@@ -119,17 +125,26 @@ def data_files(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> File
     return found
 
 
-def _scan_sql(columns: Iterable[Column], paths: Sequence[str], ranks: tuple[int, ...] | None) -> str:
+def _scan_sql(
+    columns: Iterable[Column], paths: Sequence[str], ranks: tuple[int, ...] | None, run: str | None
+) -> str:
     # Hive partitions are never guessed from a path: with two of them ASOF JOIN gives wrong rows.
     listed = ", ".join(map(quote_text, paths))
-    sql = f"SELECT {_casts(columns)} FROM read_parquet([{listed}], hive_partitioning = false)"
+    sql = f"SELECT {_casts(columns, run)} FROM read_parquet([{listed}], hive_partitioning = false)"
     return sql if ranks is None else f"{sql} WHERE rank IN ({', '.join(map(str, ranks))})"
 
 
-def _casts(columns: Iterable[Column]) -> str:
-    return ", ".join(
-        f"CAST({quote_name(column.name)} AS {column.type}) AS {quote_name(column.name)}" for column in columns
-    )
+def _casts(columns: Iterable[Column], run: str | None) -> str:
+    """Each column in its declared type; the one run is not read but told."""
+    named = ((quote_name(column.name), column.type) for column in columns)
+    told = {} if run is None else {quote_name(_RUN): quote_text(run)}
+    return ", ".join(f"CAST({told.get(name, name)} AS {type_}) AS {name}" for name, type_ in named)
+
+
+def _of_run(columns: Iterable[Column], run: str | None) -> list[Column]:
+    """The columns, with the one run, if there is one, as an ENUM of its name."""
+    type_ = f"ENUM({quote_text(run)})" if run is not None else "VARCHAR"
+    return [replace(column, type=type_) if column.name == _RUN else column for column in columns]
 
 
 def _empty_sql(columns: Iterable[Column]) -> str:
