@@ -32,6 +32,16 @@ ALONE = (
     "import sys; sys.executable = '/nowhere/python'; from tracewarehouse.cli import main; main()",
 )
 NO_SHELL = {"PATH": "/usr/bin:/bin"}
+# Sends itself Ctrl-C once, after the first prompt and before the wait for a key; all of it in C, for Python
+# would see to the signal at once.
+INTERRUPTED_AT_ONCE = """\
+import ctypes, functools, os, readline, sys
+from tracewarehouse.cli import main
+once = map(ctypes.CDLL(None).kill, [os.getpid()], [2])
+readline.set_pre_input_hook(functools.partial(next, once, None))
+sys.executable = '/nowhere/python'
+main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +188,18 @@ def test_the_prompt_on_a_terminal(house: Path, tmp_path: Path) -> None:
         assert shell.running.wait(30) == 0
     assert list(temporary.iterdir()) == []
     assert list(home.iterdir()) == [], "no history is kept"
+
+
+def test_an_interrupt_between_the_prompt_and_the_wait_for_a_key_is_not_lost(house: Path) -> None:
+    pytest.importorskip("readline")
+    command = (sys.executable, "-W", "error", "-c", INTERRUPTED_AT_ONCE, "shell", "-w", str(house))
+    with terminal(*command, env=environment({**NO_SHELL, "TERM": "dumb"})) as shell:
+        shell.wait_for("tw> ")
+        shell.wait_for(r"\ntw> ")  # another one, and no key was pressed
+        shell.type("SELECT 40 + 2 AS told;\n")
+        shell.wait_for(r"told\s+42\s+tw> ")
+        shell.type("\x04")
+        assert shell.running.wait(30) == 0
 
 
 def test_the_duckdb_shell_on_a_terminal(house: Path, tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ FROM tw_help;   every table, view and analysis, with columns and units
 """
 _TABLES = "SELECT DISTINCT kind, name, summary FROM tw_help ORDER BY kind, name"
 _COMMANDS = {".tables", ".help", ".quit", ".exit"}
+_LOOK_S = 0.2
 
 
 def prompt(out: Output, path: Path, root: Path) -> int:
@@ -77,10 +79,23 @@ def _line(interactive: bool, fresh: bool) -> str | None:
     if not interactive:
         return sys.stdin.readline() or None
     try:
-        return input("tw> " if fresh else "  > ")
+        with _looking_for_interrupts():
+            return input("tw> " if fresh else "  > ")
     except EOFError:
         print()
         return None
+
+
+@contextmanager
+def _looking_for_interrupts() -> Iterator[None]:
+    """A Ctrl-C after the prompt and before the wait for a key does not end that wait: another signal does."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _answer(out: Output, con: Connection, statement: str) -> bool:
