@@ -17,6 +17,8 @@ BUSY = "analyses/gpu/gpu_busy.v2.sql"
 VIEW = "views/kernel_ends.v1.sql"
 TABLE = "tables/kernels.v1.sql"
 FILLED = "tables/parsed.v1.sql"
+TRANSIENT = "-- transient = true\n"
+KEPT = TRANSIENT + '-- grain     = ["run_id", "rank", "event_id"]\n'
 GAP = 'gap_ns = { type = "BIGINT", default = 0, unit = "ns", doc = "Idle'
 SPAN = 'span_ns = { type = "BIGINT", unit = "ns", better'
 
@@ -143,7 +145,7 @@ BAD = {
     "transient is a word": (FILLED, "= true", '= "yes"'),
     "table of run scope": (TABLE, "-- grain ", '-- scope = "run"\n-- grain '),
     "analysis without SELECT": (BUSY, "-- ///\nWITH", "-- ///\n-- Later.\n"),
-    "filled table that requires": (FILLED, "-- grain ", '-- requires = ["raw@1"]\n-- grain '),
+    "filled table that requires": (FILLED, KEPT, f'{KEPT[len(TRANSIENT):]}-- requires = ["raw@1"]\n'),
     "body that is a comment": (VIEW, "-- ///\nSELECT", "-- ///\n/* SELECT"),
     "two statements": (VIEW, "FROM kernels", "FROM kernels; SELECT 1"),
     "not a SELECT": (VIEW, "-- ///\nSELECT", "-- ///\nCREATE TABLE x AS SELECT"),

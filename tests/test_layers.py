@@ -47,13 +47,13 @@ HOMES = {
     "click": {"cli"},
     "rich": {"render"},
     "msgspec": {"reader"},
-    "numpy": {"stats"},
+    "numpy": {"stats", "ingest"},
     "scipy": {"stats"},
     "isal": {"reader"},
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
-    "pyarrow": {"arrow", "engine", "result", "store", "reader"},
+    "pyarrow": {"arrow", "engine", "result", "store", "reader", "ingest"},
 }
 STANDARD = sys.stdlib_module_names
 

@@ -1,4 +1,4 @@
-"""Nesting in SQL against a plain stack: random threads, deep ones, a million slices."""
+"""Nesting against a plain stack: random threads, deep ones, a million slices."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 from table_cases import rows
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
+from tracewarehouse.ingest import nesting
 from witness.stack import Place, Slice, nest
 
 
-def nested(slices: str, block_bits: int = 5) -> engine.Connection:
+def nested(slices: str, at_once: int = 1 << 18) -> engine.Connection:
     """A connection with `nesting` of the slices that a SELECT of event_id, thread, ts_ns, end_ns gives."""
     con = engine.connect(threads=2)
     catalog = Catalog.load()
@@ -22,10 +23,8 @@ def nested(slices: str, block_bits: int = 5) -> engine.Connection:
           row_number() OVER (ORDER BY thread, ts_ns, end_ns DESC, event_id) AS pre
         FROM ({slices})"""
     engine.create_table(con, catalog.get("host_slices"), ordered)
-    for name in ("parents", "nesting"):
-        contract = catalog.get(name)
-        sql = engine.sql_with_params(contract, engine.bind(contract, {"block_bits": block_bits}))
-        engine.create_table(con, contract, sql)
+    engine.create_table(con, catalog.get("nesting"))
+    nesting.fill(con, catalog.get("nesting"), at_once)
     return con
 
 
@@ -54,14 +53,14 @@ def random_slices(seed: int) -> list[Slice]:
 @pytest.mark.parametrize("seed", range(60))
 def test_random_threads_nest_as_a_stack_nests_them(seed: int) -> None:
     slices = random_slices(seed)
-    assert places(nested(as_values(slices), block_bits=1 + seed % 6)) == nest(slices)
+    assert places(nested(as_values(slices), at_once=(1, 2, 3, 7, 50, 1000)[seed % 6])) == nest(slices)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(60, 600))
 def test_more_random_threads_nest_as_a_stack_nests_them(seed: int) -> None:
     slices = random_slices(seed)
-    assert places(nested(as_values(slices), block_bits=1 + seed % 6)) == nest(slices)
+    assert places(nested(as_values(slices), at_once=(1, 2, 3, 7, 50, 1000)[seed % 6])) == nest(slices)
 
 
 def test_at_one_instant_ends_come_before_starts_and_zero_lengths_last() -> None:

@@ -69,6 +69,33 @@ WITH
   timeline AS (
     SELECT count(*) AS rows, min(ts_ns) AS start_ns, max(ts_ns) AS end_ns
     FROM memory_timeline
+  ),
+  told AS (
+    SELECT 'steps' AS fact, count(DISTINCT step) AS rows
+    FROM step_marks
+    UNION ALL
+    SELECT 'memory_events', count(*)
+    FROM memory_events
+    UNION ALL
+    SELECT 'counters', count(*)
+    FROM counters
+    UNION ALL
+    SELECT 'collectives', count(*)
+    FROM kernels
+    WHERE kind = 'communication'
+    UNION ALL
+    SELECT 'collectives', count(*)
+    FROM annotations
+    WHERE regexp_matches(name, '^(gloo|mpi):\w')
+  ),
+  -- One row of all: a subquery for each takes DuckDB longer to plan than all else of a small rank.
+  found AS (
+    SELECT
+      max(rows) FILTER (fact = 'steps') AS steps,
+      max(rows) FILTER (fact = 'memory_events') > 0 AS memory_events,
+      max(rows) FILTER (fact = 'counters') > 0 AS counters,
+      max(rows) FILTER (fact = 'collectives') > 0 AS collectives
+    FROM told
   )
 SELECT
   header.run_id,
@@ -82,21 +109,21 @@ SELECT
   counted.events,
   counted.non_events - timeline.rows AS non_events,
   device_row.gpu_rows,
-  (SELECT count(DISTINCT step) FROM step_marks) AS steps,
+  found.steps,
   device_row.gpu_rows > 0 AS gpu,
   device_row.linked > 0 AS launches,
   counted.shapes,
   counted.stacks,
   counted.modules,
-  (SELECT count(*) FROM memory_events) > 0 AS memory_events,
+  found.memory_events,
   timeline.rows > 0 AS memory_timeline,
   device_row.collective_args,
-  EXISTS (SELECT 1 FROM kernels WHERE kind = 'communication')
-    OR EXISTS (SELECT 1 FROM annotations WHERE regexp_matches(name, '^(gloo|mpi):\w')) AS collectives,
-  (SELECT count(*) FROM counters) > 0 AS counters,
+  found.collectives,
+  found.counters,
   counted.kernel_counters
 FROM header
 CROSS JOIN counted
 CROSS JOIN device_row
 CROSS JOIN host_process
 CROSS JOIN timeline
+CROSS JOIN found

@@ -298,7 +298,7 @@ def _check_body(contract: Contract, place: Place) -> None:
     if not contract.body:
         if contract.kind != "table":
             raise place.error("there is no SELECT", "write it under the block")
-        if contract.requires and not contract.derived:
+        if contract.requires and not (contract.derived or contract.transient):
             raise place.error("without a SELECT nothing is required", "leave it out", "requires")
         return
     found = token_texts(contract.body)

@@ -15,7 +15,11 @@ from ..catalog import Catalog
 from ..contract import Contract
 from ..errors import ContractError
 from ..sqltext import quote_name
+from . import nesting
 from .memory import Memory
+
+# What SQL would search for with a dozen joins is one pass over sorted rows.
+_PROGRAMS: Mapping[str, Callable[[engine.Connection, Contract], None]] = {"nesting": nesting.fill}
 
 
 def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
@@ -85,7 +89,7 @@ def _in_order(catalog: Catalog, wanted: Iterable[Contract], given: frozenset[str
         for ref in contract.requires:
             if ref.name not in given and ref.name not in done:
                 yield from visit(catalog.contracts[ref])
-        if not contract.filled_by_program:
+        if not contract.filled_by_program or contract.name in _PROGRAMS:
             yield contract
 
     for contract in wanted:
@@ -113,10 +117,17 @@ def _make(
     memory = memory or Memory(con)
     for contract in order:
         engine.create_table(con, contract)
-        memory.enough_for(partial(engine.fill_table, con, contract, _select(contract)))
+        memory.enough_for(partial(_fill, con, contract))
         made(contract)
         for name in gone.get(contract.name, ()):
             con.execute(f"DROP TABLE {quote_name(name)}")
+
+
+def _fill(con: engine.Connection, contract: Contract) -> None:
+    if contract.name in _PROGRAMS:
+        _PROGRAMS[contract.name](con, contract)
+    else:
+        engine.fill_table(con, contract, _select(contract))
 
 
 @cache
