@@ -67,6 +67,20 @@ def test_random_epoch_times_are_exact(tmp_path: Path) -> None:
     events = ",".join(f'{{"ph":"X","ts":{text},"dur":1.000,"args":{{"t":{text}}}}}' for text in texts)
     loaded = load(tmp_path, f'{{"traceEvents":[{events}]}}'.encode())
     assert loaded.rows("ts_text, ts, args") == [(t, cut(t), f'{{"t":{t}}}') for t in texts]
+    wholes = [
+        int(Decimal(t).scaleb(3)) if count in (0, 3) else None for t, count in zip(texts, places, strict=True)
+    ]
+    assert loaded.rows("ts_ns, dur_ns") == [(whole, 1000) for whole in wholes]
+
+
+@pytest.mark.parametrize(
+    "text", [*NUMBERS, "9999999999999999", "-9999999999999999.999", "+1.000", " 1.000", "1.e3"]
+)
+def test_whole_nanoseconds_are_the_number_or_none(tmp_path: Path, text: str) -> None:
+    loaded = load(tmp_path, f'[{{"ph":"X","ts":"{text}","dur":"{text}"}}]'.encode())
+    ((ts, ts_ns, dur_ns),) = loaded.rows("ts, ts_ns, dur_ns")
+    assert ts_ns == dur_ns
+    assert ts_ns is None or ts is not None and ts_ns == ts.scaleb(3)
 
 
 def test_decimals_are_cut_not_rounded_twice(tmp_path: Path) -> None:

@@ -31,6 +31,23 @@ def test_epoch_times_are_exact_to_the_nanosecond(tmp_path: Path) -> None:
     ]
 
 
+def test_a_time_beyond_64_bits_is_no_time_but_kept(tmp_path: Path) -> None:
+    late = 2**63 - 1_000_000
+    con = tables_of(
+        trace(
+            tmp_path,
+            [slice_("a", 999, 1), slice_("b", 999, 2), slice_("c", 1001, 1)],
+            {"baseTimeNanoseconds": late},
+        )
+    )
+    times = rows(con, "SELECT ts_ns, dur_ns, ts_text, dur_text FROM events ORDER BY event_id")
+    assert times == [
+        (late + 999_000, None, None, "1"),
+        (late + 999_000, None, None, "2"),
+        (None, None, "1001", "1"),
+    ]
+
+
 def test_ends_are_rounded_not_lengths(tmp_path: Path) -> None:
     con = tables_of(trace(tmp_path, [slice_("a", 0.0004, 0.0004), slice_("b", 0.0008, 0.001)]))
     assert rows(con, "SELECT ts_ns, dur_ns FROM events ORDER BY event_id") == [(0, 1), (1, 1)]

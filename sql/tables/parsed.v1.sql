@@ -71,10 +71,12 @@ WITH
       origin.base_ns,
       CASE
         WHEN raw.ts = 0 AND origin.zero_is_no_time AND raw.ph <> 'M' THEN NULL
+        WHEN raw.ts_ns IS NOT NULL THEN try(raw.ts_ns + origin.base_ns)
         ELSE TRY_CAST(raw.ts * 1000 + origin.base_ns AS BIGINT)
       END AS ts_ns,
       CASE
         WHEN brackets.end_id IS NOT NULL THEN TRY_CAST(brackets.end_ts * 1000 + origin.base_ns AS BIGINT)
+        WHEN raw.ts_ns IS NOT NULL AND raw.dur_ns >= 0 THEN try(raw.ts_ns + raw.dur_ns + origin.base_ns)
         WHEN raw.dur >= 0 THEN TRY_CAST((raw.ts + raw.dur) * 1000 + origin.base_ns AS BIGINT)
       END AS end_ns,
       brackets.end_id,

@@ -20,6 +20,8 @@
 -- id       = { type = "JSON", null = true, doc = "Id, verbatim." }
 -- ts       = { type = "DECIMAL(28,9)", null = true, doc = "Start in microseconds, cut after nine decimals; null where it is no number." }
 -- dur      = { type = "DECIMAL(28,9)", null = true, doc = "Duration in microseconds, cut after nine decimals; null where it is no number." }
+-- ts_ns    = { type = "BIGINT", null = true, signed = true, unit = "ns", doc = "Start in nanoseconds, where they are whole and the file writes them plainly." }
+-- dur_ns   = { type = "BIGINT", null = true, signed = true, unit = "ns", doc = "Duration in nanoseconds, where they are whole and the file writes them plainly." }
 -- ts_text  = { type = "VARCHAR", null = true, doc = "Start as in the file: a number's digits, or a string without its quotes." }
 -- dur_text = { type = "VARCHAR", null = true, doc = "Duration as in the file: a number's digits, or a string without its quotes." }
 -- args     = { type = "JSON", null = true, doc = "Arguments, verbatim, of whatever JSON type; null where they are missing or JSON null." }

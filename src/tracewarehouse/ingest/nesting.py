@@ -139,7 +139,7 @@ def _depths(before: Numbers, parent: Numbers, known: int) -> Numbers:
 
 
 def _posts(slices: Tree, parent: Numbers, depth: Numbers) -> Numbers:
-    """Places of last descendants: a slice ends the one before it and what is around that, to its own level."""
+    """Places of last descendants: a slice ends the one before it and all around that down to its level."""
     post = np.full(len(parent), _NONE)
     ended = depth[:-1] - depth[1:] + 1
     last = np.flatnonzero(ended > 0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _COLUMNS: Final = (
-    "run_id, rank, event_id, text, ph, cat, name, pid, tid, id, ts, dur, ts_text, dur_text,"
+    "run_id, rank, event_id, text, ph, cat, name, pid, tid, id, ts, dur, ts_ns, dur_ns, ts_text, dur_text,"
     " args, extra, repaired"
 )
 _NUMBER: Final = r"-?[0-9]+(\.[0-9]+)?"
@@ -67,6 +67,19 @@ def _decimal(text: str) -> str:
     )
 
 
+def _digits_ns(text: str) -> str:
+    """What the digits of most numbers say as they stand: three decimals or none, and not too many before."""
+    return (
+        f"CASE WHEN substring({text}, -4, 1) = '.' THEN TRY_CAST(replace({text}, '.', '') AS BIGINT)"
+        f" WHEN strlen({text}) < 17 THEN TRY(TRY_CAST({text} AS BIGINT) * 1000) END"
+    )
+
+
+def _whole_ns(key: str) -> str:
+    """The digits' nanoseconds where they are the number: ten times as quick as arithmetic with decimals."""
+    return f"CASE WHEN {key}_digits_ns = {key} * 1000 THEN {key}_digits_ns END"
+
+
 def _extra() -> str:
     tests = {
         "bp": "v.bp IS NOT NULL",
@@ -108,11 +121,15 @@ WITH parsed AS (
   SELECT event_id, text, repaired, CASE WHEN {_usual()} THEN v END AS v FROM parsed
 ), timed AS (
   SELECT *, {_time_text("ts")} AS ts_text, {_time_text("dur")} AS dur_text FROM usual
+), numbered AS (
+  SELECT *, {_decimal("ts_text")} AS ts, {_decimal("dur_text")} AS dur,
+    {_digits_ns("ts_text")} AS ts_digits_ns, {_digits_ns("dur_text")} AS dur_digits_ns
+  FROM timed
 )
 SELECT $run_id, $rank, event_id, CASE WHEN v IS NULL OR $texts THEN text END,
   {", ".join(map(_string, odd.STRING_KEYS))}, v.pid, v.tid, v.id,
-  {_decimal("ts_text")}, {_decimal("dur_text")}, ts_text, dur_text, v.args, {_extra()}, repaired
-FROM timed
+  ts, dur, {_whole_ns("ts")}, {_whole_ns("dur")}, ts_text, dur_text, v.args, {_extra()}, repaired
+FROM numbered
 """
 
 # An object of which no column holds anything: it had an unusual shape, or is empty.
@@ -122,7 +139,7 @@ _UNUSUAL: Final = " AND ".join(("text >= '{'", *(f"{column} IS NULL" for column 
 _ODD: Final = f"""
 INSERT INTO raw ({_COLUMNS})
 SELECT $run_id, $rank, event_id, text, ph, cat, name, pid, tid, id, ts::DECIMAL(28,9), dur::DECIMAL(28,9),
-  ts_text, dur_text, args, extra, repaired
+  NULL, NULL, ts_text, dur_text, args, extra, repaired
 FROM tw_odd
 """
 _ODD_AT_ONCE: Final = 10_000
