@@ -95,31 +95,59 @@ def _indent(body: str) -> str:
     return "".join(f"  {line}\n" if line else "\n" for line in body.splitlines())
 
 
-def run(golden: Golden, folder: Path) -> tuple[str, str]:
-    """(result, abstained) as CSV lines, from the drawn traces through reader, tables and Parquet."""
-    from tracewarehouse.catalog import Catalog
+class Drawn:
+    """The drawings of golden files, taken in with one call; `mark` goes before the names of a file's runs."""
 
-    contract = Catalog.load().get(golden.name, golden.version)
-    paths = sketch.write(golden.sections["trace"], folder / "traces")
-    if contract.transient:
-        return _transient(contract, golden, paths), ""
-    return _stored(contract, golden, folder, paths)
+    def __init__(self, paths: list[Path], folder: Path) -> None:
+        import tracewarehouse as tw
 
+        self.folder = folder
+        self.warehouse = tw.open(folder / "warehouse")
+        self.goldens = {path: Golden.read(path) for path in paths}
+        self.marks = {path: f"g{at}-" for at, path in enumerate(self.goldens)}
+        self.failed: dict[Path, Exception] = {}
+        runs = {path: self._drawings(path) for path in self.goldens if not self._contract(path).transient}
+        self.warehouse.ingest(*(file for files in runs.values() for file in files))
+        for path, files in runs.items():
+            derive(self.warehouse, self.goldens[path], files)
 
-def _stored(contract: Any, golden: Golden, folder: Path, paths: list[Path]) -> tuple[str, str]:
-    import tracewarehouse as tw
+    def rows(self, path: Path) -> tuple[str, str]:
+        """(result, abstained) of a golden file as CSV lines, from traces through reader, tables, Parquet."""
+        golden, contract = self.goldens[path], self._contract(path)
+        if path in self.failed:
+            raise self.failed[path]
+        if contract.transient:
+            return _transient(contract, golden, sketch.write(golden.sections["trace"], self.folder)), ""
+        mark = self.marks[path]
+        runs = [run for run in self.warehouse.store.runs() if run.startswith(mark)]
+        result, abstained = told(self.warehouse.select(runs=runs), contract, golden)
+        return result.replace(mark, ""), abstained.replace(mark, "")
 
-    warehouse = tw.open(folder / "warehouse")
-    take(warehouse, golden, paths)
-    return told(warehouse, contract, golden)
+    def _contract(self, path: Path) -> Any:
+        golden = self.goldens[path]
+        return self.warehouse.catalog.get(golden.name, golden.version)
+
+    def _drawings(self, path: Path) -> list[Path]:
+        lines = self.goldens[path].sections["trace"].splitlines()
+        drawn = [f"{self.marks[path]}{line}" for line in lines if line.strip() and line.strip()[0] != "#"]
+        try:
+            return sketch.write("\n".join(drawn), self.folder / "traces")
+        except sketch.SketchError as error:  # it fails its own test alone
+            self.failed[path] = error
+            return []
 
 
 def take(warehouse: Any, golden: Golden, paths: list[Path]) -> None:
-    """Ingests the drawn traces, each folder as a run."""
-    for source in dict.fromkeys(path.parent for path in paths):
-        warehouse.ingest(*[path for path in paths if path.parent == source], run=source.name)
-        for name, scopes in golden.derivations():
-            warehouse.derive(name, source.name, **scopes)
+    """Ingests the drawn traces, each folder as a run, with all that is derived."""
+    warehouse.ingest(*paths)
+    derive(warehouse, golden, paths)
+
+
+def derive(warehouse: Any, golden: Golden, paths: list[Path]) -> None:
+    """Derives what is to be derived, of each run."""
+    for name, scopes in golden.derivations():
+        for run in dict.fromkeys(path.parent.name for path in paths):
+            warehouse.derive(name, run, **scopes)
 
 
 def told(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
@@ -158,19 +186,34 @@ def select(contract: Any, golden: Golden) -> str:
 
 
 class GoldenFile(pytest.File):
-    """One file is one test."""
+    """One file is one test; those of a folder are for one worker."""
 
     def collect(self) -> Iterator[GoldenItem]:
-        yield GoldenItem.from_parent(self, name=self.path.name.removesuffix(".golden"))
+        name = self.path.name.removesuffix(".golden")
+        assert self.parent is not None
+        yield GoldenItem.from_parent(self, name=name, nodeid=f"{self.parent.nodeid}::{name}")
+
+
+DRAWN = pytest.StashKey[dict[Path, Drawn]]()
 
 
 class GoldenItem(pytest.Item):
     """Run what is drawn, compare or rewrite."""
 
+    def drawn(self) -> Drawn:
+        """What the files of this folder draw that are asked for, taken in when the first is tested."""
+        known = self.session.stash.setdefault(DRAWN, {})
+        if self.path.parent not in known:
+            asked = [item.path for item in self.session.items if isinstance(item, GoldenItem)]
+            factory = self.config._tmp_path_factory  # type: ignore[attr-defined]
+            beside = [path for path in asked if path.parent == self.path.parent]
+            known[self.path.parent] = Drawn(beside, factory.mktemp("golden"))
+        return known[self.path.parent]
+
     def runtest(self) -> None:
-        golden = Golden.read(self.path)
-        factory = self.config._tmp_path_factory  # type: ignore[attr-defined]
-        result, abstained = run(golden, factory.mktemp("golden"))
+        drawn = self.drawn()
+        golden = drawn.goldens[self.path]
+        result, abstained = drawn.rows(self.path)
         if abstained != golden.sections.get("abstained", ""):
             raise GoldenError(f"{self.path.name}: abstained:\n{abstained or 'none'}")
         if self.config.getoption("update_golden"):
