@@ -33,17 +33,12 @@ WITH
       kernels.ts_ns,
       kernels.ts_ns + kernels.dur_ns AS end_ns,
       kernels.ts_ns - correlations.call_to_start_ns AS call_ns,
-      kernels.launch_state
+      kernels.launch_state = 'missing' AS is_missing
     FROM kernels
     LEFT JOIN correlations
       ON correlations.run_id = kernels.run_id
       AND correlations.rank = kernels.rank
       AND correlations.kernel_id = kernels.event_id
-  ),
-  device_window AS (
-    SELECT run_id, rank, device, min(ts_ns) AS first_ns, max(end_ns) AS last_ns
-    FROM launched
-    GROUP BY run_id, rank, device
   ),
   reached AS (
     SELECT
@@ -54,7 +49,7 @@ WITH
       event_id,
       ts_ns,
       call_ns,
-      launch_state,
+      is_missing,
       max(end_ns) OVER earlier AS reached_ns,
       -- The latest end and the row that has it in one number: event ids stay below 2 to the 40th.
       max(end_ns * 1099511627776::HUGEINT + event_id) OVER earlier AS latest
@@ -71,14 +66,20 @@ WITH
       rank,
       device,
       stream,
-      max(end_ns) AS reached_ns,
-      max(end_ns * 1099511627776::HUGEINT + event_id) AS latest
-    FROM launched
+      min(ts_ns) AS first_ns,
+      max(ts_ns + dur_ns) AS reached_ns,
+      max((ts_ns + dur_ns) * 1099511627776::HUGEINT + event_id) AS latest
+    FROM kernels
     GROUP BY run_id, rank, device, stream
+  ),
+  device_window AS (
+    SELECT run_id, rank, device, min(first_ns) AS first_ns, max(reached_ns) AS last_ns
+    FROM last_reached
+    GROUP BY run_id, rank, device
   ),
   turn AS (
     -- Each row, and the end of the window after the last one.
-    SELECT run_id, rank, device, stream, reached_ns, latest, event_id, ts_ns, call_ns, launch_state
+    SELECT run_id, rank, device, stream, reached_ns, latest, event_id, ts_ns, call_ns, is_missing
     FROM reached
     UNION ALL
     SELECT
@@ -91,7 +92,7 @@ WITH
       NULL AS event_id,
       device_window.last_ns AS ts_ns,
       NULL AS call_ns,
-      NULL AS launch_state
+      NULL AS is_missing
     FROM last_reached
     JOIN device_window USING (run_id, rank, device)
   )
@@ -106,7 +107,7 @@ SELECT
     WHEN reached_ns IS NULL THEN 'before_first'
     WHEN event_id IS NULL THEN 'after_last'
     WHEN call_ns > reached_ns THEN 'host_wait'
-    WHEN launch_state = 'missing' THEN 'unknown'
+    WHEN is_missing THEN 'unknown'
     ELSE 'ready'
   END AS cause,
   (latest - reached_ns * 1099511627776::HUGEINT)::BIGINT AS before_id,

@@ -45,3 +45,5 @@ LEFT JOIN runtime
   ON runtime.run_id = kernels.run_id
   AND runtime.rank = kernels.rank
   AND runtime.event_id = kernels.runtime_id
+  -- What launched a GPU row is a launch: the others need not be looked up.
+  AND runtime.is_launch

@@ -30,7 +30,8 @@ SELECT
   ts_ns,
   count(*) FILTER (change > 0) AS launched,
   count(*) FILTER (change < 0) AS started,
-  arg_max(queue_length, turn) AS queue_length,
+  -- Of the changes of one moment only the last one holds, but for the last of the stream, which leaves nothing.
+  sum(CASE WHEN held_ns > 0 THEN queue_length ELSE 0 END)::BIGINT AS queue_length,
   sum(held_ns)::BIGINT AS held_ns
 FROM queue_changes
 GROUP BY run_id, rank, device, stream, ts_ns
