@@ -19,11 +19,23 @@ from tracewarehouse.demo import PARTS, PLANTED, jobs
 from tracewarehouse.simulation import simulate
 
 
+Again = tuple[dict[str, Any], list[Path], list[Path]]
+
+
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Told]:
     """A folder, and what the first call there told."""
     folder = tmp_path_factory.mktemp("demo")
     return folder, process("demo", cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def again(first: tuple[Path, Told]) -> Again:
+    """What a second call there answers, and the files of the warehouse before and after it."""
+    folder, _ = first
+    before = sorted((folder / "warehouse").rglob("*"))
+    row = answer(folder)
+    return row, before, sorted((folder / "warehouse").rglob("*"))
 
 
 def answer(folder: Path) -> dict[str, Any]:
@@ -55,8 +67,8 @@ def test_a_terminal_of_80_columns_gets_the_same(first: tuple[Path, Told]) -> Non
     assert "Try next" in text and max(map(len, text.splitlines()[3:-9])) <= 80
 
 
-def test_it_finds_what_was_planted_and_no_more(first: tuple[Path, Told]) -> None:
-    found = answer(first[0])
+def test_it_finds_what_was_planted_and_no_more(again: Again) -> None:
+    found, *_ = again
     gemm, extra, *others = found["kernels"]
     assert PLANTED == (
         "slow-kernel:kernel=gemm,percent=15",
@@ -74,8 +86,8 @@ def test_it_finds_what_was_planted_and_no_more(first: tuple[Path, Told]) -> None
     assert abs(after["compute_ns"] / after["median_compute_ns"] - 1.25) < 0.01
 
 
-def test_its_figures_are_those_of_the_simulator(first: tuple[Path, Told], tmp_path: Path) -> None:
-    found = answer(first[0])
+def test_its_figures_are_those_of_the_simulator(again: Again, tmp_path: Path) -> None:
+    found, *_ = again
     for run, job in zip(found["runs"], jobs(), strict=True):
         truth = json.loads(simulate(tmp_path / run["run"], job).truth.read_text())["sections"]
         split, steps = (rows(truth[name]) for name in ("temporal_breakdown", "step_summary"))
@@ -89,11 +101,11 @@ def rows(section: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(section["columns"], row, strict=True)) for row in section["rows"]]
 
 
-def test_a_second_call_writes_nothing(first: tuple[Path, Told]) -> None:
+def test_a_second_call_writes_nothing(first: tuple[Path, Told], again: Again) -> None:
     folder, _ = first
-    before = sorted((folder / "warehouse").rglob("*"))
-    assert answer(folder)["taken_in"] is False
-    assert sorted((folder / "warehouse").rglob("*")) == before
+    found, before, after = again
+    assert found["taken_in"] is False
+    assert after == before
     assert [row["run_id"] for row in tw.open(folder / "warehouse").runs().rows()] == [
         "demo-before",
         "demo-after",
