@@ -49,10 +49,11 @@ PLANTED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] = 
 def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """A warehouse with a run for each of PLANTED; only to be read."""
     folder = tmp_path_factory.mktemp("findings")
-    stored = tw.open(folder / "warehouse")
+    stored, files = tw.open(folder / "warehouse"), list[Path]()
     for name, (knobs, injections, _) in PLANTED.items():
         made = tw.simulate(folder / name, injections=injections, **{"ranks": 2, "steps": 4, **knobs})
-        stored.ingest(*made.files, run=name)
+        files += made.files
+    stored.ingest(*files, jobs=1)
     return stored
 
 

@@ -52,8 +52,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     for name, knobs in SIMULATED.items():
         tw.simulate(folder / "traces" / name, **(TINY | knobs))
     warehouse = tw.open(folder / "warehouse")
-    for source in (*sorted((folder / "traces").iterdir()), ROOT / "tests" / "data" / "gloo-cpu"):
-        warehouse.ingest(source, run=source.name)
+    warehouse.ingest(*sorted((folder / "traces").iterdir()), ROOT / "tests" / "data" / "gloo-cpu")
     return warehouse
 
 
