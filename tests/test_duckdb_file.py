@@ -74,9 +74,12 @@ def check_all(wh: Warehouse, path: Path, folder: Path) -> int:
             selects[place] = f"SELECT * FROM {place} ORDER BY ALL"
             wanted[place] = relation(part, contract)
         for contract in analyses:
-            for key, call, values in calls(contract, f"{schema}.{quote_name(names[contract.ref])}"):
+            place = f"{schema}.{quote_name(names[contract.ref])}"
+            for key, call, values in calls(contract, place):
                 selects[key] = f"FROM {call}"
-                wanted[key] = part.run(contract.name, contract.version, **values).table
+                if values or key == place:
+                    rows = part.run(contract.name, contract.version, **values).table
+                wanted[key] = rows
     found = through_shell(path, folder, selects)
     for key in selects:
         table = found[key].cast(wanted[key].schema)
