@@ -129,7 +129,8 @@ class Drawn:
 
     def _drawings(self, path: Path) -> list[Path]:
         lines = self.goldens[path].sections["trace"].splitlines()
-        drawn = [f"{self.marks[path]}{line}" for line in lines if line.strip() and line.strip()[0] != "#"]
+        mark = self.marks[path]
+        drawn = [line if line.strip()[:1] in ("", "#") else f"{mark}{line.strip()}" for line in lines]
         try:
             return sketch.write("\n".join(drawn), self.folder / "traces")
         except sketch.SketchError as error:  # it fails its own test alone
