@@ -44,6 +44,10 @@ def connect(
     config: dict[str, str | bool | int | float | list[str]] = {
         "python_enable_replacements": False,
         "autoinstall_known_extensions": False,
+        # How many rows there are is estimated: a join for few of them would compare each with each of many.
+        "asof_loop_join_threshold": 0,
+        "nested_loop_join_threshold": 0,
+        "merge_join_threshold": 0,
     }
     if threads is not None:
         config["threads"] = threads
