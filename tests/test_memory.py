@@ -9,7 +9,7 @@ import pytest
 import tracewarehouse as tw
 from conftest import ROOT
 from tracewarehouse import engine
-from tracewarehouse.ingest import memory
+from tracewarehouse.ingest import memory, tables
 from tracewarehouse.ingest.memory import Memory, workplace
 
 TRACE = ROOT / "tests" / "data" / "torch-cpu"
@@ -53,6 +53,7 @@ def test_tables_made_on_disk_are_those_made_in_memory(
 ) -> None:
     tw.open(tmp_path / "small").ingest(TRACE, jobs=1)
     monkeypatch.setattr(memory, "LARGE_TEXT_BYTES", 1)
+    monkeypatch.setattr(tables, "_EVENTS_AT_ONCE", 1_000)
     temp = tmp_path / "temp"
     temp.mkdir()
     seen: list[str] = []

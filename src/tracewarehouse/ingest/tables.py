@@ -20,6 +20,10 @@ from .memory import Memory
 
 # What SQL would search for with a dozen joins is one pass over sorted rows.
 _PROGRAMS: Mapping[str, Callable[[engine.Connection, Contract], None]] = {"nesting": nesting.fill}
+# Wide tables, by the table that has an event for each row that they can have.
+_BY_EVENT: Mapping[str, str] = {"events": "parsed", "kernels": "events"}
+# Four of DuckDB's row groups.
+_EVENTS_AT_ONCE = 4 * 122_880
 
 
 def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
@@ -117,17 +121,33 @@ def _make(
     memory = memory or Memory(con)
     for contract in order:
         engine.create_table(con, contract)
-        memory.enough_for(partial(_fill, con, contract))
+        for fill in _fills(con, contract):
+            memory.enough_for(fill)
         made(contract)
         for name in gone.get(contract.name, ()):
             con.execute(f"DROP TABLE {quote_name(name)}")
 
 
-def _fill(con: engine.Connection, contract: Contract) -> None:
+def _fills(con: engine.Connection, contract: Contract) -> Iterator[Callable[[], None]]:
+    """What fills the table, each for rows of its own."""
     if contract.name in _PROGRAMS:
-        _PROGRAMS[contract.name](con, contract)
-    else:
-        engine.fill_table(con, contract, _select(contract))
+        yield partial(_PROGRAMS[contract.name], con, contract)
+        return
+    for where in _parts(con, contract):
+        sql = _select(contract)
+        part = f"SELECT * FROM (\n{sql}\n) AS made WHERE {where}" if where else sql
+        yield partial(engine.fill_table, con, contract, part)
+
+
+def _parts(con: engine.Connection, contract: Contract) -> Iterator[str]:
+    """The conditions of its parts: what is joined to some events at a time does not outgrow memory."""
+    whole = _BY_EVENT.get(contract.name)
+    most = con.execute(f"SELECT max(event_id) FROM {whole}").fetchall()[0][0] if whole else 0
+    if (most or 0) < _EVENTS_AT_ONCE:
+        yield ""
+        return
+    for low in range(0, most + 1, _EVENTS_AT_ONCE):
+        yield f"event_id >= {low} AND event_id < {low + _EVENTS_AT_ONCE}"
 
 
 @cache
