@@ -53,7 +53,8 @@ def test_tables_made_on_disk_are_those_made_in_memory(
 ) -> None:
     tw.open(tmp_path / "small").ingest(TRACE, jobs=1)
     monkeypatch.setattr(memory, "LARGE_TEXT_BYTES", 1)
-    monkeypatch.setattr(tables, "_EVENTS_AT_ONCE", 1_000)
+    parted = {"events": ("event_id", "parsed", 1_000), "kernels": ("runtime_id", "launches", 700)}
+    monkeypatch.setattr(tables, "_PARTED", parted)
     temp = tmp_path / "temp"
     temp.mkdir()
     seen: list[str] = []

@@ -20,10 +20,12 @@ from .memory import Memory
 
 # What SQL would search for with a dozen joins is one pass over sorted rows.
 _PROGRAMS: Mapping[str, Callable[[engine.Connection, Contract], None]] = {"nesting": nesting.fill}
-# Wide tables, by the table that has an event for each row that they can have.
-_BY_EVENT: Mapping[str, str] = {"events": "parsed", "kernels": "events"}
-# Four of DuckDB's row groups.
-_EVENTS_AT_ONCE = 4 * 122_880
+_ROW_GROUP = 122_880  # of DuckDB
+# Wide tables: the number that parts them, where its largest stands, and how many a part spans.
+_PARTED: dict[str, tuple[str, str, int]] = {
+    "events": ("event_id", "parsed", 4 * _ROW_GROUP),
+    "kernels": ("runtime_id", "launches", 16 * _ROW_GROUP),
+}
 
 
 def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
@@ -141,13 +143,17 @@ def _fills(con: engine.Connection, contract: Contract) -> Iterator[Callable[[], 
 
 def _parts(con: engine.Connection, contract: Contract) -> Iterator[str]:
     """The conditions of its parts: what is joined to some events at a time does not outgrow memory."""
-    whole = _BY_EVENT.get(contract.name)
-    most = con.execute(f"SELECT max(event_id) FROM {whole}").fetchall()[0][0] if whole else 0
-    if (most or 0) < _EVENTS_AT_ONCE:
+    if contract.name not in _PARTED:
         yield ""
         return
-    for low in range(0, most + 1, _EVENTS_AT_ONCE):
-        yield f"event_id >= {low} AND event_id < {low + _EVENTS_AT_ONCE}"
+    number, table, at_once = _PARTED[contract.name]
+    most = con.execute(f"SELECT max({number}) FROM {table}").fetchall()[0][0] or 0
+    if most < at_once:
+        yield ""
+        return
+    yield f"{number} IS NULL"
+    for low in range(0, most + 1, at_once):
+        yield f"{number} >= {low} AND {number} < {low + at_once}"
 
 
 @cache
