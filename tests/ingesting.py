@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import front_door
@@ -14,6 +14,7 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.store import Store
+from tracewarehouse.warehouse import Warehouse
 
 
 def lines(rank: int, kernels: int = 3, mark: str = "k", at: int = 0) -> str:
@@ -40,6 +41,16 @@ def take(root: Path, *paths: Path, **options: object) -> IngestReport:
     store = Store.open_or_create(root)
     asked = Options(**{"settle_s": 0, **options})  # type: ignore[arg-type]
     return ingest(store, Catalog.load(), paths, asked)
+
+
+def take_each(warehouse: Warehouse, files: Mapping[str, Path], folder: Path) -> None:
+    """Takes files in with one call, each each as the run named; `folder` is for links to them."""
+    links = [folder / run / path.name for run, path in files.items()]
+    for link, path in zip(links, files.values(), strict=True):
+        link.parent.mkdir(parents=True)
+        link.symlink_to(path.resolve())
+    report = warehouse.ingest(*links, jobs=1)
+    assert {(file.run, file.state) for file in report.files} == {(run, "whole") for run in files}
 
 
 def states(report: IngestReport) -> dict[str, str]:

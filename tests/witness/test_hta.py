@@ -14,6 +14,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import real_traces
+from ingesting import take_each
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
 
@@ -97,8 +98,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Any:
     if folder is None:
         pytest.skip("no real traces here")
     house = tw.open(tmp_path_factory.mktemp("hta"))
-    for name, path in FILES.items():
-        house.ingest(folder / path, run=name)
+    take_each(house, {name: folder / path for name, path in FILES.items()}, tmp_path_factory.mktemp("links"))
     return house
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import real_traces
+from ingesting import take_each
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
 from witness.test_hta import FILES, HTA_LAUNCHES, HTA_ROWS
@@ -65,8 +66,8 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Any:
     if folder is None:
         pytest.skip("no real traces here")
     house = tw.open(tmp_path_factory.mktemp("hta"))
-    for name in (*LAUNCHES, "nccl"):
-        house.ingest(folder / FILES[name], run=name)
+    files = {name: folder / FILES[name] for name in (*LAUNCHES, "nccl")}
+    take_each(house, files, tmp_path_factory.mktemp("links"))
     return house
 
 
