@@ -44,7 +44,7 @@ def take(root: Path, *paths: Path, **options: object) -> IngestReport:
 
 
 def take_each(warehouse: Warehouse, files: Mapping[str, Path], folder: Path) -> None:
-    """Takes files in with one call, each each as the run named; `folder` is for links to them."""
+    """Takes files in with one call, each as the run named; `folder` is for links to them."""
     links = [folder / run / path.name for run, path in files.items()]
     for link, path in zip(links, files.values(), strict=True):
         link.parent.mkdir(parents=True)

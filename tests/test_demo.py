@@ -18,7 +18,6 @@ from front_door import TW, Told, environment, on_terminal, process
 from tracewarehouse.demo import PARTS, PLANTED, jobs
 from tracewarehouse.simulation import simulate
 
-
 Again = tuple[dict[str, Any], list[Path], list[Path]]
 
 
