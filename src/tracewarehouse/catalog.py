@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +36,7 @@ class Catalog:
     contracts: Mapping[Ref, Contract]
     folder: Path
     _hashes: dict[Ref, str] = field(default_factory=dict, repr=False, compare=False)
+    _closures: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
     _refs: dict[Kind | None, tuple[Ref, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -106,6 +107,12 @@ class Catalog:
 
     def closure(self, contract: Contract) -> tuple[Contract, ...]:
         """What it requires, and what that requires, each after what it stands on; not itself."""
+        known = self._closures.get(contract.ref)
+        if known is None:
+            known = self._closures[contract.ref] = self._closure(contract)
+        return known
+
+    def _closure(self, contract: Contract) -> tuple[Contract, ...]:
         order: dict[Ref, Contract] = {}
 
         def visit(current: Contract) -> None:
@@ -116,6 +123,12 @@ class Catalog:
 
         visit(contract)
         return tuple(order.values())
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over all that every contract says, docs and comments too."""
+        said = [repr(self.contracts[ref]) for ref in sorted(self.contracts)]
+        return sha256(repr(said).encode()).hexdigest()
 
     def own_hash(self, contract: Contract) -> str:
         """sha256 over what the contract means: not its docs, comments, spacing or order."""

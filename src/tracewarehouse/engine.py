@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
@@ -21,6 +22,7 @@ from .sqltext import quote_name, quote_text, replace_params
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Asked = TypeVar("Asked")
 Connection = duckdb.DuckDBPyConnection
 Error = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException
@@ -135,13 +137,31 @@ def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], 
     """Name and type of each column of a SELECT, and its rows."""
     if not few:
         bound = con.sql(sql)
-        return list(zip(bound.columns, map(str, bound.types), strict=True)), bound.to_arrow_table()
-    con.execute(sql)
+        columns = list(zip(bound.columns, map(str, bound.types), strict=True))
+        return columns, _answer(con, bound.to_arrow_table)
+    _answer(con, lambda: con.execute(sql))
     columns = [(name, str(type_)) for name, type_, *_ in con.description or ()]
     with warnings.catch_warnings():
         # It tells of a copy of the rows: a relation parses and binds the text once more, and takes longer.
         warnings.filterwarnings("ignore", "Arrow output on a DB-API result")
         return columns, con.to_arrow_table()
+
+
+def _answer(con: Connection, ask: Callable[[], Asked]) -> Asked:
+    """What is asked of the connection; Ctrl-C stops it at once, which DuckDB only does between its tasks."""
+    if current_thread() is not main_thread():
+        return ask()
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(ask)
+        try:
+            return answer.result()
+        except KeyboardInterrupt:
+            while not answer.done():  # one that has not begun is not stopped by the first
+                con.interrupt()
+                wait([answer], timeout=0.1)
+            raise
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:
@@ -161,7 +181,7 @@ def query(con: Connection, sql: str) -> pa.Table:
     with con.cursor() as cursor:
         try:
             bound = relation(cursor, sql)
-            table = bound.to_arrow_table()
+            table = _answer(cursor, bound.to_arrow_table)
         except Error as error:
             raise query_error(error) from error
         types = map(str, bound.types)

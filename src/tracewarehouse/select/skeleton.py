@@ -72,9 +72,7 @@ def attach(con: Connection, path: Path) -> None:
 
 def shape(catalog: Catalog) -> str:
     """A hash of all that a skeleton is made of."""
-    contracts = [repr(catalog.contracts[ref]) for ref in sorted(catalog.contracts)]
-    made_by = (_LAYOUT, __version__)
-    return sha256(repr((made_by, contracts)).encode()).hexdigest()[:16]
+    return sha256(repr((_LAYOUT, __version__, catalog.digest)).encode()).hexdigest()[:16]
 
 
 def skeleton(catalog: Catalog) -> bytes:
