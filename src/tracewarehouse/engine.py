@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import Event, Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
@@ -151,17 +151,29 @@ def _answer(con: Connection, ask: Callable[[], Asked]) -> Asked:
     """What is asked of the connection; Ctrl-C stops it at once, which DuckDB only does between its tasks."""
     if current_thread() is not main_thread():
         return ask()
-    from concurrent.futures import ThreadPoolExecutor, wait
+    told: list[Asked] = []
+    failed: list[BaseException] = []
+    done = Event()
 
-    with ThreadPoolExecutor(1) as thread:
-        answer = thread.submit(ask)
+    def work() -> None:
         try:
-            return answer.result()
-        except KeyboardInterrupt:
-            while not answer.done():  # one that has not begun is not stopped by the first
-                con.interrupt()
-                wait([answer], timeout=0.1)
-            raise
+            told.append(ask())
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    Thread(target=work).start()
+    try:
+        done.wait()
+    except KeyboardInterrupt:
+        con.interrupt()
+        while not done.wait(0.1):  # a question that has not begun is not stopped by the first
+            con.interrupt()
+        raise
+    if failed:
+        raise failed[0]
+    return told[0]
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:
