@@ -13,6 +13,8 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.ingest import nesting
 from witness.stack import Place, Slice, nest
 
+AT_ONCE = (1, 2, 3, 7, 50, 1000)
+
 
 def nested(slices: str, at_once: int = 1 << 18) -> engine.Connection:
     """A connection with `nesting` of the slices that a SELECT of event_id, thread, ts_ns, end_ns gives."""
@@ -53,14 +55,14 @@ def random_slices(seed: int) -> list[Slice]:
 @pytest.mark.parametrize("seed", range(60))
 def test_random_threads_nest_as_a_stack_nests_them(seed: int) -> None:
     slices = random_slices(seed)
-    assert places(nested(as_values(slices), at_once=(1, 2, 3, 7, 50, 1000)[seed % 6])) == nest(slices)
+    assert places(nested(as_values(slices), at_once=AT_ONCE[seed % len(AT_ONCE)])) == nest(slices)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(60, 600))
 def test_more_random_threads_nest_as_a_stack_nests_them(seed: int) -> None:
     slices = random_slices(seed)
-    assert places(nested(as_values(slices), at_once=(1, 2, 3, 7, 50, 1000)[seed % 6])) == nest(slices)
+    assert places(nested(as_values(slices), at_once=AT_ONCE[seed % len(AT_ONCE)])) == nest(slices)
 
 
 def test_at_one_instant_ends_come_before_starts_and_zero_lengths_last() -> None:

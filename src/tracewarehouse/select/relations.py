@@ -143,7 +143,9 @@ def _casts(columns: Iterable[Column], run: str | None) -> str:
 
 def _of_run(columns: Iterable[Column], run: str | None) -> list[Column]:
     """The columns, with the one run, if there is one, as an ENUM of its name."""
-    type_ = f"ENUM({quote_text(run)})" if run is not None else "VARCHAR"
+    if run is None:
+        return list(columns)
+    type_ = f"ENUM({quote_text(run)})"
     return [replace(column, type=type_) if column.name == _RUN else column for column in columns]
 
 
