@@ -187,7 +187,8 @@ def step_summary(trace: Trace) -> list[Row]:
     """Host and device spans of each step, and the periods between their ends."""
     answer = []
     done: int | None = None
-    host = [row for rows in (trace.ops, trace.calls, trace.steps) for row in rows]
+    notes = [note for note in trace.notes if note.category == "user_annotation"]
+    host = [*trace.ops, *trace.calls, *trace.steps, *trace.frames, *notes]
     for step in sorted(trace.steps, key=lambda step: step.start):
         number = step_number(step)
         rows = [row for row in trace.gpu if trace.step(trace.launch(row)) == number]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from witness.answers import Row, pieces, statistics, union
-from witness.trace import Slice, Trace, devices
+from witness.trace import Slice, Trace, devices, nesting
 
 Launch = tuple[Slice | None, list[Slice]]  # a call, if there is one, and its GPU rows
 Key = tuple[str | None, str | None]  # an operator's name, and the shapes of its inputs
@@ -153,7 +153,7 @@ def kernels_by_annotation(trace: Trace) -> list[Row]:
 def _open(notes: Iterable[Slice], call: Slice) -> list[Slice]:
     """The annotations on the call's thread that hold its start, outermost first."""
     held = [note for note in notes if note.thread == call.thread and note.start <= call.start < note.end]
-    return sorted(held, key=_order)
+    return sorted(held, key=nesting)
 
 
 def op_summary(trace: Trace, by_shapes: bool = False) -> list[Row]:
@@ -205,7 +205,7 @@ def _innermost_time(ops: list[Slice]) -> Iterator[tuple[Slice, int]]:
         for start, end in zip(edges, edges[1:], strict=False):
             running = [op for op in members if op.start <= start and op.end >= end]
             if running:
-                yield max(running, key=_order), end - start
+                yield max(running, key=nesting), end - start
 
 
 def _gpu_time(what: str, rows: list[Slice], known: bool) -> Row:
@@ -220,7 +220,7 @@ def _holders(trace: Trace, row: Slice) -> list[Slice]:
     return [] if call is None else around(trace.ops, call)
 
 
-def _in_order(trace: Trace, rows: Iterable[Slice]) -> list[tuple[Slice, Slice]]:
+def _innesting(trace: Trace, rows: Iterable[Slice]) -> list[tuple[Slice, Slice]]:
     """(call, GPU row) in the order of launch."""
     pairs = [(call, row) for row in rows if (call := trace.launch(row)) is not None]
     return sorted(pairs, key=lambda pair: (pair[0].start, pair[1].start, pair[1].event_id))
@@ -235,7 +235,7 @@ def op_kernel_delays(trace: Trace, with_memory: bool = True) -> list[Row]:
             occurrences[held[-1]].append(row)
     groups: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
     for op, rows in occurrences.items():
-        pairs = _in_order(trace, rows)
+        pairs = _innesting(trace, rows)
         call, first = pairs[0]
         delays = (first.start - op.start, first.start - call.start, sum(row.length for row in rows))
         groups[op.name, " | ".join(row.name for _, row in pairs)].append(delays)
@@ -271,7 +271,7 @@ def kernel_sequences(
             occurrences[held[0], *place].append(row)
     groups: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
     for (op, device, stream), rows in occurrences.items():
-        kernels = " | ".join(row.name for _, row in _in_order(trace, rows))
+        kernels = " | ".join(row.name for _, row in _innesting(trace, rows))
         if len(rows) >= min_kernels:
             groups[op.name, device, stream, kernels].append((sum(row.length for row in rows), op.length))
     return [
@@ -294,13 +294,9 @@ def around(slices: Iterable[Slice], inner: Slice) -> list[Slice]:
     before = [
         each
         for each in slices
-        if each.thread == inner.thread and _order(each) < _order(inner) and each.end > inner.start
+        if each.thread == inner.thread and nesting(each) < nesting(inner) and each.end > inner.start
     ]
-    return sorted(before, key=_order)
-
-
-def _order(each: Slice) -> tuple[int, int, int]:
-    return each.start, -each.length, each.event_id
+    return sorted(before, key=nesting)
 
 
 def name_summary(trace: Trace, by_step: bool = False) -> list[Row]:

@@ -7,8 +7,6 @@ calls launch nothing, or launch by functions that no rule knows.
 
 from __future__ import annotations
 
-from random import Random
-
 from witness import random_traces
 from witness.random_traces import GRID_NS
 
@@ -19,22 +17,15 @@ NOTES = ("forward", "backward", "Optimizer.step#SGD.step")
 GROUPS = ("tp", "tp", "dp", None)
 
 
-def run(name: str, seed: int, ranks: int) -> str:
-    """The sketch of a run with that many ranks."""
-    return "\n".join(
-        line for rank in range(ranks) for line in Rank(name, rank, Random(f"ops/{seed}/{rank}")).draw()
-    )
-
-
 class Rank(random_traces.Rank):
     """One rank in the making."""
 
     def thread(self, thread: int) -> None:
         """Trees of operators one after the other, with annotations over them."""
         at = self.time(100)
-        for _ in range(self.dice.randint(0, 6)):
+        for _ in range(self.dice.randint(0, 9)):
             at = self.operator(thread, at, 1) + self.time(40)
-        for _ in range(self.dice.randint(0, 5)):
+        for _ in range(self.dice.randint(0, 8)):
             self.lines.append(
                 f"ann t{thread} '{self.dice.choice(NOTES)}' {self.time(at)} {self.time(at // 2)}"
             )

@@ -100,15 +100,11 @@ class Trace:
         return "missing" if first is None or row.start >= first else "before_window"
 
     def op(self, call: Slice | None) -> Slice | None:
-        """The innermost operator that holds the start of the call, on its thread."""
+        """The innermost operator that stands around the start of the call, on its thread."""
         if call is None:
             return None
-        around = [
-            op
-            for op in self.ops
-            if op.thread == call.thread and op.start <= call.start < op.end and op.end >= call.end
-        ]
-        return max(around, key=lambda op: (op.start, -op.end, op.event_id), default=None)
+        before = [op for op in self.ops if op.thread == call.thread and nesting(op) < nesting(call)]
+        return max((op for op in before if op.end > call.start), key=nesting, default=None)
 
     def step(self, call: Slice | None) -> int | None:
         """The number of the profiler step that holds the start of the call."""
@@ -116,6 +112,11 @@ class Trace:
             return None
         found = [step for step in self.steps if step.start <= call.start < step.end]
         return step_number(found[-1]) if found else None
+
+
+def nesting(each: Slice) -> tuple[int, int, int]:
+    """The order in which slices of a thread nest: what stands around comes before what is inside."""
+    return each.start, -each.length, each.event_id
 
 
 def step_number(step: Slice) -> int:

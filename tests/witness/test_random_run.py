@@ -1,21 +1,44 @@
-"""Classes, launches, annotations and operators against brute force: random traces, ranks of one run."""
+"""The analyses against brute force: 100 random traces, ranks of one run, one query per analysis.
+
+Half of the traces are small and dense, half have trees of operators, annotations and process groups.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
 import sketch
 import tracewarehouse as tw
-from witness import operator_answers, random_operators
+from witness import answers, copies, idle, operator_answers, queues, random_operators, random_traces
 from witness.answers import Row, by_grain, same
 from witness.trace import Trace, read
 
 RANKS = 100
+RANDOM = (random_traces.Rank, random_operators.Rank)
+FIRST_GRAINS: dict[str, tuple[str, ...]] = {
+    "temporal_breakdown": ("device",),
+    "comm_comp_overlap": ("device",),
+    "kernel_summary": ("device", "kind", "name"),
+    "launch_stats": ("kernel_id",),
+    "coverage": ("device",),
+    "step_summary": ("step",),
+    "idle_breakdown": ("device", "cause"),
+    "stream_idle": ("device", "stream", "cause"),
+    "idle_intervals": ("device", "start_ns"),
+    "stream_idle_intervals": ("device", "stream", "start_ns"),
+    "queue_length": ("device", "stream", "ts_ns"),
+    "queue_length_summary": ("device", "stream"),
+    "queue_blocked": ("device", "stream"),
+    "memory_bandwidth": ("device", "direction", "ts_ns"),
+    "memory_bandwidth_summary": ("device", "direction"),
+}
 GRAINS: dict[str, tuple[str, ...]] = {
+    **FIRST_GRAINS,
     "kernel_type_breakdown": ("device", "class"),
     "comm_by_group": ("device", "process_group"),
     "launch_summary": ("device", "state", "api"),
@@ -26,9 +49,25 @@ GRAINS: dict[str, tuple[str, ...]] = {
     "op_kernel_delays": ("name", "kernels"),
     "kernel_sequences": ("name", "device", "stream", "kernels"),
 }
-NEEDS_GPU = {"kernel_type_breakdown", "launch_summary"}
-NEEDS_LAUNCHES = {"kernels_by_annotation", "op_kernel_delays", "kernel_sequences"}
+# The modules that have a function of an analysis' name.
+WITNESSES = (answers, copies, idle, queues, operator_answers)
+# What a witness takes as given.
+PARAMS = {name: {"kernel_wait_ns": idle.KERNEL_WAIT_NS} for name in GRAINS if "idle" in name}
+PARAMS["queue_blocked"] = {"max_length": queues.FULL}
+WITHOUT_GPU = {"annotation_breakdown", "name_summary", "op_summary"}
+NEEDS_LAUNCHES = {name for name in GRAINS if name.startswith("queue_")} | {
+    "launch_stats",
+    "kernels_by_annotation",
+    "op_kernel_delays",
+    "kernel_sequences",
+}
 SEEDS = [20_261, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2, 3))]
+
+
+def run(seed: int) -> str:
+    """The sketch of the run."""
+    ranks = (RANDOM[rank % 2]("random", rank, Random(f"{seed}/{rank}")) for rank in range(RANKS))
+    return "\n".join(line for rank in ranks for line in rank.draw())
 
 
 @pytest.fixture(scope="module", params=SEEDS)
@@ -36,8 +75,8 @@ def drawn(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Any, dict[int, Trace]]:
     """A warehouse with the random run, and each rank as the witness reads it."""
-    folder = tmp_path_factory.mktemp("operators")
-    paths = sketch.write(random_operators.run("random", request.param, RANKS), folder)
+    folder = tmp_path_factory.mktemp("witness")
+    paths = sketch.write(run(request.param), folder)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "random", run="random")
     return warehouse, {int(path.stem.removeprefix("rank")): read(path) for path in paths}
@@ -45,18 +84,22 @@ def drawn(
 
 def can_say(name: str, trace: Trace) -> bool:
     """Whether the trace carries what the analysis is about."""
+    if name == "step_summary":
+        return bool(trace.steps)
     if name == "comm_by_group":
         return any(row.kind == "communication" for row in trace.gpu)
     if name in NEEDS_LAUNCHES:
         return any(trace.launch(row) for row in trace.gpu)
-    return bool(trace.gpu) or name not in NEEDS_GPU
+    return bool(trace.gpu) or name in WITHOUT_GPU
 
 
 def agree(name: str, drawn: tuple[Any, dict[int, Trace]], **params: Any) -> list[Row]:
     """Every row and column the witness gives is what the analysis gives, rank by rank; the rows."""
     warehouse, traces = drawn
-    witness: Callable[..., list[Row]] = getattr(operator_answers, name)
-    result = warehouse.run(name, **params)
+    witness: Callable[..., list[Row]] = next(
+        getattr(module, name) for module in WITNESSES if hasattr(module, name)
+    )
+    result = warehouse.run(name, **PARAMS.get(name, {}), **params)
     able = {rank for rank, trace in traces.items() if can_say(name, trace)}
     assert {each.rank for each in result.abstained} == traces.keys() - able
     wanted = {
@@ -74,6 +117,11 @@ def agree(name: str, drawn: tuple[Any, dict[int, Trace]], **params: Any) -> list
     }
     assert not wrong
     return list(found.values())
+
+
+@pytest.mark.parametrize("name", FIRST_GRAINS)
+def test_analysis_says_what_brute_force_says(name: str, drawn: tuple[Any, dict[int, Trace]]) -> None:
+    agree(name, drawn)
 
 
 def test_classes_and_groups(drawn: tuple[Any, dict[int, Trace]]) -> None:
@@ -176,3 +224,15 @@ def test_delays(drawn: tuple[Any, dict[int, Trace]], with_memory: bool) -> None:
 def test_sequences(drawn: tuple[Any, dict[int, Trace]], params: dict[str, Any]) -> None:
     rows = agree("kernel_sequences", drawn, **params)
     assert {row["stream"] is None for row in rows} == {"by_stream" not in params}
+
+
+def test_the_random_run_is_hard_enough(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    _, traces = drawn
+    rows = [(trace, row) for trace in traces.values() for row in trace.gpu]
+    states = {trace.launch_state(row) for trace, row in rows}
+    assert states == {"linked", "before_window", "missing"}
+    assert any(row.length == 0 for _, row in rows)
+    assert any(row.device == 1 for _, row in rows)
+    assert any(not trace.gpu for trace in traces.values())
+    assert any(len(trace.steps) > 2 for trace in traces.values())
+    assert {row.kind for _, row in rows} == {"computation", "communication", "memory"}
