@@ -27,7 +27,7 @@ def run(name: str, seed: int) -> str:
     for group, ranks in GROUPS.items():
         numbered = dice.random() < 0.6
         at = 10_000_000
-        for number in range(dice.randint(1, 12)):
+        for number in range(dice.randint(1, 20)):
             at += 4_000
             lines += _meeting(name, dice, group, ranks, number if numbered else None, number, at, clocks)
     dice.shuffle(lines)
