@@ -59,6 +59,13 @@ class Golden:
         parts = [f"{heading}\n{_indent(body)}" for heading, body in kept.items()]
         return self.drawing + "".join(parts)
 
+    @property
+    def drawn(self) -> tuple[str, str]:
+        """What is drawn and derived; comments and blank lines say nothing."""
+        lines = self.sections["trace"].splitlines()
+        said = [line.strip() for line in lines if line.strip()[:1] not in ("", "#")]
+        return "\n".join(said), self.sections.get("derive", "")
+
     def params(self) -> dict[str, str]:
         """The parameters, as text."""
         lines = self.sections.get("params", "").splitlines()
@@ -96,7 +103,10 @@ def _indent(body: str) -> str:
 
 
 class Drawn:
-    """The drawings of golden files, taken in with one call; `mark` goes before the names of a file's runs."""
+    """The drawings of golden files, taken in with one call; `mark` goes before the names of a drawing's runs.
+
+    Files that draw and derive the same share what is taken in.
+    """
 
     def __init__(self, paths: list[Path], folder: Path) -> None:
         import tracewarehouse as tw
@@ -104,21 +114,24 @@ class Drawn:
         self.folder = folder
         self.warehouse = tw.open(folder / "warehouse")
         self.goldens = {path: Golden.read(path) for path in paths}
-        self.marks = {path: f"g{at}-" for at, path in enumerate(self.goldens)}
-        self.failed: dict[Path, Exception] = {}
-        runs = {path: self._drawings(path) for path in self.goldens if not self._contract(path).transient}
+        self.failed: dict[str, Exception] = {}
+        stored = {path: each for path, each in self.goldens.items() if not self._contract(path).transient}
+        marks = {each.drawn: f"g{at}-" for at, each in enumerate(stored.values())}
+        self.marks = {path: marks[each.drawn] for path, each in stored.items()}
+        drawn = {self.marks[path]: each for path, each in stored.items()}
+        runs = {mark: self._drawings(mark, each) for mark, each in drawn.items()}
         self.warehouse.ingest(*(file for files in runs.values() for file in files))
-        for path, files in runs.items():
-            derive(self.warehouse, self.goldens[path], files)
+        for mark, files in runs.items():
+            derive(self.warehouse, drawn[mark], files)
 
     def rows(self, path: Path) -> tuple[str, str]:
         """(result, abstained) of a golden file as CSV lines, from traces through reader, tables, Parquet."""
         golden, contract = self.goldens[path], self._contract(path)
-        if path in self.failed:
-            raise self.failed[path]
         if contract.transient:
             return _transient(contract, golden, sketch.write(golden.sections["trace"], self.folder)), ""
         mark = self.marks[path]
+        if mark in self.failed:
+            raise self.failed[mark]
         runs = [run for run in self.warehouse.store.runs() if run.startswith(mark)]
         result, abstained = told(self.warehouse.select(runs=runs), contract, golden)
         return result.replace(mark, ""), abstained.replace(mark, "")
@@ -127,14 +140,13 @@ class Drawn:
         golden = self.goldens[path]
         return self.warehouse.catalog.get(golden.name, golden.version)
 
-    def _drawings(self, path: Path) -> list[Path]:
-        lines = self.goldens[path].sections["trace"].splitlines()
-        mark = self.marks[path]
+    def _drawings(self, mark: str, golden: Golden) -> list[Path]:
+        lines = golden.sections["trace"].splitlines()
         drawn = [line if line.strip()[:1] in ("", "#") else f"{mark}{line.strip()}" for line in lines]
         try:
             return sketch.write("\n".join(drawn), self.folder / "traces")
-        except sketch.SketchError as error:  # it fails its own test alone
-            self.failed[path] = error
+        except sketch.SketchError as error:  # it fails its own tests alone
+            self.failed[mark] = error
             return []
 
 
