@@ -36,7 +36,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, knobs in RUNS.items():
         assert front_door.tw("simulate", folder / "traces" / name, *SIZE, *knobs).code == 0
     sketch.write("host 0 op t1 aten::mm 0 10\n", folder / "traces")
-    tw.open(folder / "warehouse").ingest(folder / "traces")
+    tw.open(folder / "warehouse").ingest(folder / "traces", jobs=1)
     return folder / "warehouse"
 
 

@@ -94,7 +94,7 @@ def agree(tmp_path: Path, seeds: range) -> None:
     for layout, knobs in LAYOUTS.items():
         for seed in seeds:
             tw.simulate(tmp_path / "sim" / f"{layout}-{seed}", seed=seed, **SMALL, **knobs)
-    report = wh.ingest(tmp_path / "sim")
+    report = wh.ingest(tmp_path / "sim", jobs=1)
     assert {each.state for each in report.files} == {"whole", "skipped"}  # skipped: truth.json
     folders = {run: tmp_path / "sim" / run.removeprefix("sim.") for run in wh.store.runs()}
     found = answers(wh, list(folders))
@@ -117,7 +117,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answers]:
     folder = tmp_path_factory.mktemp("planted")
     plant(folder / "sim")
     wh = tw.open(folder / "warehouse")
-    wh.ingest(folder / "sim")
+    wh.ingest(folder / "sim", jobs=1)
     return folder / "sim", answers(wh, ["none", *PLANTED])
 
 

@@ -62,7 +62,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     for name, knobs in LAYOUTS.items():
         tw.simulate(folder / "sim" / name, **(SMALL | knobs))
     wh = tw.open(folder / "warehouse")
-    wh.ingest(folder / "sim")
+    wh.ingest(folder / "sim", jobs=1)
     return {name: Run(wh, name, folder / "sim" / name) for name in LAYOUTS}
 
 
