@@ -91,9 +91,13 @@ class Bench:
             shutil.rmtree(folder)
 
     def environment(self) -> dict[str, str]:
-        """That of the caller, with our source first; HTA does not mind it."""
+        """That of the caller, with our source first; HTA does not mind it.
+
+        Bytecode is kept: a peer that is installed has its own since then.
+        """
         paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(self.houses)}
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(self.houses)}
+        return {**{k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}, **own}
 
 
 def _here(do: str, request: dict[str, Any]) -> Run:
