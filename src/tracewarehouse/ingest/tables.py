@@ -21,10 +21,11 @@ from .memory import Memory
 # What SQL would search for with a dozen joins is one pass over sorted rows.
 _PROGRAMS: Mapping[str, Callable[[engine.Connection, Contract], None]] = {"nesting": nesting.fill}
 _ROW_GROUP = 122_880  # of DuckDB
-# Wide tables: the number that parts them, where its largest stands, and how many a part spans.
+# Wide or much joined tables: the number that parts them, where its largest stands, how many a part spans.
 _PARTED: dict[str, tuple[str, str, int]] = {
     "events": ("event_id", "parsed", 4 * _ROW_GROUP),
     "kernels": ("runtime_id", "launches", 16 * _ROW_GROUP),
+    "kernel_owners": ("runtime_id", "launch_calls", 16 * _ROW_GROUP),
 }
 
 
