@@ -53,7 +53,11 @@ def test_tables_made_on_disk_are_those_made_in_memory(
 ) -> None:
     tw.open(tmp_path / "small").ingest(TRACE, jobs=1)
     monkeypatch.setattr(memory, "LARGE_TEXT_BYTES", 1)
-    parted = {"events": ("event_id", "parsed", 1_000), "kernels": ("runtime_id", "launches", 700)}
+    parted = {
+        "events": ("event_id", "parsed", 1_000),
+        "kernels": ("runtime_id", "launches", 700),
+        "kernel_owners": ("runtime_id", "launch_calls", 500),
+    }
     monkeypatch.setattr(tables, "_PARTED", parted)
     temp = tmp_path / "temp"
     temp.mkdir()
