@@ -58,6 +58,13 @@ BAD = {
     "tuning constant between": (VIEW, "FROM kernels", "FROM kernels\nWHERE dur_ns BETWEEN 0 AND 30000"),
     "lead of several": (VIEW, END, "  lead(ts_ns, 1, (ts_ns)) OVER (ORDER BY event_id) AS end_ns"),
     "window without a unique order": (BUSY, "ORDER BY ts_ns, event_id", "ORDER BY ts_ns"),
+    "rows as they come": (VIEW, END, "  max(ts_ns) OVER (ROWS UNBOUNDED PRECEDING) AS end_ns"),
+    "rows as they come from no unique order": (
+        VIEW,
+        f"{END}\nFROM kernels",
+        "  max(ts_ns) OVER (ROWS UNBOUNDED PRECEDING) AS end_ns\nFROM (SELECT run_id, rank, event_id, ts_ns\n"
+        "FROM kernels ORDER BY ts_ns)",
+    ),
 }  # fmt: skip
 
 
@@ -96,6 +103,8 @@ def test_what_is_said(sql: Path, same_text: Callable[[str, str], None]) -> None:
         "SELECT run_id, rank, event_id, row_number() OVER (ORDER BY ts_ns, event_id) AS n FROM kernels)",
         "SELECT run_id, rank, event_id, max(ts_ns) OVER (w ROWS UNBOUNDED PRECEDING) AS end_ns FROM kernels "
         "WINDOW w AS (PARTITION BY rank ORDER BY event_id)",
+        "WITH turn AS (SELECT run_id, rank, event_id, ts_ns FROM kernels ORDER BY ts_ns, event_id) "
+        "SELECT run_id, rank, event_id, max(ts_ns) OVER (ROWS UNBOUNDED PRECEDING) AS end_ns FROM turn",
     ],
 )
 def test_what_is_fine(sql: Path, body: str) -> None:

@@ -78,11 +78,11 @@ RULES = {
     "no gap is empty, and the row after it ends it": """FROM stream_idle_intervals AS gap LEFT JOIN kernels
         ON kernels.run_id = gap.run_id AND kernels.rank = gap.rank AND event_id = after_id
         WHERE idle_ns <= 0 OR (cause = 'after_last') <> (ts_ns IS NULL) OR start_ns + idle_ns <> ts_ns""",
-    "queues are never negative and end empty": """FROM queue_changes
-        LEFT JOIN (
-            SELECT run_id, rank, device, stream, max(turn) AS last FROM queue_changes GROUP BY ALL
-            ) USING (run_id, rank, device, stream)
-        WHERE queue_length < 0 OR held_ns < 0 OR (turn = last AND queue_length > 0)""",
+    "queues are never negative and end empty": """FROM (
+        SELECT queue_length, held_ns, row_number() OVER (
+            PARTITION BY run_id, rank, device, stream ORDER BY ts_ns DESC, change, event_id DESC) AS from_last
+        FROM queue_changes)
+        WHERE queue_length < 0 OR held_ns < 0 OR (from_last = 1 AND (queue_length > 0 OR held_ns > 0))""",
     "queues hold the waits of all rows": """FROM (
         SELECT run_id, rank, device, stream, count(runtime_id) AS launched, count(*) AS rows,
             (sum(greatest(call_to_start_ns, 0)) FILTER (runtime_id IS NOT NULL))::BIGINT AS waits_ns

@@ -4,18 +4,18 @@
 -- version  = 1
 -- summary  = "Each time the queue of a stream grows by a GPU row that the host launches, or shrinks by one that starts."
 -- requires = ["kernels@1", "correlations@1"]
--- grain    = ["run_id", "rank", "device", "stream", "turn"]
--- order    = ["run_id", "rank", "device", "stream", "turn"]
+-- grain    = ["run_id", "rank", "device", "stream", "event_id", "change"]
+-- order    = ["run_id", "rank", "device", "stream", "ts_ns", "-change", "event_id"]
 --
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
 -- rank         = { type = "INTEGER", doc = "The rank." }
 -- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
 -- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
--- turn         = { type = "BIGINT", unit = "id", doc = "1, 2, … in the order of the changes; those of one moment in this order: all launches, then all starts." }
+-- event_id     = { type = "BIGINT", unit = "id", doc = "The GPU row." }
 -- ts_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "When: the start of the host call, or of the GPU row. A row that starts before its call does (the clocks disagree) is launched when it starts." }
 -- change       = { type = "INTEGER", unit = "count", signed = true, doc = "1 where a row is launched, -1 where one starts; a graph launch has one change for each of its rows. Rows without a known launch have none." }
--- queue_length = { type = "BIGINT", unit = "count", doc = "Rows launched and not started, after this change; 0 before the first." }
+-- queue_length = { type = "BIGINT", unit = "count", doc = "Rows launched and not started, after this change; 0 before the first. Of changes at one moment all launches come before all starts." }
 -- held_ns      = { type = "BIGINT", unit = "ns", doc = "Time until the next change of the stream; 0 for the last one, which leaves the queue empty." }
 --
 -- [changes]
@@ -43,16 +43,26 @@ WITH
     UNION ALL
     SELECT run_id, rank, device, stream, event_id, started_ns AS ts_ns, -1 AS change
     FROM queued
+  ),
+  in_turn AS (
+    SELECT run_id, rank, device, stream, event_id, ts_ns, change
+    FROM happening
+    ORDER BY run_id, rank, device, stream, ts_ns, change DESC, event_id
   )
+-- An empty OVER takes rows as they come, without a sort of its own: each stream leaves its queue empty, so the
+-- sum begins anew with the next one.
 SELECT
   run_id,
   rank,
   device,
   stream,
-  row_number() OVER onwards AS turn,
+  event_id,
   ts_ns,
   change,
-  (sum(change) OVER (onwards ROWS UNBOUNDED PRECEDING))::BIGINT AS queue_length,
-  coalesce(lead(ts_ns) OVER onwards, ts_ns) - ts_ns AS held_ns
-FROM happening
-WINDOW onwards AS (PARTITION BY run_id, rank, device, stream ORDER BY ts_ns, change DESC, event_id)
+  (sum(change) OVER (ROWS UNBOUNDED PRECEDING))::BIGINT AS queue_length,
+  CASE
+    WHEN (lead(run_id) OVER (), lead(rank) OVER (), lead(device) OVER (), lead(stream) OVER ())
+      = (run_id, rank, device, stream) THEN lead(ts_ns) OVER () - ts_ns
+    ELSE 0
+  END AS held_ns
+FROM in_turn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from .contract import Contract
 from .sqltext import Token, tokens
@@ -182,11 +183,23 @@ def _windows(found: Sequence[Token], keys: Collection[str]) -> Iterator[tuple[To
 
 
 def _order_of(found: Sequence[Token], rows: int) -> set[str] | None:
-    """The words of the ORDER BY before a ROWS; None where the window builds on a named one."""
+    """The words of the ORDER BY before a ROWS; None where the window builds on a named one.
+
+    A window that says nothing else takes rows as they come: from the last ORDER BY above it.
+    """
     start = rows
     while start and not (found[start].text == "(" and found[start].depth == found[rows].depth - 1):
         start -= 1
     words = [token.text for token in found[start:rows]]
+    if words == ["("]:
+        words = _last_order(found[:start])
     if "ORDER" in words:
         return set(words[words.index("ORDER") :])
     return None if len(words) > 1 and words[1] != "PARTITION" else set()
+
+
+def _last_order(found: Sequence[Token]) -> list[str]:
+    """The words of the last ORDER BY among these, up to where its parenthesis closes; none without one."""
+    at = max((n for n, token in enumerate(found) if token.text == "ORDER"), default=len(found))
+    within = takewhile(lambda token: token.depth >= found[at].depth, found[at:])
+    return ["(", *(token.text for token in within)]
