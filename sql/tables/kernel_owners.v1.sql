@@ -3,7 +3,7 @@
 -- name      = "kernel_owners"
 -- version   = 1
 -- summary   = "What a launching call belongs to: operators, module, annotation and pass of training."
--- requires  = ["events@1", "launch_calls@1", "owners@1", "annotations@1"]
+-- requires  = ["events@1", "launch_calls@1", "around@1", "owners@1", "annotations@1"]
 -- grain     = ["run_id", "rank", "runtime_id"]
 -- order     = ["run_id", "rank", "runtime_id"]
 -- transient = true
@@ -25,15 +25,9 @@
 -- 1 = "First version."
 -- ///
 WITH
-  inside AS (
-    -- Numbers alone: it is the largest join.
-    SELECT call.runtime_id, owner.event_id AS owner_id
-    FROM launch_calls AS call
-    JOIN owners AS owner ON owner.pre < call.pre AND owner.post >= call.pre
-  ),
-  around AS (
+  open_owner AS (
     SELECT
-      inside.runtime_id,
+      call.runtime_id,
       owner.event_id AS owner_id,
       owner.pre,
       owner.ts_ns,
@@ -43,9 +37,9 @@ WITH
       CASE WHEN owner.end_ns > call.ts_ns THEN owner.is_module ELSE FALSE END AS is_module,
       owner.is_collective,
       CASE WHEN owner.end_ns > call.ts_ns THEN owner.pass END AS pass
-    FROM inside
-    JOIN owners AS owner ON owner.event_id = inside.owner_id
-    JOIN launch_calls AS call ON call.runtime_id = inside.runtime_id
+    FROM launch_calls AS call
+    JOIN around ON around.call_id = call.runtime_id
+    JOIN owners AS owner ON owner.event_id = around.owner_id
   ),
   chain AS (
     SELECT
@@ -57,7 +51,7 @@ WITH
       arg_max(pass, pre) FILTER (pass IS NOT NULL) AS pass,
       max(ts_ns) FILTER (pass IS NOT NULL) AS pass_ns,
       string_agg(name, ' > ' ORDER BY pre) FILTER (is_op OR is_module) AS path_sig
-    FROM around
+    FROM open_owner
     GROUP BY runtime_id
   ),
   latest AS (

@@ -3,7 +3,7 @@
 -- name     = "runtime"
 -- version  = 1
 -- summary  = "A host call of the CUDA, HIP, MTIA or another runtime or driver."
--- requires = ["calls@1", "launches@1", "events@1", "call_rules@1", "owners@1"]
+-- requires = ["calls@1", "launches@1", "events@1", "call_rules@1", "around@1", "owners@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "event_id"]
 --
@@ -32,7 +32,8 @@ WITH
       calls.event_id,
       arg_max(op.event_id, op.pre) FILTER (op.end_ns > calls.ts_ns) AS op_id
     FROM calls
-    JOIN owners AS op ON op.pre < calls.pre AND op.post >= calls.pre
+    JOIN around ON around.call_id = calls.event_id
+    JOIN owners AS op ON op.event_id = around.owner_id
     WHERE op.is_op
     GROUP BY calls.event_id
   ),

@@ -11,16 +11,13 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 
 from ..contract import Contract
+from . import batches
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ..engine import Connection
-
-    Numbers = NDArray[np.int64]
+    from .batches import Flags, Numbers
 
 _AT_ONCE: Final = 1 << 18
 _SLICES: Final = "SELECT event_id, thread, pre, ts_ns, end_ns FROM host_slices ORDER BY pre"
@@ -39,9 +36,9 @@ class Tree:
     parent_id: Numbers
     depth: Numbers
     post: Numbers
-    crosses: NDArray[np.bool_]
+    crosses: Flags
 
-    def at(self, places: Numbers | NDArray[np.bool_]) -> Tree:
+    def at(self, places: Numbers | Flags) -> Tree:
         """Some of them."""
         return Tree(*(getattr(self, each.name)[places] for each in fields(self)))
 
@@ -54,47 +51,28 @@ class Tree:
 
 def fill(con: Connection, contract: Contract, at_once: int = _AT_ONCE) -> None:
     """Fills the table of the contract from `host_slices` of one rank; `at_once` changes no row."""
-    ranks = con.execute("SELECT DISTINCT run_id, rank FROM host_slices").fetchall()
-    if not ranks:
-        return
-    (rank,) = ranks
-    columns = ("event_id", "parent_id", "depth", "pre", "post", "crosses")
-    batches = (
-        pa.RecordBatch.from_arrays([_arrow(getattr(tree, name)) for name in columns], list(columns))
-        for tree in _trees(con, at_once)
-    )
-    schema = pa.schema([(name, pa.bool_() if name == "crosses" else pa.int64()) for name in columns])
-    con.register("tw_nested", pa.RecordBatchReader.from_batches(schema, batches))
-    con.execute(
-        f"INSERT INTO {contract.name} BY NAME"
-        " SELECT ?::VARCHAR AS run_id, ?::INTEGER AS rank, * REPLACE (nullif(parent_id, -1) AS parent_id)"
-        " FROM tw_nested",
-        list(rank),
-    )
-    con.unregister("tw_nested")
+    batches.insert(con, contract, "host_slices", map(vars, _trees(con, at_once)))
 
 
 def _trees(con: Connection, at_once: int) -> Iterator[Tree]:
     """All slices, each once nothing can come below it any more."""
-    with con.cursor() as cursor:
-        open_ = None
-        for batch in cursor.sql(_SLICES).to_arrow_reader(at_once):
-            slices = _unplaced(batch)
-            tree = _placed(open_.then(slices), len(open_.pre)) if open_ else _placed(slices, 0)
-            ended = tree.post != _NONE
-            yield tree.at(ended)
-            open_ = tree.at(~ended)
-        if open_ is not None:
-            open_.post[:] = open_.pre[-1]
-            yield open_
+    open_ = None
+    for columns in batches.read(con, _SLICES, at_once):
+        slices = _unplaced(columns)
+        tree = _placed(open_.then(slices), len(open_.pre)) if open_ else _placed(slices, 0)
+        ended = tree.post != _NONE
+        yield tree.at(ended)
+        open_ = tree.at(~ended)
+    if open_ is not None:
+        open_.post[:] = open_.pre[-1]
+        yield open_
 
 
-def _unplaced(batch: pa.RecordBatch) -> Tree:
-    event_id, thread, pre, ts_ns, end_ns = (_numbers(column) for column in batch.columns)
-    nowhere = np.full(len(batch), _NONE)
-    return Tree(
-        event_id, thread, pre, ts_ns, end_ns, nowhere, nowhere, nowhere, np.zeros(len(batch), np.bool_)
-    )
+def _unplaced(columns: list[Numbers]) -> Tree:
+    event_id, thread, pre, ts_ns, end_ns = columns
+    nowhere = np.full(len(pre), _NONE)
+    crosses = np.zeros(len(pre), np.bool_)
+    return Tree(event_id, thread, pre, ts_ns, end_ns, nowhere, nowhere, nowhere, crosses)
 
 
 def _placed(slices: Tree, known: int) -> Tree:
@@ -149,15 +127,3 @@ def _posts(slices: Tree, parent: Numbers, depth: Numbers) -> Numbers:
         more = ended > 1
         last, node, ended = last[more], parent[node[more]], ended[more] - 1
     return post
-
-
-def _numbers(column: pa.Array) -> Numbers:
-    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
-
-
-def _arrow(values: NDArray[np.int64] | NDArray[np.bool_]) -> pa.Array:
-    """As arrow, by way of memory: pyarrow may have been loaded without numpy."""
-    if values.dtype == np.bool_:
-        bits = np.packbits(values, bitorder="little")
-        return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])

@@ -15,16 +15,19 @@ from ..catalog import Catalog
 from ..contract import Contract
 from ..errors import ContractError
 from ..sqltext import quote_name
-from . import nesting
+from . import around, nesting
 from .memory import Memory
 
-# What SQL would search for with a dozen joins is one pass over sorted rows.
-_PROGRAMS: Mapping[str, Callable[[engine.Connection, Contract], None]] = {"nesting": nesting.fill}
+# What SQL would search for with joins of ranges is one pass over sorted rows.
+_PROGRAMS: Mapping[str, Callable[[engine.Connection, Contract], None]] = {
+    "nesting": nesting.fill,
+    "around": around.fill,
+}
 _ROW_GROUP = 122_880  # of DuckDB
 # Wide or much joined tables: the number that parts them, where its largest stands, how many a part spans.
 _PARTED: dict[str, tuple[str, str, int]] = {
     "events": ("event_id", "parsed", 4 * _ROW_GROUP),
-    "kernels": ("runtime_id", "launches", 16 * _ROW_GROUP),
+    "kernels": ("runtime_id", "launches", 8 * _ROW_GROUP),
     "kernel_owners": ("runtime_id", "launch_calls", 16 * _ROW_GROUP),
 }
 

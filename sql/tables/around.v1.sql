@@ -1,0 +1,19 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "around"
+-- version   = 1
+-- summary   = "A host call of a GPU runtime and a slice around it that it may belong to."
+-- requires  = ["calls@1", "owners@1"]
+-- grain     = ["run_id", "rank", "call_id", "owner_id"]
+-- order     = ["run_id", "rank", "call_id", "owner_id"]
+-- transient = true
+--
+-- [columns]
+-- run_id   = { type = "VARCHAR", doc = "The run." }
+-- rank     = { type = "INTEGER", doc = "The rank." }
+-- call_id  = { type = "BIGINT", unit = "id", doc = "The call." }
+-- owner_id = { type = "BIGINT", unit = "id", doc = "The slice: below one that crosses another, it may have ended before the call." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
