@@ -61,10 +61,18 @@
 WITH
   device_row AS (
     SELECT
+      run_id,
+      rank,
       event_id,
       category,
-      coalesce(name, '') AS rule_name,
-      contains(args, '"Collective name"') AS has_collective,
+      name,
+      ts_ns,
+      dur_ns,
+      correlation,
+      external_id,
+      bytes,
+      step,
+      CASE WHEN contains(args, '"Collective name"') THEN args END AS collective_args,
       json_transform(
         args,
         '{"grid": "BIGINT[]", "block": "BIGINT[]", "registers per thread": "BIGINT", "shared memory": "BIGINT",
@@ -75,19 +83,36 @@ WITH
     WHERE event_id IN (SELECT kernel_id FROM launches)
   ),
   ruled AS (
+    -- There are few names: what they tell is found once for each.
     SELECT
       named.category,
       named.rule_name,
+      regexp_replace(
+        regexp_extract(named.rule_name, '^(?:void |static |__global__ )*((?:\(anonymous namespace\)|[^<(])+)', 1),
+        '( \[clone [^]]*\]|\.kd| )+$',
+        ''
+      ) AS short_name,
       arg_min(rule.activity, rule.rule_id) AS activity,
       arg_min(rule.kind, rule.rule_id) AS kind
-    FROM (SELECT DISTINCT category, rule_name FROM device_row) AS named
-    JOIN kernel_rules AS rule
+    FROM (SELECT DISTINCT category, coalesce(name, '') AS rule_name FROM device_row) AS named
+    LEFT JOIN kernel_rules AS rule
       ON rule.category = named.category AND regexp_matches(named.rule_name, rule.pattern)
     GROUP BY named.category, named.rule_name
   ),
   sorted AS (
     SELECT
+      device_row.run_id,
+      device_row.rank,
       device_row.event_id,
+      device_row.name,
+      CASE WHEN device_row.name IS NOT NULL THEN ruled.short_name END AS short_name,
+      device_row.ts_ns,
+      device_row.dur_ns,
+      device_row.correlation,
+      device_row.external_id,
+      device_row.bytes,
+      device_row.step,
+      device_row.collective_args,
       device_row.arg,
       CASE device_row.category
         WHEN 'gpu_memcpy' THEN 'memcpy'
@@ -96,46 +121,41 @@ WITH
       END AS activity,
       CASE
         WHEN device_row.category IN ('gpu_memcpy', 'gpu_memset') THEN 'memory'
-        WHEN device_row.has_collective THEN 'communication'
+        WHEN device_row.collective_args IS NOT NULL THEN 'communication'
         ELSE coalesce(ruled.kind, 'computation')
       END AS kind
     FROM device_row
-    LEFT JOIN ruled USING (category, rule_name)
+    JOIN ruled ON ruled.category = device_row.category AND ruled.rule_name = coalesce(device_row.name, '')
   ),
   message AS (
     -- Where the row says nothing of its collective, the operator that launched it may.
     SELECT
       sorted.event_id,
       json_transform(
-        CASE WHEN contains(kernel.args, '"Collective name"') THEN kernel.args ELSE op.args END,
+        coalesce(sorted.collective_args, op.args),
         '{"Collective name": "VARCHAR", "Process Group Name": "VARCHAR", "Process Group Ranks": "VARCHAR",
           "Group size": "BIGINT", "dtype": "VARCHAR", "In msg nelems": "BIGINT", "Out msg nelems": "BIGINT", "Seq": "BIGINT"}'
       ) AS arg
     FROM sorted
-    JOIN events AS kernel ON kernel.event_id = sorted.event_id
     JOIN launches ON launches.kernel_id = sorted.event_id
     LEFT JOIN kernel_owners ON kernel_owners.runtime_id = launches.runtime_id
     LEFT JOIN events AS op ON op.event_id = kernel_owners.collective_id
     WHERE sorted.kind = 'communication'
   )
 SELECT
-  events.run_id,
-  events.rank,
-  events.event_id,
+  sorted.run_id,
+  sorted.rank,
+  sorted.event_id,
   sorted.activity,
-  events.name,
-  regexp_replace(
-    regexp_extract(events.name, '^(?:void |static |__global__ )*((?:\(anonymous namespace\)|[^<(])+)', 1),
-    '( \[clone [^]]*\]|\.kd| )+$',
-    ''
-  ) AS short_name,
+  sorted.name,
+  sorted.short_name,
   sorted.kind,
   launches.device,
   launches.stream,
-  events.ts_ns,
-  events.dur_ns,
-  events.correlation,
-  events.external_id,
+  sorted.ts_ns,
+  sorted.dur_ns,
+  sorted.correlation,
+  sorted.external_id,
   sorted.arg.grid[1] AS grid_x,
   sorted.arg.grid[2] AS grid_y,
   sorted.arg.grid[3] AS grid_z,
@@ -147,7 +167,7 @@ SELECT
   sorted.arg."est. achieved occupancy %" / 100 AS occupancy,
   sorted.arg."blocks per SM" AS blocks_per_sm,
   sorted.arg."warps per SM" AS warps_per_sm,
-  events.bytes,
+  sorted.bytes,
   sorted.arg."memory bandwidth (GB/s)" AS bandwidth_bytes_per_ns,
   sorted.arg."graph id" AS graph_id,
   sorted.arg."graph node id" AS graph_node_id,
@@ -164,13 +184,12 @@ SELECT
   owner.top_op_id,
   owner.module_id,
   owner.annotation_id,
-  events.step,
+  sorted.step,
   coalesce(owner.pass, 'other') AS pass,
   launches.launch_state,
   owner.op_sig,
   owner.path_sig
-FROM events
-JOIN launches ON launches.kernel_id = events.event_id
-JOIN sorted ON sorted.event_id = events.event_id
-LEFT JOIN message ON message.event_id = events.event_id
+FROM sorted
+JOIN launches ON launches.kernel_id = sorted.event_id
+LEFT JOIN message ON message.event_id = sorted.event_id
 LEFT JOIN kernel_owners AS owner ON owner.runtime_id = launches.runtime_id
