@@ -7,6 +7,7 @@ requires. A table's SELECT sees one rank at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
 
@@ -24,11 +25,26 @@ _PROGRAMS: Mapping[str, Callable[[engine.Connection, Contract], None]] = {
     "around": around.fill,
 }
 _ROW_GROUP = 122_880  # of DuckDB
-# Wide or much joined tables: the number that parts them, where its largest stands, how many a part spans.
-_PARTED: dict[str, tuple[str, str, int]] = {
-    "events": ("event_id", "parsed", 4 * _ROW_GROUP),
-    "kernels": ("runtime_id", "launches", 8 * _ROW_GROUP),
-    "kernel_owners": ("runtime_id", "launch_calls", 16 * _ROW_GROUP),
+_PART = "part"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A table that is made in parts: so many ids at a time of those of its rows, in what it is made of.
+
+    `by` says of each table which is read in part by which number; all others are read whole.
+    """
+
+    at_once: int
+    by: Mapping[str, str]
+
+
+# Wide or much joined tables, which would outgrow memory.
+_CUTS: dict[str, Cut] = {
+    "events": Cut(4 * _ROW_GROUP, {"parsed": "event_id", "nesting": "event_id", "launches": "kernel_id"}),
+    "runtime": Cut(16 * _ROW_GROUP, {"calls": "event_id"}),
+    "kernel_owners": Cut(16 * _ROW_GROUP, {"launch_calls": "runtime_id"}),
+    "kernels": Cut(4 * _ROW_GROUP, {"launches": "kernel_id"}),
 }
 
 
@@ -139,25 +155,34 @@ def _fills(con: engine.Connection, contract: Contract) -> Iterator[Callable[[], 
     if contract.name in _PROGRAMS:
         yield partial(_PROGRAMS[contract.name], con, contract)
         return
-    for where in _parts(con, contract):
-        sql = _select(contract)
-        part = f"SELECT * FROM (\n{sql}\n) AS made WHERE {where}" if where else sql
-        yield partial(engine.fill_table, con, contract, part)
+    fill = partial(engine.fill_table, con, contract, _select(contract))
+    cut = _CUTS.get(contract.name)
+    most = _most(con, cut) if cut else 0
+    if cut is None or most < cut.at_once:
+        yield fill
+        return
+    con.execute(f"CREATE SCHEMA {_PART}")
+    for low in range(0, most + 1, cut.at_once):
+        yield partial(_fill_part, con, cut, low, fill)
+    con.execute(f"DROP SCHEMA {_PART} CASCADE")
 
 
-def _parts(con: engine.Connection, contract: Contract) -> Iterator[str]:
-    """The conditions of its parts: what is joined to some events at a time does not outgrow memory."""
-    if contract.name not in _PARTED:
-        yield ""
-        return
-    number, table, at_once = _PARTED[contract.name]
-    most = con.execute(f"SELECT max({number}) FROM {table}").fetchall()[0][0] or 0
-    if most < at_once:
-        yield ""
-        return
-    yield f"{number} IS NULL"
-    for low in range(0, most + 1, at_once):
-        yield f"{number} >= {low} AND {number} < {low + at_once}"
+def _most(con: engine.Connection, cut: Cut) -> int:
+    """The largest id by which a table is cut."""
+    table, number = next(iter(cut.by.items()))
+    return con.execute(f"SELECT coalesce(max({number}), 0) FROM {table}").fetchall()[0][0]  # type: ignore[no-any-return]
+
+
+def _fill_part(con: engine.Connection, cut: Cut, low: int, fill: Callable[[], None]) -> None:
+    """Fills in what is made of the ids from `low` on: its SELECT finds the part by the table's name."""
+    for table, number in cut.by.items():
+        part = f"{number} >= {low} AND {number} < {low + cut.at_once}"
+        con.execute(f"CREATE OR REPLACE VIEW {_PART}.{table} AS SELECT * FROM main.{table} WHERE {part}")
+    con.execute(f"SET search_path = '{_PART},main'")
+    try:
+        fill()
+    finally:
+        con.execute("SET search_path = 'main'")
 
 
 @cache
