@@ -63,7 +63,7 @@ def _pairs(con: Connection, at_once: int) -> Iterator[dict[str, Numbers]]:
             call, owner = call[found], owner[found]
             yield {"call_id": rows.event_id[call], "owner_id": rows.event_id[owner]}
             owner = parent[owner]
-        open_ = rows.at(rows.post >= rows.pre[-1])
+        open_ = rows.at(rows.post > rows.pre[-1])
 
 
 def _parents(rows: Rows) -> Numbers:
