@@ -6,6 +6,7 @@ import getpass
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,25 @@ pytest_plugins = ["golden_plugin"]
 
 ROOT = Path(__file__).parent.parent
 
+# A file is for one worker: one of these begun last would keep all others waiting for its few long tests.
+LONG = {
+    f"tests/{path}"
+    for path in (
+        "test_readme.py",
+        "test_ingest_faults.py",
+        "test_stragglers.py",
+        "test_demo.py",
+        "test_duckdb_file.py",
+        "bench/test_smoke.py",
+        "golden/analyses/findings",
+        "golden/analyses/steps",
+        "golden/views",
+        "witness/test_collectives.py",
+        "witness/test_critical.py",
+        "witness/test_memory.py",
+    )
+}
+
 # One for all workers and the processes they start, and not the user's own.
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"tw-tests-{getpass.getuser()}"))
 
@@ -23,6 +43,15 @@ def real_traces() -> Path | None:
     """The folder of real traces that tests use where it is present, else None."""
     folder = Path(os.environ.get("TW_TRACES", ROOT.parent / "shared" / "traces"))
     return folder if folder.is_dir() else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, then those with the most tests."""
+    files = [item.nodeid.partition("::")[0] for item in items]
+    sizes = Counter(files)
+    order = sorted(range(len(items)), key=lambda at: (files[at] not in LONG, -sizes[files[at]], files[at]))
+    items[:] = [items[at] for at in order]
 
 
 @pytest.fixture
