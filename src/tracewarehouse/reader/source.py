@@ -191,6 +191,15 @@ class _Pieces:
     def give_back(self, rest: bytes) -> None:
         self._back = rest
 
+    def at(self) -> int:
+        """Where in the file the next piece begins."""
+        return self.taken - len(self._back)
+
+    def since(self, start: int) -> bytes:
+        """What was taken from there on, once more; nothing is read after that."""
+        self._file.seek(start)
+        return self._file.read(self.taken - start)
+
 
 def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
     """Every member of a gzip file; returns why it ended early, if it did."""
@@ -207,25 +216,24 @@ def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
 
 def _member(pieces: _Pieces, sink: _Sink) -> str | None:
     member = isal_zlib.decompressobj(wbits=31)
-    before, fed = sink.size, list[bytes]()
+    before, start = sink.size, pieces.at()
     while not member.eof:
         if not (piece := pieces.next()):
-            _save_rest(fed, sink, before)
+            _save_rest(pieces.since(start), sink, before)
             return "the gzip stream is cut short"
-        fed.append(piece)
         try:
             sink.write(member.decompress(piece))
         except _ISAL_ERROR:
-            _save_rest(fed, sink, before)
+            _save_rest(pieces.since(start), sink, before)
             return "the gzip stream is corrupt"
     pieces.give_back(member.unused_data)
     return None
 
 
-def _save_rest(fed: list[bytes], sink: _Sink, before: int) -> None:
+def _save_rest(stored: bytes, sink: _Sink, before: int) -> None:
     """What a broken member still gives beyond what is out, up to the fault."""
     skip = sink.size - before
-    for out in _outputs(b"".join(fed)):
+    for out in _outputs(stored):
         sink.write(out[skip:])
         skip = max(skip - len(out), 0)
 
