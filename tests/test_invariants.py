@@ -80,7 +80,7 @@ RULES = {
         WHERE idle_ns <= 0 OR (cause = 'after_last') <> (ts_ns IS NULL) OR start_ns + idle_ns <> ts_ns""",
     "queues are never negative and end empty": """FROM (
         SELECT queue_length, held_ns, row_number() OVER (
-            PARTITION BY run_id, rank, device, stream ORDER BY ts_ns DESC, change, event_id DESC) AS from_last
+            PARTITION BY run_id, rank, device, stream ORDER BY ts_ns DESC, change, queue_length) AS from_last
         FROM queue_changes)
         WHERE queue_length < 0 OR held_ns < 0 OR (from_last = 1 AND (queue_length > 0 OR held_ns > 0))""",
     "queues hold the waits of all rows": """FROM (

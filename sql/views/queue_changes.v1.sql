@@ -15,7 +15,7 @@
 -- event_id     = { type = "BIGINT", unit = "id", doc = "The GPU row." }
 -- ts_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "When: the start of the host call, or of the GPU row. A row that starts before its call does (the clocks disagree) is launched when it starts." }
 -- change       = { type = "INTEGER", unit = "count", signed = true, doc = "1 where a row is launched, -1 where one starts; a graph launch has one change for each of its rows. Rows without a known launch have none." }
--- queue_length = { type = "BIGINT", unit = "count", doc = "Rows launched and not started, after this change; 0 before the first. Of changes at one moment all launches come before all starts." }
+-- queue_length = { type = "BIGINT", unit = "count", doc = "Rows launched and not started, after this change; 0 before the first. Of changes at one moment all launches come before all starts, and first what starts first." }
 -- held_ns      = { type = "BIGINT", unit = "ns", doc = "Time until the next change of the stream; 0 for the last one, which leaves the queue empty." }
 --
 -- [changes]
@@ -38,16 +38,16 @@ WITH
       AND correlations.kernel_id = kernels.event_id
   ),
   happening AS (
-    SELECT run_id, rank, device, stream, event_id, launched_ns AS ts_ns, 1 AS change
+    SELECT run_id, rank, device, stream, event_id, launched_ns AS ts_ns, 1 AS change, started_ns
     FROM queued
     UNION ALL
-    SELECT run_id, rank, device, stream, event_id, started_ns AS ts_ns, -1 AS change
+    SELECT run_id, rank, device, stream, event_id, started_ns AS ts_ns, -1 AS change, started_ns
     FROM queued
   ),
   in_turn AS (
     SELECT run_id, rank, device, stream, event_id, ts_ns, change
     FROM happening
-    ORDER BY run_id, rank, device, stream, ts_ns, change DESC, event_id
+    ORDER BY run_id, rank, device, stream, ts_ns, change DESC, started_ns, event_id
   )
 -- An empty OVER takes rows as they come, without a sort of its own: each stream leaves its queue empty, so the
 -- sum begins anew with the next one.

@@ -12,7 +12,7 @@ from tracewarehouse.hta.opened import US, Opened
 QUEUE = """
     SELECT rank, ts_ns, device AS pid, stream AS tid, stream, queue_length
     FROM queue_changes
-    ORDER BY rank, device, stream, ts_ns, change DESC, event_id"""
+    ORDER BY rank, device, stream, ts_ns, change DESC, change * queue_length"""
 DIRECTIONS = {"Memset": "Memset", "unknown": "Memcpy Unknown"}
 
 
