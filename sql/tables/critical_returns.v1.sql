@@ -62,7 +62,12 @@ WITH
     GROUP BY device, stream, ts_ns + dur_ns
   ),
   thread_put AS (
-    SELECT pid, tid, call_ns, arg_max(struct_pack(device, stream), (last_ns, device, stream)) AS lane
+    -- In a comparison of several values NULL is the greatest; what took no time comes last.
+    SELECT
+      pid,
+      tid,
+      call_ns,
+      arg_max(struct_pack(device, stream), (last_ns IS NOT NULL, last_ns, device, stream)) AS lane
     FROM critical_puts
     GROUP BY pid, tid, call_ns
   ),
