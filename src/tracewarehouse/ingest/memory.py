@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -20,6 +20,8 @@ LARGE_TEXT_BYTES: Final = 96 << 20
 _LARGE_MEMORY_BYTES: Final = 372 << 20
 # While it is read there is the text in hand besides, and DuckDB has only to put rows away.
 _READING_BYTES: Final = 256 << 20
+# Columns of a wide table.
+_WIDE: Final = 30
 # Little at a time, for what DuckDB took it keeps.
 _MORE: Final = 1.3
 
@@ -32,6 +34,19 @@ class Memory:
     limit_bytes: int | None = None
     most_bytes: int | None = None
     _growing: Lock = field(default_factory=Lock)
+    _wide: Lock = field(default_factory=Lock)
+
+    def turn(self, columns: int) -> AbstractContextManager[object]:
+        """Where memory is short, one wide table at a time is made or written.
+
+        DuckDB does not count all that it takes for one.
+        """
+        short = (
+            self.limit_bytes is not None
+            and self.most_bytes is not None
+            and self.limit_bytes < self.most_bytes
+        )
+        return self._wide if short and columns >= _WIDE else nullcontext()
 
     def enough_for(self, work: Callable[[], Done]) -> Done:
         """Does the work, and does it again with more memory for as long as that is what it lacks.

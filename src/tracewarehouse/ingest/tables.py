@@ -143,8 +143,9 @@ def _make(
     memory = memory or Memory(con)
     for contract in order:
         engine.create_table(con, contract)
-        for fill in _fills(con, contract):
-            memory.enough_for(fill)
+        with memory.turn(len(contract.columns)):
+            for fill in _fills(con, contract):
+                memory.enough_for(fill)
         made(contract)
         for name in gone.get(contract.name, ()):
             con.execute(f"DROP TABLE {quote_name(name)}")

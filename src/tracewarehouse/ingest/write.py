@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,7 +56,11 @@ class Writer:
         """The next table that is ready: nothing of it changes any more."""
         cursor = self.con.cursor()
         write = partial(_write, cursor, self.catalog, contract, self.folder)
-        self._files.append(self._thread.submit(self.memory.enough_for, write))
+        self._files.append(self._thread.submit(self._in_turn, contract, write))
+
+    def _in_turn(self, contract: Contract, write: Callable[[], StagedTable | None]) -> StagedTable | None:
+        with self.memory.turn(len(contract.columns)):
+            return self.memory.enough_for(write)
 
     def staged(self) -> tuple[StagedTable, ...]:
         """The files, by the names of their tables; none for a table without rows."""
