@@ -2,7 +2,7 @@
 
     TW_HTA_PYTHON=…/hta/bin/python python -m tests.bench --write    the whole table, into RESULTS.md
     python -m tests.bench --only ingest-one cpu-floor --repeat 3    a part of it; with --write the other cases
-                                                                    of that day and machine stay
+                                                                    stay, of the same day and machine
     python -m tests.bench --smoke                                   small sizes, answers only
 
 It is run from the root of the repository. HTA is `traceinsight==0.6.1` with pandas 2.3.3 in an environment
@@ -44,17 +44,28 @@ def main() -> int:
     chosen = [case for case in CASES if not asked.only or case.name in asked.only]
     with tempfile.TemporaryDirectory(prefix="bench-", dir=asked.data) as passing:
         bench = _bench(asked, Path(passing))
-        told, rows = report.about(bench), list(_rows(bench, chosen))
+        earlier, told = _earlier(asked, report.about(bench))
+        rows = list(_rows(bench, chosen))
     print("\n".join(report.lines(rows)))
     if asked.json:
         _write_json(asked.json, rows, told)
     if asked.write:
         place = {case.name: number for number, case in enumerate(CASES)}
-        every = sorted(report.kept(HERE / "results.json", rows, told), key=lambda row: place[row.case])
+        every = sorted(report.beside(rows, earlier), key=lambda row: place[row.case])
         _write_json(HERE / "results.json", every, told)
         (HERE / "RESULTS.md").write_text(report.page(every, told), encoding="utf-8")
     missed = any(row.met is False for row in rows)
     return int(any(row.wrong for row in rows) or (asked.strict and missed))
+
+
+def _earlier(asked: argparse.Namespace, told: dict[str, str]) -> tuple[list[Row], dict[str, str]]:
+    """The rows that stay in the table beside those of a part; ends before anything runs if they can't."""
+    if not (asked.write and asked.only):
+        return [], told
+    try:
+        return report.before(HERE / "results.json", told)
+    except report.OtherTable as other:
+        sys.exit(f"RESULTS.md can't take a part: {other}; measure all cases, or remove results.json first")
 
 
 def _write_json(path: Path, rows: Sequence[Row], told: dict[str, str]) -> None:

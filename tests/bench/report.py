@@ -92,15 +92,30 @@ def page(rows: Sequence[Row], told: dict[str, str]) -> str:
     return "\n".join(text) + "\n"
 
 
-def kept(path: Path, rows: Sequence[Row], told: dict[str, str]) -> list[Row]:
-    """These rows, and those of other cases of an earlier call on the same machine, versions and day."""
+class OtherTable(Exception):
+    """RESULTS.md holds rows that can't stand beside those of this call."""
+
+
+def before(path: Path, told: dict[str, str]) -> tuple[list[Row], dict[str, str]]:
+    """The rows of earlier calls, and what is told of all: of a call without a peer, the peer of the others.
+
+    Raises OtherTable where they are of another day, machine or version.
+    """
     if not path.exists():
-        return list(rows)
-    before = json.loads(path.read_text(encoding="utf-8"))
-    if before["about"] != told:
-        return list(rows)
+        return [], told
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if told["peer"].startswith("none"):
+        told = {**told, "peer": data["about"]["peer"]}
+    apart = [name for name, value in data["about"].items() if told.get(name) != value]
+    if apart and not (apart == ["peer"] and data["about"]["peer"].startswith("none")):
+        raise OtherTable(f"it is of another {' and '.join(apart)}")
+    return list(map(Row.of, data["rows"])), told
+
+
+def beside(rows: Sequence[Row], earlier: Sequence[Row]) -> list[Row]:
+    """These rows, and the earlier ones of other cases."""
     measured = {row.case for row in rows}
-    return [row for each in before["rows"] if (row := Row.of(each)).case not in measured] + list(rows)
+    return [row for row in earlier if row.case not in measured] + list(rows)
 
 
 def _line(cells_of_it: Sequence[str]) -> str:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench.bench import HERE
 from bench.model import Row, Target
-from bench.report import kept, page
+from bench.report import OtherTable, before, beside, page
 from conftest import ROOT
 
 
@@ -31,11 +33,20 @@ def test_the_page_is_of_its_figures() -> None:
     )
 
 
-def test_other_cases_stay_where_all_else_is_the_same(tmp_path: Path) -> None:
+def test_other_cases_stay(tmp_path: Path) -> None:
     old = [Row("size", "a", Target(0.8), (0.7, 0.9), "×"), Row("start", "b", None, (1.0,), "s")]
-    path, about = tmp_path / "rows.json", {"date": "today"}
-    path.write_text(json.dumps({"about": about, "rows": [row.told() for row in old]}), encoding="utf-8")
     new = [Row("start", "c", note="not measured")]
-    assert kept(path, new, about) == [old[0], *new]
-    assert kept(path, new, {"date": "tomorrow"}) == new
-    assert kept(tmp_path / "none.json", new, about) == new
+    assert beside(new, old) == [old[0], *new]
+    path, about = tmp_path / "rows.json", {"date": "today", "peer": "one"}
+    assert before(path, about) == ([], about)
+    path.write_text(json.dumps({"about": about, "rows": [row.told() for row in old]}), encoding="utf-8")
+    assert before(path, about) == (old, about)
+    assert before(path, {**about, "peer": "none: not set"}) == (old, about)
+
+
+def test_a_part_never_throws_away_what_it_cannot_stand_beside(tmp_path: Path) -> None:
+    path, about = tmp_path / "rows.json", {"date": "today", "peer": "none: not set"}
+    path.write_text(json.dumps({"about": about, "rows": []}), encoding="utf-8")
+    assert before(path, {**about, "peer": "one"}) == ([], {**about, "peer": "one"})
+    with pytest.raises(OtherTable, match="another date"):
+        before(path, {**about, "date": "tomorrow"})
