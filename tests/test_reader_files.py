@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from reader_cases import EVENT, KINETO_HEAD, SALT, SMALL_BYTES, Loaded, event, g
 from tracewarehouse import engine, reader
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.reader import source
-from tracewarehouse.reader.source import read_text
+from tracewarehouse.reader.source import Flow, read_text
 
 REFUSED = {
     "nothing": (b"", "byte 0: the file is empty"),
@@ -98,6 +99,55 @@ def test_members_split_anywhere_make_one_text(tmp_path: Path) -> None:
         pieces = [SMALL_BYTES[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
         text = read_text(write(tmp_path, b"".join(gz(piece) for piece in pieces) + b"\0" * rng.randrange(9)))
         assert bytes(text.buffer) == SMALL_BYTES and text.cut is None
+
+
+def given(stored: bytes) -> bytes:
+    """The text of gzip members up to the first fault, byte by byte."""
+    text = bytearray()
+    while stored.lstrip(b"\0")[:1] == b"\x1f":
+        member, stored = zlib.decompressobj(wbits=31), stored.lstrip(b"\0")
+        try:
+            for at in range(len(stored)):
+                text += member.decompress(stored[at : at + 1])
+                if member.eof:
+                    break
+        except zlib.error:
+            break
+        stored = stored[at + 1 :]
+    return bytes(text)
+
+
+def test_members_give_what_stands_before_a_fault_in_any_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_PIECE_BYTES", 64)
+    rng = random.Random(5)
+    members = [gz(SMALL_BYTES[:900]), gz(rng.randbytes(500)) + b"\0" * 100, gz(SMALL_BYTES[900:])]
+    stored, first = b"".join(members), len(members[0])
+    # One length after the other around the first border, and bytes changed all over, but for headers.
+    cut = [stored[:at] for at in (40, *range(first - 9, first + 15), first + 200, len(stored) - 3)]
+    places = (at for at in range(12, len(stored), 7) if not first - 9 <= at < first + 12)
+    corrupt = [stored[:at] + bytes([stored[at] ^ 0x55]) + stored[at + 1 :] for at in places]
+    for broken in (*cut, *corrupt):
+        path = write(tmp_path, broken)
+        found = read_text(path)
+        assert bytes(found.buffer) == given(broken) and found.stored_bytes == len(broken)
+        flow = Flow(path)
+        assert b"".join(flow) == bytes(found.buffer)
+        assert (flow.digest, flow.cut, flow.stored_bytes) == (found.digest, found.cut, found.stored_bytes)
+
+
+def test_what_is_left_of_a_large_broken_file_is_not_read_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "SPILL_BYTES", 0)
+    text = random.Random(7).randbytes(8 << 20)
+    path = write(tmp_path, gz(text)[:-9])
+    tracemalloc.start()
+    found = read_text(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.cut and bytes(found.buffer) == text[: found.text_bytes] and most < 2 << 20
 
 
 def test_bytes_after_the_members_are_told(tmp_path: Path) -> None:

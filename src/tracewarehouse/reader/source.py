@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,9 +87,10 @@ def read_text(path: Path) -> Text:
         with _open(path) as file:
             sink, pieces = _Collected(), _Pieces(file)
             cut = _pour(file, pieces, sink)
+            stored = pieces.size()
     except OSError as error:
         raise _unreadable(path, error) from error
-    return Text(path, pieces.taken, sink.size, sink.sha.hexdigest(), sink.buffer(), cut)
+    return Text(path, stored, sink.size, sink.sha.hexdigest(), sink.buffer(), cut)
 
 
 def _pour(file: IO[bytes], pieces: _Pieces, sink: _Sink) -> str | None:
@@ -152,7 +154,8 @@ class Flow:
             with _open(self.path) as file:
                 pieces = _Pieces(file)
                 self.cut = _pour(file, pieces, self)
-            self.stored_bytes, self.digest = pieces.taken, self._sha.hexdigest()
+                self.stored_bytes = pieces.size()
+            self.digest = self._sha.hexdigest()
         except BaseException as error:
             self._error = None if isinstance(error, _Left) else error
         finally:
@@ -195,10 +198,16 @@ class _Pieces:
         """Where in the file the next piece begins."""
         return self.taken - len(self._back)
 
-    def since(self, start: int) -> bytes:
-        """What was taken from there on, once more; nothing is read after that."""
-        self._file.seek(start)
-        return self._file.read(self.taken - start)
+    def again(self, at: int) -> Iterator[bytes]:
+        """What was taken from there on, once more; nothing is taken after that."""
+        self._file.seek(at)
+        while piece := self._file.read(min(_PIECE_BYTES, self.taken - at)):
+            at += len(piece)
+            yield piece
+
+    def size(self) -> int:
+        """Of the file: what follows a fault was never taken."""
+        return max(self.taken, os.fstat(self._file.fileno()).st_size)
 
 
 def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
@@ -219,18 +228,18 @@ def _member(pieces: _Pieces, sink: _Sink) -> str | None:
     before, start = sink.size, pieces.at()
     while not member.eof:
         if not (piece := pieces.next()):
-            _save_rest(pieces.since(start), sink, before)
+            _save_rest(pieces.again(start), sink, before)
             return "the gzip stream is cut short"
         try:
             sink.write(member.decompress(piece))
         except _ISAL_ERROR:
-            _save_rest(pieces.since(start), sink, before)
+            _save_rest(pieces.again(start), sink, before)
             return "the gzip stream is corrupt"
     pieces.give_back(member.unused_data)
     return None
 
 
-def _save_rest(stored: bytes, sink: _Sink, before: int) -> None:
+def _save_rest(stored: Iterable[bytes], sink: _Sink, before: int) -> None:
     """What a broken member still gives beyond what is out, up to the fault."""
     skip = sink.size - before
     for out in _outputs(stored):
@@ -238,18 +247,21 @@ def _save_rest(stored: bytes, sink: _Sink, before: int) -> None:
         skip = max(skip - len(out), 0)
 
 
-def _outputs(stored: bytes) -> Iterator[bytes]:
-    """The text of a gzip member in ever smaller steps: the last byte before a fault counts too."""
-    member, at, size = zlib.decompressobj(wbits=31), 0, _PIECE_BYTES
-    while size and at < len(stored):
-        trial = member.copy()
-        try:
-            out = trial.decompress(stored[at : at + size])
-        except zlib.error:
-            size //= 2
-            continue
-        yield out
-        member, at = trial, at + size
+def _outputs(stored: Iterable[bytes]) -> Iterator[bytes]:
+    """The text of a gzip member; near a fault in ever smaller steps, for the last byte before it counts too."""
+    member = zlib.decompressobj(wbits=31)
+    for piece in stored:
+        at, size = 0, len(piece)
+        while at < len(piece):
+            trial = member.copy()
+            try:
+                out = trial.decompress(piece[at : at + size])
+            except zlib.error:
+                if not (size := size // 2):
+                    return
+                continue
+            yield out
+            member, at = trial, at + size
 
 
 def _skip_padding(pieces: _Pieces) -> bytes:
