@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from ..columns import Column
 from ..contract import Contract
+from ..engine import Error, OutOfMemory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,10 +23,15 @@ if TYPE_CHECKING:
 
 
 def read(con: Connection, sql: str, at_once: int) -> Iterator[list[Numbers]]:
-    """The columns of a SELECT of BIGINTs without NULL, so many rows at a time."""
+    """The columns of a SELECT of BIGINTs without NULL, so many rows at a time. Raises OutOfMemory."""
     with con.cursor() as cursor:
-        for batch in cursor.sql(sql).to_arrow_reader(at_once):
-            yield [_numbers(column) for column in batch.columns]
+        try:
+            for batch in cursor.sql(sql).to_arrow_reader(at_once):
+                yield [_numbers(column) for column in batch.columns]
+        except OSError as error:  # Arrow's, whatever it is that DuckDB failed of
+            if not str(error).startswith("Out of Memory"):
+                raise
+            raise OutOfMemory(str(error)) from error
 
 
 def insert(con: Connection, contract: Contract, source: str, made: Iterable[Columns]) -> None:
@@ -37,18 +44,38 @@ def insert(con: Connection, contract: Contract, source: str, made: Iterable[Colu
         return
     (rank,) = ranks
     columns = [column for column in contract.columns if column.name not in ("run_id", "rank")]
+    listed = (f"nullif({each.name}, -1) AS {each.name}" if each.null else each.name for each in columns)
+    failed: list[Exception] = []
+    con.register("tw_made", _reader(columns, made, failed))
+    try:
+        con.execute(
+            f"INSERT INTO {contract.name} BY NAME"
+            f" SELECT ?::VARCHAR AS run_id, ?::INTEGER AS rank, {', '.join(listed)} FROM tw_made",
+            list(rank),
+        )
+    except Error as error:
+        raise (failed or [error])[0] from None
+    finally:
+        con.unregister("tw_made")
+
+
+def _reader(
+    columns: Iterable[Column], made: Iterable[Columns], failed: list[Exception]
+) -> pa.RecordBatchReader:
+    """Batches as they are asked for; `failed` gets what ended them, of which DuckDB tells only the text."""
     schema = pa.schema(
         [(each.name, pa.bool_() if each.type == "BOOLEAN" else pa.int64()) for each in columns]
     )
-    batches = (_batch(schema, each) for each in made)
-    con.register("tw_made", pa.RecordBatchReader.from_batches(schema, batches))
-    listed = (f"nullif({each.name}, -1) AS {each.name}" if each.null else each.name for each in columns)
-    con.execute(
-        f"INSERT INTO {contract.name} BY NAME"
-        f" SELECT ?::VARCHAR AS run_id, ?::INTEGER AS rank, {', '.join(listed)} FROM tw_made",
-        list(rank),
-    )
-    con.unregister("tw_made")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for each in made:
+                yield _batch(schema, each)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _batch(schema: pa.Schema, columns: Columns) -> pa.RecordBatch:

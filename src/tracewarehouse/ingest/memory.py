@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -63,13 +63,23 @@ class Memory:
                 if not self._grow(had):
                     raise
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Less for as long as a large file is read."""
-        less = self.limit_bytes is not None and self.limit_bytes == _LARGE_MEMORY_BYTES
-        self._set(_READING_BYTES if less else None)
-        yield
-        self._set(self.limit_bytes if less else None)
+    def enough_to_read(self, work: Callable[[], Done]) -> Done:
+        """Reads a large file with less memory, and once more with the most where that does not do.
+
+        A single event of many MB may take a multiple of it.
+        """
+        from tracewarehouse.engine import OutOfMemory
+
+        if self.limit_bytes != _LARGE_MEMORY_BYTES:
+            return work()
+        self._set(_READING_BYTES)
+        try:
+            with suppress(OutOfMemory):
+                return work()
+            self._set(self.most_bytes)
+            return work()
+        finally:
+            self._set(self.limit_bytes)
 
     def _set(self, limit_bytes: int | None) -> None:
         if limit_bytes is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -115,9 +116,9 @@ class Make:
         from tracewarehouse import reader
 
         with workplace(work, self.threads, self.memory_bytes, self.text_bytes) as (con, memory):
-            with memory.reading():
-                survey = reader.load(con, self.path, run_id=self.run_id, rank=self.rank, salt=self.salt,
-                                     progress=lambda done: tell(done, 0), texts=False)  # fmt: skip
+            read = partial(reader.load, con, self.path, run_id=self.run_id, rank=self.rank, salt=self.salt,
+                           progress=lambda done: tell(done, 0), texts=False)  # fmt: skip
+            survey = memory.enough_to_read(read)
             if survey.digest != self.digest or mark(self.path) != self.mark:
                 return Grew()
             return self._tables(con, memory, survey)

@@ -248,7 +248,7 @@ def _save_rest(stored: Iterable[bytes], sink: _Sink, before: int) -> None:
 
 
 def _outputs(stored: Iterable[bytes]) -> Iterator[bytes]:
-    """The text of a gzip member; near a fault in ever smaller steps, for the last byte before it counts too."""
+    """The text of a gzip member, up to a fault in ever smaller steps: the last byte before it counts too."""
     member = zlib.decompressobj(wbits=31)
     for piece in stored:
         at, size = 0, len(piece)
