@@ -122,6 +122,34 @@ def test_usage_is_exit_2_one_line_and_a_hint() -> None:
     assert told.errors == ["tw: no such command: lst (did you mean list?)", "hint: tw --help"]
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("-w here ingest traces", "put -w after the command: tw ingest -w DIR"),
+        ("--warehouse=here runs", "put --warehouse after the command: tw runs --warehouse DIR"),
+        ("--json runs", "put --json after the command: tw runs --json"),
+        ("--rank 3 export trace fp8", "put --rank after the command: tw export trace --rank RANKS"),
+        ("--gate step_time<=+3% diff a b", "put --gate after the command: tw diff --gate GATE"),
+        ("-w here", "put -w after the command: tw COMMAND -w DIR"),
+        ("--top 3 runs", "put --top after the command: tw COMMAND --top N"),
+        ("--kernel-wait-ns 3 show x", "options come after the command: tw show --help lists them"),
+        ("--nonsense", "tw --help"),
+    ],
+)
+def test_an_option_before_the_command_is_told_its_place(line: str, hint: str) -> None:
+    told = tw(*line.split())
+    name = line.split()[0].partition("=")[0]
+    assert told.code == 2
+    assert told.errors == [f"tw: No such option '{name}'.", f"hint: {hint}"]
+
+
+def test_close_options_of_tw_itself_are_named() -> None:
+    assert tw("--versoin").errors == [
+        "tw: No such option '--versoin'. Did you mean '--version'?",
+        "hint: tw --help",
+    ]
+
+
 @pytest.mark.parametrize("rank", ["x", "-1", "1-", "0,,2", "3-1"])
 def test_a_bad_rank_is_usage(rank: str) -> None:
     told = tw("runs", "--rank", rank)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from io import TextIOWrapper
 
 import click
 
-from tracewarehouse.cli.errors import failure, report
+from tracewarehouse.cli.errors import Misplaced, failure, report
 from tracewarehouse.cli.session import Session, examples
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -69,6 +69,16 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reads the options of `tw` itself; another one is told where it belongs."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if hint := _place(self, ctx, error.option_name, given):
+                raise Misplaced(error.option_name, hint, ctx) from error
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -91,6 +101,28 @@ class Commands(click.Group):
                 formatter.write_dl(
                     [(name, command.get_short_help_str(90)) for name, command in commands if command]
                 )
+
+
+def _place(app: click.Group, ctx: click.Context, name: str, args: Sequence[str]) -> str | None:
+    """Where an option that stands before the command belongs; None where no command is there to take it."""
+    taking = {words: option for words, option in _options(app, ctx) if name in option.opts}
+    given = next((arg for arg in args if arg in _PLACES), None)
+    if taking:
+        words = next((each for each in taking if given and f"{each} ".startswith(f"{given} ")), None)
+        option = taking[words or next(iter(taking))]
+        value = "" if option.is_flag else f" {option.make_metavar(ctx)}"
+        return f"put {name} after the command: tw {words or 'COMMAND'} {name}{value}"
+    return f"options come after the command: tw {given} --help lists them" if given else None
+
+
+def _options(group: click.Group, ctx: click.Context, words: str = "") -> Iterator[tuple[str, click.Option]]:
+    """Each option of each command below `group`, with the words that call the command."""
+    for name in group.list_commands(ctx):
+        command, path = group.get_command(ctx, name), f"{words} {name}".strip()
+        if isinstance(command, click.Group):
+            yield from _options(command, ctx, path)
+        elif command is not None:
+            yield from ((path, each) for each in command.params if isinstance(each, click.Option))
 
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:

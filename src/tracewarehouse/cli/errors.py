@@ -23,6 +23,14 @@ _SYSTEM_HINTS = {
 }
 
 
+class Misplaced(click.NoSuchOption):
+    """An option that `tw` itself does not take; the hint says which command does."""
+
+    def __init__(self, name: str, hint: str, ctx: click.Context) -> None:
+        super().__init__(name, ctx=ctx)
+        self.hint = hint
+
+
 @dataclass(frozen=True)
 class Failure:
     """An error as people meet it."""
@@ -67,6 +75,8 @@ def report(told: Failure, error: BaseException, *, debug: bool) -> None:
 
 
 def _usage_hint(error: click.UsageError) -> str | None:
+    if isinstance(error, Misplaced):
+        return error.hint
     return f"{error.ctx.command_path} --help" if error.ctx is not None else None
 
 
