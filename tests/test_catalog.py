@@ -48,10 +48,18 @@ def test_unknown_names_come_with_close_ones(sql: Path) -> None:
         "unknown analysis: gpu_bussy",
         "did you mean gpu_busy?",
     )
+    assert error.value.__notes__ == ["hint: did you mean gpu_busy?"]  # a traceback shows it too
     with pytest.raises(UnknownName, match="unknown version: gpu_busy@9"):
         catalog.get("gpu_busy@9")
     with pytest.raises(UnknownName, match="unknown version: gpu_busy@new"):
         catalog.get("gpu_busy@new")
+
+
+def test_a_table_asked_for_as_an_analysis_is_told_to_be_one() -> None:
+    for name, kind in (("kernels", "table"), ("device_gaps", "view")):
+        with pytest.raises(UnknownName, match=f"unknown analysis: {name}") as error:
+            Catalog.load().get(name, kind="analysis")
+        assert error.value.hint == f"it is a {kind}: tw query 'FROM {name}'"
 
 
 def test_loading_reads_only_what_is_asked_for(sql: Path) -> None:

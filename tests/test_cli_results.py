@@ -207,6 +207,13 @@ def test_list_describe_and_sql_know_every_contract() -> None:
         assert tw("sql", name).code == 0
 
 
+def test_describe_keeps_to_the_terminal() -> None:
+    narrow, wide = (on_terminal("describe", "kernels", columns=columns).out for columns in (70, 200))
+    assert max(map(len, narrow.splitlines())) <= 70
+    assert 90 < max(map(len, wide.splitlines())) <= 100
+    assert narrow.split() == wide.split()
+
+
 def test_sql_with_defaults_runs_as_it_stands(stored: Path) -> None:
     text = tw("sql", "temporal_breakdown").out
     assert "$" not in text

@@ -90,6 +90,14 @@ def test_columns_without_room_are_named() -> None:
     assert laid_out.lines()[-1].startswith("… 1 more column: share (")
 
 
+def test_what_alone_names_a_row_stays_whole() -> None:
+    fields = [Field("run_id", "VARCHAR"), Field("state", "VARCHAR"), Field("labels", "VARCHAR")]
+    rows = [(f"resnet50-v100-8-nodes.num_workers_{at}~1", "whole", f"commit={at}") for at in range(2)]
+    laid_out = table(fields, rows, width=46, keys=("run_id",))
+    assert [line.split()[0] for line in laid_out.body] == [run for run, _, _ in rows]
+    assert laid_out.left_out == ("labels",)
+
+
 def test_one_row_stands_upright() -> None:
     assert table(FIELDS, ROWS[:1], width=40).lines() == [
         "run_id  train",

@@ -176,8 +176,11 @@ def test_write_goes_by_the_ending_and_leaves_nothing_half_done(tmp_path: Path) -
         assert result().write(tmp_path / f"x.{ending}").stat().st_size > 0
     with pytest.raises(TwError, match="no format has this ending"):
         result().write(tmp_path / "x.xlsx")
-    with pytest.raises(TwError, match="cannot be written"):
-        result().write(tmp_path / "no" / "x.csv")
+    for name in ("x.csv", "x.parquet"):
+        with pytest.raises(TwError, match="cannot be written") as error:
+            result().write(tmp_path / "no" / name)
+        assert error.value.message.endswith(f"{name}: cannot be written: No such file or directory")
+        assert error.value.hint == "name a file in a folder that is there and may be written"
     assert len(list(tmp_path.iterdir())) == 4
 
 

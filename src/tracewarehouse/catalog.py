@@ -74,14 +74,20 @@ class Catalog:
         name, _, text = name.partition("@")
         refs = [ref for ref in self.refs(kind) if ref.name == name]
         if not refs:
-            known = [ref.name for ref in self.refs(kind)]
-            raise UnknownName(kind or "table, view or analysis", name, known)
+            raise self._unknown(name, kind)
         if text and version is None:
             version = int(text) if text.isdecimal() else -1
         ref = max(refs) if version is None else Ref(name, version)
         if ref not in refs:
             raise UnknownName("version", f"{name}@{text or version}", map(str, refs))
         return self.contracts[ref]
+
+    def _unknown(self, name: str, kind: Kind | None) -> UnknownName:
+        """The error for a name that no contract of that kind has; one of another kind is said to be that."""
+        others = [self.contracts[ref] for ref in self.refs() if ref.name == name]
+        if kind and others and not others[-1].transient:
+            return UnknownName(kind, name, (), f"it is a {others[-1].kind}: tw query 'FROM {name}'")
+        return UnknownName(kind or "table, view or analysis", name, [ref.name for ref in self.refs(kind)])
 
     def tables(self) -> tuple[Contract, ...]:
         """The newest version of each table, by name."""

@@ -17,7 +17,14 @@ class TwError(Exception):
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.hint: str | None = None
+        if hint:
+            self.advise(hint)
+
+    def advise(self, hint: str) -> None:
+        """Says what to do about it; tracebacks and notebooks show it below the message."""
         self.hint = hint
+        self.__notes__ = [f"hint: {hint}"]
 
 
 class TraceFormatError(TwError):

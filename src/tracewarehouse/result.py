@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -186,7 +187,10 @@ class Result:
             write(unfinished)
             unfinished.replace(path)
         except OSError as error:
-            raise TwError(f"{path}: cannot be written: {error.strerror or error}") from error
+            # Arrow's own text names the unfinished file, which says nothing to anybody.
+            why = os.strerror(error.errno) if error.errno else error
+            hint = "name a file in a folder that is there and may be written"
+            raise TwError(f"{path}: cannot be written: {why}", hint) from error
         finally:
             unfinished.unlink(missing_ok=True)
         return path

@@ -52,13 +52,14 @@ def describe(session: Session, /, name: str) -> None:
     """Show one table, view or analysis in full: columns, units, parameters, changes."""
     from tracewarehouse.catalog import Catalog
     from tracewarehouse.render.contract import described
+    from tracewarehouse.render.output import width_of
 
     catalog = Catalog.load()
     contract = catalog.get(name)
     hashes = {"own_hash": catalog.own_hash(contract), "effective_hash": catalog.effective_hash(contract)}
     facts = {key: value for key, value in asdict(contract).items() if key not in ("body", "body_line")}
     facts["requires"] = [str(ref) for ref in contract.requires]
-    session.out.say(described(contract, **hashes), [{**facts, **hashes}])
+    session.out.say(described(contract, **hashes, width=width_of(session.out)), [{**facts, **hashes}])
 
 
 @click.command(

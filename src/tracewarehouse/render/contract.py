@@ -12,17 +12,19 @@ from tracewarehouse.render.values import show
 _WIDTH = 100
 
 
-def described(contract: Contract, own_hash: str, effective_hash: str) -> str:
-    """Head, parameters, columns and changes of a contract, for people."""
-    parts = [f"{contract.ref}  {_what(contract)}", fill(contract.summary, _WIDTH)]
+def described(contract: Contract, own_hash: str, effective_hash: str, width: int | None = None) -> str:
+    """Head, parameters, columns and changes of a contract, for people; on a narrow terminal in its width."""
+    width = min(width or _WIDTH, _WIDTH)
+    parts = [f"{contract.ref}  {_what(contract)}", fill(contract.summary, width)]
     if contract.deprecated:
-        parts.append(fill(f"Deprecated: {contract.deprecated}", _WIDTH))
-    parts.append(_pairs(_facts(contract, own_hash, effective_hash)))
+        parts.append(fill(f"Deprecated: {contract.deprecated}", width))
+    parts.append(_pairs(_facts(contract, own_hash, effective_hash), width))
     if contract.params:
-        parts.append("Parameters\n" + _pairs((f"  {_option(each)}", _told(each)) for each in contract.params))
-    parts.append("Columns\n" + _columns(contract))
+        params = ((f"  {_option(each)}", _told(each)) for each in contract.params)
+        parts.append("Parameters\n" + _pairs(params, width))
+    parts.append("Columns\n" + _columns(contract, width))
     changes = ((f"  {version}", text) for version, text in contract.changes)
-    parts.append("Changes\n" + _pairs(changes))
+    parts.append("Changes\n" + _pairs(changes, width))
     return "\n\n".join(parts) + "\n"
 
 
@@ -57,7 +59,7 @@ def _told(param: Param) -> str:
     return f"{param.doc} [{', '.join((param.type, *facts))}]"
 
 
-def _columns(contract: Contract) -> str:
+def _columns(contract: Contract, width: int) -> str:
     rows = []
     for column in contract.columns:
         marks = [column.unit or "", f"{column.better} is better" if column.better else ""]
@@ -68,7 +70,7 @@ def _columns(contract: Contract) -> str:
     return "\n".join(
         fill(
             f"{doc} ({marks})" if marks else doc,
-            _WIDTH,
+            width,
             initial_indent=f"  {name.ljust(names)}  {type_.ljust(types)}  ",
             subsequent_indent=" " * indent,
             break_long_words=False,
@@ -77,13 +79,13 @@ def _columns(contract: Contract) -> str:
     )
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
+def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> str:
     rows: Sequence[tuple[str, str]] = list(pairs)
     names = max((len(name) for name, _ in rows), default=0)
     return "\n".join(
         fill(
             text,
-            _WIDTH,
+            width,
             initial_indent=f"{name.ljust(names)}  ",
             subsequent_indent=" " * (names + 2),
             break_long_words=False,

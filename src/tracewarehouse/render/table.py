@@ -67,7 +67,8 @@ def table(
             return _upright(columns, width)
         same = [column for column in columns if len(rows) > 1 and len(set(column.cells)) == 1]
         columns = [column for column in columns if column not in same] or columns
-        _shorten(columns, width)
+        # What alone names a row is typed again into the next command: it stays whole.
+        _shorten(columns, width, keep=keys if len(keys) == 1 else ())
     shown, left_out = _fitting(columns, width)
     return Table(
         same=_same(same, width),
@@ -143,9 +144,9 @@ def _upright(columns: list[_Column], width: int) -> Table:
     return Table("", "", tuple(body), ())
 
 
-def _shorten(columns: list[_Column], width: int) -> None:
-    """Takes from the widest names until all columns fit or every name is short."""
-    names = [column for column in columns if not column.is_number]
+def _shorten(columns: list[_Column], width: int, keep: Collection[str]) -> None:
+    """Takes from the widest names but those to keep until all columns fit or every name is short."""
+    names = [column for column in columns if not column.is_number and column.name not in keep]
     for column in names:
         column.width = min(column.width, max(width, _SHORTEST_NAME))
     while names and _total(columns) > width:

@@ -90,7 +90,7 @@ def choose(store: Store, selectors: Iterable[str] | None = None) -> tuple[Chosen
     except UnknownName as unknown:
         if unknown.kind == "run" and (waiting := store.waiting_runs().get(unknown.name)):
             there = f"{len(waiting)} of {waiting[0].expected_ranks} ranks are there"
-            unknown.hint = f"it waits: {there}; tw ingest brings the others"
+            unknown.advise(f"it waits: {there}; tw ingest brings the others")
         raise
     versions = [_version(store, each) for each in picks]
     return in_order(Chosen(version, version.ranks) for version in versions if version)
