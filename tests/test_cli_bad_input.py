@@ -66,6 +66,8 @@ CASES = (
     ("a folder that is no warehouse", "runs -w nothing", 1),
     ("a folder with other things, to write", "ingest good.json -w other", 1),
     ("an output that cannot be written", "runs -o nothing/no/such/folder/x.csv", 1),
+    ("an output below a file", "runs -o good.json/x.csv", 1),
+    ("a table in the place of an analysis", "show kernels", 1),
 )
 
 

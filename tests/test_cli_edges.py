@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,17 @@ def test_runs_says_how_many_ranks_are_waited_for(tmp_path: Path) -> None:
     ]
     envelope = json.loads(tw("runs", "--json", "-w", tmp_path / "w").out)
     assert (envelope["quality"], envelope["result"][0]["state"]) == (["job: pending 1/2"], "pending")
+
+
+def test_where_nothing_is_stored_no_rows_are_no_good_news(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.json").write_text('{"schemaVersion": 1}')
+    told = tw("ingest", tmp_path / "other", "-w", tmp_path / "w")
+    assert (told.code, told.out) == (0, "nothing written: no trace was taken in\n")
+    assert told.errors[-1].startswith("hint: traces are Chrome JSON")
+    for line in ("runs", "show coverage", "check", "query 'FROM kernels'"):
+        told = tw(*shlex.split(line), "-w", tmp_path / "w")
+        assert (told.code, told.errors) == (0, ["no run is stored yet: tw ingest PATH takes traces in"])
 
 
 def test_each_redacted_value_is_listed_with_event_and_path(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -78,6 +79,20 @@ def test_the_ending_of_the_file_gives_the_format(stored: Path, tmp_path: Path, e
     format_ = "table" if ending == "txt" else ending
     assert target.read_text() == shown(stored, "coverage", "-f", format_)
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_is_no_plain_file_is_written_to_and_stays(stored: Path, tmp_path: Path) -> None:
+    target, link = tmp_path / "rows.csv", tmp_path / "link.csv"
+    target.touch()
+    link.symlink_to(target)
+    assert shown(stored, "coverage", "-o", link) == ""
+    assert link.is_symlink() and target.read_text() == shown(stored, "coverage", "-f", "csv")
+    master, slave = os.openpty()
+    device = Path(os.ttyname(slave))
+    assert shown(stored, "coverage", "-f", "csv", "-o", device) == ""
+    assert device.is_char_device() and os.read(master, 6) == b"run_id"
+    os.close(slave)
+    os.close(master)
 
 
 def test_an_ending_that_tells_nothing_is_usage(stored: Path, tmp_path: Path) -> None:

@@ -212,6 +212,8 @@ def test_stdout_and_unknown_runs(house: Path) -> None:
     told = call("report", "hostile", "-w", house, "-o", "-", "--rank", "1")
     assert told.code == 0 and told.out.startswith("<!DOCTYPE html>") and told.out.endswith("</html>\n")
     assert "1 of 2 (1)" in told.out
+    nowhere = call("report", "hostile", "-w", house, "-o", house / "no" / "x.html")
+    assert len(nowhere.errors) == 2 and "x.html: cannot be written" in nowhere.errors[0]  # before the work
     missing = call("report", "other", "-w", house)
     assert missing.code == 1 and missing.errors[0] == "tw: unknown run: other"
     with pytest.raises(UnknownName):

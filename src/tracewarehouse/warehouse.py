@@ -98,7 +98,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.params import bind
         from tracewarehouse.select.needs import able
-        from tracewarehouse.select.notices import notices
+        from tracewarehouse.select.notices import nothing_stored, notices
         from tracewarehouse.select.reads import below
 
         contract = self.catalog.get(name, version, kind="analysis")
@@ -107,7 +107,7 @@ class Warehouse(Analyses[Result]):
         found = able(contract, part.chosen())
         table = part._with(found.chosen)._answer(contract, values)
         provenance = part._provenance(contract, values)
-        told = (*rebuilt, *notices(found.chosen, contract))
+        told = (*rebuilt, *nothing_stored(part.chosen()), *notices(found.chosen, contract))
         return Result(table, provenance, contract, found.abstained, told)
 
     def diff(
@@ -195,7 +195,7 @@ class Warehouse(Analyses[Result]):
 
     def _query(self, sql: str, wanted: Sequence[Contract]) -> Result:
         from tracewarehouse.engine import query
-        from tracewarehouse.select.notices import notices
+        from tracewarehouse.select.notices import nothing_stored, notices
         from tracewarehouse.select.sandbox import check_reads_only, lock
         from tracewarehouse.select.session import session
 
@@ -204,7 +204,9 @@ class Warehouse(Analyses[Result]):
             check_reads_only(con, sql)
             lock(con, self.root / "data")
             table = query(con, sql)
-        return Result(table, part._provenance(None, {}, sql), notices=(*rebuilt, *notices(part.chosen())))
+        chosen = part.chosen()
+        told = (*rebuilt, *nothing_stored(chosen), *notices(chosen))
+        return Result(table, part._provenance(None, {}, sql), notices=told)
 
     def scan(self, table: str) -> polars.LazyFrame:
         """A stored table as a Polars LazyFrame over just the files of what was chosen.
@@ -221,6 +223,7 @@ class Warehouse(Analyses[Result]):
         """A row per run, with the columns of the table `runs`; runs that wait for ranks, too."""
         from tracewarehouse.arrow import table_of
         from tracewarehouse.select.facts import pending_row, run_row
+        from tracewarehouse.select.notices import nothing_stored
 
         chosen = self.chosen()
         contract = self.catalog.get("runs", kind="table")
@@ -232,6 +235,7 @@ class Warehouse(Analyses[Result]):
             pending = [pending_row(units) for run, units in waiting.items() if run not in published]
             rows += pending
         told = tuple("{run_id}: pending {ranks_present}/{ranks_expected}".format_map(row) for row in pending)
+        told = told or nothing_stored(chosen)
         return Result(table_of(contract, rows), self._provenance(contract, {}), contract, notices=told)
 
     def info(self, run: str) -> RunInfo:

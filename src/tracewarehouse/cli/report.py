@@ -32,8 +32,11 @@ def report(session: Session, /, run: str, head_run: str | None, anyway: bool) ->
     file; `-o -` is stdout.
     """
     from tracewarehouse.plot import check_installed
+    from tracewarehouse.render.output import check_writable
 
     check_installed()  # before the work
+    if session.output is not None and str(session.output) != "-":
+        check_writable(session.output)
     page = session.open().report(run, head_run, anyway=anyway, say=session.out.notice)
     path = session.output or Path(f"{page.name}.html")
     session.out.notice("drawing")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tracewarehouse.errors import TwError
+from tracewarehouse.ingest.look import TRACES
 from tracewarehouse.render.values import count, duration, rank_list, ratio, size
 
 if TYPE_CHECKING:
@@ -22,9 +23,11 @@ def notices(report: IngestReport) -> Iterator[str]:
             if file.hint:
                 yield f"hint: {file.hint}"
         yield from (f"note: {file.path}: {note}" for note in file.notes)
+    if report.files and len(report.of("skipped")) == len(report.files):
+        yield f"hint: {TRACES}"
     yield from (f"note: {note}" for note in report.notes)
     for run in report.runs:
-        yield from (f"quality: run {run.run}: {what} ({rule})" for rule, what in run.rules)
+        yield from (f"quality: run {run.run}: {rule}: {what}" for rule, what in run.rules)
 
 
 def failed(report: IngestReport) -> TwError | None:

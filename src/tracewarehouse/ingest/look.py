@@ -27,6 +27,7 @@ _FORMAT_NAMES = {
     "rocprofv3": "a rocprofv3 result",
     "no_events": "JSON without trace events",
 }
+TRACES = "traces are Chrome JSON with a list of events: torch.profiler's export_chrome_trace writes them"
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,7 @@ def _other_format(file: Candidate, format_: str) -> FileOutcome:
     reason = f"is {_FORMAT_NAMES.get(format_, f'of format {format_}')}"
     if not file.named:
         return FileOutcome(file.path, "skipped", reason=reason)
-    hint = "traces are Chrome JSON with a list of events: torch.profiler's export_chrome_trace writes them"
-    return FileOutcome(file.path, "refused", reason=f"{reason}, not a Kineto trace", hint=hint)
+    return FileOutcome(file.path, "refused", reason=f"{reason}, not a Kineto trace", hint=TRACES)
 
 
 def _may_be_unfinished(survey: Survey, before: tuple[int, int], settle_s: float) -> bool:

@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -225,20 +225,37 @@ def width_of(out: Output) -> int | None:
     return shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else None
 
 
+def check_writable(path: Path) -> None:
+    """Raises TwError where no file can be put at `path`: told before long work, not after it."""
+    with _unfinished(path) as unfinished:
+        unfinished.touch()
+
+
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its place when all is written."""
-    unfinished = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
+    """A file beside `path` that takes its place when all is written; what is no plain file is written to."""
+    with _unfinished(path) as unfinished:
+        yield unfinished
+        if unfinished != path:
+            unfinished.replace(path)
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """A name beside `path`, whose file does not stay; of a device, a pipe or a link itself."""
+    in_place = path.exists() and (path.is_symlink() or not path.is_file())
+    unfinished = path if in_place else path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
         yield unfinished
-        unfinished.replace(path)
     except OSError as error:
         raise TwError(
             f"{path}: cannot be written: {error.strerror or error}",
             "name a file in a folder that is there and may be written",
         ) from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        if not in_place:
+            with suppress(OSError):  # where nothing could be made, nothing is to be taken away
+                unfinished.unlink()
 
 
 def _enveloped(

@@ -8,6 +8,8 @@ from tracewarehouse.contract import Contract
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.quality import expected_ranks
 
+NOTHING_STORED = "no run is stored yet: tw ingest PATH takes traces in"
+
 
 def notices(chosen: Sequence[Chosen], contract: Contract | None = None) -> tuple[str, ...]:
     """One line each for GPU time without a launch (where launches matter), damaged ranks, missing ranks."""
@@ -23,6 +25,11 @@ def notices(chosen: Sequence[Chosen], contract: Contract | None = None) -> tuple
         if missing:
             told.append(f"{each.run} has {expected - len(missing)} of {expected} ranks")
     return tuple(told)
+
+
+def nothing_stored(chosen: Sequence[Chosen]) -> tuple[str, ...]:
+    """What to tell where there is nothing to look at, so that no rows are not taken for good news."""
+    return () if chosen else (NOTHING_STORED,)
 
 
 def _coverage(chosen: Sequence[Chosen]) -> list[str]:
