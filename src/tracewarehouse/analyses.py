@@ -1145,7 +1145,7 @@ class Analyses(Generic[T_co]):
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            subject (VARCHAR): Always: rank and its number.
+            subject (VARCHAR): Always: collectives.
             severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
                 step, so it may not show the usual) or none.
             share (DOUBLE, ratio): The longest that another rank waited for this one over the judged_ns of

@@ -191,6 +191,10 @@ class Warehouse(Analyses[Result]):
         except QueryError as error:
             if not isinstance(error.__cause__, NotThere):
                 raise
+            name = error.message.partition("Table with name ")[2].partition(" ")[0]
+            if any(ref.name == name for ref in self.catalog.refs("analysis")):
+                error.advise(f"it is an analysis: tw show {name}; tw shell has it as a view")
+                raise
             return self._query(sql, readable(self.catalog))  # now DuckDB can say what else might be meant
 
     def _query(self, sql: str, wanted: Sequence[Contract]) -> Result:

@@ -16,7 +16,7 @@
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: rank and its number." }
+-- subject         = { type = "VARCHAR", doc = "Always: collectives." }
 -- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
 -- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "The longest that another rank waited for this one over the judged_ns of that rank." }
 -- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
