@@ -51,8 +51,6 @@ print(history.plot(width=80))
 print(
     f"{change.change:+.1%} between {change.before} and {change.after} [{change.low:+.1%}, {change.high:+.1%}]"
 )
-assert (change.before, change.after) == ("night-07", "night-08")
-assert change.change > 0
 
 # %% [markdown]
 # ## What changed then?
@@ -71,7 +69,6 @@ print(movers.select("part", "delta_ns").head(3))
 wh.acknowledge("step_time", change.after, "one more kernel: checks of the loss, agreed on")
 (agreed,) = wh.history("step_time").changes
 print(agreed.why)
-assert agreed.why is not None
 
 # %% [markdown]
 # ## Any number of any analysis

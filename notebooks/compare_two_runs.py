@@ -37,7 +37,6 @@ change = wh.diff(before, after).changes()
 print(change.line)
 for difference in change.differences:
     print(difference)
-assert change.verdict.word == "slower"
 
 # %% [markdown]
 # One run on each side gives a verdict, too, but about these two runs alone, and it says so.
@@ -45,7 +44,6 @@ assert change.verdict.word == "slower"
 # %%
 alone = wh.diff("before-0", "after-0").changes()
 print(alone.line)
-assert alone.verdict.unit == "step"
 
 # %% [markdown]
 # ## What made it so?
@@ -58,7 +56,7 @@ account = change.rows(["breakdown"]).polars()
 print(account.select("part", "delta_ns", "base_ns", "head_ns"))
 kernels = change.rows(["kernels"]).polars().sort(pl.col("delta_ns").abs(), descending=True)
 print(kernels.select("part", "delta_ns", "calls_ns", "speed_ns").head(6))
-assert "gemm" in kernels.item(0, "part")
+print(f"what changed most: {kernels.item(0, 'part')}")
 
 # %% [markdown]
 # ## Ask one analysis on both sides

@@ -33,7 +33,6 @@ ranked = stragglers.polars().sort("caused_wait_ns", descending=True)
 print(ranked.select("rank", "caused_wait_ns", "share", "waited_for", "collectives", "wait_ns"))
 suspect = ranked.item(0, "rank")
 print(f"the others wait for rank {suspect}")
-assert suspect == 3
 
 # %% [markdown]
 # A rank that waits for a slow neighbour is late itself at the next group's collective, and so is waited for
@@ -65,9 +64,9 @@ pair = (
     .with_columns(slower=pl.col("sum_ns") / pl.col("sum_ns_other"))
 )
 print(pair.select("name", "count", "count_other", "slower"))
-assert (pair["count"] == pair["count_other"]).all()
-assert pair["sum_ns"].sum() > 1.2 * pair["sum_ns_other"].sum()
-print(f"rank {suspect} runs the same kernels as rank {other}, and they take longer")
+work = "the same kernels as" if (pair["count"] == pair["count_other"]).all() else "more or fewer kernels than"
+longer = pair["sum_ns"].sum() / pair["sum_ns_other"].sum()
+print(f"rank {suspect} runs {work} rank {other}, and they take {longer:.1f} times as long")
 
 # %% [markdown]
 # ## See it

@@ -28,12 +28,11 @@ run = wh.select("first")  # or "@latest"
 #
 # A rule of data quality fires where a trace cannot tell all: rows without a launch, lost events, clocks
 # that jump. Nothing here of severity *error* means that what follows can be read as it stands. `coverage`
-# says how much of the GPU's time has a known launch, and a known operator behind it.
+# says how much of the GPU's time has a known launch, and a known operator behind it: 1.0 is all of it.
 
 # %%
 print(run.quality().polars().select("rank", "rule", "severity", "rows"))
-coverage = run.coverage().polars()
-assert (coverage["linked_ns"] == coverage["gpu_ns"]).all()  # every GPU row has its launch
+print(run.coverage().polars().select("rank", "linked", "with_op"))
 
 # %% [markdown]
 # ## Where did the time go?
@@ -54,9 +53,7 @@ print(split.select("rank", *(pl.col(part) / pl.col("window_ns") for part in part
 # is the one that all others wait for.
 
 # %%
-waited_for = split.sort("exposed_comm_ns").item(0, "rank")
-print(f"the other ranks wait for rank {waited_for}")
-assert waited_for == 2
+print("the other ranks wait for rank", *split.sort("exposed_comm_ns")["rank"].head(1))
 
 # %% [markdown]
 # ## What is wrong?
@@ -70,7 +67,6 @@ findings = run.check().polars()
 print(findings.select("rank", "rule", "subject", "severity", "share", "saving_ns"))
 for seen, advice in findings.select("seen", "advice").unique(maintain_order=True).rows():
     print(f"- {seen} {advice}")
-assert "input_bound" in findings["rule"].to_list()
 
 # %% [markdown]
 # ## Which steps, which kernels?
@@ -80,9 +76,8 @@ assert "input_bound" in findings["rule"].to_list()
 
 # %%
 steps = run.step_summary().polars().filter(~pl.col("partial"))
-slowest = steps.sort("period_ns", descending=True).item(0, "step")
 print(steps.pivot("rank", index="step", values="period_ns"))
-print(f"the slowest step is {slowest}")
+print("the slowest complete step:", *steps.sort("period_ns", descending=True)["step"].head(1))
 
 kernels = run.kernel_summary().polars()
 print(

@@ -48,7 +48,6 @@ sweep = wh.query(sql).polars()
 print(sweep)
 best = sweep.sort("samples_per_s", descending=True).row(0, named=True)
 print(f"best: {best['gpu']} with batch {best['batch']}")
-assert (best["gpu"], best["batch"]) == ("H100", 8)
 
 # %% [markdown]
 # ## An analysis over all runs
@@ -93,7 +92,6 @@ shapes = wh.query(
     """
 ).polars()
 print(shapes)
-assert len(shapes) == 5
 
 # %% [markdown]
 # ## Where next

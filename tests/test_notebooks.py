@@ -10,13 +10,20 @@ import pytest
 
 from conftest import ROOT
 
+# What the planted runs show is held here: on one's own runs a notebook asserts only what is true of any.
 SAYS = {
-    "first_look": "the other ranks wait for rank 2",
-    "compare_two_runs": ", slower; mean",
-    "find_the_slow_rank": "rank 3 runs the same kernels as rank",
-    "sql_over_many_runs": "best: H100 with batch 8",
-    "a_runs_history": "between night-07 and night-08",
-    "coming_from_hta": "rank0-with-counters.json",
+    "first_look": ("the other ranks wait for rank 2", "│ 0    ┆ 1.0    ┆ 1.0     │", "input_bound"),
+    "compare_two_runs": (
+        *(", slower; mean", "slower (within-run only); mean"),
+        "what changed most: sm90_xmma_gemm",
+    ),
+    "find_the_slow_rank": (
+        "the others wait for rank 3",
+        "rank 3 runs the same kernels as rank 0, and they take 1.3 times as long",
+    ),
+    "sql_over_many_runs": ("best: H100 with batch 8", "aten::native_layer_norm"),
+    "a_runs_history": ("\n+9.6% between night-07 and night-08", "checks of the loss, agreed on\n"),
+    "coming_from_hta": ("what became of names: added, unchanged\n", "rank0-with-counters.json"),
 }
 
 
@@ -45,6 +52,7 @@ def test_notebook_runs(
     monkeypatch.chdir(tmp_path / "there")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     runpy.run_path(str(ROOT / "notebooks" / f"{name}.py"), run_name="__main__")
-    assert SAYS[name] in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert [each for each in SAYS[name] if each not in out] == []
     assert list((tmp_path / "there").iterdir()) == []
     assert list((tmp_path / "temporary").iterdir()) == [], "it takes away what it made"
