@@ -48,7 +48,8 @@ def table(place: Path, name: str, run: str, rank: int, rows: int, content: str) 
         "name": pa.array([content] * rows, pa.string()),
     }
     path = place / f"{name}.parquet"
-    pq.write_table(pa.table(columns), path)
+    with pa.OSFile(str(path), "wb") as file:  # closed on a full disk, too
+        pq.write_table(pa.table(columns), file)
     return StagedTable(name, 1, path, rows)
 
 

@@ -96,11 +96,16 @@ def _opened(part: Part) -> Any:
 
 def _write(group: Sequence[Part], files: Sequence[Any], path: Path) -> None:
     """The files as one, a row group each."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = _common(group, files)
     encoding = _encoding(max((file.metadata for file in files), key=lambda footer: footer.num_rows))
-    with pq.ParquetWriter(path, schema, store_schema=False, **encoding) as writer:
+    # A writer that fails leaves a file that it opened itself open.
+    with (
+        pa.OSFile(str(path), "wb") as file_of_all,
+        pq.ParquetWriter(file_of_all, schema, store_schema=False, **encoding) as writer,
+    ):
         for file in files:
             rows = file.read(use_threads=False).cast(schema)
             writer.write_table(rows, row_group_size=len(rows))
