@@ -41,13 +41,14 @@ def as_values(slices: Iterable[Slice]) -> str:
 
 
 def random_slices(seed: int) -> list[Slice]:
-    """Slices that cross, meet, are equal or have no length, on one to three threads."""
+    """Slices that cross, meet, are equal or have no length, on up to three threads, at any 64-bit time."""
     luck = random.Random(seed)
     span, count = luck.choice((4, 30, 200, 5_000)), luck.choice((2, 20, 100, 400))
     longest = luck.choice((2, span // 4 + 1, span))
+    middle = luck.choice((0, 0, 2**53, 2**62, 10_000 - 2**63))
     slices = []
     for event_id in range(count):
-        start = luck.randrange(-span, span)
+        start = middle + luck.randrange(-span, span)
         slices.append(Slice(event_id, luck.randint(1, 3), start, start + luck.randrange(longest)))
     return slices
 
