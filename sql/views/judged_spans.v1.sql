@@ -10,7 +10,7 @@
 -- [columns]
 -- run_id    = { type = "VARCHAR", doc = "The run." }
 -- rank      = { type = "INTEGER", doc = "The rank; one without slices, or without time in them, has no row." }
--- steps     = { type = "BIGINT", unit = "count", doc = "Complete steps in it; 0 where there is none, and the rank is judged by its GPU rows from the first start to the last end, without any by its host slices." }
+-- steps     = { type = "BIGINT", unit = "count", doc = "Complete steps in it; 0 where there is none, and the rank is judged by its GPU rows from the first start to the last end or, where that is no time, by its host slices." }
 -- start_ns  = { type = "BIGINT", unit = "ts", signed = true, doc = "Where the period of the first complete step begins." }
 -- end_ns    = { type = "BIGINT", unit = "ts", signed = true, doc = "Where the period of the last one ends." }
 -- judged_ns = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns: never 0." }
