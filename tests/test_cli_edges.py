@@ -46,6 +46,13 @@ def test_a_file_that_only_lacks_its_end_is_not_called_without_loss(tmp_path: Pat
     assert told.errors == [f"damaged: {path}: ends too early: the 1 events up to there are stored"]
 
 
+def test_a_report_of_an_ingest_shows_itself_on_one_line(tmp_path: Path) -> None:
+    write(tmp_path / "job")
+    (tmp_path / "empty.json").touch()
+    report = Warehouse(tmp_path / "w").ingest(tmp_path / "job", tmp_path / "empty.json", jobs=1)
+    assert repr(report) == "<IngestReport runs: job@v1; files: 1 refused, 1 whole>"
+
+
 def test_what_another_call_stored_meanwhile_is_not_counted_twice(tmp_path: Path) -> None:
     write(tmp_path / "job")
     report = take(tmp_path / "w", tmp_path / "job")

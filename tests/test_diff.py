@@ -81,7 +81,12 @@ def test_names_come_and_go_per_step_and_rank(house: Path) -> None:
         "relu": (0.5, 0.5, 5.0, 3.0, "unchanged"),
         "add": (0.0, 0.5, 0.0, 4.0, "added"),
     }
-    assert result.notices[0] == "values are per step and rank: base has 2, head has 2"
+    assert result.notices == (
+        "values are per step and rank: base has 2, head has 2",
+        "change and verdict are those of count: --measure chooses another",  # relu is shorter all the same
+    )
+    by_time = tw.open(house).diff("a", "b", measure="sum_ns").name_summary()
+    assert (kernels(by_time.rows())["relu"]["change"], len(by_time.notices)) == ("decreased", 1)
     assert result.provenance.runs == ("a@v1", "b@v1")
 
 

@@ -52,21 +52,21 @@ class Names(click.ParamType[tuple[str, ...]]):
     "--from",
     "start",
     metavar="TIME",
-    help="Cut out what comes later: 1.2s, 350ms or 20us since the first event; a number alone is a time in "
+    help="Keep what comes later: 1.2s, 350ms or 20us since the first event; a number alone is a time in "
     "ns as in the tables (ts_ns).",
 )
-@click.option("--to", "end", metavar="TIME", help="Cut out what comes before; times as for --from.")
-@click.option("--step", type=int, metavar="N", help="Cut out this step, on the host and on the GPU.")
+@click.option("--to", "end", metavar="TIME", help="Keep what comes before; times as for --from.")
+@click.option("--step", type=int, metavar="N", help="Keep this step, on the host and on the GPU.")
 @click.option(
     "--around",
     metavar="FINDING",
-    help="Cut out where a finding of `tw check` is worst, by its rule: input_bound. Without --rank in "
+    help="Keep the place where a finding of `tw check` is worst, by its rule: input_bound. Without --rank in "
     "that rank.",
 )
 @click.option(
     "--margin",
     metavar="TIME",
-    help="This much more on both sides of what is cut out: 2ms. 1ms around a finding, else none by default.",
+    help="This much more on both sides of what is kept: 2ms. 1ms around a finding, else none by default.",
 )
 @click.option(
     "--counters",

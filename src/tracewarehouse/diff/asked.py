@@ -13,7 +13,7 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.diff.joined import select
 from tracewarehouse.diff.judged import Units, columns, judged
-from tracewarehouse.diff.plan import Plan, plan
+from tracewarehouse.diff.plan import Plan, able, plan
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.metric import BY_STEP, COMPLETE, Side
 from tracewarehouse.result import Result
@@ -107,6 +107,8 @@ class Diff(Analyses[Result]):
         else:
             parts, kept = [1, 1], _common(answers)
             notices = _only_on_one(answers, kept)
+        if self.measure is None and len(able(made.measures, self.by_rank)) > 1:
+            notices.append(f"change and verdict are those of {made.deciding.name}: --measure chooses another")
         from tracewarehouse.arrow import table_of
         from tracewarehouse.engine import execute
 

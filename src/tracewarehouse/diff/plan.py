@@ -87,11 +87,16 @@ def _is_measure(column: Column) -> bool:
     return column.unit is not None and column.unit not in _NO_MEASURE
 
 
+def able(measures: tuple[Column, ...], by_rank: bool) -> list[Column]:
+    """The measures that may decide: over ranks only those that add up."""
+    return [column for column in measures if by_rank or column.fold == "sum"]
+
+
 def _deciding(contract: Contract, measures: tuple[Column, ...], by_rank: bool, measure: str | None) -> Column:
     """The measure that decides about increased and decreased: the one asked for, else the first."""
-    able = [column for column in measures if by_rank or column.fold == "sum"]
-    known = ", ".join(column.name for column in able)
-    for column in able:
+    deciders = able(measures, by_rank)
+    known = ", ".join(column.name for column in deciders)
+    for column in deciders:
         if measure in (None, column.name):
             return column
     raise ParamError(f"{contract.ref} has no measure {measure} to compare", f"it has {known or 'none'}")

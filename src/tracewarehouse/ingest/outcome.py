@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,6 +116,13 @@ class IngestReport:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     strict: bool = False
+
+    def __repr__(self) -> str:
+        """What a notebook shows: the runs, and what became of how many files."""
+        runs = ", ".join(run.run if run.version is None else f"{run.run}@v{run.version}" for run in self.runs)
+        states = Counter(file.state for file in self.files)
+        files = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        return f"<IngestReport runs: {runs or 'none'}; files: {files or 'none'}>"
 
     def of(self, *states: State) -> tuple[FileOutcome, ...]:
         """The files in one of these states."""
