@@ -102,7 +102,7 @@ def test_what_is_asked_wrongly(made: Path) -> None:
     ):
         with pytest.raises(error, match=says):
             wh.history(metric)
-    with pytest.raises(UnknownName, match="unknown label: label.gpu=A10$") as told:
+    with pytest.raises(UnknownName, match="(?m)unknown label: label.gpu=A10$") as told:
         wh.history("step_time", where="label.gpu=A10")
     assert told.value.hint == "did you mean label.gpu=A100, label.gpu=<H100>?"
     with pytest.raises(UnknownName, match="unknown label: label.gpx"):
