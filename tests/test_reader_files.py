@@ -232,6 +232,14 @@ def test_a_window_spans_first_start_and_last_end(tmp_path: Path) -> None:
     path = write(tmp_path, trace(events, baseTimeNanoseconds=1000))
     assert reader.window(path) == (11_250, 35_500)
     assert reader.window(write(tmp_path, trace([{"ph": "M"}]))) == (None, None)
+    assert reader.window(write(tmp_path, trace([event(ts=1e18)]))) == (None, None)
+
+
+def test_a_base_that_no_time_can_have_is_none(tmp_path: Path) -> None:
+    for base in ("99999999999999999999", "-1e30", "1e999999999", "NaN", '"Infinity"', "[1]"):
+        text = f'{{"baseTimeNanoseconds": {base}, "traceEvents": [{EVENT.decode()}]}}'
+        loaded = Loaded(write(tmp_path, text.encode()))
+        assert loaded.con.execute("SELECT base_ns FROM header").fetchall() == [(0,)], base
 
 
 def test_a_growing_file_is_a_prefix_of_itself(tmp_path: Path) -> None:

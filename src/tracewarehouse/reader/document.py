@@ -27,6 +27,9 @@ _WIDE = (
     (b"\0[", "utf-16-be"),
 )
 
+# Nanoseconds that 64 bits do not hold: the year 2262.
+_TOO_LATE = 2**63
+
 
 @dataclass
 class Document:
@@ -66,10 +69,11 @@ class Document:
         return "{" + ",".join(f"{quote(key)}:{value.decode()}" for key, value in self.members.items()) + "}"
 
     def base_ns(self) -> int:
-        """`baseTimeNanoseconds`, 0 where it is missing or no whole number."""
+        """`baseTimeNanoseconds`, 0 where it is missing, no number or none that a time can have."""
         try:
-            return int(Decimal(self.members.get("baseTimeNanoseconds", b"0").decode().strip('"')))
-        except (InvalidOperation, ValueError, OverflowError):
+            base = Decimal(self.members.get("baseTimeNanoseconds", b"0").decode().strip('"'))
+            return int(base) if -_TOO_LATE <= base < _TOO_LATE else 0
+        except (InvalidOperation, ValueError):
             return 0
 
     def _count(self, chunk: Chunk) -> None:

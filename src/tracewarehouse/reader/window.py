@@ -9,8 +9,8 @@ from tracewarehouse.reader.load import load
 
 _WINDOW = """
 SELECT
-  any_value(base_ns) + round(min(ts) * 1000)::BIGINT,
-  any_value(base_ns) + round(max(ts + greatest(coalesce(dur, 0), 0)) * 1000)::BIGINT
+  TRY_CAST(any_value(base_ns) + round(min(ts) * 1000) AS BIGINT),
+  TRY_CAST(any_value(base_ns) + round(max(ts + greatest(coalesce(dur, 0), 0)) * 1000) AS BIGINT)
 FROM raw, header
 WHERE ph = 'X' AND ts IS NOT NULL
 """
