@@ -208,6 +208,27 @@ def test_what_a_trace_lacks_is_said_once(tmp_path: Path) -> None:
     assert "No allocations are recorded, so what follows from them is not told." in page.unknown
 
 
+def test_a_time_that_is_years_off_stops_no_page(tmp_path: Path) -> None:
+    moments = [
+        {
+            "ph": "i",
+            "cat": "cpu_instant_event",
+            "name": "[memory]",
+            "pid": 1,
+            "tid": 1,
+            "ts": at,
+            "args": args,
+        }
+        for at in (1, 1_712_195_495_521_311)
+        for args in [{"Device Type": 1, "Device Id": 0, "Bytes": 8, "Addr": 5, "Total Allocated": 8}]
+    ]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": moments}))
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(tmp_path / "trace.json", run="far")
+    memory = next(section for section in warehouse.report("far").sections if section.key == "memory")
+    assert memory.parts[0].pictures
+
+
 def test_stdout_and_unknown_runs(house: Path) -> None:
     told = call("report", "hostile", "-w", house, "-o", "-", "--rank", "1")
     assert told.code == 0 and told.out.startswith("<!DOCTYPE html>") and told.out.endswith("</html>\n")

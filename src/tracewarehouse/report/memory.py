@@ -124,7 +124,7 @@ def _thinned(asked: Asked, name: str, condition: str, column: str) -> list[tuple
           FROM {name} WHERE {condition} AND {column} IS NOT NULL
         ),
         stretches AS (
-          SELECT *, floor({POINTS} * at_ns / (1 + max(at_ns) OVER ())) AS stretch FROM known
+          SELECT *, floor({POINTS}.0 * at_ns / (1 + max(at_ns) OVER ())) AS stretch FROM known
         ),
         marked AS (
           SELECT arg_max(place, value) AS top, max(place) AS last FROM stretches GROUP BY stretch
