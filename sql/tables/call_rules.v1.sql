@@ -21,9 +21,9 @@ SELECT
   pattern
 FROM (
   VALUES
-    (1, 'launch', '(?i)launch.*kernel'),
+    (1, 'launch', '(?i)launch.*kernel|kernellaunch'),
     (2, 'launch', '(?i)graphlaunch'),
-    (3, 'launch', '(?i)memcpy|memset'),
+    (3, 'launch', '(?i)memcpy|memset|usmfill|membuffer'),
     (4, 'launch', '^runFunction - job_prep'),
     (5, 'launch', '^AscendCL@aclnn.*[^e]$'),
     (10, 'sync', '(?i)synchronize')

@@ -13,7 +13,7 @@
 -- event_id  = { type = "BIGINT", unit = "id", doc = "The GPU row." }
 -- device    = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
 -- stream    = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
--- direction = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, … (H host, D device, P peer, A array) from the name, CUDA's `Memcpy HtoD (…)` or HIP's `CopyHostToDevice`; Memset; unknown where the name does not say." }
+-- direction = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, … (H host, D device, P peer, A array, S shared) from the name, CUDA's `Memcpy HtoD (…)`, HIP's `CopyHostToDevice` or Intel's `Memcpy M2D (…)`; Memset; unknown where the name does not say." }
 -- ts_ns     = { type = "BIGINT", signed = true, unit = "ts", doc = "Start." }
 -- dur_ns    = { type = "BIGINT", unit = "ns", doc = "Length." }
 -- bytes     = { type = "BIGINT", null = true, unit = "bytes", doc = "Bytes copied or set; null where the trace does not say." }
@@ -32,7 +32,7 @@ WITH
       activity,
       regexp_extract(
         name,
-        '(?i)^(?:memcpy |(?:memory_?)?copy_?)(host|device|peer|array|[hdpa])_?to_?(host|device|peer|array|[hdpa])',
+        '(?i)^(?:memcpy |(?:memory_?)?copy_?)(host|device|peer|array|[hdpams])(?:_?to_?|2)(host|device|peer|array|[hdpams])',
         ['source', 'target']
       ) AS way,
       ts_ns,
@@ -49,7 +49,9 @@ SELECT
   stream,
   CASE
     WHEN activity = 'memset' THEN 'Memset'
-    WHEN way.source <> '' THEN upper(left(way.source, 1)) || 'to' || upper(left(way.target, 1))
+    -- Intel's M is memory of the host that no driver gave.
+    WHEN way.source <> ''
+      THEN replace(upper(left(way.source, 1)) || 'to' || upper(left(way.target, 1)), 'M', 'H')
     ELSE 'unknown'
   END AS direction,
   ts_ns,
