@@ -92,6 +92,56 @@ def test_streams_of_operators_and_syncs_are_no_gpu_rows(tmp_path: Path) -> None:
     assert rows(con, "SELECT kind, stream, device FROM syncs") == [("Stream Sync", -1, 0)]
 
 
+def test_a_recorded_event_is_a_mark_on_its_stream_and_no_host_slice(tmp_path: Path) -> None:
+    marks = [
+        slice_("cudaEvent", at, 0.001, "cuda_event", 7, stream=7, device=0, correlation=3) | {"pid": 0}
+        for at in (4, 90)
+    ]
+    host = [step(1, 0, 20), slice_("op", 1, 9), call("cudaLaunchKernel", 2, 1, 2), gpu("a", 5, 2, 2)]
+    last = [step(2, 20, 20), call("cudaLaunchKernel", 22, 1, 5), gpu("b", 25, 3, 5), gpu("c", 41, 1)]
+    con = tables_of(trace(tmp_path, [*host, *last, *marks]))
+    assert rows(con, "SELECT device, stream, depth, step FROM events WHERE category = 'cuda_event'") == [
+        (0, 7, None, None),
+        (0, 7, None, None),
+    ]
+    assert rows(con, "SELECT count(*) FROM kernels") == [(3,)]
+    assert rows(con, "SELECT step, partial FROM steps ORDER BY step") == [(1, True), (2, True)]
+    assert "unknown_category" not in rules(con)
+
+
+def test_calls_of_other_vendors_launch(tmp_path: Path) -> None:
+    for vendor in ("musa", "gcu"):
+        outer = slice_(f"{vendor}LaunchKernel", 1, 5, f"{vendor}_runtime", correlation=3)
+        inner = slice_(f"{vendor}ModuleLaunchKernel", 2, 3, f"{vendor}_driver", correlation=3)
+        con = tables_of(trace(tmp_path, [slice_("op", 0, 9), outer, inner, gpu("a", 8, 2, 3)]))
+        assert rows(con, "SELECT event_id, api, correlation FROM runtime ORDER BY 1") == [
+            (1, "privateuse1_runtime", 3),
+            (2, "privateuse1_driver", 3),
+        ]
+        assert rows(con, "SELECT runtime_id, op_id FROM kernels") == [(1, 0)]
+        assert rules(con) == {"unknown_category": (2, 8_000)}
+
+
+def test_a_slice_of_days_has_lost_its_start_or_its_end(tmp_path: Path) -> None:
+    day = 24 * 3_600_000_000
+    stuck = [gpu("stuck", EPOCH_US - 55 * 365 * day, 55 * 365 * day, 1) for _ in range(9)]
+    con = tables_of(trace(tmp_path, [slice_("open", EPOCH_US, 2 * day), *stuck, gpu("a", EPOCH_US, day, 1)]))
+    assert rows(con, "SELECT name, dur_ns FROM kernels") == [("a", day * 1000)]
+    assert rows(con, "SELECT dur_ns, dur_text FROM events WHERE name = 'open'") == [(None, str(2 * day))]
+    assert rules(con)["unusable_time"] == (10, None)
+
+
+def test_ranks_merged_into_one_file_are_told(tmp_path: Path) -> None:
+    both = [
+        event | {"pid": f"[TP{rank}] {event['pid']}"}
+        for rank in (0, 1)
+        for event in (call("cudaLaunchKernel", rank, 1, 1), gpu("a", 5 + rank, 2, 1))
+    ]
+    assert rules(tables_of(trace(tmp_path, both)))["several_processes"] == (1, 2_000)
+    apart = [gpu("a", 0, 2), gpu("b", 0, 2, pid=1, args={"device": 1, "stream": 7})]
+    assert "several_processes" not in rules(tables_of(trace(tmp_path, apart)))
+
+
 def test_begin_and_end_make_a_slice(tmp_path: Path) -> None:
     def mark(ph: str, name: str, ts: int) -> dict[str, object]:
         return {"ph": ph, "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts}

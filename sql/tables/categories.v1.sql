@@ -10,7 +10,7 @@
 -- [columns]
 -- raw_category = { type = "VARCHAR", doc = "The category as a file spells it." }
 -- category     = { type = "VARCHAR", doc = "The spelling of today's Kineto." }
--- role         = { type = "VARCHAR", doc = "device (a GPU row), runtime (a call that may launch), operator, frame, annotation, host (any other slice of a thread), sync, device_annotation, device_range, instant, flow, span." }
+-- role         = { type = "VARCHAR", doc = "device (a GPU row), runtime (a call that may launch), operator, frame, annotation, host (any other slice of a thread), sync, device_annotation, device_range, device_event (a mark on a stream, no work), instant, flow, span." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -43,6 +43,7 @@ FROM (
     ('user_annotation', 'user_annotation', 'annotation'),
     ('gpu_user_annotation', 'gpu_user_annotation', 'device_annotation'),
     ('cuda_profiler_range', 'cuda_profiler_range', 'device_range'),
+    ('cuda_event', 'cuda_event', 'device_event'),
     ('cuda_sync', 'cuda_sync', 'sync'),
     ('cpu_instant_event', 'cpu_instant_event', 'instant'),
     ('overhead', 'overhead', 'host'),

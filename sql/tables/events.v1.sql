@@ -58,7 +58,7 @@ WITH
     FROM parsed
     WHERE ts_ns IS NOT NULL AND ph IN ('X', 'B', 'E', 'i', 'I', 'C', 'P', 'R')
       AND coalesce(category, '') NOT IN (
-        SELECT category FROM categories WHERE role IN ('device', 'device_annotation', 'device_range', 'span')
+        SELECT category FROM categories WHERE role IN ('device', 'device_annotation', 'device_range', 'device_event', 'span')
       )
   ),
   stepped AS (

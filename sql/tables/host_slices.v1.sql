@@ -24,7 +24,7 @@ WITH
   no_host_slice AS (
     SELECT DISTINCT category
     FROM categories
-    WHERE role IN ('device', 'device_annotation', 'device_range', 'sync', 'span', 'flow')
+    WHERE role IN ('device', 'device_annotation', 'device_range', 'device_event', 'sync', 'span', 'flow')
   ),
   slice AS (
     SELECT

@@ -9,6 +9,7 @@
 -- transient = true
 --
 -- [params]
+-- longest_ns   = { type = "BIGINT", default = 100000000000000, unit = "ns", min = 1, doc = "A slice that would be longer than this (28 hours) has lost its start or its end: its length is no length." }
 -- epoch_gap_ns = { type = "BIGINT", default = 3600000000000, unit = "ns", doc = "A time stamp of 0 is no time where all others are more than this later." }
 --
 -- [columns]
@@ -58,7 +59,7 @@ WITH
       raw.rank,
       raw.event_id,
       raw.ph,
-      coalesce(known.category, raw.cat, uncategorised.category) AS category,
+      coalesce(known.category, uncategorised.category, raw.cat) AS category,
       coalesce(known.role, uncategorised.role) AS role,
       raw.cat AS raw_category,
       raw.name,
@@ -111,7 +112,7 @@ SELECT
   pid,
   tid,
   ts_ns,
-  CASE WHEN ts_ns IS NOT NULL THEN end_ns - ts_ns END AS dur_ns,
+  CASE WHEN try(end_ns - ts_ns) <= $longest_ns THEN end_ns - ts_ns END AS dur_ns,
   CASE
     WHEN ts_ns < base_ns THEN ts_text
     WHEN (ts_ns - base_ns) % 1000 = 0
@@ -131,10 +132,11 @@ SELECT
   CASE role
     WHEN 'device' THEN coalesce(arg.stream, arg."Stream Id", TRY_CAST(regexp_extract(tid, '-?[0-9]+$') AS BIGINT))
     WHEN 'device_annotation' THEN TRY_CAST(regexp_extract(tid, '-?[0-9]+$') AS BIGINT)
+    WHEN 'device_event' THEN arg.stream
     WHEN 'sync' THEN CASE WHEN arg.stream = 4294967295 THEN -1 ELSE arg.stream END
   END AS stream,
   CASE
-    WHEN role IN ('device', 'device_annotation', 'sync') THEN coalesce(arg.device, TRY_CAST(pid AS BIGINT))
+    WHEN role IN ('device', 'device_annotation', 'device_event', 'sync') THEN coalesce(arg.device, TRY_CAST(pid AS BIGINT))
     ELSE coalesce(arg.device, arg."Device Id")
   END AS device,
   coalesce(arg.bytes, old_arg."Bytes") AS bytes,

@@ -47,5 +47,6 @@ FROM (
     ('correlation_reused', 'warning', 'events', 'a further call of the same id that is not inside the first'),
     ('start_before_launch', 'warning', 'events', 'a GPU row that starts before its launch; time is how far'),
     ('stream_overlap', 'info', 'events', 'a GPU row that starts before an earlier one of its stream ended; time is the overlap'),
+    ('several_processes', 'warning', 'events', 'a GPU row of a device that another process used too: ranks merged into one file cannot be told apart'),
     ('impossible_value', 'warning', 'events', 'a GPU row with more threads in a block than there can be, or none')
 ) AS rules (rule, severity, source, meaning)

@@ -58,6 +58,19 @@ WITH
       ) AS earlier_end_ns
     FROM kernels
   ),
+  launched AS (
+    -- Ids of GPU rows: a driver's call inside the runtime's that launched them has the same id.
+    SELECT DISTINCT correlation
+    FROM kernels
+    WHERE correlation > 0
+  ),
+  shared_device AS (
+    SELECT device, min(pid) AS first_pid
+    FROM events
+    WHERE event_id IN (SELECT kernel_id FROM launches)
+    GROUP BY device
+    HAVING min(pid) <> max(pid)
+  ),
   launch_name AS (
     SELECT DISTINCT call.name
     FROM (SELECT DISTINCT name FROM calls) AS call
@@ -133,6 +146,7 @@ WITH
     SELECT 'launch_without_gpu_row', calls.event_id, calls.end_ns - calls.ts_ns
     FROM calls
     ANTI JOIN launches ON launches.runtime_id = calls.event_id
+    ANTI JOIN launched ON launched.correlation = calls.correlation
     WHERE calls.name IN (SELECT name FROM launch_name)
     UNION ALL
     SELECT 'many_rows_per_launch', kernels.event_id, kernels.dur_ns
@@ -152,6 +166,12 @@ WITH
     SELECT 'stream_overlap', event_id, least(earlier_end_ns, ts_ns + dur_ns) - ts_ns
     FROM stream_row
     WHERE earlier_end_ns > ts_ns
+    UNION ALL
+    SELECT 'several_processes', device_row.event_id, device_row.dur_ns
+    FROM events AS device_row
+    JOIN shared_device
+      ON shared_device.device = device_row.device AND shared_device.first_pid <> device_row.pid
+    WHERE device_row.event_id IN (SELECT kernel_id FROM launches)
     UNION ALL
     SELECT 'impossible_value', event_id, dur_ns
     FROM kernels

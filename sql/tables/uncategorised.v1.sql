@@ -2,8 +2,8 @@
 -- kind      = "table"
 -- name      = "uncategorised"
 -- version   = 1
--- summary   = "A category for slices that have none in the file, from the name of their process or their own."
--- requires  = ["raw@1", "kernel_rules@1"]
+-- summary   = "A category for slices that have none in the file or a vendor's own, from their process, name or spelling."
+-- requires  = ["raw@1", "kernel_rules@1", "categories@1"]
 -- grain     = ["run_id", "rank", "event_id"]
 -- order     = ["run_id", "rank", "event_id"]
 -- transient = true
@@ -60,3 +60,9 @@ SELECT
 FROM slice
 ANTI JOIN device_process ON device_process.pid = slice.pid
 WHERE regexp_matches(slice.name, '^(hip|cuda|cu)[A-Z]|^AscendCL@')
+UNION ALL
+-- Other vendors' backends call theirs after the device: musa_runtime, gcu_driver, ….
+SELECT run_id, rank, event_id, 'privateuse1_' || regexp_extract(cat, '[a-z]+$'), 'runtime'
+FROM raw
+WHERE ph IN ('X', 'B') AND (ends_with(cat, '_runtime') OR ends_with(cat, '_driver'))
+  AND cat NOT IN (SELECT raw_category FROM categories)
