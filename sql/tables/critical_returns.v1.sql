@@ -71,6 +71,12 @@ WITH
     FROM critical_puts
     GROUP BY pid, tid, call_ns
   ),
+  lasting_put AS (
+    -- A row that took no time was done as soon as what was put before it.
+    SELECT device, stream, call_ns, last_id, last_ns
+    FROM critical_puts
+    WHERE last_id IS NOT NULL
+  ),
   target AS (
     SELECT call_id, device, stream, before_ns, 'recorded' AS evidence
     FROM recorded
@@ -95,7 +101,7 @@ WITH
   awaited AS (
     SELECT target.call_id, put.last_id AS from_id, target.evidence, put.last_ns AS at_ns
     FROM target
-    ASOF JOIN critical_puts AS put
+    ASOF JOIN lasting_put AS put
       ON put.device = target.device AND put.stream = target.stream AND put.call_ns < target.before_ns
     UNION ALL
     SELECT target.call_id, early_end.event_id AS from_id, target.evidence, early_end.end_ns AS at_ns

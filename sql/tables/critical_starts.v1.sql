@@ -67,11 +67,17 @@ WITH
     LEFT JOIN runtime AS call ON call.event_id = syncs.runtime_id
     WHERE syncs.kind = 'Stream Wait Event' AND syncs.wait_on_correlation > 0 AND contains(mark.name, 'EventRecord')
   ),
+  lasting_put AS (
+    -- A row that took no time was done as soon as what was put before it.
+    SELECT device, stream, call_ns, last_id, last_ns
+    FROM critical_puts
+    WHERE last_id IS NOT NULL
+  ),
   waited_for AS (
     -- The event is done when what was put on its stream before it is done.
     SELECT stream_wait.device, stream_wait.stream, stream_wait.call_ns, put.last_id, put.last_ns
     FROM stream_wait
-    ASOF JOIN critical_puts AS put
+    ASOF JOIN lasting_put AS put
       ON put.device = stream_wait.device AND put.stream = stream_wait.wait_on_stream
       AND put.call_ns < stream_wait.mark_ns
   ),

@@ -187,10 +187,11 @@ class Rank:
         return found
 
     def last_put(self, device: int, stream: int, until: int) -> Slice | None:
-        """Of what was last put on a stream before then, the row that ends last."""
+        """Of what was last put on a stream before then and takes time, the row that ends last."""
         puts = self.put(device, stream, lambda at: at < until)
-        rows = puts[max(puts)] if puts else []
-        return max((row for row in rows if row.length), key=lambda row: (row.end, row.event_id), default=None)
+        lasting = {at: some for at, rows in puts.items() if (some := [row for row in rows if row.length])}
+        rows = lasting[max(lasting)] if lasting else []
+        return max(rows, key=lambda row: (row.end, row.event_id), default=None)
 
     def marked(self, sync: Sync) -> list[Slice]:
         """The call that recorded the event that is waited for."""
