@@ -13,7 +13,7 @@
 -- rule        = { type = "VARCHAR", doc = "The rule's name." }
 -- severity    = { type = "VARCHAR", doc = "error: something is lost; warning: a number may mislead; info: good to know." }
 -- rows        = { type = "BIGINT", unit = "count", doc = "Rows that fall under it." }
--- ns_affected = { type = "BIGINT", null = true, unit = "ns", doc = "Time that they concern, added up; null where no time is concerned." }
+-- ns_affected = { type = "BIGINT", null = true, unit = "ns", doc = "Time that they concern, added up; null where no time is concerned, or more than 64 bits hold." }
 -- example     = { type = "VARCHAR", null = true, doc = "The first of them: # and its event_id, and its name; of redacted values each event and path." }
 --
 -- [changes]
@@ -26,7 +26,7 @@ WITH
       rank,
       rule,
       count(*) AS rows,
-      sum(ns_affected)::BIGINT AS ns_affected,
+      TRY_CAST(sum(ns_affected) AS BIGINT) AS ns_affected,
       min(event_id) AS first_id
     FROM rule_hits
     GROUP BY run_id, rank, rule
