@@ -131,13 +131,13 @@ def test_a_slice_of_days_has_lost_its_start_or_its_end(tmp_path: Path) -> None:
     assert rules(con)["unusable_time"] == (10, None)
 
 
-def test_time_that_64_bits_do_not_hold_is_not_told(tmp_path: Path) -> None:
-    stray = [
-        each
-        for at in range(1, 8)
-        for each in (call("cudaLaunchKernel", EPOCH_US, 1, at), gpu("a", at, 1, at))
+def test_a_call_of_another_decade_launched_nothing(tmp_path: Path) -> None:
+    host = [
+        slice_("op", EPOCH_US, 900),
+        *(call("cudaLaunchKernel", EPOCH_US + at, 1, at) for at in range(1, 9)),
     ]
-    assert rules(tables_of(trace(tmp_path, stray)))["start_before_launch"] == (7, None)
+    con = tables_of(trace(tmp_path, [*host, *(gpu("a", 2 * at, 1, at) for at in range(1, 9))]))
+    assert rules(con) == {"missing_launch": (8, 8_000), "launch_without_gpu_row": (8, 8_000)}
 
 
 def test_ranks_merged_into_one_file_are_told(tmp_path: Path) -> None:

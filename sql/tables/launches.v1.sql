@@ -8,6 +8,9 @@
 -- order     = ["run_id", "rank", "kernel_id"]
 -- transient = true
 --
+-- [params]
+-- farthest_ns = { type = "BIGINT", default = 100000000000000, unit = "ns", min = 1, doc = "A call farther than this (28 hours) from the GPU row did not launch it, or a clock was not set: what lies between is no time." }
+--
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
 -- rank         = { type = "INTEGER", doc = "The rank." }
@@ -55,7 +58,8 @@ WITH
     SELECT device_row.event_id AS kernel_id, call.event_id AS runtime_id
     FROM device_row
     JOIN numbered_call AS call ON call.correlation = device_row.correlation
-    WHERE call.earlier_end_ns IS NULL OR call.earlier_end_ns < call.end_ns
+    WHERE (call.earlier_end_ns IS NULL OR call.earlier_end_ns < call.end_ns)
+      AND abs(device_row.ts_ns::HUGEINT - call.ts_ns) <= $farthest_ns
     QUALIFY row_number() OVER (
       PARTITION BY device_row.event_id
       ORDER BY call.ts_ns > device_row.ts_ns, abs(device_row.ts_ns - call.ts_ns), call.event_id

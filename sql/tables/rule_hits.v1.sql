@@ -62,7 +62,7 @@ WITH
     -- Ids of GPU rows: a driver's call inside the runtime's that launched them has the same id.
     SELECT DISTINCT correlation
     FROM kernels
-    WHERE correlation > 0
+    WHERE correlation > 0 AND launch_state = 'linked'
   ),
   shared_device AS (
     SELECT device, min(pid) AS first_pid
