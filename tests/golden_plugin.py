@@ -176,7 +176,7 @@ def _transient(contract: Any, golden: Golden, paths: list[Path]) -> str:
     """Rows of a table that exists only while a rank is ingested, all ranks one after the other."""
     from tracewarehouse import engine, reader
     from tracewarehouse.catalog import Catalog
-    from tracewarehouse.ingest import tables
+    from tracewarehouse.ingest import sql_tables as tables
     from tracewarehouse.result import Provenance, Result
 
     lines: list[str] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracewarehouse import engine, reader
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.ingest import tables
+from tracewarehouse.ingest import sql_tables as tables
 
 Event = Mapping[str, Any]
 

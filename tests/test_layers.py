@@ -21,6 +21,7 @@ LAYERS = (
     ("arrow", "engine", "checks"),
     ("stats",),
     ("plain", "plot", "result"),
+    ("formats",),
     ("reader", "simulation"),
     ("store",),
     ("analyses", "select"),
@@ -46,14 +47,14 @@ HOMES = {
     "duckdb": {"engine"},
     "click": {"cli"},
     "rich": {"render"},
-    "msgspec": {"reader"},
-    "numpy": {"stats", "ingest"},
+    "msgspec": {"reader", "formats"},
+    "numpy": {"stats", "ingest", "formats"},
     "scipy": {"stats"},
-    "isal": {"reader"},
+    "isal": {"reader", "formats"},
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
-    "pyarrow": {"arrow", "engine", "result", "store", "reader", "ingest"},
+    "pyarrow": {"arrow", "engine", "result", "store", "storage", "reader", "ingest", "formats"},
 }
 STANDARD = sys.stdlib_module_names
 

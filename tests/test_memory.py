@@ -12,7 +12,8 @@ from conftest import ROOT
 from table_cases import slice_, trace
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.ingest import memory, nesting, tables
+from tracewarehouse.ingest import memory, nesting
+from tracewarehouse.ingest import sql_tables as tables
 from tracewarehouse.ingest.memory import Memory, workplace
 
 TRACE = ROOT / "tests" / "data" / "torch-cpu"

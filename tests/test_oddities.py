@@ -15,7 +15,7 @@ from reader_cases import SALT, Loaded, event, gz, trace, write
 from tracewarehouse import reader
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.ingest import tables
+from tracewarehouse.ingest import sql_tables as tables
 from tracewarehouse.ingest.facts import header_facts, rank_of
 from tracewarehouse.ingest.names import split_name
 

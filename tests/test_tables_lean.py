@@ -8,7 +8,7 @@ from conftest import ROOT
 from table_cases import rows, slice_, tables_of, trace
 from tracewarehouse import engine, reader
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.ingest import tables
+from tracewarehouse.ingest import sql_tables as tables
 
 CATALOG = Catalog.load()
 FIRST_STEPS = ROOT / "tests" / "data" / "first-steps" / "rank0.json.gz"

@@ -14,7 +14,7 @@ import tracewarehouse as tw
 from table_cases import rows, tables_of
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.ingest import tables
+from tracewarehouse.ingest import sql_tables as tables
 from witness import random_operators, random_traces
 
 RANDOM = (random_traces.Rank, random_operators.Rank)

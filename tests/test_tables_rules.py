@@ -9,7 +9,7 @@ import tracewarehouse as tw
 from table_cases import call, gpu, rows, rules, slice_, tables_of, trace
 from tracewarehouse import engine, export
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.ingest import tables
+from tracewarehouse.ingest import sql_tables as tables
 
 EPOCH_US = 1_712_195_495_521_311
 

@@ -63,7 +63,7 @@ def plan(store: Store, catalog: Catalog, options: Options, traces: Sequence[Trac
 
 def table_versions(catalog: Catalog) -> dict[str, int]:
     """The versions of the tables that are stored now."""
-    from tracewarehouse.ingest.tables import stored_tables
+    from tracewarehouse.ingest.sql_tables import stored_tables
 
     return {contract.name: contract.version for contract in stored_tables(catalog)}
 

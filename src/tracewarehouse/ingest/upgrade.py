@@ -34,7 +34,7 @@ class Rebuild:
 
     def run(self, tell: Tell) -> Staged:
         from tracewarehouse.engine import Error, connect, create_table
-        from tracewarehouse.ingest import tables
+        from tracewarehouse.ingest import sql_tables as tables
 
         catalog = Catalog.load(self.sql)
         wanted = tuple(catalog.contracts[ref] for ref in self.wanted)

@@ -124,7 +124,7 @@ class Make:
             return self._tables(con, memory, survey)
 
     def _tables(self, con: Connection, memory: Memory, survey: Survey) -> Made:
-        from tracewarehouse.ingest import tables
+        from tracewarehouse.ingest import sql_tables as tables
 
         catalog = Catalog.load(self.sql)
         stored = tables.stored_tables(catalog)

@@ -12,7 +12,7 @@ from tracewarehouse import reader
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.engine import connect
-from tracewarehouse.ingest import tables
+from tracewarehouse.ingest import sql_tables as tables
 from tracewarehouse.ingest.write import write_tables
 
 

@@ -1,0 +1,1 @@
+"""Trace files of any profiler to the columns of activities: one package per format."""

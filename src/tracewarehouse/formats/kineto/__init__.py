@@ -1,0 +1,1 @@
+"""Chrome JSON as Kineto (torch.profiler) writes it."""
