@@ -24,10 +24,10 @@ WORDS_BYTES: Final = 128 << 20
 
 # Flags of a row.
 # ODD: not an event of known keys and types; only `text` holds it, all other columns are null in it, and the row
-# path fills the row. Its strings are in no `new_strings` and maybe in no dictionary: its text must be searched.
+# path fills the row. Its strings may be in no `new_strings` and no dictionary: its text must be searched.
 ODD: Final = 1
 # SLOW: a known argument is repeated or of an odd type; all typed arguments are null in it and the row path fills
-# them from `text`. Its other columns hold, COLLECTIVE may be missing.
+# them from `text`. Its other columns hold, COLLECTIVE may be missing; its text must be searched, too.
 SLOW: Final = 2
 COLLECTIVE: Final = 4  # `args` has the key "Collective name" at its top level
 SUBNS: Final = 8  # a time has digits below a nanosecond: the row path rounds it
