@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Final
 
 LONGEST_BYTES: Final = 64 << 20
+_WHOLE_STRINGS: Final = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 _BACKSLASH: Final = ord("\\")
 
 
@@ -24,16 +26,23 @@ class LongStrings:
 
     def feed(self, piece: bytes) -> bytes:
         """The text as far as it can be passed on: a string that is not closed yet is held back."""
+        return b"".join(
+            self._feed(piece[at : at + self._longest]) for at in range(0, len(piece), self._longest)
+        )
+
+    def _feed(self, piece: bytes) -> bytes:
+        """Of a piece in which no whole string is too long."""
         out: list[bytes] = []
         at = 0
         while at < len(piece):
             if not self.inside:
-                quote = piece.find(b'"', at)
-                out.append(piece[at : quote if quote >= 0 else len(piece)])
-                if quote < 0:
+                whole = _WHOLE_STRINGS.match(piece, at)
+                stop = whole.end() if whole else at
+                out.append(piece[at:stop])
+                if stop == len(piece):
                     break
                 self._begin()
-                self.inside, at = True, quote + 1
+                self.inside, at = True, stop + 1
                 continue
             end = self._end(piece, at)
             self._take(piece[at : end if end >= 0 else len(piece)])

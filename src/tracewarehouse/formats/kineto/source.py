@@ -61,7 +61,7 @@ def read(path: Path, request: Request) -> Reading:
 def _read_strict(path: Path, request: Request) -> Reading:
     flow = Flow(path)
     pieces = iter(flow)
-    gathered = Gathered(request.salt, request.spill)
+    gathered = Gathered(request.salt, request.spill, in_ns=request.time_unit == "ns")
     try:
         found = _Strict(pieces, new_scanner(exact=request.exact), gathered, request)
         found.run()
@@ -202,7 +202,7 @@ class _Strict:
 def _read_tolerant(path: Path, request: Request) -> Reading:
     """Reads a document that is not strict JSON, as far as it goes."""
     document = Document(read_text(path, request.spill))
-    gathered = Gathered(request.salt, request.spill)
+    gathered = Gathered(request.salt, request.spill, in_ns=request.time_unit == "ns")
     scanner = new_scanner(exact=request.exact)
     repaired: list[int] = []
     strings = LongStrings(request.salt)
@@ -245,7 +245,7 @@ class KinetoSource:
         if self._unchanged is not None:
             return {}
         reading, gathered = self._reading, self._reading.gathered
-        made = Activities(gathered.words, _whole(reading, self._request))
+        made = Activities(gathered.words, _whole(reading))
         return {ACTIVITIES: pa.RecordBatchReader.from_batches(made.schema, _batches(made, gathered))}
 
     def outcome(self) -> Outcome:
@@ -274,17 +274,16 @@ class KinetoSource:
 def _batches(made: Activities, gathered: Gathered) -> Iterator[pa.RecordBatch]:
     first = 0
     for kept in gathered.batches.take():
-        yield made.batch(kept, first)
+        batch = made.batch(kept, first)
+        gathered.time_unit.add_copies(batch)
+        yield batch
         first += kept.num_rows
 
 
-def _whole(reading: Reading, request: Request) -> WholeFile:
+def _whole(reading: Reading) -> WholeFile:
     facts = reading.gathered.facts
-    in_ns = request.time_unit == "ns"
-    gap = EPOCH_GAP_NS * (1000 if in_ns else 1)
-    clock = Clock(
-        header.base_time_ns(reading.members), facts.first_ns is not None and facts.first_ns > gap, in_ns
-    )
+    is_late = facts.first_ns is not None and facts.first_ns > EPOCH_GAP_NS
+    clock = Clock(header.base_time_ns(reading.members), is_late)
     named = list(facts.process_names)
     texts = read_tokens([pid or '""' for pid, _ in named]).texts
     devices = categories.device_processes(
@@ -303,4 +302,6 @@ def _findings(reading: Reading) -> tuple[Finding, ...]:
     if lengths := reading.replaced:
         example = f"a string of {max(lengths)} bytes is replaced by its length and hash"
         found.append(Finding("replaced_value", len(lengths), example))
+    if (unit := reading.gathered.time_unit.finding()) is not None:
+        found.append(unit)
     return tuple(found)
