@@ -210,7 +210,9 @@ def test_nothing_secret_reaches_the_tables(tmp_path: Path, exact: bool) -> None:
     assert not [secret for secret in SECRETS if secret in stored]
     assert HUGGING_FACE not in str([column.chunk(0).dictionary for column in found.activities.columns
                                     if pa.types.is_dictionary(column.type)])  # fmt: skip
-    assert found.column("args")[3] == '{"TOKENIZERS_PARALLELISM":"false-or-true","trace_id":"0123456789abcdef"}'
+    assert (
+        found.column("args")[3] == '{"TOKENIZERS_PARALLELISM":"false-or-true","trace_id":"0123456789abcdef"}'
+    )
     assert sorted((hit.event_id if hit.event_id is not None else -1, hit.path, hit.kind) for hit in found.outcome.redactions) == [
         (-1, "$.metadata.env.DB_PASSWORD", "key"),
         (0, "$.name", "hugging_face"),
@@ -290,5 +292,7 @@ def test_a_process_killed_while_it_spills_leaves_no_secret(tmp_path: Path) -> No
 def test_errors_and_losses_say_no_secret(tmp_path: Path) -> None:
     data = trace([event()], metadata={"HF_TOKEN": HUGGING_FACE})
     assert HUGGING_FACE not in ReadTrace(write(tmp_path, data)).outcome.header_json
-    broken = ReadTrace(write(tmp_path, data.replace(b'"metadata": {', b'"metadata": {{').replace(b"]", b",]")))
+    broken = ReadTrace(
+        write(tmp_path, data.replace(b'"metadata": {', b'"metadata": {{').replace(b"]", b",]"))
+    )
     assert broken.outcome.status != "whole" and not re.search(HUGGING_FACE, str(broken.outcome))

@@ -15,7 +15,9 @@ from tracewarehouse.formats import spill
 EXACT = pytest.mark.parametrize("exact", [False, True], ids=["native", "rows"])
 
 
-def read(folder: Path, events: list[Any], *, exact: bool = False, more: dict[str, Any] | None = None, **header: Any) -> ReadTrace:
+def read(
+    folder: Path, events: list[Any], *, exact: bool = False, more: dict[str, Any] | None = None, **header: Any
+) -> ReadTrace:
     return ReadTrace(write(folder, trace(events, **header)), exact=exact, **(more or {}))
 
 
@@ -66,7 +68,9 @@ def test_a_small_trace_column_by_column(tmp_path: Path, exact: bool) -> None:
     ],
 )
 def test_times(tmp_path: Path, ts: str, dur: str, base: int, expected: tuple[Any, ...], exact: bool) -> None:
-    text = f'{{"traceEvents": [{{"ph":"X","name":"a","ts":{ts},"dur":{dur}}}], "baseTimeNanoseconds": {base}}}'
+    text = (
+        f'{{"traceEvents": [{{"ph":"X","name":"a","ts":{ts},"dur":{dur}}}], "baseTimeNanoseconds": {base}}}'
+    )
     found = ReadTrace(write(tmp_path, text.encode()), exact=exact)
     assert tuple(found.column(name)[0] for name in ("ts_ns", "dur_ns", "ts_text", "dur_text")) == expected
 
@@ -86,7 +90,16 @@ def test_begin_and_end_events_make_pairs(tmp_path: Path, exact: bool) -> None:
     def at(ph: str, ts: float, tid: Any = 1) -> dict[str, Any]:
         return {"ph": ph, "name": "b", "pid": 1, "tid": tid, "ts": ts}
 
-    events = [at("E", 1), at("B", 2), at("B", 3), at("E", 5), at("B", 4, 2), at("E", 9), at("E", 8, "2"), at("B", 9)]
+    events = [
+        at("E", 1),
+        at("B", 2),
+        at("B", 3),
+        at("E", 5),
+        at("B", 4, 2),
+        at("E", 9),
+        at("E", 8, "2"),
+        at("B", 9),
+    ]
     found = read(tmp_path, events, exact=exact, baseTimeNanoseconds=100)
     assert found.column("end_id") == [None, 5, 3, None, 6, None, None, None]
     assert found.column("dur_ns") == [None, 7000, 2000, None, 4000, None, None, None]
@@ -161,7 +174,13 @@ def test_odd_arguments(tmp_path: Path, exact: bool) -> None:
     ]
     found = read(tmp_path, [event(cat="kernel", args=one) for one in args], exact=exact)
     assert found.column("correlation") == [7, None, None, None]
-    assert [found.row(0)[name] for name in ("grid_x", "grid_y", "grid_z", "bytes", "stream")] == [1, 2, 3, 6, 16]
+    assert [found.row(0)[name] for name in ("grid_x", "grid_y", "grid_z", "bytes", "stream")] == [
+        1,
+        2,
+        3,
+        6,
+        16,
+    ]
     assert (found.row(1)["external_id"], found.row(1)["registers_per_thread"]) == (3, 1)
     assert found.column("has_collective") == [False, False, False, True]
     assert (found.row(3)["group_ranks"], found.row(3)["collective_dtype"]) == ("[0, 1]", "1000.0")
@@ -195,7 +214,9 @@ def test_known_content_is_not_read_again(tmp_path: Path) -> None:
 
 def test_progress_counts_up_to_the_text(tmp_path: Path) -> None:
     seen: list[int] = []
-    found = read(tmp_path, [event(args={"pad": "x" * 1000}) for _ in range(5000)], more={"progress": seen.append})
+    found = read(
+        tmp_path, [event(args={"pad": "x" * 1000}) for _ in range(5000)], more={"progress": seen.append}
+    )
     assert len(seen) > 2 and seen == sorted(seen) and seen[-1] == found.outcome.text_bytes
 
 

@@ -30,7 +30,9 @@ def test_rows_and_what_the_file_says(tmp_path: Path) -> None:
     assert outcome.text_bytes == len(data)
 
 
-@pytest.mark.parametrize("more", ["[1, 2, 3]", "[1, 2, 1.50, 3]", '"x"', "[-0, 1, 2, 3]", f"[1, 2, {2**70}, 3]", "[1, -2, 3, 4]"])
+@pytest.mark.parametrize(
+    "more", ["[1, 2, 3]", "[1, 2, 1.50, 3]", '"x"', "[-0, 1, 2, 3]", f"[1, 2, {2**70}, 3]", "[1, -2, 3, 4]"]
+)
 def test_other_elements_are_kept_as_they_are(tmp_path: Path, more: str) -> None:
     found = ReadTrace(write(tmp_path, f"[[5, 2, 8, 0], {more}]".encode()))
     rows = found.tables[TABLE].to_pylist()

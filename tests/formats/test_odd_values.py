@@ -69,7 +69,11 @@ def test_an_event_with_a_long_string_is_kept(
     monkeypatch.setattr(source, "new_scanner", scanner)
     monkeypatch.setattr(row_scanner, "CHUNK_BYTES", 1 << 16)
     long = 'x"' * (1 << 20)
-    big = event(args={"a": long, "correlation": 3}) if place == "args" else event(name=long if place == "name" else "op")
+    big = (
+        event(args={"a": long, "correlation": 3})
+        if place == "args"
+        else event(name=long if place == "name" else "op")
+    )
     events = [event()] * 10 + [big] + [event()] * 10
     header = {"h": long} if place == "header" else {}
     data = trace(events, **header)
@@ -98,7 +102,9 @@ def test_times_in_nanoseconds_are_reported_and_read_if_asked(tmp_path: Path, exa
 
 @EXACT
 @pytest.mark.parametrize("scale, reported", [(1, False), (1000, True), (0.001, True)])
-def test_copies_say_whether_times_are_microseconds(tmp_path: Path, scale: float, reported: bool, exact: bool) -> None:
+def test_copies_say_whether_times_are_microseconds(
+    tmp_path: Path, scale: float, reported: bool, exact: bool
+) -> None:
     args = {"bytes": 1_200_000, "memory bandwidth (GB/s)": 10.0}
     copies = [event(cat="gpu_memcpy", ts=1000 * at, dur=100.0 * scale, args=args) for at in range(5)]
     found = ReadTrace(write(tmp_path, trace(copies)), exact=exact)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from test_kineto_real import STORED, check_stored
 
 from reader_cases import SMALL_BYTES, event, trace, write
-from test_kineto_real import STORED, check_stored
 from trace_reading import ReadTrace
 from tracewarehouse.formats.base import Outcome
 from tracewarehouse.formats.memory_timeline.rows import TABLE, element
@@ -29,7 +29,7 @@ def test_activities_come_back_from_events(tmp_path: Path) -> None:
 
 
 def test_a_timeline_that_was_stored_as_events_is_a_timeline() -> None:
-    texts = ["[-1,1,512,7]", "[5,2,8,0]", "[6,9,8,12]", '[7,2,1.5,0]', '"fifty"']
+    texts = ["[-1,1,512,7]", "[5,2,8,0]", "[6,9,8,12]", "[7,2,1.5,0]", '"fifty"']
     columns = {name: pa.nulls(len(texts), pa.string()) for name in STORED}
     events = pa.table({**columns, "event_id": pa.array(range(len(texts))), "extra": pa.array(texts)})
     source = StoredSource({"events": [events.slice(0, 2), events.slice(2)]}, KNOWN)

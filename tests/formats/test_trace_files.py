@@ -73,7 +73,9 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("zipped", [False, True])
-def test_known_formats_that_are_not_read_are_named(tmp_path: Path, data: bytes, format: str, zipped: bool) -> None:
+def test_known_formats_that_are_not_read_are_named(
+    tmp_path: Path, data: bytes, format: str, zipped: bool
+) -> None:
     path = write(tmp_path, gz(data) if zipped else data)
     with pytest.raises(ForeignFileError) as error:
         ReadTrace(path)

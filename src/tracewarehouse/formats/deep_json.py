@@ -55,7 +55,8 @@ def elements(array: bytes) -> list[bytes] | None:
 def members(text: bytes) -> list[tuple[bytes, bytes]] | None:
     """Key tokens and minified values of a JSON object in file order; None if it is not strict JSON."""
     found: list[tuple[bytes, bytes]] = []
-    key, parts = b"", []
+    key = b""
+    parts: list[bytes] = []
     try:
         for token, depth in _tokens(text):
             if depth == 0 and token not in (b"{", b"}"):

@@ -22,8 +22,8 @@ _BINARY: Final = (b"SQLite format 3\0", b"\x80")
 def detect(path: Path) -> Format:
     """The format of a file or folder.
 
-    Raises ForeignFileError for a file of a format that is known and not read, TraceFormatError for what cannot
-    be read or is no trace at all.
+    Raises ForeignFileError for a file of a known format that is not read, TraceFormatError for what
+    cannot be read or is no trace at all.
     """
     head = b"" if path.is_dir() else head_of(path, HEAD_BYTES)
     for format in formats():

@@ -61,7 +61,7 @@ def is_utf8(data: bytes) -> bool:
 def minify(data: bytes) -> bytes | None:
     """The JSON without the blanks between its tokens, each token verbatim; None if not strict JSON."""
     try:
-        out = msgspec.json.format(data, indent=-1)
+        out: bytes | None = msgspec.json.format(data, indent=-1)
     except RecursionError:
         out = deep_json.minify(data)
     except _BROKEN:

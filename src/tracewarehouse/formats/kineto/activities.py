@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracewarehouse.formats.kineto.pairs import Pairs
     from tracewarehouse.formats.kineto.words import Dictionaries
 
+Made = TypeVar("Made")
 CODED: Final = pa.dictionary(pa.int32(), pa.string())
 _ALL_STREAMS: Final = 4294967295
 _DEVICE_ROLES: Final = ("device", "device_annotation", "device_event", "sync")
@@ -78,7 +79,9 @@ class Activities:
         types |= dict.fromkeys(("category", "pid", "tid", "extra", *_TEXTS), CODED)
         types |= {name: pa.string() for name, source in _TEXTS.items() if source in self._words.plain}
         types |= dict.fromkeys(("ts_text", "dur_text", "flow_id", "args"), pa.string())
-        types |= dict.fromkeys(("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"), pa.float64())
+        types |= dict.fromkeys(
+            ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"), pa.float64()
+        )
         types |= {"has_collective": pa.bool_(), "repaired": pa.bool_()}
         return pa.schema([(name, types[name]) for name in COLUMNS])
 
@@ -105,12 +108,12 @@ class Activities:
         columns["repaired"] = _marked(self._whole.repaired, first, batch.rows)
         return pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS], schema=self.schema)
 
-    def _once(self, name: str, words: pa.Array, make: Callable[[pa.Array], object]) -> object:
+    def _once(self, name: str, words: pa.Array, make: Callable[[pa.Array], Made]) -> Made:
         """What `make` gives for these words, made once for a dictionary that several batches share."""
         known = self._cached.get(name)
         if known is None or known[0] is not words:
             self._cached[name] = known = (words, make(words))
-        return known[1]
+        return cast(Made, known[1])
 
     def _text(self, batch: KeptBatch, name: str) -> pa.Array:
         if name in self._words.plain:
@@ -121,7 +124,6 @@ class Activities:
     def _ids(self, batch: KeptBatch, name: str) -> tuple[NDArray[np.int32], _Ids]:
         found = batch.coded(name, self._words)
         ids = self._once(name, found.words, _read_ids)
-        assert isinstance(ids, _Ids)
         return found.codes, ids
 
     def _kinds(
@@ -202,7 +204,12 @@ class Activities:
         rows = np.flatnonzero(loses[0] | loses[1])
         if not rows.size:
             return _dictionary(*found)
-        key = np.stack([found.codes[rows], *(np.where(lost, ids[0], -1)[rows] for lost, ids in zip(loses, (pid, tid), strict=True))])
+        key = np.stack(
+            [
+                found.codes[rows],
+                *(np.where(lost, ids[0], -1)[rows] for lost, ids in zip(loses, (pid, tid), strict=True)),
+            ]
+        )
         distinct, places = np.unique(key, axis=1, return_inverse=True)
         words = found.words.to_pylist()
         made = [
@@ -235,8 +242,8 @@ def _read_ids(words: pa.Array) -> _Ids:
     encoded = pa.array(found.texts, pa.string()).dictionary_encode()
     places = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
     keeps = np.array(found.keeps_type, np.bool_)
-    both = (numbers_array(one) for one in (found.numbers, found.last_numbers))
-    return _Ids(encoded.dictionary, places, *both, keeps, tokens)
+    numbers, last = numbers_array(found.numbers), numbers_array(found.last_numbers)
+    return _Ids(encoded.dictionary, places, numbers, last, keeps, tokens)
 
 
 def _id_texts(found: tuple[NDArray[np.int32], _Ids]) -> pa.Array:

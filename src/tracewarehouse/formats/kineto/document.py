@@ -1,4 +1,4 @@
-"""A trace file that is not strict JSON, read as far as it goes: header, events in chunks, and what is lost."""
+"""A trace file that is not strict JSON, read as far as it goes: header, events in chunks, losses."""
 
 from __future__ import annotations
 

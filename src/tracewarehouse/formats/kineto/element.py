@@ -26,7 +26,7 @@ Row = dict[str, str | None]
 
 
 class Time(NamedTuple):
-    """A time of the file: whole nanoseconds, rounded down, and millionths of one; None: it has no usable time."""
+    """A time of the file: whole nanoseconds, rounded down, and millionths of one."""
 
     ns: int
     fraction: int
@@ -75,7 +75,7 @@ def _place(found: Row, key: str, value: str) -> bool:
 
 
 def time_of(text: str | None) -> Time | None:
-    """A number of microseconds, cut after nine decimals; None where it is none or too large for 64 bits of ns."""
+    """A number of microseconds, cut after nine decimals; None where 64 bits of ns do not hold it."""
     if text is None:
         return None
     if (plain := _PLAIN_TIME.fullmatch(text)) is not None:

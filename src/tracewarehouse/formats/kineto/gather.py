@@ -1,4 +1,4 @@
-"""Batches of a scanner on their way to the end of the file: without secrets, their flagged rows filled, kept."""
+"""Batches of a scanner until the end of the file: secrets replaced, flagged rows filled, kept."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def members_before(text: bytes) -> dict[str, bytes] | None:
 
 
 def members_after(text: bytes) -> dict[str, bytes] | None:
-    """The members that follow the events; `text` begins with what closes their list. None: not strict JSON."""
+    """The members after the events; `text` begins with what closes their list. None: not strict JSON."""
     found = _pairs(_REST_HEAD + text)
     if found is None or found[0] != (EVENTS_KEY, b"[]"):
         return None

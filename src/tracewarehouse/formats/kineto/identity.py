@@ -32,7 +32,7 @@ ORDER BY place
 
 @dataclass
 class Tokens:
-    """Of each token: its text, that text as a number, the number at its end, and whether the text keeps its type.
+    """Of each token: its text, that as a number, the number at its end, whether the text keeps its type.
 
     Numbers are None where there is none. A text keeps the type of the JSON value where it reads as a number
     exactly where the value is one.

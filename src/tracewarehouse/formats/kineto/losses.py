@@ -28,7 +28,7 @@ class Losses:
 
     @property
     def status(self) -> Status:
-        """whole, repaired (every event is there, the text had to be repaired) or damaged (something is lost)."""
+        """whole, repaired (every event is there, the text was repaired) or damaged (something is lost)."""
         if self.damaged:
             return "damaged"
         return "repaired" if self.losses or self.repairs else "whole"

@@ -40,7 +40,7 @@ def pairs(found: Sequence[Brackets]) -> Pairs:
     ids, is_begin, ts, fractions, tracks = (
         values[order] for values in (ids, is_begin, ts, fractions, tracks)
     )
-    levels = _levels(is_begin, tracks)
+    levels = _levels(is_begin.astype(np.bool_), tracks)
     by_level = np.lexsort((np.arange(len(ids)), levels, tracks))
     here, after = by_level[:-1], by_level[1:]
     pair = (
@@ -64,7 +64,9 @@ def _levels(is_begin: NDArray[np.bool_], tracks: NDArray[np.int64]) -> NDArray[n
 
 def _tracks(found: Sequence[Brackets]) -> NDArray[np.int64]:
     """A number per thread: equal where the texts of process and thread are."""
-    pid, tid = (_numbers(pa.concat_arrays([getattr(one, name) for one in found])) for name in ("pids", "tids"))
+    pid, tid = (
+        _numbers(pa.concat_arrays([getattr(one, name) for one in found])) for name in ("pids", "tids")
+    )
     return pid.astype(np.int64) << 32 | tid
 
 

@@ -122,7 +122,7 @@ class RowScanner:
             self._size = min(4 * self._size, self.longest_bytes)
             return
         start = skip_blanks(self._text, 0)
-        is_open = self._text[start : start + 1] in (b"{", b"[") and value_end(self._text[start:]) is None
+        is_open = self._text.startswith((b"{", b"["), start) and value_end(self._text[start:]) is None
         self.state = State.TOO_LONG if is_open else State.REFUSED
 
     def _end(self, *, whole: bool) -> None:

@@ -1,4 +1,4 @@
-"""Dictionaries of a file's text columns: those of the scanner and those of the row path, until either is full.
+"""Dictionaries of a file's text columns: the scanner's and the row path's, until either is full.
 
 A code of 0 or more is a word of the scanner, -1 null, and -2 - n the n-th word of the row path. From the batch
 in which a dictionary restarts, a column holds its texts instead of codes.
@@ -39,7 +39,8 @@ class Words:
         encoded = texts.dictionary_encode()
         to_code = [self._code(word) for word in encoded.dictionary.to_pylist()]
         codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-        return np.array([*to_code, NULL], np.int32)[codes]
+        found: NDArray[np.int32] = np.array([*to_code, NULL], np.int32)[codes]
+        return found
 
     def _code(self, word: str) -> int:
         known = self.of_rows.get(word)
