@@ -83,7 +83,8 @@ def _as_stored(part: pa.Table) -> pa.Table:
 
 
 STORED = (
-    "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text", "dur_text",
-    "correlation", "external_id", "stream", "device", "bytes", "sequence_number", "forward_thread", "python_id",
-    "python_parent_id", "module_id", "shapes", "dtypes", "flow_id", "end_id", "args", "extra",
+    "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text",
+    "dur_text", "correlation", "external_id", "stream", "device", "bytes", "sequence_number",
+    "forward_thread", "python_id", "python_parent_id", "module_id", "shapes", "dtypes", "flow_id", "end_id",
+    "args", "extra",
 )  # fmt: skip

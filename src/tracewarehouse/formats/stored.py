@@ -20,9 +20,10 @@ _EVENTS: Final = "events"
 _CHANGE: Final = re.compile(r"\[-?[0-9]+,-?[0-9]+,-?[0-9]+,-?[0-9]+\]")
 # Columns of activities that `events` has too.
 _STORED: Final = (
-    "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text", "dur_text",
-    "correlation", "external_id", "stream", "device", "bytes", "sequence_number", "forward_thread", "python_id",
-    "python_parent_id", "module_id", "shapes", "dtypes", "flow_id", "end_id", "args", "extra",
+    "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text",
+    "dur_text", "correlation", "external_id", "stream", "device", "bytes", "sequence_number",
+    "forward_thread", "python_id", "python_parent_id", "module_id", "shapes", "dtypes", "flow_id", "end_id",
+    "args", "extra",
 )  # fmt: skip
 _REPETITIVE: Final = frozenset(
     ("ph", "category", "raw_category", "name", "pid", "tid", "shapes", "dtypes", "extra", "collective",

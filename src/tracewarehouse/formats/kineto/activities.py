@@ -298,12 +298,13 @@ def _marked(ids: NDArray[np.int64], first: int, count: int) -> pa.Array:
 
 
 COLUMNS: Final = (
-    "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text", "dur_text",
-    "correlation", "external_id", "stream", "device", "bytes", "sequence_number", "forward_thread", "python_id",
-    "python_parent_id", "module_id", "shapes", "dtypes", "flow_id", "end_id", "args", "extra", "grid_x", "grid_y",
-    "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "shared_memory_bytes", "occupancy",
-    "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns", "graph_id", "graph_node_id", "has_collective",
-    "collective", "process_group", "group_size", "group_ranks", "collective_dtype", "in_elements", "out_elements",
-    "collective_sequence", "device_type", "address", "total_allocated_bytes", "total_reserved_bytes", "event_index",
-    "sync_kind", "wait_on_stream", "wait_on_event", "wait_on_correlation", "repaired",
+    "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text",
+    "dur_text", "correlation", "external_id", "stream", "device", "bytes", "sequence_number",
+    "forward_thread", "python_id", "python_parent_id", "module_id", "shapes", "dtypes", "flow_id", "end_id",
+    "args", "extra", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread",
+    "shared_memory_bytes", "occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns",
+    "graph_id", "graph_node_id", "has_collective", "collective", "process_group", "group_size",
+    "group_ranks", "collective_dtype", "in_elements", "out_elements", "collective_sequence", "device_type",
+    "address", "total_allocated_bytes", "total_reserved_bytes", "event_index", "sync_kind",
+    "wait_on_stream", "wait_on_event", "wait_on_correlation", "repaired",
 )  # fmt: skip

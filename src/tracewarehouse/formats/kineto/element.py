@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Final, NamedTuple
 
@@ -16,6 +17,8 @@ DUPLICATES: Final = "__duplicates__"
 _FIRST_EXTRA: Final = ("bp", "s", *TIME_KEYS)
 _PLAIN_TIME = re.compile(r"(-?)([0-9]+)(?:\.([0-9]{1,3}))?")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_SCALARS: Final = '"-0123456789'
 _PICO: Final = 1_000_000
 _STEP = Decimal("1e-9")
 _EXACT = Context(prec=60)
@@ -51,11 +54,18 @@ def row(text: str) -> Row:
     extra = {key: value for key, value in last.items() if not _place(found, key, value)}
     if earlier:
         extra[DUPLICATES] = "[" + ",".join(earlier) + "]"
-    elif len(extra) > 1 and extra.keys() <= frozenset(_FIRST_EXTRA):
+    elif len(extra) > 1 and extra.keys() <= frozenset(_FIRST_EXTRA) and _is_usual(last):
         extra = {key: extra[key] for key in _FIRST_EXTRA if key in extra}
     if extra:
         found["extra"] = "{" + ",".join(f"{quote(key)}:{value}" for key, value in extra.items()) + "}"
     return found
+
+
+def _is_usual(values: Mapping[str, str]) -> bool:
+    """Whether ids are strings or numbers, and times numbers without exponent, as such or as strings."""
+    ids = all(values[key][0] in _SCALARS for key in JSON_KEYS if key in values)
+    times = (values[key].strip('"') for key in TIME_KEYS if key in values)
+    return ids and "null" not in values.values() and all(map(_DECIMAL.fullmatch, times))
 
 
 def _place(found: Row, key: str, value: str) -> bool:

@@ -22,6 +22,7 @@ LONGEST_NS: Final = 100_000_000_000_000
 EPOCH_GAP_NS: Final = 3_600_000_000_000
 _WHOLE: Final = 1_000_000
 _HALF: Final = _WHOLE // 2
+_MOST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _sum(a: Exact, b: Exact) -> Exact:
     if a.fractions is None or b.fractions is None:
         return Exact(ns, None, valid)
     carry, fractions = np.divmod(a.fractions + b.fractions, _WHOLE)
-    return Exact(ns + carry, fractions, valid)
+    return Exact(ns + carry, fractions, valid & ~((carry > 0) & (ns == _MOST)))
 
 
 def _rounded(time: Exact, base_ns: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -105,7 +106,9 @@ def _rounded(time: Exact, base_ns: int) -> tuple[NDArray[np.int64], NDArray[np.b
     ns = time.ns + base
     valid = time.valid & ~_overflowed(time.ns, base, ns) if base_ns else time.valid.copy()
     if time.fractions is not None:
-        ns += np.where(ns >= 0, time.fractions >= _HALF, time.fractions > _HALF)
+        up = np.where(ns >= 0, time.fractions >= _HALF, time.fractions > _HALF)
+        valid &= ~(up & (ns == _MOST))
+        ns += up
     return ns, valid
 
 

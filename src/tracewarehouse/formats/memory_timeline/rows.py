@@ -13,7 +13,8 @@ TABLE: Final = "memory_timeline"
 # By torch's numbers: actions count from 1, categories from 0.
 ACTIONS: Final = (None, "preexisting", "create", "increment_version", "destroy")
 CATEGORIES: Final = (
-    "parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail", "unknown",
+    "parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail",
+    "unknown",
 )  # fmt: skip
 SCHEMA: Final = pa.schema(
     [
