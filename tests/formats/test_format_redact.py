@@ -178,7 +178,8 @@ def test_the_search_over_strings_finds_keys_and_values() -> None:
 
 
 SECRETS = [
-    HUGGING_FACE, "plain words", "abcdefgh1", "correct horse", "".join(f"\\u{ord(sign):04x}" for sign in HUGGING_FACE)
+    HUGGING_FACE, "plain words", "abcdefgh1", "correct horse",
+    "".join(f"\\u{ord(sign):04x}" for sign in HUGGING_FACE)
 ]  # fmt: skip
 
 
@@ -213,7 +214,8 @@ def test_nothing_secret_reaches_the_tables(tmp_path: Path, exact: bool) -> None:
     assert (
         found.column("args")[3] == '{"TOKENIZERS_PARALLELISM":"false-or-true","trace_id":"0123456789abcdef"}'
     )
-    assert sorted((hit.event_id if hit.event_id is not None else -1, hit.path, hit.kind) for hit in found.outcome.redactions) == [
+    hits = found.outcome.redactions
+    assert sorted((-1 if hit.event_id is None else hit.event_id, hit.path, hit.kind) for hit in hits) == [
         (-1, "$.metadata.env.DB_PASSWORD", "key"),
         (0, "$.name", "hugging_face"),
         (1, "$.cat", "hugging_face"), (1, "$.pid", "hugging_face"), (1, "$.tid", "hugging_face"),
@@ -246,7 +248,7 @@ def test_a_secret_seen_once_is_searched_for_in_all_later_batches(
 
 @pytest.mark.parametrize("count", [100_000, pytest.param(2_000_000, marks=pytest.mark.deep)])
 def test_a_secret_behind_more_strings_than_are_kept(tmp_path: Path, count: int) -> None:
-    """With two million the set of distinct strings is full before it: rows are searched then, none is skipped."""
+    """With two million the set of distinct strings is full before it: then rows are searched."""
     path = tmp_path / "many.json"
     with path.open("w") as file:
         file.write('{"traceEvents":[')

@@ -1,4 +1,4 @@
-"""Values that few files have: deep nesting, strings too long to keep, times in nanoseconds, brackets at random."""
+"""Values that few files have: deep nesting, strings too long to keep, times in nanoseconds, brackets."""
 
 from __future__ import annotations
 

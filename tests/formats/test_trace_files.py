@@ -1,4 +1,4 @@
-"""Files as they come: containers, what is refused with place and remedy, endings, lines, several documents."""
+"""Files as they come: containers, refusals with place and remedy, endings, lines, several documents."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _registered: list[Format] = []
 
 
 def register(format: Format) -> None:
-    """Adds a format, or replaces the one of that name. It is asked before those that come with the package."""
+    """Adds a format, or replaces the one of that name. It is asked before those of the package."""
     unregister(format.name)
     _registered.insert(0, format)
 

@@ -1,4 +1,4 @@
-"""Record batches kept until a file is read to its end: in memory, or in a temporary file once they are many."""
+"""Record batches kept until a file is read to its end: in memory, or in a temporary file if many."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Spill:
             yield kept if isinstance(kept, pa.RecordBatch) else self._read(kept)
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """Each batch once, in order; what was handed out is no longer kept. The file is closed after the last."""
+        """Each batch once, in order; what was handed out is no longer kept. Closes after the last."""
         try:
             for at, kept in enumerate(self._batches):
                 self._batches[at] = -1

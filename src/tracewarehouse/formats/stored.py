@@ -35,7 +35,7 @@ _REPETITIVE: Final = frozenset(
 class StoredSource:
     """A Source without a file: the stored tables of a rank, and what was known of its file.
 
-    `stored` has `events`, in order of event_id, and `memory_timeline` where that is stored with all its columns.
+    `stored` has `events`, in order of event_id, and `memory_timeline` where it is stored with all columns.
     Which elements had to be repaired is not stored: `repaired` is False in every row.
     """
 

@@ -63,7 +63,7 @@ class _Ids(NamedTuple):
 
 
 class Activities:
-    """Makes the record batches of one file. What depends on distinct words is computed once per dictionary."""
+    """Makes the record batches of one file; what depends on distinct words, once per dictionary."""
 
     def __init__(self, words: Dictionaries, whole: WholeFile) -> None:
         self._words = words

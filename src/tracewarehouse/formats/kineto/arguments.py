@@ -25,7 +25,7 @@ _AT_ONCE: Final = 64 << 20
 
 
 def argument_columns(args: pa.Array) -> Mapping[str, pa.Array]:
-    """The columns of activities that are made from arguments alone, one row per text; null where it is null."""
+    """The columns of activities that are made from arguments alone, one row per text."""
     there = args.drop_null()
     parts = [_columns(part) for part in _parts(there)]
     names = dict.fromkeys(name for part in parts for name in part)

@@ -1,8 +1,8 @@
 """Categories and roles of events: from the spelling in the file, else from the event's process and name.
 
-Slices without a category get one: those of a process that is a device are kernels, copies or sets by the rules
-for uncategorized names; calls of a runtime are known by their names. Other vendors' backends name runtime
-categories after the device (musa_runtime, gcu_driver).
+Slices without a category get one: those of a process that is a device are kernels, copies or sets by the
+rules for uncategorized names; calls of a runtime are known by their names. Other vendors' backends name
+runtime categories after the device (musa_runtime, gcu_driver).
 """
 
 from __future__ import annotations

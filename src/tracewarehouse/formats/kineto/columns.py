@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Fractions:
-    """Of rows whose times have digits below a nanosecond: millionths of a nanosecond to add to `ts` and `dur`.
+    """Of rows whose times have digits below a nanosecond: millionths of one to add to `ts` and `dur`.
 
     `rows` are positions in the batch. In these rows `ts_text` and `dur_text` are always the file's digits.
     """

@@ -104,8 +104,8 @@ class Coded(NamedTuple):
 class FileFacts:
     """What the rows of the whole file say together.
 
-    `first_ns` is the least positive start of a slice in ns from the base, rounded up. `brackets` are the B and
-    E rows that have a time. `process_names` are (pid token, args) of rows that name a process.
+    `first_ns` is the least positive start of a slice in ns from the base, rounded up. `brackets` are the B
+    and E rows that have a time. `process_names` are (pid token, args) of rows that name a process.
     """
 
     first_ns: int | None = None
@@ -166,7 +166,7 @@ class FileFacts:
 
 
 class Brackets(NamedTuple):
-    """B and E rows: event, whether it begins, time in ns and millionths of one, process and thread as tokens."""
+    """B and E rows: event, whether it begins, time in ns and millionths of one, JSON of pid and tid."""
 
     ids: NDArray[np.int64]
     is_begin: NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""Whether a file's times are microseconds, as they should be: some writers give nanoseconds and do not say so.
+"""Whether a file's times are microseconds, as they should be: some writers give nanoseconds unmarked.
 
 Two signs, each of which alone is enough: memory copies whose recorded bandwidth does not fit their bytes and
 length, and times that no calendar of microseconds reaches but that are times of our days in nanoseconds.
@@ -26,7 +26,7 @@ _COPY: Final = "gpu_memcpy"
 _LEAST_RATIO: Final = 0.1
 _MOST_RATIO: Final = 10.0
 _COPIES_KEPT: Final = 100_000
-# Nanoseconds since the epoch of the years 2000 to 2099, as digits: too many for microseconds in 64 bits of ns.
+# Nanoseconds of the years 2000 to 2099, as digits: as microseconds, 64 bits of ns do not hold them.
 _NS_OF_OUR_DAYS: Final = r"^(9[4-9][0-9]{16}|[123][0-9]{18}|40[0-9]{17})(\.[0-9]+)?$"
 
 

@@ -1,4 +1,4 @@
-"""Start, length and their texts, once the base of a file's times is known. Rounding is half away from zero."""
+"""Start, length and their texts, once the base of a file's times is known. Halves round away from zero."""
 
 from __future__ import annotations
 

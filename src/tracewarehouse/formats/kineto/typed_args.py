@@ -50,8 +50,9 @@ def _select() -> str:
         _column(name) for name in (*TYPED_INTS, *DOUBLES, *TYPED_TEXTS) if name not in _VERBATIM
     )
     return (
-        f"SELECT {columns}, coalesce(json_exists(args, '$.\"{COLLECTIVE_KEY}\"'), false) AS has_collective FROM"
-        f" (SELECT args, json_transform(args, '{newer}') AS arg0, json_transform(args, '{older}') AS arg1 FROM given)"
+        f"SELECT {columns}, coalesce(json_exists(args, '$.\"{COLLECTIVE_KEY}\"'), false) AS has_collective"
+        f" FROM (SELECT args, json_transform(args, '{newer}') AS arg0, json_transform(args, '{older}') AS arg1"
+        " FROM given)"
     )
 
 
@@ -89,7 +90,7 @@ def _verbatim(text: str | None) -> dict[str, str]:
     """Shapes and types of inputs, where they are there and not null."""
     if text is None or not text.startswith("{") or ('"Input ' not in text and "\\" not in text):
         return {}
-    return {key: value for key, value in _first(text) if value != "null" and key in _KNOWN}
+    return {key: value for key, value in dict(_first(text)).items() if value != "null" and key in _KNOWN}
 
 
 def _first(text: str) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Dictionaries of a file's text columns: the scanner's and the row path's, until either is full.
 
-A code of 0 or more is a word of the scanner, -1 null, and -2 - n the n-th word of the row path. From the batch
-in which a dictionary restarts, a column holds its texts instead of codes.
+A code of 0 or more is a word of the scanner, -1 null, and -2 - n the n-th word of the row path. From the
+batch in which a dictionary restarts, a column holds its texts instead of codes.
 """
 
 from __future__ import annotations

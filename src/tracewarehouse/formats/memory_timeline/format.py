@@ -34,7 +34,7 @@ class MemoryTimelineFormat:
     version = VERSION
 
     def detect(self, path: Path, head: bytes) -> bool:
-        """A list that begins with four whole numbers in a list, and holds no object as far as the head goes."""
+        """A list that begins with a list of four whole numbers, without an object as far as the head goes."""
         return _FIRST.match(head) is not None and b"{" not in head
 
     def open(self, path: Path) -> MemoryTimelineFile:
