@@ -143,7 +143,8 @@ def test_pairs_are_those_of_a_walk_over_the_events(seed: int) -> None:
     found = pairs([
         Brackets(
             ids, np.array([phase == "B" for phase, _, _ in events]),
-            np.array([time for _, _, time in events], np.int64), np.zeros(len(events), np.int32), tracks, tracks,
+            np.array([time for _, _, time in events], np.int64), np.zeros(len(events), np.int64),
+            np.zeros(len(events), np.int32), tracks, tracks,
         )
     ])  # fmt: skip
     assert dict(zip((found.begins // 3).tolist(), (found.ends // 3).tolist(), strict=True)) == paired(events)

@@ -87,7 +87,8 @@ def test_formats_are_known_by_their_content(tmp_path: Path) -> None:
     for data, name in (
         (SMALL_BYTES, "kineto"), (b"\xef\xbb\xbf" + SMALL_BYTES, "kineto"),
         (SMALL_BYTES.decode().encode("utf-16"), "kineto"), (b"[" + EVENT + b"]", "kineto"),
-        (b"garbage " + SMALL_BYTES, "kineto"), (EVENT + b"\n" + EVENT, "kineto"), (timeline, "memory_timeline"),
+        (b"garbage " + SMALL_BYTES, "kineto"), (EVENT + b"\n" + EVENT, "kineto"),
+        (timeline, "memory_timeline"),
         (timeline[:-1] + b"," + EVENT + b"]", "kineto"),
     ):  # fmt: skip
         assert detect(write(tmp_path, data, "one.txt")).name == name, data[:40]

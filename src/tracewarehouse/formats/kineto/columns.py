@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +40,8 @@ class BatchColumns:
     texts: dict[str, pa.Array]
     collective: NDArray[np.bool_]
     fractions: Fractions | None = None
+    # Starts in ns that 64 bits do not hold, by row: they order events, and are no times.
+    far: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, batch: Batch) -> BatchColumns:

@@ -101,6 +101,14 @@ def time_of(text: str | None) -> Time | None:
     return _fitting(Time(ns, int((cut * 1000 - ns) * _PICO)))
 
 
+def far_time_of(text: str | None) -> int | None:
+    """The nanoseconds of a number of microseconds that 64 bits do not hold; None for every other text."""
+    if text is None or time_of(text) is not None or not _NUMBER.fullmatch(text):
+        return None
+    number = Decimal(text)
+    return int(number * 1000) if number.adjusted() < _MOST_DIGITS else None
+
+
 def time_in_ns(text: str | None) -> Time | None:
     """A number of nanoseconds; None where it is none or too large for 64 bits."""
     if text is None or not _NUMBER.fullmatch(text):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tracewarehouse.formats.kineto.words import Dictionaries
 
 # Columns of a kept batch that are no columns of a scanner.
+_SECOND: Final = 10**9
 COLLECTIVE: Final = "has_collective"
 TS_FRACTION: Final = "ts_fraction"
 DUR_FRACTION: Final = "dur_fraction"
@@ -125,6 +126,8 @@ class FileFacts:
             self._add_processes(columns, np.isin(phases, ph["M"]), words)
 
     def _add_start(self, columns: BatchColumns, is_slice: NDArray[np.bool_]) -> None:
+        far = [ns for row, ns in columns.far.items() if ns > 0 and is_slice[row]]
+        self.first_ns = min((*far, *([] if self.first_ns is None else [self.first_ns])), default=None)
         if "ts" not in columns.ints:
             return
         values, valid = columns.ints["ts"]
@@ -139,17 +142,22 @@ class FileFacts:
     def _add_brackets(
         self, columns: BatchColumns, first: int, words: Dictionaries, ph: Mapping[str, list[int]]
     ) -> None:
-        if "ts" not in columns.ints:
-            return
         phases = columns.codes["ph"]
-        values, valid = columns.ints["ts"]
-        rows = np.flatnonzero(np.isin(phases, ph["B"] + ph["E"]) & valid)
+        values, valid = columns.ints.get("ts") or _none(columns.rows)
+        seconds, ns = np.divmod(values, _SECOND)
+        for row, far in columns.far.items():
+            seconds[row], ns[row] = divmod(far, _SECOND)
+        is_timed = valid.copy()
+        is_timed[list(columns.far)] = True
+        rows = np.flatnonzero(np.isin(phases, ph["B"] + ph["E"]) & is_timed)
         fractions = np.zeros(columns.rows, np.int32)
         if columns.fractions is not None:
             fractions[columns.fractions.rows] = columns.fractions.ts
         tracks = [_texts_at(columns, name, rows, words) for name in ("pid", "tid")]
         is_begin = np.isin(phases[rows], ph["B"])
-        self.brackets.append(Brackets(rows + first, is_begin, values[rows], fractions[rows], *tracks))
+        self.brackets.append(
+            Brackets(rows + first, is_begin, seconds[rows], ns[rows], fractions[rows], *tracks)
+        )
 
     def _add_processes(
         self, columns: BatchColumns, is_metadata: NDArray[np.bool_], words: Dictionaries
@@ -166,11 +174,12 @@ class FileFacts:
 
 
 class Brackets(NamedTuple):
-    """B and E rows: event, whether it begins, time in ns and millionths of one, JSON of pid and tid."""
+    """B and E rows: event, whether it begins, time in s, ns and millionths of one, JSON of pid and tid."""
 
     ids: NDArray[np.int64]
     is_begin: NDArray[np.bool_]
-    ts: NDArray[np.int64]
+    seconds: NDArray[np.int64]
+    ns: NDArray[np.int64]
     fractions: NDArray[np.int32]
     pids: pa.Array
     tids: pa.Array
@@ -179,6 +188,10 @@ class Brackets(NamedTuple):
 def _texts_at(columns: BatchColumns, name: str, rows: NDArray[np.int64], words: Dictionaries) -> pa.Array:
     codes = columns.codes.get(name)
     return pa.nulls(len(rows), pa.string()) if codes is None else words.of(name).texts(codes[rows])
+
+
+def _none(rows: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    return np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
 
 
 def _any(codes: NDArray[np.int32], *wanted: list[int]) -> bool:

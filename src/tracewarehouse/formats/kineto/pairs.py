@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +13,22 @@ from numpy.typing import NDArray
 from tracewarehouse.formats.kineto.identity import read_tokens
 from tracewarehouse.formats.kineto.kept import Brackets
 
+# That 64 bits of nanoseconds hold.
+_MOST_SECONDS: Final = 2**63 // 10**9
+
 
 @dataclass(frozen=True)
 class Pairs:
-    """Begins in order, their ends, and the ends' times: ns from the base and millionths of one."""
+    """Begins in order, their ends, and the ends' times: ns from the base and millionths of one.
+
+    Where `end_valid` is False, 64 bits do not hold the time.
+    """
 
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
     end_ts: NDArray[np.int64]
     end_fractions: NDArray[np.int32]
+    end_valid: NDArray[np.bool_]
 
     def within(self, first: int, count: int) -> slice:
         """The pairs whose begin is one of `count` events from `first` on."""
@@ -34,11 +42,11 @@ def pairs(found: Sequence[Brackets]) -> Pairs:
     A begin and its end are on the same level of their thread: a level is how many begins are open. An end is
     a begin's if it is the next event of the level.
     """
-    ids, is_begin, ts, fractions = (np.concatenate([one[at] for one in found]) for at in range(4))
+    ids, is_begin, seconds, ns, fractions = (np.concatenate([one[at] for one in found]) for at in range(5))
     tracks = _tracks(found)
-    order = np.lexsort((ids, fractions, ts, tracks))
-    ids, is_begin, ts, fractions, tracks = (
-        values[order] for values in (ids, is_begin, ts, fractions, tracks)
+    order = np.lexsort((ids, fractions, ns, seconds, tracks))
+    ids, is_begin, seconds, ns, fractions, tracks = (
+        values[order] for values in (ids, is_begin, seconds, ns, fractions, tracks)
     )
     levels = _levels(is_begin.astype(np.bool_), tracks)
     by_level = np.lexsort((np.arange(len(ids)), levels, tracks))
@@ -49,7 +57,10 @@ def pairs(found: Sequence[Brackets]) -> Pairs:
     begins, ends = here[pair], after[pair]
     by_begin = np.argsort(ids[begins])
     begins, ends = begins[by_begin], ends[by_begin]
-    return Pairs(ids[begins], ids[ends], ts[ends], fractions[ends])
+    seconds, ns = seconds[ends], ns[ends]
+    valid = np.abs(seconds) < _MOST_SECONDS
+    ts = np.where(valid, seconds, 0) * 10**9 + ns
+    return Pairs(ids[begins], ids[ends], ts, fractions[ends], valid)
 
 
 def _levels(is_begin: NDArray[np.bool_], tracks: NDArray[np.int64]) -> NDArray[np.int64]:

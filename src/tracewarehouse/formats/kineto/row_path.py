@@ -117,6 +117,9 @@ def _fill_times(columns: BatchColumns, rows: Rows, found: Sequence[element.Row],
     time_of = element.time_in_ns if in_ns else element.time_of
     texts = {name: [row[f"{name}_text"] for row in found] for name in ("ts", "dur")}
     times = {name: [time_of(text) for text in values] for name, values in texts.items()}
+    for at, text in enumerate(texts["ts"]):
+        if times["ts"][at] is None and (far := element.far_time_of(text)) is not None and not in_ns:
+            columns.far[int(rows[at])] = far
     fractions = {}
     for name, values in times.items():
         ns = np.fromiter((time.ns if time else 0 for time in values), np.int64, len(values))

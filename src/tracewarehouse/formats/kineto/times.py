@@ -51,8 +51,8 @@ class Times(NamedTuple):
 
 
 def times(
-    batch: KeptBatch, clock: Clock, is_begin: NDArray[np.bool_], no_zero: NDArray[np.bool_], pairs: Pairs | None,
-    first: int,
+    batch: KeptBatch, clock: Clock, is_begin: NDArray[np.bool_], no_zero: NDArray[np.bool_],
+    pairs: Pairs | None, first: int,
 ) -> Times:  # fmt: skip
     """The times of a batch whose first row is the event `first`.
 
@@ -131,7 +131,7 @@ def _set_ends(
     here = pairs.within(first, len(end))
     rows = pairs.begins[here] - first
     ns, fractions = pairs.end_ts[here], pairs.end_fractions[here].astype(np.int64)
-    end[rows], end_ok[rows] = _rounded(Exact(ns, fractions, np.ones(len(rows), np.bool_)), clock.base_ns)
+    end[rows], end_ok[rows] = _rounded(Exact(ns, fractions, pairs.end_valid[here]), clock.base_ns)
 
 
 def _ts_text(
