@@ -83,7 +83,7 @@ class Rules:
             texts = [name or "" for name in names]
             rows = self._evaluated(self._kernel_terms(category), texts)
             found |= {(category, name): row for name, row in zip(names, rows, strict=True)}
-        return [found[pair] for pair in pairs]  # type: ignore[misc]
+        return [found[pair] for pair in pairs]
 
     def calls(self, names: Sequence[str | None]) -> list[tuple[bool, bool]]:
         """Of each function's name: whether it launches work, and whether it waits for a device."""
