@@ -248,7 +248,9 @@ def _are_ids(ids: Ints) -> Flags:
 
 def _many_rows_per_launch(built: Built) -> Hits:
     launches = built.launches
-    places = np.flatnonzero((launches.runtime >= 0) & ~launches.is_graph)
+    # A call without a name may launch a graph.
+    named = built.columns.codes("name").codes[launches.runtime] >= 0
+    places = np.flatnonzero((launches.runtime >= 0) & named & ~launches.is_graph)
     order = places[np.lexsort((launches.rows[places], launches.ts_ns[places], launches.runtime[places]))]
     further = launches.runtime[order[1:]] == launches.runtime[order[:-1]]
     which = np.zeros(len(launches.rows), np.bool_)
