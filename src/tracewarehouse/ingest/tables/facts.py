@@ -13,7 +13,6 @@ from .event_rules import non_events
 from .model import LaunchState
 
 if TYPE_CHECKING:
-
     from numpy.typing import NDArray
 
     from ..columns import Columns
