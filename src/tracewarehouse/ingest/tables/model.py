@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..columns import Ints
+    from .paths import Paths
 
     Rows = NDArray[np.int32]
     Flags = NDArray[np.bool_]
@@ -120,11 +121,13 @@ class StepSpans:
 
 @dataclass(frozen=True)
 class Owners:
-    """Calls that launched GPU rows, in the order of their rows, and what each belongs to.
+    """What calls belong to; rows are -1 where there is none.
 
-    Rows are -1 where there is none. `pass_` points into `PASSES`; `path` into `paths`, -1 without one.
+    `call_op` is the innermost operator around each of all calls. The others are of the calls that launched GPU
+    rows (`calls`, rising): `pass_` points into `PASSES`, `path` is one of `paths`, -1 for the empty one.
     """
 
+    call_op: Rows
     calls: Rows
     op: Rows
     top_op: Rows
@@ -133,7 +136,7 @@ class Owners:
     annotation: Rows
     pass_: NDArray[np.int8]
     path: NDArray[np.int32]
-    paths: Sequence[str]
+    paths: Paths
 
 
 PASSES = ("forward", "backward", "recompute", "optimizer", "data", "other")
