@@ -44,7 +44,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
-def build(columns: Columns, rules: Rules) -> pa.Table:
+def counters(columns: Columns, rules: Rules) -> pa.Table:
     """A row per key of the arguments of every row of phase C, by name, key and time.
 
     `value` is null where it is no number. Of a key that comes twice in one object the first value counts.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .asof import running_max_before
+from .ids import SENTINEL_IDS, pairs
 from .model import LaunchState, Via
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-# Correlation and external ids by which a profiler says that there is none; 0 is ordinary and means none too.
-SENTINEL_IDS: Final = (-1, 2**32 - 1, 2**63 - 1)
 # The most threads that a block can have.
 MOST_BLOCK_THREADS: Final = 1024
 _MIX: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
@@ -221,7 +219,7 @@ def _launch_without_gpu_row(built: Built) -> Hits:
     """A driver's call inside the runtime's that launched a GPU activity has the same id: it is no loss."""
     calls, launches = built.calls, built.launches
     ids = built.columns.ints("correlation", launches.rows[launches.runtime >= 0])
-    shares = np.isin(calls.correlation.values, ids.values[_are_ids(ids)]) & calls.correlation.valid
+    shares = np.isin(calls.correlation.values, ids.values[pairs(ids)]) & calls.correlation.valid
     return _calls(built, _named_as_launch(built) & ~np.isin(calls.rows, launches.runtime) & ~shares)
 
 
@@ -241,11 +239,6 @@ def _named_as_launch(built: Built) -> Flags:
     return names.where(wanted)[built.calls.rows]
 
 
-def _are_ids(ids: Ints) -> Flags:
-    """Numbers that identify something: not 0, no negative one, and no sentinel."""
-    return ids.valid & (ids.values > 0) & ~np.isin(ids.values, SENTINEL_IDS)
-
-
 def _many_rows_per_launch(built: Built) -> Hits:
     launches = built.launches
     # A call without a name may launch a graph.
@@ -260,7 +253,7 @@ def _many_rows_per_launch(built: Built) -> Hits:
 
 def _correlation_reused(built: Built) -> Hits:
     calls = built.calls
-    places = np.flatnonzero(_are_ids(calls.correlation))
+    places = np.flatnonzero(pairs(calls.correlation))
     ids = calls.correlation.values[places]
     ranked = np.sort(ids)
     places = places[np.isin(ids, ranked[1:][ranked[1:] == ranked[:-1]])]
@@ -268,7 +261,7 @@ def _correlation_reused(built: Built) -> Hits:
     # A longer call comes first of those that start together; ~ turns the order without overflow.
     order = np.lexsort((calls.rows[places], ~calls.end_ns[places], calls.ts_ns[places], ids))
     places = places[order]
-    earlier_end, has_earlier = running_max_before(ids[order], calls.end_ns[places])
+    earlier_end, has_earlier = _latest_before(ids[order], calls.end_ns[places])
     return Hits(calls.rows[places[has_earlier & (earlier_end < calls.end_ns[places])]])
 
 
@@ -288,9 +281,20 @@ def _stream_overlap(built: Built) -> Hits:
     ends = starts + lengths[order]
     changes = (streams[1:] != streams[:-1]) | (devices[1:] != devices[:-1])
     group = np.cumsum(np.append(False, changes)[: len(order)])
-    earlier_end, has_earlier = running_max_before(group, ends)
+    earlier_end, has_earlier = _latest_before(group, ends)
     over = has_earlier & (earlier_end > starts)
     return Hits(launches.rows[order[over]], np.minimum(earlier_end, ends)[over] - starts[over])
+
+
+def _latest_before(groups: NDArray[Any], ends: Numbers) -> tuple[Numbers, Flags]:
+    """Of rows sorted by group: the largest end of the earlier ones of the group, and whether there is one."""
+    starts = np.ones(len(ends), np.bool_)
+    starts[1:] = groups[1:] != groups[:-1]
+    ranked, rank = np.unique(ends, return_inverse=True)
+    # One number that rises from group to group, so that one pass over all rows stays within each.
+    offset = (np.cumsum(starts) - 1) * len(ranked)
+    highest = np.maximum.accumulate(rank + offset) - offset
+    return ranked[np.append(0, highest[:-1])[: len(ends)]], ~starts
 
 
 def _several_processes(built: Built) -> Hits:
@@ -298,13 +302,13 @@ def _several_processes(built: Built) -> Hits:
     rows = built.launches.rows
     devices, processes = built.columns.ints("device", rows), built.columns.codes("pid")
     codes = processes.codes[rows]
-    known = devices.valid & (codes >= 0)
-    rank = _text_ranks(processes.words, codes[known])
-    pairs = np.unique(np.stack((devices.values[known], rank[codes[known]])), axis=1)
-    first = dict(zip(pairs[0][::-1].tolist(), pairs[1][::-1].tolist(), strict=True))
-    chosen = np.fromiter((first[device] for device in devices.values[known].tolist()), np.int64, known.sum())
+    known = np.flatnonzero(devices.valid & (codes >= 0))
+    rank = _text_ranks(processes.words, codes[known])[codes[known]]
+    distinct, device = np.unique(devices.values[known], return_inverse=True)
+    first = np.full(len(distinct), np.iinfo(np.int64).max)
+    np.minimum.at(first, device, rank)
     which = np.zeros(len(rows), np.bool_)
-    which[known] = rank[codes[known]] != chosen
+    which[known[rank != first[device]]] = True
     return _activities(built, which)
 
 
@@ -329,11 +333,12 @@ def _impossible_value(built: Built) -> Hits:
 
 
 def _sentinel_id(built: Built) -> Hits:
+    """0 is ordinary where there is no id, and is not reported."""
     which = np.zeros(built.columns.rows, np.bool_)
     for name in ("correlation", "external_id"):
         if built.columns.has(name):
             ids = built.columns.ints(name)
-            which |= ids.valid & np.isin(ids.values, SENTINEL_IDS)
+            which |= ids.valid & (ids.values != 0) & np.isin(ids.values, SENTINEL_IDS)
     return Hits(np.flatnonzero(which))
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .asof import last_at_or_before
+from .made import numbers, rows_or_null, taken, worded
+from .rows import local_codes, threads
+from .search import last_before
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     Positions = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
+COLUMNS = (
+    "event_id", "category", "flow_id", "name", "role", "pid", "tid", "ts_ns", "start_id", "slice_id",
+)  # fmt: skip
 ROLES = {"s": "start", "t": "step", "f": "end"}
 # Arrows from a launch to a GPU row; their ends are the pairs of `correlations`.
 LAUNCH_CATEGORY = "ac2g"
@@ -33,7 +38,7 @@ class Ends(NamedTuple):
     ts_ns: Ints
 
 
-def build(columns: Columns, nesting: Nesting) -> pa.Table:
+def flows(columns: Columns, nesting: Nesting) -> pa.Table:
     """Every row of phase s, t or f, in the order of the file.
 
     `start_id` of a step or end is the last start with its id and category (as the file spells it) that is not
@@ -48,27 +53,21 @@ def build(columns: Columns, nesting: Nesting) -> pa.Table:
     bound = _operators(columns, nesting, rows)
     phases = columns.codes("ph")
     roles = pa.array([ROLES.get(word) for word in phases.words.to_pylist()], pa.string())
-    return pa.table(
-        {
-            "event_id": pa.array(rows),
-            "category": columns.arrow("category", rows),
-            "flow_id": columns.texts("flow_id", rows),
-            "name": columns.arrow("name", rows),
-            "role": pa.DictionaryArray.from_arrays(pa.array(phases.codes[rows]), roles),
-            "pid": columns.arrow("pid", rows),
-            "tid": columns.arrow("tid", rows),
-            "ts_ns": pa.array(ends.ts_ns.values, mask=~ends.ts_ns.valid),
-            "start_id": pa.array(start, mask=start < 0),
-            "slice_id": pa.array(bound, mask=bound < 0),
-        }
-    )
+    texts = taken(columns, rows, {name: name for name in ("category", "flow_id", "name", "pid", "tid")})
+    found = texts | {
+        "event_id": pa.array(rows),
+        "role": worded(phases.codes[rows], roles),
+        "ts_ns": numbers(ends.ts_ns.values, ends.ts_ns.valid),
+        "start_id": rows_or_null(start),
+        "slice_id": rows_or_null(bound),
+    }
+    return pa.table({name: found[name] for name in COLUMNS})
 
 
 def _ends(columns: Columns) -> Ends:
     phases = columns.codes("ph")
     rows = np.flatnonzero(phases.is_one_of(ROLES))
-    ids = columns.texts("flow_id", rows).dictionary_encode()
-    codes = ids.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = local_codes(columns.texts("flow_id", rows))[0].astype(np.int64)
     category = columns.codes("raw_category")
     group = np.where(codes < 0, -1, codes * (len(category.words) + 1) + category.codes[rows] + 1)
     return Ends(rows, phases.is_one_of(["s"])[rows], group, columns.ints("ts_ns", rows))
@@ -93,35 +92,38 @@ def _starts(ends: Ends) -> Positions:
 def _nearest(ends: Ends, given: Positions, asked: Positions) -> Positions:
     """Of starts the last one at or before each end, else the first after it."""
     group, times = ends.group, ends.ts_ns.values
-    # Of starts at one time the first in the file: sorted backwards, it is the last.
-    backwards = given[::-1]
-    before = last_at_or_before((group[backwards], times[backwards]), (group[asked], times[asked]), 1)
-    after = last_at_or_before((group[backwards], ~times[backwards]), (group[asked], ~times[asked]), 1)
+    # Of starts at one time the first in the file: turned round, it is the last.
+    given = given[::-1]
+    before = last_before(group[given], times[given], group[asked], times[asked])
+    after = last_before(group[given], ~times[given], group[asked], ~times[asked])
     found = np.where(before < 0, after, before)
-    return np.where(found < 0, -1, np.append(backwards, -1)[found])
+    return np.where(found < 0, -1, np.append(given, -1)[found])
 
 
 def _first(ends: Ends, given: Positions, asked: Positions) -> Positions:
     """The first start of each end's id in the file."""
-    backwards = given[::-1]
-    found = last_at_or_before((ends.group[backwards],), (ends.group[asked],), 1)
-    return np.where(found < 0, -1, np.append(backwards, -1)[found])
+    given = given[::-1]
+    same = np.zeros(len(given) + len(asked), np.int64)
+    found = last_before(ends.group[given], same[: len(given)], ends.group[asked], same[len(given) :])
+    return np.where(found < 0, -1, np.append(given, -1)[found])
 
 
 def _operators(columns: Columns, nesting: Nesting, rows: Positions) -> Positions:
     """The row of the innermost operator that starts with each end on its thread; -1 where there is none."""
-    category, pid, tid = columns.codes("category"), columns.codes("pid"), columns.codes("tid")
+    category = columns.codes("category")
     times = columns.ints("ts_ns")
     found = np.full(len(rows), -1, np.int64)
     other = (category.codes[rows] >= 0) & ~category.is_one_of([LAUNCH_CATEGORY])[rows]
-    other &= (pid.codes[rows] >= 0) & (tid.codes[rows] >= 0) & times.valid[rows]
+    other &= (threads(columns, rows) >= 0) & times.valid[rows]
     asked = rows[other]
     if not len(asked):
         return found
     operators = nesting.rows[category.is_one_of([OPERATOR_CATEGORY])[nesting.rows]]
     operators = operators[np.isin(times.values[operators], times.values[asked])]
-    keys = (pid.codes, tid.codes, times.values)
     # In the order of nesting the innermost of operators that start together comes last.
-    place = last_at_or_before([key[operators] for key in keys], [key[asked] for key in keys], 3)
-    found[other] = np.where(place < 0, -1, np.append(operators, -1)[place])
+    place = last_before(
+        threads(columns, operators), times.values[operators], threads(columns, asked), times.values[asked]
+    )
+    row = np.append(operators, -1)[place]
+    found[other] = np.where((place >= 0) & (times.values[row] == times.values[asked]), row, -1)
     return found

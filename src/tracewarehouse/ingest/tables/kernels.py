@@ -74,7 +74,12 @@ def _slabs(owners: Owners, called: NDArray[np.int64]) -> Iterator[slice]:
 
 
 def _slab(
-    columns: Columns, rules: RuleSet, launches: Launches, owners: Owners, called: NDArray[np.int64], part: slice
+    columns: Columns,
+    rules: RuleSet,
+    launches: Launches,
+    owners: Owners,
+    called: NDArray[np.int64],
+    part: slice,
 ) -> pa.Table:
     """Consecutive GPU rows as a table; `called` is their calls' place in `owners.calls`."""
     rows = launches.rows[part]
@@ -121,12 +126,18 @@ def _classified(
     names, name_words = local_codes(name)
     used, number = np.unique(categories.astype(np.int64) << 32 | (names + 1), return_inverse=True)
     which = [
-        (str(category_words[key >> 32].as_py()), name_words[low - 1].as_py() if (low := key & 0xFFFFFFFF) else None)
+        (
+            str(category_words[key >> 32].as_py()),
+            name_words[low - 1].as_py() if (low := key & 0xFFFFFFFF) else None,
+        )
         for key in used.tolist()
     ]
     told = rules.device_kinds(which)
     activity = [_COPIES.get(c) or rule[0] or "kernel" for (c, _), rule in zip(which, told, strict=True)]
-    kind = ["memory" if c in _COPIES else rule[1] or "computation" for (c, _), rule in zip(which, told, strict=True)]
+    kind = [
+        "memory" if c in _COPIES else rule[1] or "computation"
+        for (c, _), rule in zip(which, told, strict=True)
+    ]
     short = [None if n is None else rule[2] for (_, n), rule in zip(which, told, strict=True)]
     kinds = np.array([_KINDS.index(each) for each in kind], np.int8)[number]
     is_copy = np.array([c in _COPIES for c, _ in which], np.bool_)[number]
@@ -163,7 +174,15 @@ def _op_signatures(columns: Columns, op: Rows) -> pa.Array:
     rows = ops[known]
     parts = [local_codes(columns.arrow(name, rows)) for name in ("name", "shapes", "dtypes")]
     key, distinct = np.unique(np.stack([codes for codes, _ in parts]), axis=1, return_inverse=True)
-    texts = [_signature(*(words[code].as_py() if code >= 0 else None for code, (_, words) in zip(codes, parts, strict=True))) for codes in key.T.tolist()]
+    texts = [
+        _signature(
+            *(
+                words[code].as_py() if code >= 0 else None
+                for code, (_, words) in zip(codes, parts, strict=True)
+            )
+        )
+        for codes in key.T.tolist()
+    ]
     place = np.full(len(ops), -1, np.int64)
     place[known] = distinct
     return _spread([*texts, None], place[number])

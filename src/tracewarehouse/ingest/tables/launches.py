@@ -55,7 +55,12 @@ def find_launches(columns: Columns, rules: RuleSet, nesting: Nesting, calls: Cal
 
 
 def _linked(
-    columns: Columns, calls: Calls, rows: Rows, ts: Times, call: Times, via: np.ndarray[tuple[int], np.dtype[np.int8]]
+    columns: Columns,
+    calls: Calls,
+    rows: Rows,
+    ts: Times,
+    call: Times,
+    via: np.ndarray[tuple[int], np.dtype[np.int8]],
 ) -> Launches:
     """GPU rows with what is known of their calls; `call` is a position in `calls`, -1 for none."""
     known = call >= 0
@@ -74,7 +79,9 @@ def _or_minus_one(found: Ints) -> Times:
     return np.where(found.valid, found.values, -1)
 
 
-def _states(device: Times, stream: Times, ts: Times, known: Flags) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+def _states(
+    device: Times, stream: Times, ts: Times, known: Flags
+) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
     """Why a GPU row has no call: it starts before the first linked row of its stream, or it is missing."""
     state = np.where(known, LaunchState.LINKED, LaunchState.MISSING).astype(np.int8)
     if known.all():

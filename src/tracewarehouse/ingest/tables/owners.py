@@ -221,9 +221,7 @@ def _earliest_ends(parent: NDArray[np.int32], ends: Times) -> Times:
     return earliest
 
 
-def _paths_of_open(
-    line: _Line, nodes: NDArray[Any], calls: NDArray[Any], paths: Paths
-) -> NDArray[np.int32]:
+def _paths_of_open(line: _Line, nodes: NDArray[Any], calls: NDArray[Any], paths: Paths) -> NDArray[np.int32]:
     """The paths of calls around some of whose owners other slices reach: what has ended is left out."""
     ends, times = line.end_ns[nodes], line.ts_ns[calls]
     first = np.searchsorted(nodes, line.lanes[np.searchsorted(line.lanes, calls, side="right") - 1])

@@ -38,7 +38,7 @@ class Row(NamedTuple):
     example: str | None
 
 
-def build(fired: Iterable[Fired], columns: Columns | None, outcome: Outcome, rules: Rules) -> pa.Table:
+def data_quality(fired: Iterable[Fired], columns: Columns | None, outcome: Outcome, rules: Rules) -> pa.Table:
     """The rules that fired on the events, and what reading the file found, by severity and rule.
 
     Findings of the format stand as it gives them. A rule without a severity in `quality_rules`, of a format

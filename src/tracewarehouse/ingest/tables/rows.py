@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,13 @@ def with_role(columns: Columns, rules: RuleSet, *roles: str) -> Flags:
 def categories(rules: RuleSet, *roles: str) -> list[str]:
     """The categories that have one of these roles."""
     return [category for category, role in rules.roles.items() if role in roles]
+
+
+def threads(columns: Columns, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """A number for process and thread of each row, -1 where it lacks one of them."""
+    pid, tid = columns.codes("pid"), columns.codes("tid")
+    found = pid.codes[rows].astype(np.int64) * len(tid.words) + tid.codes[rows]
+    return np.where((pid.codes[rows] < 0) | (tid.codes[rows] < 0), -1, found)
 
 
 def local_codes(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
