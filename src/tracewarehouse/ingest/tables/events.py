@@ -23,8 +23,11 @@ _SLAB_ROWS: Final = 1 << 19
 
 
 def events(columns: Columns, slab_rows: int = _SLAB_ROWS) -> Iterator[pa.Table]:
-    """Table `events` in slabs, in the order of rows; needs the columns that nesting and steps add."""
-    for low in range(0, columns.rows, slab_rows):
+    """Table `events` in slabs (at least one), in the order of rows.
+
+    Needs the columns that nesting and steps add.
+    """
+    for low in range(0, max(columns.rows, 1), slab_rows):
         part = slice(low, min(low + slab_rows, columns.rows))
         ids = numbers(np.arange(part.start, part.stop))
         yield pa.table({"event_id": ids, **taken(columns, part, {name: name for name in _COLUMNS})})

@@ -57,8 +57,10 @@ def _places(owners: Owners, runtime: Rows) -> NDArray[np.int64]:
 
 
 def _slabs(owners: Owners, called: NDArray[np.int64]) -> Iterator[slice]:
-    """Consecutive rows, few enough that the texts of their paths fit in memory."""
+    """Consecutive rows, few enough that the texts of their paths fit in memory; at least one slice."""
     path = np.append(owners.path, np.int32(-1))[called]
+    if not len(path):
+        yield slice(0, 0)
     low = 0
     while low < len(path):
         high = min(low + _SLAB_ROWS, len(path))
@@ -155,16 +157,9 @@ def _spread(texts: list[str] | list[str | None], number: NDArray[np.integer[Any]
 def _messages(columns: Columns, rows: NDArray[np.integer[Any]]) -> dict[str, pa.Array]:
     """The collective's arguments that these rows carry, null for -1."""
     there = rows >= 0
-    if not there.any():
-        return {name: pa.nulls(len(rows), _type(name)) for name in _MESSAGE}
     found = taken(columns, rows[there], _MESSAGE)
     place = pa.array(np.cumsum(there) - 1, mask=~there)
     return {name: column.take(place) for name, column in found.items()}
-
-
-def _type(name: str) -> pa.DataType:
-    texts = ("collective", "process_group", "group_ranks", "dtype")
-    return pa.string() if name in texts else pa.int64()
 
 
 def _op_signatures(columns: Columns, op: Rows) -> pa.Array:

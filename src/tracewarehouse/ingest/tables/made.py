@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from ..columns import Columns
 
     Some = NDArray[np.integer[Any]] | slice
+
+
+_TEXTS: Final = frozenset((
+    "ph", "category", "raw_category", "name", "pid", "tid", "ts_text", "dur_text", "shapes", "dtypes", "flow_id",
+    "args", "extra", "collective", "process_group", "group_ranks", "collective_dtype", "sync_kind",
+))  # fmt: skip
+_DOUBLES: Final = frozenset(("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"))
+_FLAGS: Final = frozenset(("has_collective", "repaired", "crosses"))
 
 
 def numbers(values: NDArray[np.integer[Any]], valid: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -33,17 +41,23 @@ def worded(codes: NDArray[np.integer[Any]], words: Sequence[str] | pa.Array) -> 
     return pa.DictionaryArray.from_arrays(indices, known)
 
 
-def bigints(columns: Columns, name: str, rows: Some) -> pa.Array:
-    """Some rows of a column of whole numbers as BIGINT."""
-    return columns.arrow(name, rows).cast(pa.int64())
-
-
 def taken(columns: Columns, rows: Some, names: Mapping[str, str]) -> dict[str, pa.Array]:
-    """Some rows of columns by their name in the table, whole numbers as BIGINT, texts as VARCHAR."""
-    return {name: _typed(columns.arrow(source, rows)) for name, source in names.items()}
+    """Some rows of columns by their name in the table, in the types of the contracts."""
+    return {name: _typed(source, columns.arrow(source, rows)) for name, source in names.items()}
 
 
-def _typed(column: pa.Array) -> pa.Array:
+def _typed(name: str, column: pa.Array) -> pa.Array:
     if isinstance(column.type, pa.BaseExtensionType):
         return column.storage
-    return column.cast(pa.int64()) if pa.types.is_integer(column.type) else column
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.int64())
+    return pa.nulls(len(column), _type(name)) if pa.types.is_null(column.type) else column
+
+
+def _type(name: str) -> pa.DataType:
+    """The type of a column of the activities, or of one that builders add."""
+    if name in _TEXTS:
+        return pa.string()
+    if name in _DOUBLES:
+        return pa.float64()
+    return pa.bool_() if name in _FLAGS else pa.int64()
