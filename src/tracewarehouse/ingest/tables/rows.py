@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,3 +37,13 @@ def local_codes(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
     codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
     return codes.astype(np.int32, copy=False), encoded.dictionary
+
+
+def combinations(*codes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A row of each distinct combination of codes (-1 or more), and the combination of each row."""
+    number = np.zeros(len(codes[0]), np.int64)
+    first = np.zeros(min(len(number), 1), np.int64)
+    for each in codes:
+        key = (number << 32) | (each.astype(np.int64) + 1)
+        _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    return first, number

@@ -80,31 +80,26 @@ def put_steps(columns: Columns, rules: RuleSet, spans: StepSpans, launches: Laun
     """Adds the column `step`; none where there is no step."""
     if not len(spans.step):
         return
-    found = np.full(columns.rows, -1, np.int32)
+    edges, steps_ = _edges(spans)
     placed = columns.codes("ph").is_one_of(_PHASES)
     placed &= ~columns.codes("category").is_one_of(categories(rules, *_NO_STEP))
+    found = np.zeros(columns.rows, np.int32)  # the number of edges up to a row: in a span where odd
     for low in range(0, columns.rows, _SLAB_ROWS):
         part = slice(low, low + _SLAB_ROWS)
         ts = columns.ints("ts_ns", part)
-        found[part] = np.where(placed[part] & ts.valid, _span_at(spans, ts.values), -1)
+        found[part] = np.searchsorted(edges, ts.values, side="right") * (placed[part] & ts.valid)
     linked = launches.runtime >= 0
-    found[launches.rows[linked]] = _span_at(spans, launches.call_ts_ns[linked])
-    valid = found >= 0
-    values = _small(spans.step)[found]
-    values[~valid] = 0
-    columns.put("step", values, valid)
+    found[launches.rows[linked]] = np.searchsorted(edges, launches.call_ts_ns[linked], side="right")
+    columns.put("step", steps_[found], (found & 1).astype(np.bool_))
 
 
-def _small(values: Times) -> NDArray[np.integer]:
-    fits = values.max() < 2**31
-    return values.astype(np.int32) if fits else values
-
-
-def _span_at(spans: StepSpans, times: Times) -> NDArray[np.int32]:
-    """The span that holds each time, -1 for none."""
-    span = np.searchsorted(spans.start_ns, times, side="right") - 1
-    span[times >= spans.end_ns[span]] = -1
-    return span.astype(np.int32)
+def _edges(spans: StepSpans) -> tuple[Times, NDArray[np.integer]]:
+    """Starts and ends in turn, and the step after as many of them, 0 where there is none."""
+    edges = np.stack((spans.start_ns, spans.end_ns), axis=1).ravel()
+    fits = spans.step.max() < 2**31
+    steps_ = np.zeros(len(edges) + 1, np.int32 if fits else np.int64)
+    steps_[1::2] = spans.step
+    return edges, steps_
 
 
 def steps(columns: Columns, marks: StepMarks, launches: Launches) -> pa.Table:
