@@ -7,27 +7,25 @@ arguments of a collective are the row's own, else those of the operator that lau
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .made import numbers, rows_or_null, taken, worded
 from .model import PASSES, LaunchState
 from .rows import combinations, local_codes
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from numpy.typing import NDArray
 
     from ..columns import Columns
-    from .model import Flags, Launches, Owners, RuleSet, Rows
+    from ..rules import Rules
+    from .model import Flags, Launches, Owners, Rows
 
 _SLAB_ROWS: Final = 1 << 18
 # Names in the paths of a slab: deep paths make smaller slabs.
-_SLAB_NAMES: Final = 1 << 21
+_SLAB_NAMES: Final = 1 << 19
 _SIZES: Final = (
     "correlation", "external_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
     "registers_per_thread", "shared_memory_bytes", "occupancy", "blocks_per_sm", "warps_per_sm", "bytes",
@@ -44,7 +42,7 @@ _KINDS: Final = ("communication", "computation", "memory", "other")
 _STATES: Final = tuple(state.name.lower() for state in LaunchState)
 
 
-def kernels(columns: Columns, rules: RuleSet, launches: Launches, owners: Owners) -> Iterator[pa.Table]:
+def kernels(columns: Columns, rules: Rules, launches: Launches, owners: Owners) -> Iterator[pa.Table]:
     """Table `kernels` in slabs, in the order of rows."""
     called = _places(owners, launches.runtime)
     for part in _slabs(owners, called):
@@ -76,7 +74,7 @@ def _slabs(owners: Owners, called: NDArray[np.int64]) -> Iterator[slice]:
 
 
 def _slab(
-    columns: Columns, rules: RuleSet, launches: Launches, owners: Owners, called: NDArray[np.int64], part: slice
+    columns: Columns, rules: Rules, launches: Launches, owners: Owners, called: NDArray[np.int64], part: slice
 ) -> pa.Table:
     """Consecutive GPU rows as a table; `called` is their calls' place in `owners.calls`."""
     rows = launches.rows[part]
@@ -116,7 +114,7 @@ def _slab(
 
 
 def _classified(
-    category: pa.Array, name: pa.Array, has_message: Flags, rules: RuleSet
+    category: pa.Array, name: pa.Array, has_message: Flags, rules: Rules
 ) -> tuple[pa.Array, NDArray[np.int8], pa.Array]:
     """Activity, kind (a place in `_KINDS`) and short name, by rules for each distinct category and name."""
     categories, category_words = local_codes(category)

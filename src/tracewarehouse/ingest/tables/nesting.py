@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..columns import Codes, Columns
-    from .model import Flags, Rows, RuleSet, Times
+    from ..rules import Rules
+    from .model import Flags, Rows, Times
 
 _NO_HOST_SLICE: Final = (
     "device", "device_annotation", "device_range", "device_event", "sync", "span", "flow",
@@ -28,7 +29,7 @@ _NO_HOST_SLICE: Final = (
 _TABLE: Final = 1 << 20
 
 
-def nest(columns: Columns, rules: RuleSet) -> Nesting:
+def nest(columns: Columns, rules: Rules) -> Nesting:
     """The tree of host slices; adds the columns depth, parent_id, pre, post and crosses."""
     rows = np.flatnonzero(slices(columns) & ~with_role(columns, rules, *_NO_HOST_SLICE)).astype(np.int32)
     lane, count = _lanes(columns, rows)

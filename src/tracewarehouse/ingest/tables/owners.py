@@ -59,7 +59,6 @@ def find_owners(columns: Columns, nesting: Nesting, calls: Calls, launches: Laun
     """What each call belongs to: of all calls the operator, of those that launched GPU rows everything."""
     launching = np.zeros(len(calls.rows), np.bool_)
     launching[np.searchsorted(calls.rows, launches.runtime[launches.runtime >= 0])] = True
-    words = columns.codes("name").words
     line = _line(columns, nesting, calls)
     call_op = np.full(len(calls.rows), -1, np.int32)
     asked = np.flatnonzero(line.place >= 0)
@@ -100,7 +99,7 @@ def _are_owners(columns: Columns, telling: Flags) -> Flags:
 def _around(nesting: Nesting, chosen: Flags) -> Flags:
     """Which slices have a chosen one among their descendants."""
     up_to = np.cumsum(chosen, dtype=np.int32)
-    return up_to[nesting.post - 1] > up_to  # type: ignore[no-any-return]
+    return up_to[nesting.post - 1] > up_to
 
 
 def _flags(found: pa.Array) -> Flags:
@@ -220,9 +219,7 @@ def _earliest_ends(parent: NDArray[np.int32], ends: Times) -> Times:
     return earliest
 
 
-def _paths_of_open(
-    line: _Line, nodes: NDArray[Any], calls: NDArray[Any], paths: Paths
-) -> NDArray[np.int32]:
+def _paths_of_open(line: _Line, nodes: NDArray[Any], calls: NDArray[Any], paths: Paths) -> NDArray[np.int32]:
     """The paths of calls around some of whose owners other slices reach: what has ended is left out."""
     ends, times = line.end_ns[nodes], line.ts_ns[calls]
     first = np.searchsorted(nodes, line.lanes[np.searchsorted(line.lanes, calls, side="right") - 1])

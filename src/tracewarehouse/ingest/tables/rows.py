@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..columns import Columns
-    from .model import Flags, RuleSet
+    from ..rules import Rules
+    from .model import Flags
 
 
 def slices(columns: Columns) -> Flags:
@@ -19,12 +20,12 @@ def slices(columns: Columns) -> Flags:
     return columns.codes("ph").is_one_of(("X", "B")) & columns.ints("dur_ns").valid
 
 
-def with_role(columns: Columns, rules: RuleSet, *roles: str) -> Flags:
+def with_role(columns: Columns, rules: Rules, *roles: str) -> Flags:
     """Rows whose category has one of these roles; one without category has none."""
     return columns.codes("category").is_one_of(categories(rules, *roles))
 
 
-def categories(rules: RuleSet, *roles: str) -> list[str]:
+def categories(rules: Rules, *roles: str) -> list[str]:
     """The categories that have one of these roles."""
     return [category for category, role in rules.roles.items() if role in roles]
 
