@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from store_units import processes
+from storage_sources import processes
 from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
-from tracewarehouse.store import Store
+from tracewarehouse.storage import Store
 
 
 def test_a_new_warehouse_has_format_id_and_salt(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_a_refused_link_is_told_at_creation(tmp_path: Path, monkeypatch: pytest.
 USE = """
 import sys
 from pathlib import Path
-from tracewarehouse.store import Changes, Store, Unit
+from tracewarehouse.storage import Changes, Store, RankSource
 store = Store.create(Path(sys.argv[1]))
-unit = Unit("run", 0, "u", "a", "d", 1, 1, "whole", "2026", (), {"name": "é", "n": 2**60})
-store.publish("run", Changes(units=(unit,)))
+unit = RankSource("run", 0, "u", "a", "d", 1, 1, "whole", "2026", (), {"name": "é", "n": 2**60})
+store.publish("run", Changes(sources=(unit,)))
 assert Store.open(store.root).newest("run").units == (unit,)
 print(sorted({"pandas", "duckdb", "polars", "pyarrow.dataset"} & set(sys.modules)))
 """

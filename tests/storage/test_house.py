@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from store_units import commit, seen, staged
+from storage_sources import commit, seen, staged
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.store import Changes, StagedTable, Store
+from tracewarehouse.storage import Changes, StagedTable, Store
 
 DAY_S = 86_400.0
 
@@ -23,8 +23,8 @@ def store(tmp_path: Path) -> Store:
     store = Store.create(tmp_path / "warehouse")
     with store.staging() as folder:
         units = store.commit([staged(folder, rank) for rank in (0, 1)])
-    store.publish("run", Changes(units=units))
-    store.publish("run", Changes(units=(commit(store, 1, content="b"),), replace=True))
+    store.publish("run", Changes(sources=units))
+    store.publish("run", Changes(sources=(commit(store, 1, content="b"),), replace=True))
     return store
 
 
@@ -144,12 +144,12 @@ def test_clean_spares_results_inbox_and_the_shell_file(store: Store) -> None:
 
 def test_clean_spares_units_that_wait_and_drops_settled_markers(store: Store) -> None:
     unit = commit(store, 0, run="slow")
-    store.publish("slow", Changes(units=(unit,), expected_ranks=2))
+    store.publish("slow", Changes(sources=(unit,), expected_ranks=2))
     (marker,) = (store.root / "_tw" / "units" / "slow" / "waiting").iterdir()
     text = marker.read_text()
     age(store, 2 * DAY_S)
     assert store.clean(DAY_S).files == 0
-    store.publish("slow", Changes(units=(commit(store, 1, run="slow"),), expected_ranks=2))
+    store.publish("slow", Changes(sources=(commit(store, 1, run="slow"),), expected_ranks=2))
     assert set(seen(store, "slow")) == {0, 1}
     marker.parent.mkdir(exist_ok=True)
     marker.write_text(text)
@@ -167,7 +167,7 @@ def test_a_removed_run_is_taken_after_its_grace_and_its_numbers_are_not_used_aga
     assert report.versions == 2
     assert tree(store) == {"_tw/warehouse.json", "_tw/runs/run/v000003.parquet"}
     assert store.verify() == []
-    store.publish("run", Changes(units=(commit(store, 0),)))
+    store.publish("run", Changes(sources=(commit(store, 0),)))
     assert store.versions("run") == (3, 4)
     assert store.verify() == []
 
@@ -177,4 +177,4 @@ def test_a_table_name_never_becomes_a_path(store: Store) -> None:
         made = staged(folder, 0)
         hostile = StagedTable("../../x", 1, made.tables[0].path, made.tables[0].rows)
         with pytest.raises(ValueError, match="not a table name"):
-            store.commit_unit(type(made)("run", 0, made.uid, "d", 1, 1, "whole", (hostile,)))
+            store.commit_source(type(made)("run", 0, made.uid, "d", 1, 1, "whole", (hostile,)))

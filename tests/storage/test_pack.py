@@ -8,9 +8,9 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from store_units import seen, staged
+from storage_sources import seen, staged
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.store import Changes, Scan, Staged, StagedTable, Store, Unit
+from tracewarehouse.storage import Changes, Scan, Staged, StagedTable, Store, RankSource
 
 
 @pytest.fixture
@@ -18,11 +18,11 @@ def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path / "warehouse")
 
 
-def publish(store: Store, units: tuple[Unit, ...], **said: bool) -> None:
-    assert store.publish("run", Changes(units=units, **said)).version is not None
+def publish(store: Store, units: tuple[RankSource, ...], **said: bool) -> None:
+    assert store.publish("run", Changes(sources=units, **said)).version is not None
 
 
-def many(store: Store, ranks: range, content: str = "a") -> tuple[Unit, ...]:
+def many(store: Store, ranks: range, content: str = "a") -> tuple[RankSource, ...]:
     with store.staging() as folder:
         return store.commit([staged(folder, rank, content=content) for rank in ranks])
 
@@ -156,7 +156,7 @@ def test_a_wrong_row_count_is_told(store: Store) -> None:
         made = staged(folder, 0)
         lie = StagedTable("events", 1, made.tables[0].path, 39)
         with pytest.raises(WarehouseError, match="holds 40 rows, 39 were announced"):
-            store.commit_unit(Staged("run", 0, made.uid, "d", 1, 1, "whole", (lie,)))
+            store.commit_source(Staged("run", 0, made.uid, "d", 1, 1, "whole", (lie,)))
         lie.path.write_bytes(b"no Parquet")
         with pytest.raises(WarehouseError, match="not a Parquet file"):
-            store.commit_unit(Staged("run", 0, made.uid, "d", 1, 1, "whole", (lie,)))
+            store.commit_source(Staged("run", 0, made.uid, "d", 1, 1, "whole", (lie,)))

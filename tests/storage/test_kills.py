@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store_units import commit, context, seen, staged
-from tracewarehouse.store import Changes, Recorded, Store, write_result
+from storage_sources import commit, context, seen, staged
+from tracewarehouse.storage import Changes, Recorded, Store, write_result
 
 STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime", "shutil.rmtree"}
 
@@ -48,13 +48,13 @@ def replace_and_add(store: Store, run: str) -> None:
     """Replaces rank 0 and brings rank 1, packed, in one call."""
     with store.staging() as folder:
         units = store.commit([staged(folder, rank, run=run, content="b") for rank in (0, 1)])
-    store.publish(run, Changes(units=units, labels={"by": "b"}, replace=True))
+    store.publish(run, Changes(sources=units, labels={"by": "b"}, replace=True))
 
 
 def complete_the_run(store: Store, run: str) -> None:
     """Brings the last of two expected ranks."""
     unit = commit(store, 1, run=run)
-    store.publish(run, Changes(units=(unit,), expected_ranks=2))
+    store.publish(run, Changes(sources=(unit,), expected_ranks=2))
 
 
 def take_out(store: Store, run: str) -> None:
@@ -81,11 +81,11 @@ def record_and_take_out(store: Store, run: str) -> None:
 
 
 def start_small(store: Store, run: str) -> None:
-    store.publish(run, Changes(units=(commit(store, 0, run=run),)))
+    store.publish(run, Changes(sources=(commit(store, 0, run=run),)))
 
 
 def start_waiting(store: Store, run: str) -> None:
-    store.publish(run, Changes(units=(commit(store, 0, run=run),), expected_ranks=2))
+    store.publish(run, Changes(sources=(commit(store, 0, run=run),), expected_ranks=2))
 
 
 def contents(store: Store, run: str) -> dict[int, set[str]]:
@@ -165,7 +165,7 @@ def act_and_die_writing(root: str, act: Act, limit: int) -> None:
 def label(store: Store, run: str) -> None:
     """Brings rank 0 anew with a long label: the version is the longest of the files."""
     unit = commit(store, 0, tables={})
-    store.publish(run, Changes(units=(unit,), labels={"long": "".join(map(str, range(3000)))}, rebuilt=True))
+    store.publish(run, Changes(sources=(unit,), labels={"long": "".join(map(str, range(3000)))}, rebuilt=True))
 
 
 @pytest.mark.parametrize("limit", [0, 1, 20, 100, 400, 1000, 3000])
@@ -205,7 +205,7 @@ def act_forever(root: str, ready: str) -> None:
         with store.staging() as folder:
             ranks = [staged(folder, rank, content=f"n{number}") for rank in (0, 1, 2)]
             units = store.commit(ranks)
-        store.publish("run", Changes(units=units, replace=True))
+        store.publish("run", Changes(sources=units, replace=True))
         if number % 5 == 4:
             store.clean(3600)
         if number % 7 == 6:
@@ -229,7 +229,7 @@ def kill_once(store: Store, folder: Path, chance: random.Random) -> None:
     assert left == {} or (set(left) == {0, 1, 2} and len({min(names) for names in left.values()}) == 1)
     with store.staging() as staging:
         units = store.commit([staged(staging, rank, content="again") for rank in (0, 1, 2)])
-    store.publish("run", Changes(units=units, replace=True))
+    store.publish("run", Changes(sources=units, replace=True))
     assert contents(store, "run") == {rank: {"again"} for rank in (0, 1, 2)}
 
 
