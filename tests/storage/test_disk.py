@@ -40,8 +40,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def publish_more(store: Store) -> None:
     """Replaces rank 0 and adds ranks 1 and 2, packed."""
     with disk_errors(store.root), store.staging() as folder:
-        units = store.commit([staged(folder, rank, content="b") for rank in (0, 1, 2)])
-    store.publish("run", Changes(sources=units, replace=True))
+        sources = store.commit([staged(folder, rank, content="b") for rank in (0, 1, 2)])
+    store.publish("run", Changes(sources=sources, replace=True))
 
 
 def test_a_disk_that_is_full_at_any_step_leaves_the_run_as_it_was(small_disk: Path) -> None:

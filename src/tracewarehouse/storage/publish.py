@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from dataclasses import replace
 
 from tracewarehouse.errors import TwError, UnknownName, WarehouseError
@@ -66,7 +67,9 @@ def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
     data = encode_version(version)
     if not store.objects.put_if_absent(layout.version(version.run, version.number), data):
         return None
-    receipts.write(store.objects, version, data)
+    # The version is published: a disk that is full now does not undo that, and the next publish writes it.
+    with suppress(OSError):
+        receipts.write(store.objects, version, data)
     return version
 
 
