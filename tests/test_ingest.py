@@ -290,20 +290,23 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
     take(tmp_path / "wh", path)
     version = Store.open(tmp_path / "wh").newest("job")
     assert version is not None
-    facts = version.units[0].facts
+    facts = version.sources[0].facts
     expected = {column.name for column in Catalog.load().get("ranks").columns}
-    carried_by_the_unit = {
+    carried_by_the_source = {
         "run_id",
         "rank",
+        "header",
+        "source_format",
+        "source_part",
         "source_sha256",
         "text_bytes",
         "status",
         "reader_version",
         "ingested_at",
     }
-    beside = {"tables", "status", "gpu_ns", "linked_ns", "with_op_ns"}
-    found_later = {"critical_path"}
-    assert set(facts) - beside == expected - carried_by_the_unit - found_later
+    beside = {"rank_in_file", "tables", "status", "gpu_ns", "linked_ns", "with_op_ns"}
+    found_later = {"critical_path", "source_schema", "clock"}
+    assert set(facts) - beside == expected - carried_by_the_source - found_later
     assert facts["source_name"] == "rank0.json"
     assert facts["source_bytes"] == path.stat().st_size
     assert (facts["gpu"], facts["launches"], facts["steps"]) == (True, True, 1)

@@ -24,7 +24,7 @@ _FRESH = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Job:
-    """A trace that has a place. `source`: what an earlier call, broken off before it published, made of it."""
+    """A trace that has a place. `source`: what an earlier call, that never published, made of it."""
 
     trace: Trace
     place: Assignment
@@ -91,9 +91,10 @@ def _plan_one(
         return FileOutcome(place.path, "refused", place.run, place.rank, reason, hint)
     rank = version.rank(place.rank) if version else None
     stored = rank.main if rank else None
-    if stored and stored.digest == trace.survey.digest and _is_current(stored, tables):
+    same = stored is not None and stored.digest == trace.survey.digest
+    if stored and same and stored.is_current(FORMAT, reader_version(), tables):
         return FileOutcome(place.path, "same", place.run, place.rank, "already stored", notes=place.notes)
-    if stored and stored.digest != trace.survey.digest and not may_replace(stored, trace.survey, options):
+    if stored and not same and not may_replace(stored, trace.survey, options):
         return conflict(place, stored)
     source = uid(
         trace.survey.digest,
@@ -104,12 +105,6 @@ def _plan_one(
         definitions=tables,
     )
     return Job(trace, place, source, _left(store, place, source))
-
-
-def _is_current(stored: RankSource, tables: dict[str, int]) -> bool:
-    """Whether reading it again would give the same."""
-    now = (FORMAT, reader_version(), tables)
-    return (stored.format, stored.format_version, dict(stored.definitions)) == now
 
 
 def may_replace(stored: RankSource, new: Survey, options: Options) -> bool:

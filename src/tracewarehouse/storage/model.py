@@ -1,4 +1,4 @@
-"""The values of storage: files of a table, rank sources (what is committed), versions of a run (what readers see)."""
+"""The values of storage: files of a table, rank sources (committed), versions of a run (published)."""
 
 from __future__ import annotations
 
@@ -136,10 +136,14 @@ class RankSource:
         mine, others = self.fills, other.fills
         return not mine or not others or not mine.isdisjoint(others)
 
-    def built_alike(self, other: RankSource | Staged) -> bool:
-        """Whether both were read by the same format, in the same version, and built by equal definitions."""
-        mine = (self.format, self.format_version, dict(self.definitions))
-        return mine == (other.format, other.format_version, dict(other.definitions))
+    def is_current(self, format: str, format_version: int, definitions: Mapping[str, int]) -> bool:
+        """Whether reading the same content in this way would give nothing newer.
+
+        The format and its version must be equal. A table that was rebuilt by a newer definition since is no
+        reason to read the file again.
+        """
+        alike = (self.format, self.format_version) == (format, format_version)
+        return alike and all(self.definitions.get(table, 0) >= one for table, one in definitions.items())
 
 
 @dataclass(frozen=True)
