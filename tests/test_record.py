@@ -171,6 +171,8 @@ def test_damage_is_found_and_mended(house: tw.Warehouse) -> None:
     gone.unlink()
     found = {problem.path: problem.what for problem in house.verify()}
     assert set(found) == {path.relative_to(house.root).as_posix() for path in (flipped, cut, other, gone)}
+    missing = found.pop(gone.relative_to(house.root).as_posix())
+    assert "recorded result missing" in missing
     assert all("damaged result" in what for what in found.values())
     with pytest.raises(TwError, match="recorded results cannot be read") as error:
         house.history("step_time")

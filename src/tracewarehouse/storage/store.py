@@ -44,7 +44,7 @@ class Store(Versions):
 
     @classmethod
     def open(cls, folder: Path, tool: str = "") -> Store:
-        """Opens a warehouse; raises WarehouseError where there is none, SchemaVersionError for another format."""
+        """Opens a warehouse; raises WarehouseError for none, SchemaVersionError for one of another format."""
         return cls(folder, root.read(folder), tool)
 
     # Writing
