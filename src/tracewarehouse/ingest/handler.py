@@ -90,7 +90,7 @@ class _Handler:
         from tracewarehouse.catalog import Catalog
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
-        from tracewarehouse.store import Store
+        from tracewarehouse.storage import Store
 
         store = Store.open_or_create(self.warehouse)
         report = ingest(store, Catalog.load(), [path], Options(jobs=1, inbox=True))
