@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tracewarehouse.formats.base import Format, Part, Status
+from tracewarehouse.ingest.names import split_name, stem
 from tracewarehouse.ingest.naming import Assignment, TraceFile, assign
 from tracewarehouse.ingest.outcome import Options
 from tracewarehouse.ingest.spans import Window
@@ -43,6 +44,7 @@ class Left:
     """A commit for a place that a broken-off call did not publish."""
 
     digest: str
+    status: Status
     uid: str
     manifest: str
 
@@ -101,7 +103,7 @@ class Stored:
             place.rank,
             place.world_size,
             self._held(source, format_) if source else None,
-            Left(left.digest, left.uid, left.manifest) if left else None,
+            Left(left.digest, left.status, left.uid, left.manifest) if left else None,
         )
 
     def source(self, run: str, rank: int, format_: Format) -> RankSource | None:
@@ -146,8 +148,8 @@ class Stored:
 def provisional(sources: Sequence[Surveyed], options: Options) -> dict[int, Assignment]:
     """Number of a source → its place by file names, hints and options; without one it is read only.
 
-    The rules are those of the final naming. Files that contend for one place count as successive profiling
-    windows, in the order of their names, for that is what they mostly are.
+    The rules are those of the final naming. Files that contend for one place mostly are successive profiling
+    windows, in the order of their names.
     """
     numbers = {one.path: number for number, one in enumerate(sources)}
     files = [_as_read(one) for one in sources]
@@ -167,10 +169,26 @@ def _as_read(source: Surveyed) -> TraceFile:
 def _guess(
     paths: Sequence[Path], sources: Sequence[Surveyed], numbers: Mapping[Path, int]
 ) -> dict[Path, Window]:
-    hints = {path: sources[numbers[path]].part.window for path in paths}
-    if all(hint is not None for hint in hints.values()):
-        return {path: hint for path, hint in hints.items() if hint is not None}
+    """Windows by hints; else successive ones where names of a rank differ in time only, and else one for all."""
+    parts = {path: sources[numbers[path]].part for path in paths}
+    hints = {path: part.window for path, part in parts.items() if part.window is not None}
+    if len(hints) == len(paths):
+        return dict(hints)
+    if not _are_successive(parts):
+        return dict.fromkeys(paths, (0, 1))
     return {path: (index, index + 1) for index, path in enumerate(sorted(paths))}
+
+
+def _are_successive(parts: Mapping[Path, Part]) -> bool:
+    """Whether no file of a rank has the name of another rank, or that of another file with another ending."""
+    by_rank: dict[int | None, list[tuple[int | None, str]]] = defaultdict(list)
+    for path, part in parts.items():
+        said = split_name(path.name).rank
+        by_rank[part.rank if part.rank is not None else said].append((said, stem(path.name)))
+    return all(
+        len({said for said, _ in names}) == 1 and len({text for _, text in names}) == len(names)
+        for names in by_rank.values()
+    )
 
 
 def item(stored: Stored, number: int, source: Surveyed, place: Assignment | None) -> Item:
