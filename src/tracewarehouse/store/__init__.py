@@ -17,13 +17,11 @@ from tracewarehouse.store.model import (
     Waiting,
 )
 from tracewarehouse.store.names import check_labels, parse_reference, run_key, run_name, uid
-from tracewarehouse.store.pack import ZSTD_LEVEL
 from tracewarehouse.store.results import RECORDED, Recorded, write_result
 from tracewarehouse.store.store import Store
 
 __all__ = [
     "RECORDED",
-    "ZSTD_LEVEL",
     "Brief",
     "Changes",
     "CleanReport",
