@@ -12,7 +12,7 @@ from conftest import ROOT
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.engine import connect, create_from_rows
 from tracewarehouse.sqltext import quote_text
-from tracewarehouse.store import Changes, Published, Staged, StagedTable, Store, uid
+from tracewarehouse.storage import Changes, Published, Staged, StagedTable, Store, uid
 
 START = 1_750_000_000_000_000_000
 
@@ -222,7 +222,7 @@ def bring(
     with store.staging() as folder:
         staged = [stage(folder, catalog, run, rank, **other) for rank in ranks]
         units = store.commit(staged) if packed else tuple(map(store.commit_unit, staged))
-    changes = Changes(units=units, labels=labels or {}, replace=replace, expected_ranks=expected_ranks)
+    changes = Changes(sources=units, labels=labels or {}, replace=replace, expected_ranks=expected_ranks)
     return store.publish(run, changes)
 
 

@@ -19,7 +19,7 @@ from front_door import on_terminal, process
 from front_door import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
 from tracewarehouse.errors import ParamError, TwError, UnknownName
-from tracewarehouse.store import Changes
+from tracewarehouse.storage import Changes
 
 RUNS, CHANGE = 60, 40
 KEYS = ["line", "definition", "run_id", "version", "stored", "time_ns", "value", "level"]
@@ -84,7 +84,7 @@ def test_runs_of_other_machines_are_told(house: Path) -> None:
     version = wh.store.newest("night-0007")
     assert version is not None
     unit = replace(version.units[0], attempt="other", facts={**version.units[0].facts, "device_name": "H100"})
-    wh.store.publish("night-0007", Changes(units=(unit,), rebuilt=True))
+    wh.store.publish("night-0007", Changes(sources=(unit,), rebuilt=True))
     kinds = "a line has runs of 2 kinds of machine (1 × H100, 1 × unknown)"
     told = f"{kinds}: --where or --by a label keeps them apart"
     assert told in tw.open(house).history("step_time").notices

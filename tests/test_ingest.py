@@ -14,7 +14,7 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest.outcome import Options, Progress
 from tracewarehouse.ingest.pipeline import ingest
-from tracewarehouse.store import Store
+from tracewarehouse.storage import Store
 
 
 def test_a_folder_becomes_a_run_with_its_ranks(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import tracewarehouse as tw
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.history import Step
 from tracewarehouse.metric import Metric, measure
-from tracewarehouse.store import Changes, Recorded, Unit
+from tracewarehouse.storage import Changes, Recorded, RankSource
 
 # Steps 1 and 2 of `a` and step 1 of both ranks of `b` are complete; `host` has no GPU and no step.
 RUNS = """
@@ -74,7 +74,7 @@ def files(wh: tw.Warehouse, analysis: str = "*") -> list[Path]:
     return sorted((wh.root / "results").glob(f"{analysis}@*/*/*.parquet"))
 
 
-def other_content(wh: tw.Warehouse, run: str) -> tuple[Unit, ...]:
+def other_content(wh: tw.Warehouse, run: str) -> tuple[RankSource, ...]:
     """The units of a run, as if read from another file."""
     version = wh.store.newest(run)
     assert version is not None
@@ -138,7 +138,7 @@ def test_what_is_there_is_not_written_again(house: tw.Warehouse) -> None:
 def test_labels_do_not_matter_and_content_does(house: tw.Warehouse) -> None:
     house.store.relabel("a", {"branch": "main"})
     assert house.record(analyses=SOME).written == 0
-    house.store.publish("a", Changes(units=other_content(house, "a"), replace=True))
+    house.store.publish("a", Changes(sources=other_content(house, "a"), replace=True))
     found = house.history("step_time")
     assert values(house, "step_time") == {"b": 115.0, "host": None}
     assert "1 of 3 runs is not recorded (a@v3): tw record --all" in found.notices
@@ -213,7 +213,7 @@ def test_results_outlive_their_run(house: tw.Warehouse) -> None:
 def test_a_name_may_be_used_again(house: tw.Warehouse) -> None:
     before, other = house.store.get("b", 1).units, other_content(house, "b")
     house.store.remove("b", keep_results=True)
-    house.store.publish("b", Changes(units=other))
+    house.store.publish("b", Changes(sources=other))
     house.record(analyses="step_summary")
     rows = house.history("step_time", "b").rows()
     assert [(row["value"], row["stored"], row["version"]) for row in rows] == [
@@ -221,7 +221,7 @@ def test_a_name_may_be_used_again(house: tw.Warehouse) -> None:
         (115.0, True, 3),
     ]
     house.store.remove("b")
-    house.store.publish("b", Changes(units=before))
+    house.store.publish("b", Changes(sources=before))
     rows = house.history("step_time", "b").rows()
     assert [(row["stored"], row["version"]) for row in rows] == [(True, 5)], "what came back is told once"
 

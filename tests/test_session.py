@@ -18,7 +18,7 @@ from tracewarehouse.select.sandbox import check_reads_only, lock
 from tracewarehouse.select.session import Sessions, session
 from tracewarehouse.select.slices import slices
 from tracewarehouse.select.versions import lacking
-from tracewarehouse.store import Changes, Store
+from tracewarehouse.storage import Changes, Store
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ingesting import files_under, take, write
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.ingest.upgrade import SOURCES, Rebuild, stored_files, upgrade
-from tracewarehouse.store import RunVersion, Store
+from tracewarehouse.storage import RunVersion, Store
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.parquet import TableWriter, WrittenTable
-from tracewarehouse.store import Staged, StagedTable, Store
-from tracewarehouse.store.encoding import ROW_GROUP_ROWS
+from tracewarehouse.storage import Staged, StagedTable, Store
+from tracewarehouse.storage.encoding import ROW_GROUP_ROWS
 
 CATALOG = Catalog.load()
 STORED = [

@@ -12,7 +12,7 @@ from tracewarehouse.ingest.outcome import Content, FileOutcome, Options, Progres
 from tracewarehouse.ingest.plan import Job
 from tracewarehouse.ingest.pool import Failure, Workers
 from tracewarehouse.ingest.worker import Grew, Made, Make
-from tracewarehouse.store import Staged, Store, Unit
+from tracewarehouse.storage import RankSource, Staged, Store
 
 # What took long to make is committed at once, so that a kill does not cost it; small ranks are packed.
 _COMMIT_AT_ONCE_BYTES = 64 << 20
@@ -20,12 +20,12 @@ _COMMIT_AT_ONCE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Ready:
-    """A job done: staged, or already a unit."""
+    """A job done: staged, or already committed."""
 
     job: Job
     content: Content
     staged: Staged | None
-    unit: Unit | None
+    source: RankSource | None
 
 
 def make(
@@ -38,9 +38,9 @@ def make(
     watch: Watch,
 ) -> tuple[list[Ready], list[FileOutcome]]:
     """Each job's tables, and what becomes of the files that gave none."""
-    ready = [Ready(job, left_content(job.unit), None, job.unit) for job in jobs if job.unit]
+    ready = [Ready(job, left_content(job.source), None, job.source) for job in jobs if job.source]
     # The largest first, so that no core is left with it at the end.
-    todo = sorted((job for job in jobs if not job.unit), key=lambda job: -job.trace.survey.text_bytes)
+    todo = sorted((job for job in jobs if not job.source), key=lambda job: -job.trace.survey.text_bytes)
     tasks = [
         _task(store, catalog, job, staging / f"{n:06d}", workers.jobs, options) for n, job in enumerate(todo)
     ]
@@ -82,7 +82,7 @@ def _task(store: Store, catalog: Catalog, job: Job, folder: Path, jobs: int, opt
 
 def _ready(store: Store, job: Job, made: Made, options: Options) -> Ready:
     if made.staged.text_bytes >= _COMMIT_AT_ONCE_BYTES and not options.strict:
-        return Ready(job, made.content, None, store.commit_unit(made.staged))
+        return Ready(job, made.content, None, store.commit_source(made.staged))
     return Ready(job, made.content, made.staged, None)
 
 
@@ -98,16 +98,16 @@ def _failed(job: Job, found: object, options: Options) -> FileOutcome:
     return FileOutcome(path, "refused", run, rank, reason, found.hint, job.place.notes, details=found.details)
 
 
-def left_content(unit: Unit) -> Content:
-    """What is known of a unit that an earlier call made: its counts, not its quality."""
+def left_content(source: RankSource) -> Content:
+    """What is known of a source that an earlier call made: its counts, not its quality."""
 
     def fact(name: str) -> int:
-        value = unit.facts.get(name)
+        value = source.facts.get(name)
         return value if isinstance(value, int) else 0
 
-    lost = unit.facts.get("lost_events")
+    lost = source.facts.get("lost_events")
     return Content(
-        status=unit.status,
+        status=source.status,
         text_bytes=0,
         events=fact("events"),
         non_events=fact("non_events"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tracewarehouse.store.names import check_labels
+from tracewarehouse.storage.names import check_labels
 
 State = Literal["whole", "repaired", "damaged", "refused", "skipped", "same", "pending"]
 Stage = Literal["survey", "read", "tables", "done"]

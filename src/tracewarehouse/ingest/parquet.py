@@ -15,7 +15,7 @@ from tracewarehouse.arrow import type_of
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract, Ref
 from tracewarehouse.errors import TwError
-from tracewarehouse.store.encoding import (
+from tracewarehouse.storage.encoding import (
     ROW_GROUP_ROWS,
     FileFacts,
     bare_columns,

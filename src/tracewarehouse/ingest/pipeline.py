@@ -21,7 +21,7 @@ from tracewarehouse.ingest.pool import Workers
 from tracewarehouse.ingest.publish import publish, relabel, run_outcomes
 from tracewarehouse.ingest.spans import Window
 from tracewarehouse.ingest.worker import Clock, Clocked
-from tracewarehouse.store import Store
+from tracewarehouse.storage import Store
 
 # Once a trace is published there is no need for its file in the inbox, but of a damaged one more may be had.
 _TAKEN = ("whole", "repaired", "same")
@@ -141,5 +141,5 @@ def _held_back(one: Ready) -> FileOutcome:
 
 def _stored_damaged(store: Store, file: FileOutcome) -> bool:
     version = store.newest(file.run) if file.run else None
-    unit = version.unit(file.rank) if version and file.rank is not None else None
-    return unit is not None and unit.status == "damaged"
+    rank = version.rank(file.rank) if version and file.rank is not None else None
+    return rank is not None and rank.status == "damaged"

@@ -12,24 +12,24 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.ingest.look import Trace
 from tracewarehouse.ingest.naming import Assignment, Duplicate, Naming, Refusal
 from tracewarehouse.ingest.outcome import FileOutcome, Options
-from tracewarehouse.ingest.worker import reader_version
-from tracewarehouse.store import Store, Unit, uid
+from tracewarehouse.ingest.worker import FORMAT, reader_version
+from tracewarehouse.storage import RankSource, Store, uid
 
 if TYPE_CHECKING:
     from tracewarehouse.reader import Survey
 
-# `clean` may take an unpublished unit after its grace: one this young is in no danger.
+# `clean` may take an unpublished commit after its grace: one this young is in no danger.
 _FRESH = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A trace that has a place. `unit`: what an earlier call, broken off before it published, made of it."""
+    """A trace that has a place. `source`: what an earlier call, broken off before it published, made of it."""
 
     trace: Trace
     place: Assignment
     uid: str
-    unit: Unit | None = None
+    source: RankSource | None = None
 
     @property
     def path(self) -> Path:
@@ -75,9 +75,9 @@ def _duplicate(one: Duplicate) -> FileOutcome:
 def _refused(store: Store, one: Refusal, trace: Trace) -> FileOutcome:
     """Refused, unless someone followed the hint before: then its content is a rank of that run."""
     version = store.newest(one.run) if one.run else None
-    for unit in version.units if version else ():
-        if unit.digest == trace.file.digest:
-            return FileOutcome(one.path, "same", one.run, unit.rank, f"stored as rank {unit.rank}")
+    for source in version.sources if version else ():
+        if source.digest == trace.file.digest:
+            return FileOutcome(one.path, "same", one.run, source.rank, f"stored as rank {source.rank}")
     return FileOutcome(one.path, "refused", one.run, one.rank, one.reason, one.hint)
 
 
@@ -89,23 +89,37 @@ def _plan_one(
         reason = f"run {place.run}: there is a run {version.run}, and case does not tell runs apart"
         hint = f"`--run {version.run}`, or another name"
         return FileOutcome(place.path, "refused", place.run, place.rank, reason, hint)
-    stored = version.unit(place.rank) if version else None
-    if stored and stored.digest == trace.survey.digest and stored.reader == reader_version():
+    rank = version.rank(place.rank) if version else None
+    stored = rank.main if rank else None
+    if stored and stored.digest == trace.survey.digest and _is_current(stored, tables):
         return FileOutcome(place.path, "same", place.run, place.rank, "already stored", notes=place.notes)
     if stored and stored.digest != trace.survey.digest and not may_replace(stored, trace.survey, options):
         return conflict(place, stored)
-    source = uid(trace.survey.digest, place.run, place.rank, reader_version(), {"tables": tables})
+    source = uid(
+        trace.survey.digest,
+        place.run,
+        place.rank,
+        format=FORMAT,
+        format_version=reader_version(),
+        definitions=tables,
+    )
     return Job(trace, place, source, _left(store, place, source))
 
 
-def may_replace(stored: Unit, new: Survey, options: Options) -> bool:
+def _is_current(stored: RankSource, tables: dict[str, int]) -> bool:
+    """Whether reading it again would give the same."""
+    now = (FORMAT, reader_version(), tables)
+    return (stored.format, stored.format_version, dict(stored.definitions)) == now
+
+
+def may_replace(stored: RankSource, new: Survey, options: Options) -> bool:
     """Whether it is worth reading: publishing decides for good, against what is stored then."""
     if options.replace:
         return True
     return stored.status == "damaged" and (new.status != "damaged" or new.text_bytes > stored.text_bytes)
 
 
-def conflict(place: Assignment, stored: Unit | None) -> FileOutcome:
+def conflict(place: Assignment, stored: RankSource | None) -> FileOutcome:
     """The refusal of a file whose place is held by other content."""
     source = stored.facts.get("source_name") if stored else None
     reason = f"rank {place.rank} of run {place.run} is stored with other content"
@@ -115,13 +129,13 @@ def conflict(place: Assignment, stored: Unit | None) -> FileOutcome:
     )
 
 
-def _left(store: Store, place: Assignment, source: str) -> Unit | None:
-    """A unit of just this source that waits for other ranks, or that a call made and could not publish."""
-    waiting: Iterable[Unit] = (one.unit for one in store.waiting(place.run))
-    for unit in waiting:
-        if unit.rank == place.rank and unit.uid == source:
-            return unit
-    unit_left = store.committed(place.run, place.rank, source)
-    if unit_left and datetime.now(UTC) - datetime.fromisoformat(unit_left.committed_at) < _FRESH:
-        return unit_left
+def _left(store: Store, place: Assignment, uid: str) -> RankSource | None:
+    """A commit of just this source that waits for other ranks, or that a call made and could not publish."""
+    waiting: Iterable[RankSource] = (one.source for one in store.waiting(place.run))
+    for source in waiting:
+        if source.rank == place.rank and source.uid == uid:
+            return source
+    left = store.committed(place.run, place.rank, uid)
+    if left and datetime.now(UTC) - datetime.fromisoformat(left.committed_at) < _FRESH:
+        return left
     return None

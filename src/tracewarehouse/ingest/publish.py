@@ -11,7 +11,7 @@ from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, Stat
 from tracewarehouse.ingest.plan import conflict
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.quality import expected_ranks, run_rules
-from tracewarehouse.store import Changes, Published, Store, Unit
+from tracewarehouse.storage import Changes, Outcome, Published, RankSource, Store
 
 
 def publish(store: Store, options: Options, ready: Sequence[Ready]) -> tuple[list[FileOutcome], set[str]]:
@@ -26,34 +26,37 @@ def publish(store: Store, options: Options, ready: Sequence[Ready]) -> tuple[lis
     written: set[str] = set()
     for run, members in sorted(by_run.items()):
         try:
-            published = _publish_run(store, options, run, members)
+            published, came = _publish_run(store, options, run, members)
         except TwError as error:
             outcomes += [_file(one, "refused", error.message, error.hint) for one in members]
             continue
-        outcomes += [_outcome(one, published) for one in members]
+        outcomes += [_outcome(one, published, came[one.job.place.rank]) for one in members]
         if published.version:
             written.add(run)
     return outcomes, written
 
 
-def _publish_run(store: Store, options: Options, run: str, members: Sequence[Ready]) -> Published:
+def _publish_run(
+    store: Store, options: Options, run: str, members: Sequence[Ready]
+) -> tuple[Published, dict[int, Outcome]]:
     committed = iter(store.commit([one.staged for one in members if one.staged]))
-    units = tuple(one.unit or next(committed) for one in members)
+    sources = tuple(one.source or next(committed) for one in members)
     paths = {one.job.place.rank: one.job.path for one in members}
 
-    def begins_with(stored: Unit, new: Unit) -> bool:
+    def begins_with(stored: RankSource, new: RankSource) -> bool:
         from tracewarehouse.reader import prefix_digest
 
         return prefix_digest(paths[new.rank], stored.text_bytes) == stored.digest
 
     changes = Changes(
-        units=units,
+        sources=sources,
         labels=labels_of(options, members),
         replace=options.replace,
         expected_ranks=options.expect_ranks,
         begins_with=begins_with,
     )
-    return store.publish(run, changes)
+    published = store.publish(run, changes)
+    return published, {source.rank: published.outcome[source.name] for source in sources}
 
 
 def labels_of(options: Options, members: Iterable[Ready]) -> dict[str, str]:
@@ -74,8 +77,7 @@ def relabel(store: Store, options: Options, runs: Iterable[str]) -> set[str]:
     return {run for run in runs if store.newest(run) and store.relabel(run, dict(options.labels)).version}
 
 
-def _outcome(one: Ready, published: Published) -> FileOutcome:
-    came = published.outcome.get(one.job.place.rank, "added")
+def _outcome(one: Ready, published: Published, came: Outcome) -> FileOutcome:
     if came == "conflict":
         return conflict(one.job.place, None)
     if came == "same":
@@ -109,7 +111,7 @@ def run_outcomes(store: Store, files: Sequence[FileOutcome], written: set[str]) 
 def _run_outcome(store: Store, run: str, written: bool) -> RunOutcome:
     version = store.newest(run)
     waits = store.waiting(run)
-    there = {one.unit.rank for one in waits} | set(version.ranks if version else ())
+    there = {one.source.rank for one in waits} | set(version.ranks if version else ())
     waiting = (len(there), max(one.expected_ranks for one in waits)) if waits else None
     if version is None:
         return RunOutcome(run, None, written, waiting=waiting)

@@ -13,7 +13,7 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.ingest.memory import Memory
 from tracewarehouse.sqltext import quote_name
-from tracewarehouse.store import StagedTable
+from tracewarehouse.storage import StagedTable
 
 if TYPE_CHECKING:
     from tracewarehouse.engine import Connection

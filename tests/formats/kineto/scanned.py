@@ -21,13 +21,13 @@ KINDS = {
     **dict.fromkeys(("grid", "block"), "triple"),
     **dict.fromkeys(("shapes", "dtypes"), "json"),
     **dict.fromkeys(columns.DOUBLES, "real"),
-    **dict.fromkeys(
-        ("collective", "process_group", "group_ranks", "collective_dtype", "sync_kind"), "text"
-    ),
+    **dict.fromkeys(("collective", "process_group", "group_ranks", "collective_dtype", "sync_kind"), "text"),
 }
 COLUMN_OF = {key: column for column, keys in columns.KEYS.items() for key in keys}
 # Decodes numbers as their text.
-DIGITS = json.JSONDecoder(parse_int=lambda t: Digits(t), parse_float=lambda t: Digits(t), object_pairs_hook=list)
+DIGITS = json.JSONDecoder(
+    parse_int=lambda t: Digits(t), parse_float=lambda t: Digits(t), object_pairs_hook=list
+)
 
 
 class Digits(str):
@@ -123,7 +123,12 @@ def _event(element: str, members: list[tuple[str, Any]]) -> Row | None:
     keys = [key for key, _ in members]
     raw = _raw_members(element)
     allowed = {"ph", "cat", "name", "pid", "tid", "id", "ts", "dur", "bp", "s", "args"}
-    if not keys or len(set(keys)) < len(keys) or not set(keys) <= allowed or "\\" in _key_texts(element, keys):
+    if (
+        not keys
+        or len(set(keys)) < len(keys)
+        or not set(keys) <= allowed
+        or "\\" in _key_texts(element, keys)
+    ):
         return None
     row: Row = {"flags": 0}
     for key, value in members:
@@ -291,7 +296,9 @@ def _value_of(random: random.Random, key: str) -> str:
 
 def arguments(random: random.Random) -> str:
     """A random object of arguments."""
-    keys = [random.choice(_KEYS if random.random() < 0.8 else _OTHER_KEYS) for _ in range(random.randrange(7))]
+    keys = [
+        random.choice(_KEYS if random.random() < 0.8 else _OTHER_KEYS) for _ in range(random.randrange(7))
+    ]
     pairs = []
     for key in keys:
         kind = KINDS.get(COLUMN_OF.get(key, ""), "")

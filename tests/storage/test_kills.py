@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store_units import commit, context, seen, staged
-from tracewarehouse.store import Changes, Recorded, Store, write_result
+from storage_sources import commit, context, seen, staged
+from tracewarehouse.storage import Changes, Recorded, Store, write_result
 
 STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime", "shutil.rmtree"}
 
@@ -47,14 +47,14 @@ def _is_path(value: object) -> bool:
 def replace_and_add(store: Store, run: str) -> None:
     """Replaces rank 0 and brings rank 1, packed, in one call."""
     with store.staging() as folder:
-        units = store.commit([staged(folder, rank, run=run, content="b") for rank in (0, 1)])
-    store.publish(run, Changes(units=units, labels={"by": "b"}, replace=True))
+        sources = store.commit([staged(folder, rank, run=run, content="b") for rank in (0, 1)])
+    store.publish(run, Changes(sources=sources, labels={"by": "b"}, replace=True))
 
 
 def complete_the_run(store: Store, run: str) -> None:
     """Brings the last of two expected ranks."""
-    unit = commit(store, 1, run=run)
-    store.publish(run, Changes(units=(unit,), expected_ranks=2))
+    source = commit(store, 1, run=run)
+    store.publish(run, Changes(sources=(source,), expected_ranks=2))
 
 
 def take_out(store: Store, run: str) -> None:
@@ -81,11 +81,11 @@ def record_and_take_out(store: Store, run: str) -> None:
 
 
 def start_small(store: Store, run: str) -> None:
-    store.publish(run, Changes(units=(commit(store, 0, run=run),)))
+    store.publish(run, Changes(sources=(commit(store, 0, run=run),)))
 
 
 def start_waiting(store: Store, run: str) -> None:
-    store.publish(run, Changes(units=(commit(store, 0, run=run),), expected_ranks=2))
+    store.publish(run, Changes(sources=(commit(store, 0, run=run),), expected_ranks=2))
 
 
 def contents(store: Store, run: str) -> dict[int, set[str]]:
@@ -164,8 +164,10 @@ def act_and_die_writing(root: str, act: Act, limit: int) -> None:
 
 def label(store: Store, run: str) -> None:
     """Brings rank 0 anew with a long label: the version is the longest of the files."""
-    unit = commit(store, 0, tables={})
-    store.publish(run, Changes(units=(unit,), labels={"long": "".join(map(str, range(3000)))}, rebuilt=True))
+    source = commit(store, 0, tables={})
+    store.publish(
+        run, Changes(sources=(source,), labels={"long": "".join(map(str, range(3000)))}, rebuilt=True)
+    )
 
 
 @pytest.mark.parametrize("limit", [0, 1, 20, 100, 400, 1000, 3000])
@@ -191,7 +193,7 @@ def check_nothing_is_left(store: Store) -> None:
     runs = [store.newest(run) for run in store.runs()]
     history = [version for run in store.runs() for version in store.history(run)]
     assert None not in runs
-    held = {file.path for version in history for unit in version.units for file in unit.files}
+    held = {file.path for version in history for source in version.sources for file in source.files}
     lying = {path.relative_to(store.root).as_posix() for path in (store.root / "data").rglob("*.parquet")}
     assert lying == held
     assert list((store.root / "_tw" / "staging").iterdir()) == []
@@ -204,8 +206,8 @@ def act_forever(root: str, ready: str) -> None:
     for number in range(10_000):
         with store.staging() as folder:
             ranks = [staged(folder, rank, content=f"n{number}") for rank in (0, 1, 2)]
-            units = store.commit(ranks)
-        store.publish("run", Changes(units=units, replace=True))
+            sources = store.commit(ranks)
+        store.publish("run", Changes(sources=sources, replace=True))
         if number % 5 == 4:
             store.clean(3600)
         if number % 7 == 6:
@@ -228,8 +230,8 @@ def kill_once(store: Store, folder: Path, chance: random.Random) -> None:
     left = contents(store, "run")
     assert left == {} or (set(left) == {0, 1, 2} and len({min(names) for names in left.values()}) == 1)
     with store.staging() as staging:
-        units = store.commit([staged(staging, rank, content="again") for rank in (0, 1, 2)])
-    store.publish("run", Changes(units=units, replace=True))
+        sources = store.commit([staged(staging, rank, content="again") for rank in (0, 1, 2)])
+    store.publish("run", Changes(sources=sources, replace=True))
     assert contents(store, "run") == {rank: {"again"} for rank in (0, 1, 2)}
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from store_units import commit, context, processes, seen, staged
+from storage_sources import commit, context, processes, seen, staged
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.store import Changes, Store, disk_errors
+from tracewarehouse.storage import Changes, Store, disk_errors
 
 STEP_BYTES = 4096
 
@@ -40,13 +40,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def publish_more(store: Store) -> None:
     """Replaces rank 0 and adds ranks 1 and 2, packed."""
     with disk_errors(store.root), store.staging() as folder:
-        units = store.commit([staged(folder, rank, content="b") for rank in (0, 1, 2)])
-    store.publish("run", Changes(units=units, replace=True))
+        sources = store.commit([staged(folder, rank, content="b") for rank in (0, 1, 2)])
+    store.publish("run", Changes(sources=sources, replace=True))
 
 
 def test_a_disk_that_is_full_at_any_step_leaves_the_run_as_it_was(small_disk: Path) -> None:
     store = Store.create(small_disk / "warehouse")
-    store.publish("run", Changes(units=(commit(store, 0),)))
+    store.publish("run", Changes(sources=(commit(store, 0),)))
     filler = small_disk / "filler"
     refused = 0
     for free in range(0, 50 * STEP_BYTES, STEP_BYTES):
@@ -86,7 +86,7 @@ def limited(root: str, told: str) -> None:
 
 def test_a_file_that_may_not_grow_is_told_and_publishes_nothing(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "warehouse")
-    store.publish("run", Changes(units=(commit(store, 0),)))
+    store.publish("run", Changes(sources=(commit(store, 0),)))
     processes(limited, [(str(store.root), str(tmp_path / "told"))])
     assert (tmp_path / "told").read_text().splitlines() == [
         f"{store.root}: no space left to write",
@@ -135,7 +135,7 @@ def read(root: Path) -> dict[int, int]:
 
 def test_a_warehouse_that_may_only_be_read_is_read(shared_folder: Path) -> None:
     store = Store.create(shared_folder / "warehouse")
-    store.publish("run", Changes(units=(commit(store, 0),)))
+    store.publish("run", Changes(sources=(commit(store, 0),)))
     for path in [store.root, *store.root.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:

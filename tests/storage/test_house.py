@@ -6,13 +6,14 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from store_units import commit, seen, staged
+from storage_sources import commit, seen, staged
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.store import Changes, StagedTable, Store
+from tracewarehouse.storage import Changes, StagedTable, Store
 
 DAY_S = 86_400.0
 
@@ -22,9 +23,9 @@ def store(tmp_path: Path) -> Store:
     """A warehouse with two versions of one run: ranks 0 and 1 packed, then rank 1 replaced."""
     store = Store.create(tmp_path / "warehouse")
     with store.staging() as folder:
-        units = store.commit([staged(folder, rank) for rank in (0, 1)])
-    store.publish("run", Changes(units=units))
-    store.publish("run", Changes(units=(commit(store, 1, content="b"),), replace=True))
+        sources = store.commit([staged(folder, rank) for rank in (0, 1)])
+    store.publish("run", Changes(sources=sources))
+    store.publish("run", Changes(sources=(commit(store, 1, content="b"),), replace=True))
     return store
 
 
@@ -33,7 +34,7 @@ def data(store: Store) -> list[Path]:
 
 
 def manifests(store: Store) -> list[Path]:
-    return sorted((store.root / "_tw" / "units").rglob("*.json"))
+    return sorted((store.root / "_tw" / "sources").rglob("*.json"))
 
 
 def flip(path: Path) -> None:
@@ -53,8 +54,8 @@ def shorten(path: Path) -> None:
         (lambda store: data(store)[0].unlink(), "file missing"),
         (lambda store: shorten(data(store)[0]), "bytes,"),
         (lambda store: flip(data(store)[0]), "checksum differs"),
-        (lambda store: manifests(store)[0].unlink(), "unit manifest missing"),
-        (lambda store: manifests(store)[0].write_text("{"), "damaged unit manifest"),
+        (lambda store: manifests(store)[0].unlink(), "manifest missing"),
+        (lambda store: manifests(store)[0].write_text("{"), "damaged manifest"),
         (lambda store: shorten(store.root / "_tw/runs/run/v000002.parquet"), "damaged version"),
         (lambda store: (store.root / "_tw/runs/run/v000001.parquet").write_bytes(b""), "damaged version"),
     ],
@@ -84,7 +85,7 @@ def test_a_damaged_version_is_told_to_readers(store: Store) -> None:
 
 
 def test_foreign_files_disturb_nobody(store: Store) -> None:
-    for name in ("_tw/runs/.DS_Store", "_tw/runs/run/v000009.parquet~", "_tw/units/run/Thumbs.db"):
+    for name in ("_tw/runs/.DS_Store", "_tw/runs/run/v000009.parquet~", "_tw/sources/run/Thumbs.db"):
         (store.root / name).write_text("x")
     (store.root / "_tw" / "runs" / "Not A Run").mkdir()
     assert store.runs() == ("run",)
@@ -129,7 +130,7 @@ def test_clean_takes_orphans_that_are_old_and_spares_young_ones(store: Store) ->
     report = store.clean(DAY_S)
     assert report.files == 6
     assert report.bytes > 0
-    kept = {f"_tw/units/run/000006/{young.name}.json", *(file.path for file in young.files)}
+    kept = {f"_tw/sources/run/{young.manifest}", *(file.path for file in young.files)}
     assert tree(store) == published | kept
     assert store.verify() == []
 
@@ -142,16 +143,16 @@ def test_clean_spares_results_inbox_and_the_shell_file(store: Store) -> None:
     assert store.clean(DAY_S).files == 0
 
 
-def test_clean_spares_units_that_wait_and_drops_settled_markers(store: Store) -> None:
-    unit = commit(store, 0, run="slow")
-    store.publish("slow", Changes(units=(unit,), expected_ranks=2))
-    (marker,) = (store.root / "_tw" / "units" / "slow" / "waiting").iterdir()
+def test_clean_spares_sources_that_wait_and_drops_settled_markers(store: Store) -> None:
+    source = commit(store, 0, run="slow")
+    store.publish("slow", Changes(sources=(source,), expected_ranks=2))
+    (marker,) = (store.root / "_tw" / "waiting" / "slow").iterdir()
     text = marker.read_text()
     age(store, 2 * DAY_S)
     assert store.clean(DAY_S).files == 0
-    store.publish("slow", Changes(units=(commit(store, 1, run="slow"),), expected_ranks=2))
+    store.publish("slow", Changes(sources=(commit(store, 1, run="slow"),), expected_ranks=2))
     assert set(seen(store, "slow")) == {0, 1}
-    marker.parent.mkdir(exist_ok=True)
+    marker.parent.mkdir(parents=True, exist_ok=True)
     marker.write_text(text)
     assert store.clean(DAY_S).files == 1
     assert not marker.exists()
@@ -165,9 +166,13 @@ def test_a_removed_run_is_taken_after_its_grace_and_its_numbers_are_not_used_aga
     assert store.get("run", 1).ranks == (0, 1)
     report = store.clean(-1)
     assert report.versions == 2
-    assert tree(store) == {"_tw/warehouse.json", "_tw/runs/run/v000003.parquet"}
+    assert tree(store) == {
+        "_tw/warehouse.json",
+        "_tw/runs/run/v000003.parquet",
+        "_tw/receipts/run/v000003.json",
+    }
     assert store.verify() == []
-    store.publish("run", Changes(units=(commit(store, 0),)))
+    store.publish("run", Changes(sources=(commit(store, 0),)))
     assert store.versions("run") == (3, 4)
     assert store.verify() == []
 
@@ -177,4 +182,4 @@ def test_a_table_name_never_becomes_a_path(store: Store) -> None:
         made = staged(folder, 0)
         hostile = StagedTable("../../x", 1, made.tables[0].path, made.tables[0].rows)
         with pytest.raises(ValueError, match="not a table name"):
-            store.commit_unit(type(made)("run", 0, made.uid, "d", 1, 1, "whole", (hostile,)))
+            store.commit_source(replace(made, tables=(hostile,)))

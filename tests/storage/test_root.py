@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from store_units import processes
+from storage_sources import processes
 from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
-from tracewarehouse.store import Store
+from tracewarehouse.storage import Store
 
 
 def test_a_new_warehouse_has_format_id_and_salt(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "deep" / "warehouse")
     said = json.loads((store.root / "_tw" / "warehouse.json").read_text())
-    assert (said["format"], said["id"]) == (1, store.id)
+    assert (said["format"], said["id"]) == (2, store.id)
     assert len(store.salt) == 32
     assert list((store.root / "_tw" / "staging").iterdir()) == []
     again = Store.open(store.root)
@@ -79,11 +79,11 @@ def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
     error = refusal(lambda: Store.open(tmp_path))
     assert isinstance(error, SchemaVersionError)
     assert "format 7" in error.message
-    assert "up to 1" in error.message
+    assert "up to 2" in error.message
     assert isinstance(refusal(lambda: Store.create(tmp_path)), SchemaVersionError)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "x"}', '{"format": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "x"}', '{"format": 2}', '{"format": 0}'])
 def test_a_damaged_mark_is_told(tmp_path: Path, text: str) -> None:
     store = Store.create(tmp_path)
     (store.root / "_tw" / "warehouse.json").write_text(text)
@@ -104,11 +104,13 @@ def test_a_refused_link_is_told_at_creation(tmp_path: Path, monkeypatch: pytest.
 USE = """
 import sys
 from pathlib import Path
-from tracewarehouse.store import Changes, Store, Unit
+from tracewarehouse.storage import Changes, RankSource, Store
 store = Store.create(Path(sys.argv[1]))
-unit = Unit("run", 0, "u", "a", "d", 1, 1, "whole", "2026", (), {"name": "é", "n": 2**60})
-store.publish("run", Changes(units=(unit,)))
-assert Store.open(store.root).newest("run").units == (unit,)
+source = RankSource(
+    "run", 0, "u", "a", "m", "d", "", "kineto", 1, {}, 1, "whole", "2026", (), {"name": "é", "n": 2**60}
+)
+store.publish("run", Changes(sources=(source,)))
+assert Store.open(store.root).newest("run").sources == (source,)
 print(sorted({"pandas", "duckdb", "polars", "pyarrow.dataset"} & set(sys.modules)))
 """
 

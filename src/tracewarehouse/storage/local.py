@@ -1,4 +1,4 @@
-"""Where bytes lie: one small protocol, and its form on a local disk."""
+"""Objects as files under a folder of a local disk."""
 
 from __future__ import annotations
 
@@ -6,50 +6,13 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from tracewarehouse.store.layout import STAGING
-
-
-@dataclass(frozen=True)
-class Blob:
-    """Size and age of a stored object."""
-
-    bytes: int
-    modified_s: float
+from tracewarehouse.storage.layout import STAGING
+from tracewarehouse.storage.objects import Entry
 
 
-class Blobs(Protocol):
-    """What the store needs of a place. A key is a relative path; an object appears whole or not at all."""
-
-    def put(self, blobs: Mapping[str, bytes]) -> None:
-        """Writes each object, in place of an older one."""
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Writes the object unless the key is taken; True where this call wrote it."""
-
-    def adopt(self, files: Mapping[str, Path]) -> None:
-        """Moves finished local files to their keys."""
-
-    def get(self, key: str) -> bytes:
-        """The object; raises FileNotFoundError."""
-
-    def list(self, folder: str) -> Iterator[str]:
-        """Names directly under a folder, none where it is not there."""
-
-    def stat(self, key: str) -> Blob | None:
-        """Size and age of an object, None where it is not there."""
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Takes objects away; those that are gone already do not matter."""
-
-    def path(self, key: str) -> Path:
-        """A local path that holds the object."""
-
-
-class LocalBlobs:
+class LocalObjects:
     """Objects as files under a root: written aside, fsynced once, renamed, folders fsynced."""
 
     def __init__(self, root: Path) -> None:
@@ -59,11 +22,11 @@ class LocalBlobs:
         """The file of a key."""
         return self.root / key
 
-    def put(self, blobs: Mapping[str, bytes]) -> None:
+    def put(self, objects: Mapping[str, bytes]) -> None:
         """Writes each file aside and renames it; the folders are fsynced once for all."""
-        for key, data in blobs.items():
+        for key, data in objects.items():
             self._rename(self._aside(data), key)
-        self._sync_folders(blobs)
+        self._sync_folders(objects)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """`link` is the one step that can lose: it fails where the name exists."""
@@ -92,13 +55,13 @@ class LocalBlobs:
         with suppress(FileNotFoundError, NotADirectoryError):
             yield from [path.name for path in self.path(folder).iterdir()]
 
-    def stat(self, key: str) -> Blob | None:
+    def stat(self, key: str) -> Entry | None:
         """Size and time of the last change."""
         try:
             found = self.path(key).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return Blob(found.st_size, found.st_mtime)
+        return Entry(found.st_size, found.st_mtime)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Unlinks each file, then folders that became empty."""

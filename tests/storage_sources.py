@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracewarehouse.store import Staged, StagedTable, Store, Unit, uid
+from tracewarehouse.storage import Published, RankSource, Staged, StagedTable, Store, uid
 
 TABLES = {"events": 40, "kernels": 12}
 
@@ -22,21 +22,37 @@ def staged(
     run: str = "run",
     content: str = "a",
     reader: int = 1,
+    part: str = "",
     status: Any = "whole",
     text_bytes: int = 1000,
     tables: dict[str, int] | None = None,
 ) -> Staged:
     """A rank's staged tables; `content` makes its digest and fills its rows."""
-    place = folder / f"{run}-{rank}-{content}-{reader}"
+    place = folder / f"{run}-{rank}-{content}-{reader}{part}"
     place.mkdir(parents=True, exist_ok=True)
     made = [
         table(place, name, run, rank, rows, content)
         for name, rows in (TABLES if tables is None else tables).items()
     ]
     digest = f"{content}-{rank}"
-    key = uid(digest, run, rank, reader)
-    facts: dict[str, Any] = {"world_size": 8, "start_ns": 2**60 + rank, "header": '{"a": 1}'}
-    return Staged(run, rank, key, digest, text_bytes, reader, status, tuple(made), facts)
+    definitions = {name: 1 for name in TABLES}
+    key = uid(digest, run, rank, part=part, format="kineto", format_version=reader, definitions=definitions)
+    facts: dict[str, Any] = {"world_size": 8, "start_ns": 2**60 + rank}
+    return Staged(
+        run=run,
+        rank=rank,
+        uid=key,
+        digest=digest,
+        part=part,
+        text_bytes=text_bytes,
+        format="kineto",
+        format_version=reader,
+        definitions=definitions,
+        status=status,
+        tables=tuple(made),
+        facts=facts,
+        header='{"a": 1}',
+    )
 
 
 def table(place: Path, name: str, run: str, rank: int, rows: int, content: str) -> StagedTable:
@@ -53,10 +69,15 @@ def table(place: Path, name: str, run: str, rank: int, rows: int, content: str) 
     return StagedTable(name, 1, path, rows)
 
 
-def commit(store: Store, rank: int, **said: Any) -> Unit:
-    """A committed unit of one rank."""
+def commit(store: Store, rank: int, **said: Any) -> RankSource:
+    """A committed source of one rank."""
     with store.staging() as folder:
-        return store.commit_unit(staged(folder, rank, **said))
+        return store.commit_source(staged(folder, rank, **said))
+
+
+def by_rank(published: Published, sources: Iterable[RankSource]) -> dict[int, str]:
+    """Rank → what came of its source, where a call brought one source of each rank."""
+    return {source.rank: published.outcome[source.name] for source in sources}
 
 
 def seen(store: Store, run: str = "run", table: str = "events") -> dict[int, list[str]]:
@@ -78,7 +99,7 @@ def context() -> Any:
     made = multiprocessing.get_context("forkserver")
     # pandas, because `pa.array` imports it where it is there.
     made.set_forkserver_preload(
-        ["pytest", "pandas", "pyarrow.compute", "pyarrow.parquet", "tracewarehouse.store"]
+        ["pytest", "pandas", "pyarrow.compute", "pyarrow.parquet", "tracewarehouse.storage"]
     )
     return made
 

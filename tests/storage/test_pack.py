@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from store_units import seen, staged
+from storage_sources import seen, staged
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.store import Changes, Scan, Staged, StagedTable, Store, Unit
+from tracewarehouse.storage import Changes, Scan, Staged, StagedTable, Store, RankSource
 
 
 @pytest.fixture
@@ -18,11 +19,11 @@ def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path / "warehouse")
 
 
-def publish(store: Store, units: tuple[Unit, ...], **said: bool) -> None:
-    assert store.publish("run", Changes(units=units, **said)).version is not None
+def publish(store: Store, sources: tuple[RankSource, ...], **said: bool) -> None:
+    assert store.publish("run", Changes(sources=sources, **said)).version is not None
 
 
-def many(store: Store, ranks: range, content: str = "a") -> tuple[Unit, ...]:
+def many(store: Store, ranks: range, content: str = "a") -> tuple[RankSource, ...]:
     with store.staging() as folder:
         return store.commit([staged(folder, rank, content=content) for rank in ranks])
 
@@ -82,7 +83,7 @@ def duck_rank(folder: Path, rank: int, select: str) -> Staged:
         )
         (rows,) = con.execute(f"SELECT count(*) FROM '{path}'").fetchone() or (0,)
     made = StagedTable("events", 1, path, rows)
-    return Staged("run", rank, f"{rank:016x}", f"d{rank}", 1, 1, "whole", (made,))
+    return Staged("run", rank, f"{rank:016x}", f"d{rank}", 1, "kineto", 1, {}, "whole", (made,))
 
 
 VALUES = """SELECT 'run' AS run_id, {rank}::INTEGER AS rank, i AS event_id,
@@ -102,12 +103,12 @@ def test_packing_changes_neither_types_nor_values(store: Store) -> None:
             for rank in range(4)
         ]
         before = [path.read_bytes() for path in sorted(folder.glob("*.parquet"))]
-        units = store.commit(ranks)
+        sources = store.commit(ranks)
     alone = [store.root / f"alone{rank}.parquet" for rank in range(4)]
     for path, data in zip(alone, before, strict=True):
         path.write_bytes(data)
-    packed = store.path(units[0].files[0].path)
-    assert {unit.files[0].path for unit in units} == {units[0].files[0].path}
+    packed = store.path(sources[0].files[0].path)
+    assert {source.files[0].path for source in sources} == {sources[0].files[0].path}
     with duckdb.connect() as con:
         wanted = con.sql(f"FROM read_parquet({[str(path) for path in alone]})")
         found = con.sql(f"FROM read_parquet('{packed}')")
@@ -123,8 +124,8 @@ def test_a_large_rank_keeps_its_own_file_untouched(store: Store) -> None:
         rows = [10, 10, 300_000, 10, 10]
         ranks = [duck_rank(folder, rank, noise.format(rank=rank, rows=rows[rank])) for rank in range(5)]
         large = (folder / "2.parquet").read_bytes()
-        units = store.commit(ranks)
-    files = [unit.files[0] for unit in units]
+        sources = store.commit(ranks)
+    files = [source.files[0] for source in sources]
     assert [file.file_ranks for file in files] == [2, 2, 1, 2, 2]
     assert len({file.path for file in files}) == 3
     assert store.path(files[2].path).read_bytes() == large
@@ -137,7 +138,7 @@ def test_packing_takes_no_more_room_than_the_files_did(store: Store) -> None:
     with store.staging() as folder:
         ranks = [duck_rank(folder, rank, select.format(rank=rank)) for rank in range(4)]
         before = sum(path.stat().st_size for path in folder.glob("*.parquet"))
-        (file,) = {unit.files[0] for unit in store.commit(ranks)}
+        (file,) = {source.files[0] for source in store.commit(ranks)}
     assert file.file_ranks == 4
     assert file.bytes < 1.05 * before
 
@@ -156,7 +157,7 @@ def test_a_wrong_row_count_is_told(store: Store) -> None:
         made = staged(folder, 0)
         lie = StagedTable("events", 1, made.tables[0].path, 39)
         with pytest.raises(WarehouseError, match="holds 40 rows, 39 were announced"):
-            store.commit_unit(Staged("run", 0, made.uid, "d", 1, 1, "whole", (lie,)))
+            store.commit_source(replace(made, tables=(lie,)))
         lie.path.write_bytes(b"no Parquet")
         with pytest.raises(WarehouseError, match="not a Parquet file"):
-            store.commit_unit(Staged("run", 0, made.uid, "d", 1, 1, "whole", (lie,)))
+            store.commit_source(replace(made, tables=(lie,)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.store.encoding import encodings_of, writer_options
-from tracewarehouse.store.model import Staged, StagedTable
+from tracewarehouse.storage.encoding import encodings_of, writer_options
+from tracewarehouse.storage.model import Staged, StagedTable
 
 PACK_RANKS = 64
 PACK_BYTES = 64 * 1024 * 1024
-# Packing decodes and encodes anew: worth it where the files are small, not where they are large.
+# Packing decodes and encodes again: worth it for small files only.
 SMALL_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Part:
-    """One rank's share of a file to be."""
+    """One source's share of a file to be."""
 
     staged: Staged
     table: StagedTable
@@ -29,19 +30,29 @@ class Part:
 
 
 def groups(staged: Sequence[Staged]) -> Iterator[tuple[Part, ...]]:
-    """The parts that go into one file each, table by table, ranks ascending; empty tables into none."""
-    shelves: dict[tuple[str, str, int], list[Part]] = {}
-    for unit in sorted(staged, key=lambda one: (one.run, one.rank)):
-        for table in unit.tables:
+    """The parts that go into one file each, table by table, ranks ascending; empty tables into none.
+
+    What is packed already stays together. Two sources of a rank never share a file: a rank is what tells
+    rows of a file apart.
+    """
+    shelves: dict[tuple[object, ...], list[Part]] = {}
+    turns: Counter[tuple[str, int]] = Counter()
+    for source in sorted(staged, key=lambda one: (one.run, one.rank)):
+        turn = turns[source.run, source.rank]
+        turns[source.run, source.rank] += 1
+        for table in source.tables:
             if table.rows:
-                shelf = shelves.setdefault((unit.run, table.table, table.version), [])
-                shelf.append(Part(unit, table, table.path.stat().st_size))
+                place = (
+                    ("packed", table.path) if table.ranks else (source.run, turn, table.table, table.version)
+                )
+                shelf = shelves.setdefault(place, [])
+                shelf.append(Part(source, table, table.path.stat().st_size))
     for shelf in shelves.values():
-        yield from _cut(shelf)
+        yield from [tuple(shelf)] if shelf[0].table.ranks else _cut(shelf)
 
 
 def _cut(shelf: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
-    """Neighbours together while they are small, few and light enough."""
+    """Neighbors together while they are small, few and light enough."""
     group: list[Part] = []
     for part in shelf:
         full = len(group) == PACK_RANKS or sum(one.bytes for one in group) + part.bytes > PACK_BYTES
@@ -54,13 +65,16 @@ def _cut(shelf: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
 
 
 def one_file(group: Sequence[Part]) -> Path:
-    """The staged file itself where a rank is alone, else a packed one beside the first.
+    """The staged file itself where it is one already, else a packed one beside the first.
 
     Raises WarehouseError where a file is not the Parquet it is said to be.
     """
+    first = group[0].table
+    if first.ranks:
+        return _packed(group)
     with ExitStack() as stack:
-        files = [stack.enter_context(_opened(part)) for part in group]
-        path = group[0].table.path
+        files = [stack.enter_context(_opened(part.table.path, part.table.rows)) for part in group]
+        path = first.path
         if len(group) == 1:
             return path
         path = path.with_name(f"packed-{secrets.token_hex(8)}.parquet")
@@ -70,20 +84,31 @@ def one_file(group: Sequence[Part]) -> Path:
     return path
 
 
-def _opened(part: Part) -> Any:
-    """The Parquet file of a part, once its footer agrees with what is said of it."""
+def _packed(group: Sequence[Part]) -> Path:
+    """The file that the sources share, once all that it names are here with all its rows."""
+    first = group[0].table
+    ranks = tuple(part.staged.rank for part in group)
+    rows = sum(part.table.rows for part in group)
+    if ranks != first.ranks or rows != first.file_rows:
+        raise ValueError(f"{first.path}: {rows} rows of ranks {ranks} committed, {first.file_rows} announced")
+    with _opened(first.path, rows):
+        return first.path
+
+
+def _opened(path: Path, announced: int) -> Any:
+    """A Parquet file, once its footer agrees with what is said of it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         # A path, never a Python file object: those abort pyarrow at exit now and then.
-        file = pq.ParquetFile(part.table.path)
+        file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise WarehouseError(f"{part.table.path}: not a Parquet file: {error}") from error
+        raise WarehouseError(f"{path}: not a Parquet file: {error}") from error
     rows = file.metadata.num_rows
-    if rows != part.table.rows:
+    if rows != announced:
         file.close()
-        raise WarehouseError(f"{part.table.path}: holds {rows} rows, {part.table.rows} were announced")
+        raise WarehouseError(f"{path}: holds {rows} rows, {announced} were announced")
     return file
 
 
@@ -103,17 +128,17 @@ def _write(group: Sequence[Part], files: Sequence[Any], path: Path) -> None:
         for file in files:
             rows = file.read(use_threads=False).cast(schema)
             writer.write_table(rows, row_group_size=len(rows))
-        writer.add_key_value_metadata(_told(files))
+        writer.add_key_value_metadata(_metadata(files))
 
 
 def _rows(footer: Any) -> int:
     return int(footer.num_rows)
 
 
-def _told(files: Sequence[Any]) -> dict[bytes, bytes]:
+def _metadata(files: Sequence[Any]) -> dict[bytes, bytes]:
     """The metadata that all files agree on, such as the contract of the table."""
-    told = set.intersection(*(set((file.metadata.metadata or {}).items()) for file in files))
-    return {key: value for key, value in told if key != b"ARROW:schema"}
+    common = set.intersection(*(set((file.metadata.metadata or {}).items()) for file in files))
+    return {key: value for key, value in common if key != b"ARROW:schema"}
 
 
 def _common(group: Sequence[Part], files: Sequence[Any]) -> Any:

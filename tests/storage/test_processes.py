@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from store_units import commit, context, processes, seen, staged
-from tracewarehouse.store import Changes, RunVersion, Store
+from storage_sources import commit, context, processes, seen, staged
+from tracewarehouse.storage import Changes, RunVersion, Store
 
 WRITERS = 8
 
@@ -23,7 +23,7 @@ def race(root: str, writer: int, rounds: int, told: str, together: Any) -> None:
     won = []
     for number in range(rounds):
         together.wait(60)
-        if store.blobs.put_if_absent(f"race/v{number:06d}", text):
+        if store.objects.put_if_absent(f"race/v{number:06d}", text):
             won.append(number)
     Path(told).write_text(" ".join(map(str, won)))
 
@@ -37,7 +37,9 @@ def test_of_eight_that_put_the_same_object_one_wins(tmp_path: Path) -> None:
     won = [[int(number) for number in path.read_text().split()] for path in told]
     assert sorted(sum(won, [])) == list(range(rounds))
     for writer, numbers in enumerate(won):
-        assert {store.blobs.get(f"race/v{number:06d}") for number in numbers} <= {f"writer {writer}".encode()}
+        assert {store.objects.get(f"race/v{number:06d}") for number in numbers} <= {
+            f"writer {writer}".encode()
+        }
     assert list((store.root / "_tw" / "staging").iterdir()) == []
 
 
@@ -50,7 +52,7 @@ def relabel(root: str, writer: int, rounds: int) -> None:
 def test_changes_of_eight_writers_are_all_kept(tmp_path: Path) -> None:
     rounds = 25
     store = Store.create(tmp_path / "warehouse")
-    store.publish("run", Changes(units=(commit(store, 0),)))
+    store.publish("run", Changes(sources=(commit(store, 0),)))
     processes(relabel, [(str(store.root), writer, rounds) for writer in range(WRITERS)])
     assert store.versions("run") == tuple(range(1, 2 + WRITERS * rounds))
     sizes = [len(version.labels) for version in store.history("run")]
@@ -59,9 +61,9 @@ def test_changes_of_eight_writers_are_all_kept(tmp_path: Path) -> None:
 
 def bring(root: str, run: str, rank: int, expected: int | None) -> None:
     store = Store.open_or_create(Path(root))
-    unit = commit(store, rank, run=run)
-    done = store.publish(run, Changes(units=(unit,), labels={f"r{rank}": "x"}, expected_ranks=expected))
-    assert done.outcome[rank] in (("added", "pending") if expected else ("added",))
+    source = commit(store, rank, run=run)
+    done = store.publish(run, Changes(sources=(source,), labels={f"r{rank}": "x"}, expected_ranks=expected))
+    assert done.outcome[source.name] in (("added", "pending") if expected else ("added",))
 
 
 @pytest.mark.parametrize("expected", [None, WRITERS], ids=["as they come", "expect-ranks"])
@@ -87,9 +89,9 @@ def bring_all(root: str, runs: list[str], rank: int, expected: int | None) -> No
 
 def spell(root: str, run: str, told: str) -> None:
     store = Store.open(Path(root))
-    unit = commit(store, 0, run=run)
+    source = commit(store, 0, run=run)
     try:
-        store.publish(run, Changes(units=(unit,)))
+        store.publish(run, Changes(sources=(source,)))
     except Exception as error:
         Path(told).write_text(type(error).__name__)
     else:
@@ -112,15 +114,15 @@ def swap(root: str, writer: int, rounds: int) -> None:
     for number in range(rounds):
         with store.staging() as folder:
             ranks = [staged(folder, rank, content=f"w{writer}n{number}") for rank in (0, 1)]
-            units = store.commit(ranks)
-        store.publish("run", Changes(units=units, replace=True))
+            sources = store.commit(ranks)
+        store.publish("run", Changes(sources=sources, replace=True))
 
 
 def whole(store: Store, version: RunVersion) -> bool:
     """Whether both ranks come from one call and every file is there in full."""
-    for unit in version.units:
-        assert all(store.path(file.path).stat().st_size == file.bytes for file in unit.files)
-    return len({unit.digest.removesuffix(f"-{unit.rank}") for unit in version.units}) == 1
+    for source in version.sources:
+        assert all(store.path(file.path).stat().st_size == file.bytes for file in source.files)
+    return len({source.digest.removesuffix(f"-{source.rank}") for source in version.sources}) == 1
 
 
 def test_a_reader_sees_whole_versions_only_and_never_an_older_one(tmp_path: Path) -> None:
@@ -182,9 +184,9 @@ def commit_while_folders_go(root: str) -> None:
                 os.rmdir(folder)  # noqa: PTH106
 
     sys.addaudithook(take)
-    unit = commit(store, 0)
+    source = commit(store, 0)
     assert len(taken) == 3
-    store.publish("run", Changes(units=(unit,)))
+    store.publish("run", Changes(sources=(source,)))
 
 
 def test_a_folder_that_a_clean_takes_away_is_made_again(tmp_path: Path) -> None:

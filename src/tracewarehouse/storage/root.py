@@ -10,13 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tracewarehouse.errors import SchemaVersionError, WarehouseError
-from tracewarehouse.store import layout
-from tracewarehouse.store.blobs import LocalBlobs
-from tracewarehouse.store.codec import dump
-from tracewarehouse.store.faults import disk_errors
-from tracewarehouse.store.units import now
-
-FORMAT = 1
+from tracewarehouse.storage import layout
+from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
+from tracewarehouse.storage.faults import disk_errors
+from tracewarehouse.storage.local import LocalObjects
+from tracewarehouse.storage.manifests import now
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ def create(root: Path) -> Identity:
         (root / layout.STAGING).mkdir(parents=True, exist_ok=True)
         _probe_link(root)
         identity = Identity(FORMAT, uuid.uuid4().hex, secrets.token_hex(32), now())
-        LocalBlobs(root).put_if_absent(layout.WAREHOUSE, dump(asdict(identity)).encode())
+        LocalObjects(root).put_if_absent(layout.WAREHOUSE, encode(identity))
     return read(root)
 
 
@@ -60,24 +58,45 @@ def exists(root: Path) -> bool:
     return (root / layout.WAREHOUSE).is_file()
 
 
-def _decode(root: Path, data: bytes) -> Identity:
+def encode(identity: Identity) -> bytes:
+    """What `_tw/warehouse.json` holds."""
+    return sealed({**asdict(identity), "must_understand": []})
+
+
+def stored_format(root: Path) -> int | None:
+    """The format of the warehouse at `root`, whichever; None where that cannot be known."""
     try:
-        said = json.loads(data)
-        # The format first: a newer one may lack every other name.
-        _check_format(root, int(said["format"]))
+        found = json.loads((root / layout.WAREHOUSE).read_bytes())["format"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
+def _decode(root: Path, data: bytes) -> Identity:
+    path = root / layout.WAREHOUSE
+    try:
+        # The format first: another one may lack every other name.
+        _check_format(root, int(json.loads(data)["format"]))
+        said = unsealed(data)
+        check_understood(said, str(path))
         return Identity(**{name: said[name] for name in Identity.__dataclass_fields__})
     except (ValueError, TypeError, KeyError) as error:
-        raise WarehouseError(
-            f"{root / layout.WAREHOUSE}: damaged: {error}", "put this small file back from a backup"
-        ) from error
+        raise WarehouseError(f"{path}: damaged: {error}", "put this small file back from a backup") from error
 
 
 def _check_format(root: Path, found: int) -> None:
+    if found == FORMAT:
+        return
+    if found == 1:
+        raise SchemaVersionError(
+            f"{root}: warehouse of format 1, this release works on format {FORMAT}", "tw upgrade converts it"
+        )
     if found > FORMAT:
         raise SchemaVersionError(
             f"{root}: warehouse of format {found}, this release reads up to {FORMAT}",
             "install a newer tracewarehouse",
         )
+    raise ValueError(f"there is no format {found}")
 
 
 def _is_file(root: Path) -> WarehouseError:

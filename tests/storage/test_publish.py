@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from store_units import commit, seen
+from storage_sources import by_rank, commit, seen
 from tracewarehouse.errors import RunExists, UnknownName
-from tracewarehouse.store import Changes, Published, Store
+from tracewarehouse.storage import Changes, RunVersion, Store
+from tracewarehouse.storage.names import group_uid
 
 
 @pytest.fixture
@@ -17,12 +19,22 @@ def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path / "warehouse", tool="0.0")
 
 
-def bring(store: Store, *ranks: int, labels: Any = None, **said: Any) -> Published:
+@dataclass(frozen=True)
+class Brought:
+    """What came of a call: the version it wrote, and each rank's outcome."""
+
+    version: RunVersion | None
+    outcome: dict[int, str]
+    pending: tuple[int, int] | None
+
+
+def bring(store: Store, *ranks: int, labels: Any = None, **said: Any) -> Brought:
     """Commits ranks and publishes them in one call."""
     names = ("replace", "expected_ranks", "begins_with", "rebuilt")
     options = {name: said.pop(name) for name in names if name in said}
-    units = tuple(commit(store, rank, **said) for rank in ranks)
-    return store.publish(said.get("run", "run"), Changes(units=units, labels=labels or {}, **options))
+    sources = tuple(commit(store, rank, **said) for rank in ranks)
+    done = store.publish(said.get("run", "run"), Changes(sources=sources, labels=labels or {}, **options))
+    return Brought(done.version, by_rank(done, sources), done.pending)
 
 
 def test_what_was_published_comes_back_as_it_was(store: Store) -> None:
@@ -32,7 +44,7 @@ def test_what_was_published_comes_back_as_it_was(store: Store) -> None:
     assert fresh is not None
     assert fresh == done.version
     assert (fresh.number, fresh.ranks, fresh.labels, fresh.tool) == (1, (0, 1), {"commit": "3f2a"}, "0.0")
-    assert fresh.units[1].facts["start_ns"] == 2**60 + 1
+    assert fresh.sources[1].facts["start_ns"] == 2**60 + 1
     assert seen(store) == {0: ["a"] * 40, 1: ["a"] * 40}
 
 
@@ -45,22 +57,20 @@ def test_a_version_is_known_in_brief_without_being_read(store: Store) -> None:
     assert done.version is not None and fresh.briefs() == (done.version.brief,)
     assert fresh.brief("run") == done.version.brief and fresh.brief("other") is None
     assert (done.version.brief.labels, done.version.brief.start_ns) == (odd, 2**60)
-    # As a release wrote it that told nothing in brief.
-    path = store.path("_tw/runs/run/v000001.parquet")
-    path.write_bytes(path.read_bytes().replace(b"tracewarehouse.brief", b"tracewarehouse.other"))
-    assert Store.open(store.root).briefs()[0].start_ns == 2**60
 
 
 def test_the_layout_is_that_of_the_design(store: Store) -> None:
-    unit = commit(store, 3)
-    store.publish("run", Changes(units=(unit,)))
+    source = commit(store, 3)
+    store.publish("run", Changes(sources=(source,)))
+    group = group_uid([source.uid])
     found = {str(path.relative_to(store.root)) for path in store.root.rglob("*") if path.is_file()}
     assert found == {
         "_tw/warehouse.json",
-        f"_tw/units/run/000003/{unit.uid}-{unit.attempt}.json",
+        f"_tw/sources/run/000003-000003-{group}-{source.attempt}.now.json",
         "_tw/runs/run/v000001.parquet",
-        f"data/events/run/000003-{unit.uid}-{unit.attempt}.parquet",
-        f"data/kernels/run/000003-{unit.uid}-{unit.attempt}.parquet",
+        "_tw/receipts/run/v000001.json",
+        f"data/events/run/000003-{group}-{source.attempt}.parquet",
+        f"data/kernels/run/000003-{group}-{source.attempt}.parquet",
     }
 
 
@@ -95,13 +105,13 @@ def test_other_content_needs_replace_and_can_be_put_back(store: Store) -> None:
     assert bring(store, 0, content="a", replace=True).outcome == {0: "replaced"}
     assert seen(store) == {0: ["a"] * 40, 1: ["a"] * 40}
     assert store.versions("run") == (1, 2, 3)
-    assert store.get("run", 2).units[0].digest == "b-0"
+    assert store.get("run", 2).sources[0].digest == "b-0"
 
 
 def test_one_call_keeps_what_fits_beside_a_conflict(store: Store) -> None:
     bring(store, 0)
-    units = (commit(store, 0, content="b"), commit(store, 1))
-    assert store.publish("run", Changes(units=units)).outcome == {0: "conflict", 1: "added"}
+    sources = (commit(store, 0, content="b"), commit(store, 1))
+    assert by_rank(store.publish("run", Changes(sources=sources)), sources) == {0: "conflict", 1: "added"}
     assert seen(store) == {0: ["a"] * 40, 1: ["a"] * 40}
 
 
@@ -121,7 +131,7 @@ def test_another_reader_version_replaces(store: Store) -> None:
         ({"status": "damaged", "text_bytes": 1000}, True, "conflict"),
     ],
 )
-def test_a_damaged_unit_gives_way(store: Store, new: dict[str, Any], begins: bool, outcome: str) -> None:
+def test_a_damaged_source_gives_way(store: Store, new: dict[str, Any], begins: bool, outcome: str) -> None:
     bring(store, 0, status="damaged")
     asked = []
 
@@ -133,7 +143,7 @@ def test_a_damaged_unit_gives_way(store: Store, new: dict[str, Any], begins: boo
     assert asked in ([], [("a-0", "b-0")])
 
 
-def test_a_whole_unit_does_not_give_way_to_a_longer_one(store: Store) -> None:
+def test_a_whole_source_does_not_give_way_to_a_longer_one(store: Store) -> None:
     bring(store, 0)
     longer = bring(store, 0, content="b", text_bytes=2000, begins_with=lambda *_: True)
     assert longer.outcome == {0: "conflict"}
@@ -202,12 +212,12 @@ def test_names_are_unique_without_regard_to_case(store: Store) -> None:
     assert store.runs() == ("fp8-on",)
 
 
-def test_units_wait_until_the_run_has_its_ranks(store: Store) -> None:
+def test_sources_wait_until_the_run_has_its_ranks(store: Store) -> None:
     first = bring(store, 0, expected_ranks=3)
     assert (first.version, first.outcome, first.pending) == (None, {0: "pending"}, (1, 3))
     assert store.newest("run") is None
     assert bring(store, 2, expected_ranks=3).pending == (2, 3)
-    assert [one.unit.rank for one in store.waiting_runs()["run"]] == [0, 2]
+    assert [one.source.rank for one in store.waiting_runs()["run"]] == [0, 2]
     last = bring(store, 1, expected_ranks=3)
     assert (last.outcome, last.pending) == ({1: "added"}, None)
     assert set(seen(store)) == {0, 1, 2}
@@ -253,13 +263,13 @@ def test_removing_drops_what_waits(store: Store) -> None:
 
 
 def test_a_marker_left_by_a_dead_call_is_not_taken_for_waiting(store: Store) -> None:
-    units = tuple(commit(store, rank) for rank in (0, 1))
-    folder = store.root / "_tw" / "units" / "run" / "waiting"
-    store.publish("run", Changes(units=units[:1], expected_ranks=2))
+    sources = tuple(commit(store, rank) for rank in (0, 1))
+    folder = store.root / "_tw" / "waiting" / "run"
+    store.publish("run", Changes(sources=sources[:1], expected_ranks=2))
     left = next(folder.iterdir())
     text = left.read_text()
-    store.publish("run", Changes(units=units[1:], expected_ranks=2))
-    folder.mkdir(exist_ok=True)
+    store.publish("run", Changes(sources=sources[1:], expected_ranks=2))
+    folder.mkdir(parents=True, exist_ok=True)
     left.write_text(text)
     assert store.waiting("run") == ()
     bring(store, 0, content="b", replace=True, expected_ranks=2)
@@ -270,29 +280,29 @@ def test_a_marker_left_by_a_dead_call_is_not_taken_for_waiting(store: Store) -> 
 
 def test_a_marker_that_outlives_a_removal_is_not_taken_for_waiting(store: Store) -> None:
     bring(store, 0, expected_ranks=2)
-    (left,) = (store.root / "_tw" / "units" / "run" / "waiting").iterdir()
+    (left,) = (store.root / "_tw" / "waiting" / "run").iterdir()
     text = left.read_text()
     store.remove("run")
-    left.parent.mkdir(exist_ok=True)
+    left.parent.mkdir(parents=True, exist_ok=True)
     left.write_text(text)
     assert store.waiting("run") == ()
     assert bring(store, 1, expected_ranks=2).pending == (1, 2)
 
 
-def test_a_unit_of_a_broken_off_call_is_found_until_it_was_published(store: Store) -> None:
-    unit = commit(store, 0)
-    assert store.committed("run", 0, unit.uid) == unit
+def test_a_source_of_a_broken_off_call_is_found_until_it_was_published(store: Store) -> None:
+    source = commit(store, 0)
+    assert store.committed("run", 0, source.uid) == source
     assert store.committed("run", 0, "0" * 16) is None
-    store.publish("run", Changes(units=(unit,)))
-    assert store.committed("run", 0, unit.uid) is None
+    store.publish("run", Changes(sources=(source,)))
+    assert store.committed("run", 0, source.uid) is None
     other = commit(store, 1)
     store.path(other.files[0].path).unlink()
     assert store.committed("run", 1, other.uid) is None
 
 
-def test_a_unit_whose_files_are_gone_is_not_published(store: Store) -> None:
-    unit = commit(store, 0)
-    store.path(unit.files[0].path).unlink()
+def test_a_source_whose_files_are_gone_is_not_published(store: Store) -> None:
+    source = commit(store, 0)
+    store.path(source.files[0].path).unlink()
     with pytest.raises(Exception, match="gone before rank 0 was published"):
-        store.publish("run", Changes(units=(unit,)))
+        store.publish("run", Changes(sources=(source,)))
     assert store.runs() == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.store import parse_reference, run_key, run_name, uid
+from tracewarehouse.storage import parse_reference, run_key, run_name, uid
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,15 @@ def test_a_reference_may_name_a_version() -> None:
 
 
 def test_a_fingerprint_moves_with_each_of_its_parts() -> None:
-    base = ("d", "run", 0, 1, {"a": 1})
-    others = [("e", *base[1:]), ("d", "r", 0, 1, {"a": 1}), ("d", "run", 1, 1, {"a": 1})]
-    others += [("d", "run", 0, 2, {"a": 1}), ("d", "run", 0, 1, {"a": 2})]
-    assert len({uid(*one) for one in [base, *others]}) == 6
-    assert uid(*base) == uid(*base)
-    assert len(uid(*base)) == 16
+    base = {
+        "digest": "d", "run": "run", "rank": 0, "part": "", "format": "kineto", "format_version": 1,
+        "definitions": {"events": 1}, "options": {"a": 1},
+    }  # fmt: skip
+    other = {
+        "digest": "e", "run": "r", "rank": 1, "part": "p", "format": "nsys", "format_version": 2,
+        "definitions": {"events": 2}, "options": {"a": 2},
+    }  # fmt: skip
+    others = [base | {name: other[name]} for name in base]
+    assert len({uid(**one) for one in [base, *others]}) == 9  # type: ignore[arg-type]
+    assert uid(**base) == uid(**base)  # type: ignore[arg-type]
+    assert len(uid(**base)) == 16  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from tracewarehouse.errors import ParamError
@@ -71,8 +71,27 @@ def parse_reference(text: str) -> tuple[str, int | None]:
     return (match["run"], int(match["number"])) if match else (text, None)
 
 
-def uid(digest: str, run: str, rank: int, reader: int, options: Mapping[str, object] | None = None) -> str:
-    """16 hex digits that say which source, as which rank, was read how."""
-    parts = [digest, run, rank, reader, dict(options or {})]
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+def uid(
+    digest: str,
+    run: str,
+    rank: int,
+    *,
+    part: str = "",
+    format: str,
+    format_version: int,
+    definitions: Mapping[str, int],
+    options: Mapping[str, object] | None = None,
+) -> str:
+    """16 hex digits that say which source, as which rank, was read and built how."""
+    read = [digest, part, format, format_version, dict(definitions), run, rank, dict(options or {})]
+    return _hash(read)
+
+
+def group_uid(uids: Iterable[str]) -> str:
+    """16 hex digits for the sources that are committed together, in their order."""
+    return _hash(list(uids))
+
+
+def _hash(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

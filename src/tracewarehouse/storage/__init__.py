@@ -1,33 +1,41 @@
 """Parquet files and small manifests on a disk: what a warehouse is made of."""
 
-from tracewarehouse.store.faults import disk_error, disk_errors
-from tracewarehouse.store.model import (
+from tracewarehouse.storage.faults import disk_error, disk_errors
+from tracewarehouse.storage.model import (
     Brief,
     Changes,
     CleanReport,
+    Intent,
     Json,
+    Outcome,
     Problem,
     Published,
+    Rank,
+    RankSource,
     RunVersion,
     Scan,
     Staged,
     StagedTable,
     TableFile,
-    Unit,
     Waiting,
 )
-from tracewarehouse.store.names import check_labels, parse_reference, run_key, run_name, uid
-from tracewarehouse.store.results import RECORDED, Recorded, write_result
-from tracewarehouse.store.store import Store
+from tracewarehouse.storage.names import check_labels, parse_reference, run_key, run_name, uid
+from tracewarehouse.storage.results import RECORDED, Recorded, write_result
+from tracewarehouse.storage.store import Store
+from tracewarehouse.storage.versions import Versions
 
 __all__ = [
     "RECORDED",
     "Brief",
     "Changes",
     "CleanReport",
+    "Intent",
     "Json",
+    "Outcome",
     "Problem",
     "Published",
+    "Rank",
+    "RankSource",
     "Recorded",
     "RunVersion",
     "Scan",
@@ -35,7 +43,7 @@ __all__ = [
     "StagedTable",
     "Store",
     "TableFile",
-    "Unit",
+    "Versions",
     "Waiting",
     "check_labels",
     "disk_error",
