@@ -36,9 +36,7 @@ def staged(
     ]
     digest = f"{content}-{rank}"
     definitions = {name: 1 for name in TABLES}
-    key = uid(
-        digest, run, rank, part=part, format="kineto", format_version=reader, definitions=definitions
-    )
+    key = uid(digest, run, rank, part=part, format="kineto", format_version=reader, definitions=definitions)
     facts: dict[str, Any] = {"world_size": 8, "start_ns": 2**60 + rank}
     return Staged(
         run=run,

@@ -166,7 +166,11 @@ def test_a_removed_run_is_taken_after_its_grace_and_its_numbers_are_not_used_aga
     assert store.get("run", 1).ranks == (0, 1)
     report = store.clean(-1)
     assert report.versions == 2
-    assert tree(store) == {"_tw/warehouse.json", "_tw/runs/run/v000003.parquet", "_tw/receipts/run/v000003.json"}
+    assert tree(store) == {
+        "_tw/warehouse.json",
+        "_tw/runs/run/v000003.parquet",
+        "_tw/receipts/run/v000003.json",
+    }
     assert store.verify() == []
     store.publish("run", Changes(sources=(commit(store, 0),)))
     assert store.versions("run") == (3, 4)

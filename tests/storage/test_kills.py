@@ -165,7 +165,9 @@ def act_and_die_writing(root: str, act: Act, limit: int) -> None:
 def label(store: Store, run: str) -> None:
     """Brings rank 0 anew with a long label: the version is the longest of the files."""
     source = commit(store, 0, tables={})
-    store.publish(run, Changes(sources=(source,), labels={"long": "".join(map(str, range(3000)))}, rebuilt=True))
+    store.publish(
+        run, Changes(sources=(source,), labels={"long": "".join(map(str, range(3000)))}, rebuilt=True)
+    )
 
 
 @pytest.mark.parametrize("limit", [0, 1, 20, 100, 400, 1000, 3000])

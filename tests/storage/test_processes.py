@@ -37,7 +37,9 @@ def test_of_eight_that_put_the_same_object_one_wins(tmp_path: Path) -> None:
     won = [[int(number) for number in path.read_text().split()] for path in told]
     assert sorted(sum(won, [])) == list(range(rounds))
     for writer, numbers in enumerate(won):
-        assert {store.objects.get(f"race/v{number:06d}") for number in numbers} <= {f"writer {writer}".encode()}
+        assert {store.objects.get(f"race/v{number:06d}") for number in numbers} <= {
+            f"writer {writer}".encode()
+        }
     assert list((store.root / "_tw" / "staging").iterdir()) == []
 
 
