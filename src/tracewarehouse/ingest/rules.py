@@ -38,7 +38,7 @@ class Rules:
     """The rules of one `sql/` folder, and the private DuckDB connection that evaluates them."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._lock = Lock()
         self._known: dict[str, dict[str, tuple[Any, ...]]] = {}
 
@@ -156,7 +156,7 @@ class Rules:
 
     def _values(self, table: str, columns: str, condition: str = "TRUE") -> list[tuple[Any, ...]]:
         """Rows of a VALUES list, by the first column of its grain."""
-        contract = self._catalog.get(table, kind="table")
+        contract = self.catalog.get(table, kind="table")
         sql = f"SELECT {columns} FROM ({contract.body}) WHERE {condition} ORDER BY {contract.grain[0]}"
         with self._con.cursor() as cursor:
             return cursor.execute(sql).fetchall()

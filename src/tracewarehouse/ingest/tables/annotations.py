@@ -19,7 +19,7 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def annotations(columns: Columns) -> pa.Table:
+def annotation_table(columns: Columns) -> pa.Table:
     """Table `annotations`: slices of the categories user_annotation and gpu_user_annotation."""
     category = columns.codes("category")
     on_gpu = category.is_one_of(("gpu_user_annotation",))

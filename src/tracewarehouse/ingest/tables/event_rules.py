@@ -46,7 +46,7 @@ class Hits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Built:
+class Evidence:
     """What the rules look at: the activities and what builders made of them.
 
     `startless` are the rows of `flows` without a start.
@@ -60,10 +60,10 @@ class Built:
     startless: Positions
 
 
-def fired(built: Built) -> Iterator[Fired]:
+def fired(evidence: Evidence) -> Iterator[Fired]:
     """Every rule that fired, in no order."""
     for rule, hits in _RULES.items():
-        found = hits(built)
+        found = hits(evidence)
         if len(found.rows):
             yield Fired(rule, len(found.rows), _total(found.ns), int(found.rows.min()))
 
@@ -75,8 +75,13 @@ def _total(ns: Ints | Numbers | None) -> int | None:
     values = ns if isinstance(ns, np.ndarray) else ns.values[ns.valid]
     if not len(values):
         return None
-    total = (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+    total = total_ns(values)
     return total if -(2**63) <= total < 2**63 else None
+
+
+def total_ns(lengths: Numbers) -> int:
+    """An exact sum, even where 64 bits do not hold it."""
+    return (int((lengths >> 32).sum()) << 32) + int((lengths & 0xFFFFFFFF).sum())
 
 
 def non_events(columns: Columns) -> Positions:
@@ -89,19 +94,19 @@ def non_events(columns: Columns) -> Positions:
     return np.sort(np.concatenate((np.flatnonzero(no_phase), rows)))
 
 
-def _non_event(built: Built) -> Hits:
-    return Hits(non_events(built.columns))
+def _non_event(evidence: Evidence) -> Hits:
+    return Hits(non_events(evidence.columns))
 
 
-def _unknown_category(built: Built) -> Hits:
-    codes = built.columns.codes("raw_category")
-    rows = np.flatnonzero((codes.codes >= 0) & ~codes.is_one_of(built.rules.categories))
-    return Hits(rows, built.columns.ints("dur_ns", rows))
+def _unknown_category(evidence: Evidence) -> Hits:
+    codes = evidence.columns.codes("raw_category")
+    rows = np.flatnonzero((codes.codes >= 0) & ~codes.is_one_of(evidence.rules.categories))
+    return Hits(rows, evidence.columns.ints("dur_ns", rows))
 
 
-def _duplicate_slice(built: Built) -> Hits:
+def _duplicate_slice(evidence: Evidence) -> Hits:
     """A slice that agrees with an earlier one in times, thread, name and category."""
-    columns = built.columns
+    columns = evidence.columns
     times, lengths = columns.ints("ts_ns"), columns.ints("dur_ns")
     rows = np.flatnonzero(_slices(columns) & times.valid & lengths.valid)
     rows = rows[_repeated(times.values[rows], lengths.values[rows])]
@@ -139,120 +144,120 @@ def _untimed(columns: Columns) -> tuple[Positions, Flags]:
     return rows, _flags(pc.fill_null(negative, False))
 
 
-def _negative_duration(built: Built) -> Hits:
-    rows, negative = _untimed(built.columns)
+def _negative_duration(evidence: Evidence) -> Hits:
+    rows, negative = _untimed(evidence.columns)
     return Hits(rows[negative])
 
 
-def _epoch_zero(built: Built) -> Hits:
-    columns = built.columns
+def _epoch_zero(evidence: Evidence) -> Hits:
+    columns = evidence.columns
     rows = np.flatnonzero(_slices(columns) & ~columns.ints("ts_ns").valid)
-    return Hits(rows[_written_as_zero(built, rows)])
+    return Hits(rows[_written_as_zero(evidence, rows)])
 
 
-def _written_as_zero(built: Built, rows: Positions) -> Flags:
+def _written_as_zero(evidence: Evidence, rows: Positions) -> Flags:
     """Rows whose start is the number 0 in the file."""
-    numbers = built.rules.numbers(built.columns.texts("ts_text", rows).to_pylist())
+    numbers = evidence.rules.numbers(evidence.columns.texts("ts_text", rows).to_pylist())
     return np.array([number == 0 for number in numbers], np.bool_)
 
 
-def _unusable_time(built: Built) -> Hits:
-    columns = built.columns
+def _unusable_time(evidence: Evidence) -> Hits:
+    columns = evidence.columns
     rows, negative = _untimed(columns)
     rows = rows[~negative & columns.codes("ph").is_one_of(["X"])[rows]]
-    return Hits(rows[columns.ints("ts_ns", rows).valid | ~_written_as_zero(built, rows)])
+    return Hits(rows[columns.ints("ts_ns", rows).valid | ~_written_as_zero(evidence, rows)])
 
 
-def _open_bracket(built: Built) -> Hits:
-    phases, ends = built.columns.codes("ph"), built.columns.ints("end_id")
+def _open_bracket(evidence: Evidence) -> Hits:
+    phases, ends = evidence.columns.codes("ph"), evidence.columns.ints("end_id")
     begins = np.flatnonzero(phases.is_one_of(["B"]) & ~ends.valid)
     ended = np.flatnonzero(phases.is_one_of(["E"]))
     return Hits(np.concatenate((begins, ended[~np.isin(ended, ends.values[ends.valid])])))
 
 
-def _crossing_slice(built: Built) -> Hits:
+def _crossing_slice(evidence: Evidence) -> Hits:
     """Time is by how much it ends after the slice around it."""
-    nesting, columns = built.nesting, built.columns
+    nesting, columns = evidence.nesting, evidence.columns
     places = np.flatnonzero(nesting.crosses)
     rows, around = nesting.rows[places], nesting.rows[nesting.parent[places]]
     times, lengths = columns.ints("ts_ns").values, columns.ints("dur_ns").values
     return Hits(rows, times[rows] + lengths[rows] - times[around] - lengths[around])
 
 
-def _dangling_frame(built: Built) -> Hits:
-    frames, callers = built.columns.ints("python_id"), built.columns.ints("python_parent_id")
+def _dangling_frame(evidence: Evidence) -> Hits:
+    frames, callers = evidence.columns.ints("python_id"), evidence.columns.ints("python_parent_id")
     rows = np.flatnonzero(callers.valid)
     rows = rows[~np.isin(callers.values[rows], frames.values[frames.valid])]
-    return Hits(rows, built.columns.ints("dur_ns", rows))
+    return Hits(rows, evidence.columns.ints("dur_ns", rows))
 
 
-def _flow_without_start(built: Built) -> Hits:
-    return Hits(built.startless)
+def _flow_without_start(evidence: Evidence) -> Hits:
+    return Hits(evidence.startless)
 
 
-def _before_window(built: Built) -> Hits:
-    return _activities(built, built.launches.state == LaunchState.BEFORE_WINDOW)
+def _before_window(evidence: Evidence) -> Hits:
+    return _activities(evidence, evidence.launches.state == LaunchState.BEFORE_WINDOW)
 
 
-def _missing_launch(built: Built) -> Hits:
-    return _activities(built, built.launches.state == LaunchState.MISSING)
+def _missing_launch(evidence: Evidence) -> Hits:
+    return _activities(evidence, evidence.launches.state == LaunchState.MISSING)
 
 
-def _launch_by_flow(built: Built) -> Hits:
-    return _activities(built, built.launches.via == Via.FLOW)
+def _launch_by_flow(evidence: Evidence) -> Hits:
+    return _activities(evidence, evidence.launches.via == Via.FLOW)
 
 
-def _activities(built: Built, which: Flags) -> Hits:
+def _activities(evidence: Evidence, which: Flags) -> Hits:
     """GPU activities and their lengths."""
-    rows = built.launches.rows[which]
-    return Hits(rows, built.columns.ints("dur_ns", rows))
+    rows = evidence.launches.rows[which]
+    return Hits(rows, evidence.columns.ints("dur_ns", rows))
 
 
-def _unknown_launch(built: Built) -> Hits:
-    calls = built.calls
-    named = built.columns.codes("name").codes[calls.rows] >= 0
-    linked = np.isin(calls.rows, built.launches.runtime)
-    return _calls(built, linked & named & ~_named_as_launch(built))
+def _unknown_launch(evidence: Evidence) -> Hits:
+    calls = evidence.calls
+    named = evidence.columns.codes("name").codes[calls.rows] >= 0
+    linked = np.isin(calls.rows, evidence.launches.runtime)
+    return _calls(evidence, linked & named & ~_named_as_launch(evidence))
 
 
-def _launch_without_gpu_row(built: Built) -> Hits:
+def _launch_without_gpu_row(evidence: Evidence) -> Hits:
     """A driver's call inside the runtime's that launched a GPU activity has the same id: it is no loss."""
-    calls, launches = built.calls, built.launches
-    ids = built.columns.ints("correlation", launches.rows[launches.runtime >= 0])
+    calls, launches = evidence.calls, evidence.launches
+    ids = evidence.columns.ints("correlation", launches.rows[launches.runtime >= 0])
     shares = np.isin(calls.correlation.values, ids.values[pairs(ids)]) & calls.correlation.valid
-    return _calls(built, _named_as_launch(built) & ~np.isin(calls.rows, launches.runtime) & ~shares)
+    return _calls(evidence, _named_as_launch(evidence) & ~np.isin(calls.rows, launches.runtime) & ~shares)
 
 
-def _calls(built: Built, which: Flags) -> Hits:
-    calls = built.calls
+def _calls(evidence: Evidence, which: Flags) -> Hits:
+    calls = evidence.calls
     return Hits(calls.rows[which], calls.end_ns[which] - calls.ts_ns[which])
 
 
-def _named_as_launch(built: Built) -> Flags:
+def _named_as_launch(evidence: Evidence) -> Flags:
     """Calls that launch by their name."""
-    names = built.columns.codes("name")
-    codes = np.unique(names.codes[built.calls.rows])
+    names = evidence.columns.codes("name")
+    codes = np.unique(names.codes[evidence.calls.rows])
     codes = codes[codes >= 0]
-    launching = [launch for launch, _ in built.rules.calls(names.words.take(pa.array(codes)).to_pylist())]
+    launching = [launch for launch, _ in evidence.rules.calls(names.words.take(pa.array(codes)).to_pylist())]
     wanted = np.zeros(len(names.words), np.bool_)
     wanted[codes] = launching
-    return names.where(wanted)[built.calls.rows]
+    return names.where(wanted)[evidence.calls.rows]
 
 
-def _many_rows_per_launch(built: Built) -> Hits:
-    launches = built.launches
+def _many_rows_per_launch(evidence: Evidence) -> Hits:
+    launches = evidence.launches
     # A call without a name may launch a graph.
-    named = built.columns.codes("name").codes[launches.runtime] >= 0
+    named = evidence.columns.codes("name").codes[launches.runtime] >= 0
     places = np.flatnonzero((launches.runtime >= 0) & named & ~launches.is_graph)
     order = places[np.lexsort((launches.rows[places], launches.ts_ns[places], launches.runtime[places]))]
     further = launches.runtime[order[1:]] == launches.runtime[order[:-1]]
     which = np.zeros(len(launches.rows), np.bool_)
     which[order[1:][further]] = True
-    return _activities(built, which)
+    return _activities(evidence, which)
 
 
-def _correlation_reused(built: Built) -> Hits:
-    calls = built.calls
+def _correlation_reused(evidence: Evidence) -> Hits:
+    calls = evidence.calls
     places = np.flatnonzero(pairs(calls.correlation))
     ids = calls.correlation.values[places]
     ranked = np.sort(ids)
@@ -265,17 +270,17 @@ def _correlation_reused(built: Built) -> Hits:
     return Hits(calls.rows[places[has_earlier & (earlier_end < calls.end_ns[places])]])
 
 
-def _start_before_launch(built: Built) -> Hits:
+def _start_before_launch(evidence: Evidence) -> Hits:
     """Time is how long before its call it starts."""
-    launches = built.launches
+    launches = evidence.launches
     which = (launches.runtime >= 0) & (launches.ts_ns < launches.call_ts_ns)
     return Hits(launches.rows[which], launches.call_ts_ns[which] - launches.ts_ns[which])
 
 
-def _stream_overlap(built: Built) -> Hits:
+def _stream_overlap(evidence: Evidence) -> Hits:
     """Time is the overlap with the earlier activity of the stream that ends last."""
-    launches = built.launches
-    lengths = built.columns.ints("dur_ns", launches.rows).values
+    launches = evidence.launches
+    lengths = evidence.columns.ints("dur_ns", launches.rows).values
     order = np.lexsort((launches.rows, lengths, launches.ts_ns, launches.stream, launches.device))
     streams, devices, starts = launches.stream[order], launches.device[order], launches.ts_ns[order]
     ends = starts + lengths[order]
@@ -297,10 +302,10 @@ def _latest_before(groups: NDArray[Any], ends: Numbers) -> tuple[Numbers, Flags]
     return ranked[np.append(0, highest[:-1])[: len(ends)]], ~starts
 
 
-def _several_processes(built: Built) -> Hits:
+def _several_processes(evidence: Evidence) -> Hits:
     """GPU activities of another process than the first, by its text, of those on their device."""
-    rows = built.launches.rows
-    devices, processes = built.columns.ints("device", rows), built.columns.codes("pid")
+    rows = evidence.launches.rows
+    devices, processes = evidence.columns.ints("device", rows), evidence.columns.codes("pid")
     codes = processes.codes[rows]
     known = np.flatnonzero(devices.valid & (codes >= 0))
     rank = _text_ranks(processes.words, codes[known])[codes[known]]
@@ -309,7 +314,7 @@ def _several_processes(built: Built) -> Hits:
     np.minimum.at(first, device, rank)
     which = np.zeros(len(rows), np.bool_)
     which[known[rank != first[device]]] = True
-    return _activities(built, which)
+    return _activities(evidence, which)
 
 
 def _text_ranks(words: pa.Array, codes: NDArray[np.int32]) -> Numbers:
@@ -321,23 +326,23 @@ def _text_ranks(words: pa.Array, codes: NDArray[np.int32]) -> Numbers:
     return ranks
 
 
-def _impossible_value(built: Built) -> Hits:
+def _impossible_value(evidence: Evidence) -> Hits:
     """More threads in a block than there can be, or none. A product that rounds is far outside."""
-    rows = built.launches.rows
-    sides = [built.columns.ints(f"block_{axis}", rows) for axis in "xyz"]
+    rows = evidence.launches.rows
+    sides = [evidence.columns.ints(f"block_{axis}", rows) for axis in "xyz"]
     threads = np.ones(len(rows))
     for side in sides:
         threads *= side.values
     known = sides[0].valid & sides[1].valid & sides[2].valid
-    return _activities(built, known & ~((threads >= 1) & (threads <= MOST_BLOCK_THREADS)))
+    return _activities(evidence, known & ~((threads >= 1) & (threads <= MOST_BLOCK_THREADS)))
 
 
-def _sentinel_id(built: Built) -> Hits:
+def _sentinel_id(evidence: Evidence) -> Hits:
     """0 is ordinary where there is no id, and is not reported."""
-    which = np.zeros(built.columns.rows, np.bool_)
+    which = np.zeros(evidence.columns.rows, np.bool_)
     for name in ("correlation", "external_id"):
-        if built.columns.has(name):
-            ids = built.columns.ints(name)
+        if evidence.columns.has(name):
+            ids = evidence.columns.ints(name)
             which |= ids.valid & (ids.values != 0) & np.isin(ids.values, SENTINEL_IDS)
     return Hits(np.flatnonzero(which))
 
@@ -346,7 +351,7 @@ def _flags(found: pa.Array) -> Flags:
     return found.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
 
 
-_RULES: Final[dict[str, Callable[[Built], Hits]]] = {
+_RULES: Final[dict[str, Callable[[Evidence], Hits]]] = {
     "non_event": _non_event,
     "unknown_category": _unknown_category,
     "duplicate_slice": _duplicate_slice,

@@ -9,21 +9,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .event_rules import non_events
+from .event_rules import non_events, total_ns
 from .model import LaunchState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from ..columns import Columns
     from ..rules import Rules
-    from .model import Launches, Nesting, StepMarks
+    from .model import Launches, Nesting, Owners, StepMarks
 
     Flags = NDArray[np.bool_]
 
+# What analyses may need of a rank, but for what its header says.
+_NEEDS: Final = (
+    "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
+    "collectives", "counters", "kernel_counters",
+)  # fmt: skip
 _MODULE: Final = "nn.Module: "
 # Annotations of a collective by a backend that runs on the host.
 _HOST_COLLECTIVE: Final = r"^(gloo|mpi):\w"
+_COPIES: Final = ("gpu_memcpy", "gpu_memset")
 _ANNOTATIONS: Final = ("user_annotation", "gpu_user_annotation")
 
 
@@ -31,73 +39,65 @@ _ANNOTATIONS: Final = ("user_annotation", "gpu_user_annotation")
 class Coverage:
     """Time of GPU activities: of all, of those that are linked to a launch, of those within an operator."""
 
-    gpu_ns: int
-    linked_ns: int
-    with_op_ns: int
+    gpu_ns: int = 0
+    linked_ns: int = 0
+    with_op_ns: int = 0
 
 
 @dataclass(frozen=True)
 class Held:
-    """What the facts are made of, beside the activities: tables by what they say, not as a whole.
-
-    `communicates` says that a GPU activity is communication. A rank without activities has a window from its
-    memory timeline alone.
-    """
+    """What the facts are made of, beside the activities; of some tables only whether they have rows."""
 
     nesting: Nesting
     launches: Launches
     marks: StepMarks
     counters: bool
     memory_events: bool
-    communicates: bool
+
+
+def of_rank(told: Mapping[str, Any], timeline: pa.Table | None, base_time_ns: int) -> dict[str, Any]:
+    """All facts of a rank: what its activities tell, else its memory timeline."""
+    nothing = dict.fromkeys(("pid", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns"))
+    counts = dict.fromkeys(("events", "non_events", "gpu_rows", "steps"), 0)
+    needs = dict.fromkeys(_NEEDS, False)
+    found = {name: value for name, value in told.items() if value is not None}
+    return {"base_time_ns": base_time_ns, **nothing, **counts, **needs, **_of_timeline(timeline), **found}
 
 
 def of_activities(columns: Columns, held: Held, rules: Rules) -> dict[str, Any]:
-    """The facts of a rank with activities, but for those of its memory timeline."""
-    device = _device(columns, held.launches)
+    """The facts that activities tell."""
     return {
         "pid": _process(columns, held.nesting),
         **_window(columns),
-        **device,
+        **_device(columns, held.launches),
         "events": columns.rows,
         "non_events": len(non_events(columns)),
         "steps": len(np.unique(held.marks.step)),
         "shapes": columns.has("shapes"),
         **_host(columns),
         "memory_events": held.memory_events,
-        "collectives": held.communicates or _host_collectives(columns, rules),
+        "collectives": _communicates(columns, held.launches, rules) or _host_collectives(columns, rules),
         "counters": held.counters,
     }
 
 
-def empty() -> dict[str, Any]:
-    """The facts of a rank without activities."""
-    nothing = dict.fromkeys(("pid", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns"))
-    counts = dict.fromkeys(("events", "non_events", "gpu_rows", "steps"), 0)
-    needs = ("gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline")
-    more = ("collective_args", "collectives", "counters", "kernel_counters")
-    return nothing | counts | dict.fromkeys((*needs, *more), False)
+def coverage(columns: Columns, launches: Launches, owners: Owners) -> Coverage:
+    """Time of all GPU activities together."""
+    lengths = columns.ints("dur_ns", launches.rows).values
+    linked = launches.runtime >= 0
+    call = np.searchsorted(owners.calls, launches.runtime[linked])
+    return Coverage(
+        total_ns(lengths), total_ns(lengths[linked]), total_ns(lengths[linked][owners.op[call] >= 0])
+    )
 
 
-def of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
-    """What a memory timeline adds, or puts in the place of null and 0 where there are no activities."""
+def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
+    """What a memory timeline says of a rank without activities; and that there is one."""
     if timeline is None or not timeline.num_rows:
-        return {"memory_timeline": False}
+        return {}
     window = pc.min_max(timeline.column("ts_ns")).as_py()
     return {"memory_timeline": True, "start_ns": window["min"], "end_ns": window["max"],
             "events": timeline.num_rows}  # fmt: skip
-
-
-def coverage(kernels: pa.Table) -> Coverage:
-    """Time of the rows of `kernels`."""
-    lengths = kernels.column("dur_ns")
-    linked = pc.equal(kernels.column("launch_state"), "linked")
-    with_op = pc.is_valid(kernels.column("op_id"))
-
-    def total(which: pa.ChunkedArray | None) -> int:
-        return pc.sum(lengths if which is None else lengths.filter(which)).as_py() or 0
-
-    return Coverage(total(None), total(linked), total(with_op))
 
 
 def _process(columns: Columns, nesting: Nesting) -> str | None:
@@ -142,6 +142,22 @@ def _host(columns: Columns) -> dict[str, bool]:
         "modules": bool((frames & names.where(modules)).any()),
         "kernel_counters": bool(category.is_one_of(["cuda_profiler_range"]).any()),
     }
+
+
+def _communicates(columns: Columns, launches: Launches, rules: Rules) -> bool:
+    """Whether a GPU activity is communication: by the arguments of a collective, or by its name."""
+    category, names = columns.codes("category"), columns.codes("name")
+    rows = launches.rows[~category.is_one_of(_COPIES)[launches.rows]]
+    if columns.flags("has_collective", rows).any():
+        return True
+    for code in np.flatnonzero(np.bincount(category.codes[rows], minlength=len(category.words))):
+        of_category = names.codes[rows[category.codes[rows] == code]]
+        used = np.flatnonzero(np.bincount(of_category + 1, minlength=len(names.words) + 1)[1:])
+        word = category.words[int(code)].as_py()
+        pairs = [(word, name) for name in names.words.take(pa.array(used)).to_pylist()]
+        if any(kind == "communication" for _, kind, _ in rules.device_kinds(pairs)):
+            return True
+    return False
 
 
 def _host_collectives(columns: Columns, rules: Rules) -> bool:

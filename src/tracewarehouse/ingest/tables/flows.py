@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .made import numbers, rows_or_null, taken, worded
 from .rows import local_codes, threads
@@ -62,6 +63,13 @@ def flows(columns: Columns, nesting: Nesting) -> pa.Table:
         "slice_id": rows_or_null(bound),
     }
     return pa.table({name: found[name] for name in COLUMNS})
+
+
+def without_start(table: pa.Table) -> Positions:
+    """The rows of the table whose arrow starts nowhere in the file."""
+    chosen = table.filter(pc.is_null(table.column("start_id")))
+    rows: Positions = chosen.column("event_id").to_numpy()
+    return rows
 
 
 def _ends(columns: Columns) -> Ends:

@@ -7,27 +7,25 @@ arguments of a collective are the row's own, else those of the operator that lau
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .made import numbers, rows_or_null, taken, worded
 from .model import PASSES, LaunchState
-from .rows import local_codes
+from .rows import combinations, local_codes
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from numpy.typing import NDArray
 
     from ..columns import Columns
-    from .model import Flags, Launches, Owners, RuleSet, Rows
+    from ..rules import Rules
+    from .model import Flags, Launches, Owners, Rows
 
 _SLAB_ROWS: Final = 1 << 18
 # Names in the paths of a slab: deep paths make smaller slabs.
-_SLAB_NAMES: Final = 1 << 21
+_SLAB_NAMES: Final = 1 << 19
 _SIZES: Final = (
     "correlation", "external_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
     "registers_per_thread", "shared_memory_bytes", "occupancy", "blocks_per_sm", "warps_per_sm", "bytes",
@@ -44,7 +42,7 @@ _KINDS: Final = ("communication", "computation", "memory", "other")
 _STATES: Final = tuple(state.name.lower() for state in LaunchState)
 
 
-def kernels(columns: Columns, rules: RuleSet, launches: Launches, owners: Owners) -> Iterator[pa.Table]:
+def kernels(columns: Columns, rules: Rules, launches: Launches, owners: Owners) -> Iterator[pa.Table]:
     """Table `kernels` in slabs, in the order of rows."""
     called = _places(owners, launches.runtime)
     for part in _slabs(owners, called):
@@ -76,12 +74,7 @@ def _slabs(owners: Owners, called: NDArray[np.int64]) -> Iterator[slice]:
 
 
 def _slab(
-    columns: Columns,
-    rules: RuleSet,
-    launches: Launches,
-    owners: Owners,
-    called: NDArray[np.int64],
-    part: slice,
+    columns: Columns, rules: Rules, launches: Launches, owners: Owners, called: NDArray[np.int64], part: slice
 ) -> pa.Table:
     """Consecutive GPU rows as a table; `called` is their calls' place in `owners.calls`."""
     rows = launches.rows[part]
@@ -121,26 +114,21 @@ def _slab(
 
 
 def _classified(
-    category: pa.Array, name: pa.Array, has_message: Flags, rules: RuleSet
+    category: pa.Array, name: pa.Array, has_message: Flags, rules: Rules
 ) -> tuple[pa.Array, NDArray[np.int8], pa.Array]:
     """Activity, kind (a place in `_KINDS`) and short name, by rules for each distinct category and name."""
     categories, category_words = local_codes(category)
     names, name_words = local_codes(name)
-    used, number = np.unique(categories.astype(np.int64) << 32 | (names + 1), return_inverse=True)
+    first, number = combinations(categories, names)
     which = [
-        (
-            str(category_words[key >> 32].as_py()),
-            name_words[low - 1].as_py() if (low := key & 0xFFFFFFFF) else None,
-        )
-        for key in used.tolist()
+        (str(category_words[code].as_py()), name_words[word].as_py() if word >= 0 else None)
+        for code, word in zip(categories[first].tolist(), names[first].tolist(), strict=True)
     ]
     told = rules.device_kinds(which)
-    activity = [_COPIES.get(c) or rule[0] or "kernel" for (c, _), rule in zip(which, told, strict=True)]
-    kind = [
-        "memory" if c in _COPIES else rule[1] or "computation"
-        for (c, _), rule in zip(which, told, strict=True)
-    ]
-    short = [None if n is None else rule[2] for (_, n), rule in zip(which, told, strict=True)]
+    ruled = list(zip(which, told, strict=True))
+    activity = [_COPIES.get(category) or rule[0] or "kernel" for (category, _), rule in ruled]
+    kind = ["memory" if category in _COPIES else rule[1] or "computation" for (category, _), rule in ruled]
+    short = [None if name is None else rule[2] for (_, name), rule in ruled]
     kinds = np.array([_KINDS.index(each) for each in kind], np.int8)[number]
     is_copy = np.array([c in _COPIES for c, _ in which], np.bool_)[number]
     kinds[has_message & ~is_copy] = _KINDS.index("communication")
@@ -168,19 +156,15 @@ def _op_signatures(columns: Columns, op: Rows) -> pa.Array:
     known = ops >= 0
     rows = ops[known]
     parts = [local_codes(columns.arrow(name, rows)) for name in ("name", "shapes", "dtypes")]
-    key, distinct = np.unique(np.stack([codes for codes, _ in parts]), axis=1, return_inverse=True)
-    texts = [
-        _signature(
-            *(
-                words[code].as_py() if code >= 0 else None
-                for code, (_, words) in zip(codes, parts, strict=True)
-            )
-        )
-        for codes in key.T.tolist()
-    ]
+    first, distinct = combinations(*(codes for codes, _ in parts))
+    texts = [_signature(*(_word(words, codes[row]) for codes, words in parts)) for row in first.tolist()]
     place = np.full(len(ops), -1, np.int64)
     place[known] = distinct
     return _spread([*texts, None], place[number])
+
+
+def _word(words: pa.Array, code: int) -> str | None:
+    return words[code].as_py() if code >= 0 else None
 
 
 def _signature(name: str | None, shapes: str | None, dtypes: str | None) -> str | None:

@@ -21,13 +21,14 @@ from .search import group_numbers, last_before
 
 if TYPE_CHECKING:
     from ..columns import Columns, Ints
-    from .model import Flags, Nesting, Rows, RuleSet, Times
+    from ..rules import Rules
+    from .model import Flags, Nesting, Rows, Small, Times
 
 # 28 hours: a clock was not set, and what lies between is no time.
 FARTHEST_NS: Final = 100_000_000_000_000
 
 
-def find_calls(columns: Columns, rules: RuleSet, nesting: Nesting) -> Calls:
+def find_calls(columns: Columns, rules: Rules, nesting: Nesting) -> Calls:
     """All slices of a host thread that are calls of a GPU runtime or driver."""
     places = np.flatnonzero(with_role(columns, rules, "runtime")[nesting.rows])
     places = places[np.argsort(nesting.rows[places], kind="stable")]
@@ -38,7 +39,7 @@ def find_calls(columns: Columns, rules: RuleSet, nesting: Nesting) -> Calls:
     return Calls(rows, ts, end, pre, nesting.post[places], columns.ints("correlation", rows))
 
 
-def find_launches(columns: Columns, rules: RuleSet, nesting: Nesting, calls: Calls) -> Launches:
+def find_launches(columns: Columns, rules: Rules, nesting: Nesting, calls: Calls) -> Launches:
     """Each slice with the role `device`, and its call."""
     rows = np.flatnonzero(slices(columns) & with_role(columns, rules, "device")).astype(np.int32)
     ts = columns.ints("ts_ns", rows).values
@@ -54,14 +55,7 @@ def find_launches(columns: Columns, rules: RuleSet, nesting: Nesting, calls: Cal
     return _linked(columns, calls, rows, ts, call, via)
 
 
-def _linked(
-    columns: Columns,
-    calls: Calls,
-    rows: Rows,
-    ts: Times,
-    call: Times,
-    via: np.ndarray[tuple[int], np.dtype[np.int8]],
-) -> Launches:
+def _linked(columns: Columns, calls: Calls, rows: Rows, ts: Times, call: Times, via: Small) -> Launches:
     """GPU rows with what is known of their calls; `call` is a position in `calls`, -1 for none."""
     known = call >= 0
     device, stream = _or_minus_one(columns.ints("device", rows)), _or_minus_one(columns.ints("stream", rows))
@@ -79,9 +73,7 @@ def _or_minus_one(found: Ints) -> Times:
     return np.where(found.valid, found.values, -1)
 
 
-def _states(
-    device: Times, stream: Times, ts: Times, known: Flags
-) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+def _states(device: Times, stream: Times, ts: Times, known: Flags) -> Small:
     """Why a GPU row has no call: it starts before the first linked row of its stream, or it is missing."""
     state = np.where(known, LaunchState.LINKED, LaunchState.MISSING).astype(np.int8)
     if known.all():

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 _TEXTS: Final = frozenset((
-    "ph", "category", "raw_category", "name", "pid", "tid", "ts_text", "dur_text", "shapes", "dtypes", "flow_id",
-    "args", "extra", "collective", "process_group", "group_ranks", "collective_dtype", "sync_kind",
+    "ph", "category", "raw_category", "name", "pid", "tid", "ts_text", "dur_text", "shapes", "dtypes",
+    "flow_id", "args", "extra", "collective", "process_group", "group_ranks", "collective_dtype", "sync_kind",
 ))  # fmt: skip
 _DOUBLES: Final = frozenset(("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"))
 _FLAGS: Final = frozenset(("has_collective", "repaired", "crosses"))

@@ -5,10 +5,9 @@ All hold rows: a row is the position of an activity, which is its event_id. Arra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,20 +19,7 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int32]
     Flags = NDArray[np.bool_]
     Times = NDArray[np.int64]
-
-
-class RuleSet(Protocol):
-    """What the builders here ask of `ingest.rules.Rules`; each question is asked once per distinct value."""
-
-    @property
-    def roles(self) -> Mapping[str, str]:
-        """Category, in Kineto's spelling → the role of its rows."""
-
-    def device_kinds(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str | None, str | None, str]]:
-        """Of a GPU row's category and name: activity and kind where a rule matches, and the short name."""
-
-    def calls(self, names: Sequence[str]) -> list[tuple[bool, bool]]:
-        """Of a call's name: whether it launches work, and whether it waits for a device."""
+    Small = NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -41,8 +27,8 @@ class Nesting:
     """Host slices in the order of nesting; the slice at position i has `pre` = i + 1.
 
     `parent` is the position of the slice around it, -1 for a root; `depth` is 1 for a root; `post` is the
-    `pre` of its last descendant, its own without one; `crosses` says that it ends after its parent. Lane k,
-    one of annotations or of other slices on one thread, is at the positions from `lanes[k]` to `lanes[k + 1]`.
+    `pre` of its last descendant, its own without one; `crosses` says that it ends after its parent. Lane k
+    (annotations, or other slices, of one thread) is at the positions from `lanes[k]` to `lanes[k + 1]`.
     """
 
     rows: Rows
@@ -95,9 +81,9 @@ class Launches:
     ts_ns: Times
     runtime: Rows
     call_ts_ns: Times
-    state: NDArray[np.int8]
+    state: Small
     is_graph: Flags
-    via: NDArray[np.int8]
+    via: Small
 
 
 @dataclass(frozen=True)
@@ -123,8 +109,8 @@ class StepSpans:
 class Owners:
     """What calls belong to; rows are -1 where there is none.
 
-    `call_op` is the innermost operator around each of all calls. The others are of the calls that launched GPU
-    rows (`calls`, rising): `pass_` points into `PASSES`, `path` is one of `paths`, -1 for the empty one.
+    `call_op` is the innermost operator around each of all calls. The others are of `calls`, those that
+    launched GPU rows: `pass_` points into `PASSES`, `path` is one of `paths`, -1 for the empty one.
     """
 
     call_op: Rows
@@ -134,9 +120,9 @@ class Owners:
     collective: Rows
     module: Rows
     annotation: Rows
-    pass_: NDArray[np.int8]
+    pass_: Small
     path: NDArray[np.int32]
     paths: Paths
 
 
-PASSES = ("forward", "backward", "recompute", "optimizer", "data", "other")
+PASSES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")

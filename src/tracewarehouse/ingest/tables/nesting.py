@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..columns import Codes, Columns
-    from .model import Flags, Rows, RuleSet
+    from ..rules import Rules
+    from .model import Flags, Rows, Times
 
 _NO_HOST_SLICE: Final = (
     "device", "device_annotation", "device_range", "device_event", "sync", "span", "flow",
@@ -28,7 +29,7 @@ _NO_HOST_SLICE: Final = (
 _TABLE: Final = 1 << 20
 
 
-def nest(columns: Columns, rules: RuleSet) -> Nesting:
+def nest(columns: Columns, rules: Rules) -> Nesting:
     """The tree of host slices; adds the columns depth, parent_id, pre, post and crosses."""
     rows = np.flatnonzero(slices(columns) & ~with_role(columns, rules, *_NO_HOST_SLICE)).astype(np.int32)
     lane, count = _lanes(columns, rows)
@@ -101,37 +102,39 @@ def _distinct(keys: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], N
 
 def _ordered(
     columns: Columns, rows: Rows, lane: NDArray[np.integer[Any]], count: int
-) -> tuple[Rows, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Rows, Times, Times, NDArray[np.int64]]:
     """Rows, starts and ends in the order of nesting, and where each lane begins and the last one ends."""
     ts, dur = columns.ints("ts_ns", rows).values, columns.ints("dur_ns", rows).values
-    order = _nesting_order(lane, ts, dur)
     lanes = np.concatenate(([0], np.cumsum(np.bincount(lane, minlength=count))))
-    rows, ts, dur = rows[order], ts[order], dur[order]
-    return rows, ts, ts + dur, lanes
+    order, ts = _nesting_order(lane, lanes, ts, dur)
+    end = dur[order]
+    end += ts
+    return rows[order], ts, end, lanes
 
 
 def _nesting_order(
-    lane: NDArray[np.integer[Any]], ts: NDArray[np.int64], dur: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """By lane, start, longest first, then position."""
+    lane: NDArray[np.integer[Any]], lanes: NDArray[np.int64], ts: Times, dur: Times
+) -> tuple[NDArray[np.int64], Times]:
+    """The order by lane, start, longest first, then position; and the starts in it. `ts` is used up."""
     if not len(ts):
-        return np.empty(0, np.int64)
+        return np.empty(0, np.int64), ts
     low, span = int(ts.min()), int(ts.max()) - int(ts.min()) + 1
-    if span * (int(lane.max()) + 1) >= 2**63:
-        return np.lexsort((-dur, ts, lane))
-    key = ts - low
-    key += lane * np.int64(span)
-    order = np.argsort(key, kind="stable")
-    ordered = key[order]
-    same = np.flatnonzero(ordered[1:] == ordered[:-1])
-    _break_ties(order, ordered, same, dur)
-    return order
+    if span * len(lanes) >= 2**63:
+        order = np.lexsort((-dur, ts, lane))
+        return order, ts[order]
+    ts -= low
+    ts += lane * np.int64(span)
+    order = np.argsort(ts, kind="stable")
+    ts = ts[order]
+    _break_ties(order, ts, dur)
+    for number, first in enumerate(lanes[:-1].tolist()):
+        ts[first : lanes[number + 1]] += low - number * span
+    return order, ts
 
 
-def _break_ties(
-    order: NDArray[np.int64], key: NDArray[np.int64], same: NDArray[np.int64], dur: NDArray[np.int64]
-) -> None:
-    """Puts the longest first among those of one lane and start; `same` are places equal to the next."""
+def _break_ties(order: NDArray[np.int64], key: Times, dur: Times) -> None:
+    """Puts the longest first among those of one key."""
+    same = np.flatnonzero(key[1:] == key[:-1])
     tied = np.zeros(len(order), np.bool_)
     tied[same] = tied[same + 1] = True
     places = np.flatnonzero(tied)
@@ -143,7 +146,9 @@ def _last_descendants(parent: NDArray[np.int32]) -> NDArray[np.int32]:
     last = np.arange(len(parent), dtype=np.int32)
     inner = np.flatnonzero(parent >= 0).astype(np.int32)
     last[parent[inner]] = inner  # of several children the last is kept
-    active = np.unique(parent[inner])
+    has_child = np.zeros(len(parent), np.bool_)
+    has_child[parent[inner]] = True
+    active = np.flatnonzero(has_child)
     while active.size:
         further = last[last[active]]
         moved = further != last[active]

@@ -54,39 +54,29 @@ class _Line:
     word: NDArray[np.int32]
     place: NDArray[np.int32]
 
-    def only(self, chosen: NDArray[Any]) -> _Line:
-        """Some of them, as positions that rise."""
-        lanes = np.searchsorted(chosen, self.lanes)
-        columns = (self.rows, self.ts_ns, self.end_ns, self.is_op, self.is_module, self.is_collective)
-        rows, *rest = (column[chosen] for column in columns)
-        more = (column[chosen] for column in (self.pass_, self.word, self.place))
-        return _Line(rows, lanes, *rest, *more)  # type: ignore[arg-type]
-
 
 def find_owners(columns: Columns, nesting: Nesting, calls: Calls, launches: Launches) -> Owners:
     """What each call belongs to: of all calls the operator, of those that launched GPU rows everything."""
     launching = np.zeros(len(calls.rows), np.bool_)
     launching[np.searchsorted(calls.rows, launches.runtime[launches.runtime >= 0])] = True
-    words = columns.codes("name").words
-    line, around_launch = _line(columns, nesting, calls, launching)
+    line = _line(columns, nesting, calls)
     call_op = np.full(len(calls.rows), -1, np.int32)
     asked = np.flatnonzero(line.place >= 0)
-    call_op[line.place[asked]] = _row(line, _innermost(line, line.is_op)[asked])
-    launched = (line.place >= 0) & np.append(launching, False)[line.place]
-    line = line.only(np.flatnonzero(launched | around_launch))
-    return _owners(columns, nesting, calls, line, call_op, words)
+    op = _innermost(line, line.is_op)
+    call_op[line.place[asked]] = _row(line, op[asked])
+    asked = asked[launching[line.place[asked]]]
+    asked = asked[np.argsort(line.place[asked], kind="stable")]
+    return _owners(columns, nesting, calls, line, asked, op, call_op)
 
 
-def _line(columns: Columns, nesting: Nesting, calls: Calls, launching: Flags) -> tuple[_Line, Flags]:
-    """All calls and the owners around any of them, and which are around one that launched."""
+def _line(columns: Columns, nesting: Nesting, calls: Calls) -> _Line:
+    """All calls and the owners around any of them."""
     place = np.full(len(nesting.rows), -1, np.int32)
     place[calls.pre - 1] = np.arange(len(calls.rows), dtype=np.int32)
     words = columns.codes("name").words
     module, recompute = _flags(pc.starts_with(words, _MODULE)), _flags(pc.match_substring(words, _RECOMPUTES))
     owner = _are_owners(columns, module | recompute)[nesting.rows] & _around(nesting, place >= 0)
     chosen = np.flatnonzero((place >= 0) | owner)
-    around_launch = (_around(nesting, (place >= 0) & np.append(launching, False)[place]) & owner)[chosen]
-    lanes = np.searchsorted(chosen, nesting.lanes)
     rows, place = nesting.rows[chosen], place[chosen]
     word, is_call, ts = columns.codes("name").codes[rows], place >= 0, columns.ints("ts_ns", rows).values
     end = np.where(is_call, ts, ts + columns.ints("dur_ns", rows).values)
@@ -95,7 +85,8 @@ def _line(columns: Columns, nesting: Nesting, calls: Calls, launching: Flags) ->
     is_collective[is_op] = columns.flags("has_collective", rows[is_op])
     pass_ = np.where(is_op, _op_passes(words)[word], _frame_passes(recompute)[word])
     pass_[is_call] = -1
-    return _Line(rows, lanes, ts, end, is_op, is_module, is_collective, pass_, word, place), around_launch
+    lanes = np.searchsorted(chosen, nesting.lanes)
+    return _Line(rows, lanes, ts, end, is_op, is_module, is_collective, pass_, word, place)
 
 
 def _are_owners(columns: Columns, telling: Flags) -> Flags:
@@ -108,7 +99,7 @@ def _are_owners(columns: Columns, telling: Flags) -> Flags:
 def _around(nesting: Nesting, chosen: Flags) -> Flags:
     """Which slices have a chosen one among their descendants."""
     up_to = np.cumsum(chosen, dtype=np.int32)
-    return up_to[nesting.post - 1] > up_to  # type: ignore[no-any-return]
+    return up_to[nesting.post - 1] > up_to
 
 
 def _flags(found: pa.Array) -> Flags:
@@ -147,10 +138,15 @@ def _row(line: _Line, places: NDArray[np.int32]) -> Rows:
 
 
 def _owners(
-    columns: Columns, nesting: Nesting, calls: Calls, line: _Line, call_op: Rows, words: pa.Array
+    columns: Columns,
+    nesting: Nesting,
+    calls: Calls,
+    line: _Line,
+    asked: NDArray[np.int64],
+    inner_op: NDArray[np.int32],
+    call_op: Rows,
 ) -> Owners:
-    asked = np.flatnonzero(line.place >= 0)
-    asked = asked[np.argsort(line.place[asked], kind="stable")]
+    """What the calls at the asked positions of the line belong to."""
     place = line.place[asked]
     op = call_op[place]
     collective = _row(line, _innermost(line, line.is_collective)[asked])
@@ -162,8 +158,8 @@ def _owners(
     passes[told] = line.pass_[telling[told]]
     by_note = (noted_pass >= 0) & (~told | (noted_ns >= np.where(told, line.ts_ns[telling], 0)))
     passes[by_note] = noted_pass[by_note]
-    paths = Paths(words)
-    path = _path_of_calls(line, paths)[asked]
+    paths = Paths(columns.codes("name").words)
+    path = _path_of_calls(line, asked, inner_op, paths)
     return Owners(
         call_op, calls.rows[place], op, _outermost_ops(line, asked, op), collective, module, annotation,
         passes.astype(np.int8), path, paths,
@@ -190,19 +186,21 @@ def _outermost_ops(line: _Line, asked: NDArray[Any], op: Rows) -> Rows:
     return found
 
 
-def _path_of_calls(line: _Line, paths: Paths) -> NDArray[np.int32]:
+def _path_of_calls(
+    line: _Line, asked: NDArray[np.int64], inner_op: NDArray[np.int32], paths: Paths
+) -> NDArray[np.int32]:
     """The path of operators and modules that each call belongs to, -1 for none."""
     named = line.is_op | line.is_module
-    parent = _innermost(line, named)
+    parent = _innermost(line, named) if (line.is_module & ~line.is_op).any() else inner_op
     nodes = np.flatnonzero(named)
     place = np.full(len(named) + 1, -1, np.int32)  # the last stands for no parent
     place[nodes] = np.arange(len(nodes), dtype=np.int32)
-    above = place[parent[nodes]]
-    found = np.append(paths.of_tree(above, line.word[nodes]), np.int32(-1))[place[parent]]
-    earliest = np.append(_earliest_ends(above, line.end_ns[nodes]), np.iinfo(np.int64).max)[place[parent]]
-    over = np.flatnonzero((line.place >= 0) & (earliest <= line.ts_ns))
+    above, around = place[parent[nodes]], place[parent[asked]]
+    found = np.append(paths.of_tree(above, line.word[nodes]), np.int32(-1))[around]
+    earliest = np.append(_earliest_ends(above, line.end_ns[nodes]), np.iinfo(np.int64).max)[around]
+    over = np.flatnonzero(earliest <= line.ts_ns[asked])
     if over.size:
-        found[over] = _paths_of_open(line, nodes, over, paths)
+        found[over] = _paths_of_open(line, nodes, asked[over], paths)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Paths of names from the outermost to the innermost, each distinct one kept once as its last name and the rest.
+"""Paths of names from the outermost to the innermost; each distinct one is its last name and the rest.
 
 A path longer than `LONGEST` names is told from its inner end: its text begins with an ellipsis.
 """
@@ -82,7 +82,8 @@ class Paths:
 
     def lengths(self, paths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """The number of names that the text of each path holds."""
-        return np.minimum(np.array([*self._names, 0], np.int64)[paths], LONGEST)
+        names = np.minimum(np.array([*self._names, 0], np.int64), LONGEST)
+        return names[paths]
 
     def _text(self, path: int) -> str:
         rest = self._rest[path]

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..columns import Columns
-    from .model import Flags, RuleSet
+    from ..rules import Rules
+    from .model import Flags
 
 
 def slices(columns: Columns) -> Flags:
@@ -19,12 +20,12 @@ def slices(columns: Columns) -> Flags:
     return columns.codes("ph").is_one_of(("X", "B")) & columns.ints("dur_ns").valid
 
 
-def with_role(columns: Columns, rules: RuleSet, *roles: str) -> Flags:
+def with_role(columns: Columns, rules: Rules, *roles: str) -> Flags:
     """Rows whose category has one of these roles; one without category has none."""
     return columns.codes("category").is_one_of(categories(rules, *roles))
 
 
-def categories(rules: RuleSet, *roles: str) -> list[str]:
+def categories(rules: Rules, *roles: str) -> list[str]:
     """The categories that have one of these roles."""
     return [category for category, role in rules.roles.items() if role in roles]
 
@@ -44,3 +45,13 @@ def local_codes(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
     codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
     return codes.astype(np.int32, copy=False), encoded.dictionary
+
+
+def combinations(*codes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A row of each distinct combination of codes (-1 or more), and the combination of each row."""
+    number = np.zeros(len(codes[0]), np.int64)
+    first = np.zeros(min(len(number), 1), np.int64)
+    for each in codes:
+        key = (number << 32) | (each.astype(np.int64) + 1)
+        _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    return first, number

@@ -13,12 +13,13 @@ from .rows import local_codes
 
 if TYPE_CHECKING:
     from ..columns import Columns
-    from .model import Calls, Flags, Launches, Owners, RuleSet
+    from ..rules import Rules
+    from .model import Calls, Flags, Launches, Owners
 
 _VIA: Final = tuple(via.name.lower() for via in Via)
 
 
-def runtime(columns: Columns, rules: RuleSet, calls: Calls, launches: Launches, owners: Owners) -> pa.Table:
+def runtime(columns: Columns, rules: Rules, calls: Calls, launches: Launches, owners: Owners) -> pa.Table:
     """Table `runtime`: each call; whether it launches or waits, by a linked GPU row or by its name."""
     names = columns.arrow("name", calls.rows)
     is_launch, is_sync = _by_name(names, rules)
@@ -39,7 +40,7 @@ def runtime(columns: Columns, rules: RuleSet, calls: Calls, launches: Launches, 
     )
 
 
-def _by_name(names: pa.Array, rules: RuleSet) -> tuple[Flags, Flags]:
+def _by_name(names: pa.Array, rules: Rules) -> tuple[Flags, Flags]:
     """What the name of each call says: it launches, it waits."""
     codes, words = local_codes(names)
     used = np.unique(codes[codes >= 0])

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Rounds of following links before the rest is searched for in a tree: deep stacks that end at one instant.
 _ROUNDS: Final = 24
+# Positions are half as large from here on, though slower to follow.
+_LARGE: Final = 1 << 21
 
 
 def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positions) -> NDArray[np.int32]:
@@ -25,22 +27,23 @@ def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positio
     Starts rise within a lane; lane k is at the positions from `lanes[k]` to `lanes[k + 1]`.
     """
     count = len(starts)
-    parent = np.arange(-1, count - 1, dtype=np.int32)
+    parent = np.arange(-1, count - 1, dtype=np.int64 if count < _LARGE else np.int32)
     parent[lanes[:-1][lanes[:-1] < count]] = -1
-    seekers = np.flatnonzero(ends[:-1] <= starts[1:]).astype(np.int32) + np.int32(1)
-    seekers = seekers[parent[seekers] >= 0]
+    seeker = (np.flatnonzero(ends[:-1] <= starts[1:]) + 1).astype(parent.dtype)
+    seeker = seeker[parent[seeker] >= 0]
+    found, start = parent[seeker], starts[seeker]
     for _ in range(_ROUNDS):
-        if not seekers.size:
-            return parent
+        if not seeker.size:
+            return parent.astype(np.int32, copy=False)
         # All between a candidate and what the candidate stands in had ended when the candidate started.
-        found = parent[parent[seekers]]
-        parent[seekers] = found
-        closed = (found >= 0) & (ends[found] <= starts[seekers])
-        seekers = seekers[closed]
-    found = last_reaching(ends, parent[seekers], starts[seekers])
-    first = lanes[np.searchsorted(lanes, seekers, side="right") - 1]
-    parent[seekers] = np.where(found >= first, found, -1)
-    return parent
+        found = parent[found]
+        parent[seeker] = found
+        closed = (found >= 0) & (ends[found] <= start)
+        seeker, found, start = seeker[closed], found[closed], start[closed]
+    found = last_reaching(ends, found, start)
+    first = lanes[np.searchsorted(lanes, seeker, side="right") - 1]
+    parent[seeker] = np.where(found >= first, found, -1)
+    return parent.astype(np.int32, copy=False)
 
 
 def last_reaching(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..columns import Columns
-    from .model import Flags, Launches, RuleSet, Times
+    from ..rules import Rules
+    from .model import Flags, Launches, Times
 
 _PREFIX: Final = "ProfilerStep#"
 _NUMBER: Final = "^ProfilerStep#([0-9]+)"
@@ -32,7 +33,7 @@ _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event"
 _SLAB_ROWS: Final = 1 << 20
 
 
-def find_marks(columns: Columns, rules: RuleSet) -> StepMarks:
+def find_marks(columns: Columns, rules: Rules) -> StepMarks:
     """The marks of all steps."""
     names = columns.codes("name")
     steps = _step_of_words(names.words, rules)
@@ -45,7 +46,7 @@ def find_marks(columns: Columns, rules: RuleSet) -> StepMarks:
     return StepMarks(rows, steps.values[names.codes[rows]], start, end)
 
 
-def _step_of_words(words: pa.Array, rules: RuleSet) -> Ints:
+def _step_of_words(words: pa.Array, rules: Rules) -> Ints:
     """The step that each name tells, and which names tell one."""
     found = Ints(np.zeros(len(words), np.int64), np.zeros(len(words), np.bool_))
     chosen = np.flatnonzero(pc.starts_with(words, _PREFIX).to_numpy(zero_copy_only=False).astype(np.bool_))
@@ -76,35 +77,29 @@ def find_spans(marks: StepMarks) -> StepSpans:
     return StepSpans(marks.step[mark[covered]], edges[covered], edges[covered + 1])
 
 
-def put_steps(columns: Columns, rules: RuleSet, spans: StepSpans, launches: Launches) -> None:
+def put_steps(columns: Columns, rules: Rules, spans: StepSpans, launches: Launches) -> None:
     """Adds the column `step`; none where there is no step."""
     if not len(spans.step):
         return
-    found = np.full(columns.rows, -1, np.int32)
+    edges, steps_ = _edges(spans)
     placed = columns.codes("ph").is_one_of(_PHASES)
     placed &= ~columns.codes("category").is_one_of(categories(rules, *_NO_STEP))
+    found = np.zeros(columns.rows, np.int32)  # the number of edges up to a row: in a span where odd
     for low in range(0, columns.rows, _SLAB_ROWS):
         part = slice(low, low + _SLAB_ROWS)
         ts = columns.ints("ts_ns", part)
-        found[part] = np.where(placed[part] & ts.valid, _span_at(spans, ts.values), -1)
+        found[part] = np.searchsorted(edges, ts.values, side="right") * (placed[part] & ts.valid)
     linked = launches.runtime >= 0
-    found[launches.rows[linked]] = _span_at(spans, launches.call_ts_ns[linked])
-    valid = found >= 0
-    values = _small(spans.step)[found]
-    values[~valid] = 0
-    columns.put("step", values, valid)
+    found[launches.rows[linked]] = np.searchsorted(edges, launches.call_ts_ns[linked], side="right")
+    columns.put("step", steps_[found], (found & 1).astype(np.bool_))
 
 
-def _small(values: Times) -> NDArray[np.integer]:
-    fits = values.max() < 2**31
-    return values.astype(np.int32) if fits else values
-
-
-def _span_at(spans: StepSpans, times: Times) -> NDArray[np.int32]:
-    """The span that holds each time, -1 for none."""
-    span = np.searchsorted(spans.start_ns, times, side="right") - 1
-    span[times >= spans.end_ns[span]] = -1
-    return span.astype(np.int32)
+def _edges(spans: StepSpans) -> tuple[Times, NDArray[np.int32] | NDArray[np.int64]]:
+    """Starts and ends in turn, and the step after as many of them, 0 where there is none."""
+    edges = np.stack((spans.start_ns, spans.end_ns), axis=1).ravel()
+    steps_ = np.zeros(len(edges) + 1, np.int64)
+    steps_[1::2] = spans.step
+    return edges, steps_.astype(np.int32) if spans.step.max() < 2**31 else steps_
 
 
 def steps(columns: Columns, marks: StepMarks, launches: Launches) -> pa.Table:
@@ -149,7 +144,7 @@ def _highest(groups: NDArray[np.integer], values: Times, count: int) -> Times:
 
 
 def _device_spans(columns: Columns, launches: Launches, steps_: Times) -> tuple[Times, Times, Flags]:
-    """Start of the first and end of the last GPU row of each step, 0 without one, and whether there is one."""
+    """Start of the first and end of the last GPU row of each step, 0 without, and whether there is one."""
     count = len(steps_)
     start, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
     step = columns.ints("step", launches.rows)
