@@ -42,7 +42,7 @@ class RankFiles:
     def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
         """The rows of a table of a rank; nothing of them changes any more."""
         if not self.alone:
-            self._held[table].append((rank, rows))
+            self._held[table].append((rank, _together(rows)))
             return
         contract = self.catalog.get(table, kind="table")
         write = partial(self._writer.write, contract, rows, run_id=run, rank=rank, path=self._path(contract))
@@ -75,6 +75,12 @@ class RankFiles:
 
     def _path(self, contract: Contract) -> Path:
         return self.folder / f"{contract.name}.v{contract.version}.parquet"
+
+
+def _together(rows: Rows) -> pa.Table:
+    import pyarrow as pa
+
+    return rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
 
 
 def _staged(one: WrittenTable, rows: int) -> StagedTable:
