@@ -27,7 +27,7 @@ LAYERS = (
     ("analyses", "select"),
     ("metric",),
     ("export", "render", "ingest", "handler", "derive", "diff", "history", "findings", "report"),
-    ("generate", "dev"),
+    ("generate", "definitions", "dev"),
     ("warehouse", "__init__"),
     ("demo",),
     ("cli", "hta", "__main__"),

@@ -20,14 +20,12 @@ from tracewarehouse.storage.model import (
     Waiting,
 )
 from tracewarehouse.storage.names import check_labels, parse_reference, run_key, run_name, uid
-from tracewarehouse.storage.pack import ZSTD_LEVEL
 from tracewarehouse.storage.results import RECORDED, Recorded, write_result
 from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.versions import Versions
 
 __all__ = [
     "RECORDED",
-    "ZSTD_LEVEL",
     "Brief",
     "Changes",
     "CleanReport",

@@ -11,20 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage.encoding import encodings_of, writer_options
 from tracewarehouse.storage.model import Staged, StagedTable
 
-# Measured on arguments of events, most of what is stored: a quarter smaller than at 3, for a twentieth of an
-# ingest's time; from 12 on twice and more the time for a hundredth.
-ZSTD_LEVEL = 9
 PACK_RANKS = 64
 PACK_BYTES = 64 * 1024 * 1024
 # Packing decodes and encodes again: worth it for small files only.
 SMALL_BYTES = 4 * 1024 * 1024
-_DELTA = {
-    "INT32": "DELTA_BINARY_PACKED",
-    "INT64": "DELTA_BINARY_PACKED",
-    "BYTE_ARRAY": "DELTA_LENGTH_BYTE_ARRAY",
-}
 
 
 @dataclass(frozen=True)
@@ -125,13 +118,12 @@ def _write(group: Sequence[Part], files: Sequence[Any], path: Path) -> None:
     import pyarrow.parquet as pq
 
     schema = _common(group, files)
-    encoding = _encoding(max((file.metadata for file in files), key=lambda footer: footer.num_rows))
+    # The writer of the largest file has looked at the most values.
+    options = writer_options(encodings_of(max((file.metadata for file in files), key=_rows)))
     # A writer that fails leaves a file that it opened itself open.
     with (
         pa.OSFile(str(path), "wb") as file_of_all,
-        pq.ParquetWriter(
-            file_of_all, schema, store_schema=False, write_page_checksum=True, **encoding
-        ) as writer,
+        pq.ParquetWriter(file_of_all, schema, **options) as writer,
     ):
         for file in files:
             rows = file.read(use_threads=False).cast(schema)
@@ -139,21 +131,8 @@ def _write(group: Sequence[Part], files: Sequence[Any], path: Path) -> None:
         writer.add_key_value_metadata(_metadata(files))
 
 
-def _encoding(footer: Any) -> dict[str, Any]:
-    """How to write the columns: as in the largest of the files, whose writer looked at the values.
-
-    Dictionaries where it chose them, deltas elsewhere: pyarrow's own choice took twice the bytes.
-    """
-    columns = [footer.row_group(0).column(index) for index in range(footer.num_columns)]
-    repeats = [one.path_in_schema for one in columns if "RLE_DICTIONARY" in one.encodings]
-    others = {one.path_in_schema: _DELTA.get(one.physical_type) for one in columns}
-    deltas = {path: encoding for path, encoding in others.items() if encoding and path not in repeats}
-    return {
-        "compression": "zstd",
-        "compression_level": ZSTD_LEVEL,
-        "use_dictionary": repeats or False,
-        "column_encoding": deltas or None,
-    }
+def _rows(footer: Any) -> int:
+    return int(footer.num_rows)
 
 
 def _metadata(files: Sequence[Any]) -> dict[bytes, bytes]:
