@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tracewarehouse.formats.kineto import native
 from tracewarehouse.formats.kineto.row_scanner import RowScanner
 from tracewarehouse.formats.kineto.scanner import Scanner
 
 
 def new_scanner(*, exact: bool = False) -> Scanner:
     """A scanner at the beginning of an event array; `exact`: the row-by-row one in any case."""
-    return RowScanner()
+    return RowScanner() if exact or not native.available() else native.NativeScanner()
