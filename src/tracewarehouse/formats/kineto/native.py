@@ -11,6 +11,7 @@ import hashlib
 import os
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ABI: Final = 1
 _FOLDER: Final = Path(__file__).parent
+_REMEDY: Final = "install the package again where there is a C compiler"
 _BATCH_ENDED: Final = 4
 _NO_MEMORY: Final = 5
 _CODES: Final = len(columns.CODES)
@@ -102,6 +104,15 @@ def notice() -> str | None:
     return None if reason is None else f"ingesting without the native scanner, several times slower: {reason}"
 
 
+def version_line() -> str:
+    """What `tw --version` prints."""
+    from tracewarehouse import __version__
+
+    reason = why_not()
+    scanner = "native scanner" if reason is None else f"without the native scanner: {reason}"
+    return f"tw {__version__}, DuckDB {version('duckdb')}, {scanner}"
+
+
 @cache
 def _library() -> ctypes.CDLL:
     return load(_FOLDER / library_name(), _FOLDER / "scan.c")
@@ -110,7 +121,7 @@ def _library() -> ctypes.CDLL:
 def load(path: Path, source: Path) -> ctypes.CDLL:
     """The library, if it was made from this source. Raises NativeScannerError."""
     if not path.is_file():
-        raise NativeScannerError(f"{path.name} was not built when the package was installed")
+        raise NativeScannerError(f"{path.name} is missing, {_REMEDY} and without TW_NO_NATIVE")
     try:
         library = ctypes.CDLL(str(path))
         for name, (result, arguments) in _SIGNATURES.items():
@@ -119,9 +130,9 @@ def load(path: Path, source: Path) -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         raise NativeScannerError(f"{path.name} cannot be loaded ({error})") from error
     if library.tw_abi() != ABI or library.tw_column_names().decode().split() != list(_NAMES):
-        raise NativeScannerError(f"{path.name} has another interface than this release; install it again")
+        raise NativeScannerError(f"{path.name} has another interface than this release, {_REMEDY}")
     if library.tw_source_hash().decode() != hashlib.sha256(source.read_bytes()).hexdigest():
-        raise NativeScannerError(f"{path.name} was built from another scan.c; install the package again")
+        raise NativeScannerError(f"{path.name} was built from another scan.c, {_REMEDY}")
     return library
 
 
@@ -137,9 +148,10 @@ class _Memory:
 
     def array(self, address: int, count: int, dtype: type[np.generic]) -> NDArray[Any]:
         """Values at an address, which may be written to."""
-        block = (ctypes.c_char * (count * np.dtype(dtype).itemsize)).from_address(address)
+        block = (ctypes.c_uint8 * (count * np.dtype(dtype).itemsize)).from_address(address)
         block.memory = self  # type: ignore[attr-defined]  # keeps the batch as long as the array
-        return np.frombuffer(block, dtype)
+        found: NDArray[Any] = np.frombuffer(memoryview(block), np.dtype(dtype))
+        return found
 
     def buffer(self, address: int | None, size: int) -> pa.Buffer:
         """Bytes at an address."""

@@ -59,9 +59,7 @@ def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
     return tuple(table for table in catalog.tables() if table.definition and not table.transient)
 
 
-def build(
-    tables: Mapping[str, Columns | pa.Table], outcome: Outcome, rules: Rules, add: Add
-) -> Built:
+def build(tables: Mapping[str, Columns | pa.Table], outcome: Outcome, rules: Rules, add: Add) -> Built:
     """Hands every stored table to `add`, empty ones too, by name, without the columns `run_id` and `rank`.
 
     `tables` are those of the source, read; what a format fills itself stands as it gives it. Batches that are
