@@ -196,6 +196,19 @@ def test_batches_end_before_their_texts_get_long() -> None:
     assert max(batch.texts["args"].nbytes for batch in batches) < 12_000
 
 
+def test_a_batch_grows() -> None:
+    """Columns that the first rows have, that later rows begin, and that end."""
+    head = ",".join(event(f'{{"stream":{at}}}', f',"id":{at}') for at in range(3000))
+    tail = ",".join(event(f'{{"dtype":"{at}","warps per SM":{at}}}') for at in range(60_000))
+    _, batches = scan(f"{head},{tail}]".encode(), batch_rows=40_000)
+    assert [batch.rows for batch in batches] == [40_000, 23_000]
+    found = rows(batches)
+    assert [row.get("stream") for row in found] == [*range(3000), *[None] * 60_000]
+    assert [row.get("flow_id") for row in found] == [*map(str, range(3000)), *[None] * 60_000]
+    assert [row.get("warps_per_sm") for row in found[3000:]] == list(range(60_000))
+    assert [row.get("collective_dtype") for row in found[3000:]] == list(map(str, range(60_000)))
+
+
 def test_an_element_that_is_too_long_waits_for_what_the_caller_does() -> None:
     long = event('{"a":"%s"}' % ("x" * 5_000_000))
     text = f"{event('{}')},{long},{event('{}')}]".encode()

@@ -315,8 +315,8 @@ class NativeScanner:
 def _copied(view: _View, first: int) -> pa.Array:
     """The strings of a dictionary from `first` on."""
     count = view.count - first
-    if count <= 0:
-        return pa.array([], pa.string())
+    if count <= 0:  # pa.array would import pandas
+        return pa.Array.from_buffers(pa.string(), 0, [None, pa.py_buffer(bytes(4)), pa.py_buffer(b"")])
     offsets = np.frombuffer(ctypes.string_at(view.offsets + 4 * first, 4 * (count + 1)), np.int32)
     text = ctypes.string_at(view.bytes + int(offsets[0]), int(offsets[-1] - offsets[0]))
     return pa.Array.from_buffers(
