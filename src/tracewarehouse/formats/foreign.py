@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,17 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.unpack import Buffer
 
 NO_EVENTS: Final = "no_events"
+
+# What the formats are called in prose.
+DESCRIPTIONS: Final = {
+    "execution_trace": "a PyTorch execution trace",
+    "memory_timeline": "a PyTorch memory timeline",
+    "memory_snapshot": "a CUDA memory snapshot",
+    "nsys_sqlite": "an Nsight Systems export",
+    "rpd_sqlite": "an rpd database",
+    "rocprofv3": "a rocprofv3 result",
+    NO_EVENTS: "JSON without trace events",
+}
 
 # Magic bytes, what it is, and what to do.
 _FOREIGN: Final = (
@@ -26,6 +38,7 @@ _BY_KEYS: Final = (
     (("rocprofiler-sdk-tool",), "rocprofv3"),
     (("segments", "device_traces"), "memory_snapshot"),
 )
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]', re.DOTALL)
 
 
 def binary_format(buffer: Buffer) -> str | None:
@@ -49,8 +62,33 @@ def list_format(first: object) -> str:
     return "memory_timeline" if isinstance(first, list) and len(first) == 4 else NO_EVENTS
 
 
+def top_keys(head: bytes) -> list[str]:
+    """The keys of a JSON object as far as its beginning goes, which may end anywhere."""
+    keys: list[str] = []
+    depth, at_key = 0, False
+    for match in _TOKEN.finditer(head):
+        token = match.group()
+        if token in (b"{", b"["):
+            depth += 1
+            at_key = depth == 1
+        elif token in (b"}", b"]"):
+            depth -= 1
+        elif depth == 1 and token == b",":
+            at_key = True
+        elif at_key and depth == 1:
+            keys.append(token[1:-1].decode(errors="replace"))
+            at_key = False
+    return keys
+
+
+def is_container(head: bytes) -> bool:
+    """Whether a file begins like an archive, a database, a pickle or another binary file."""
+    magics = tuple(magic for magic, _, _ in _FOREIGN)
+    return head.startswith((*magics, b"SQLite format 3\0", b"\x80")) or head[257:262] == b"ustar"
+
+
 def check_readable(path: Path, buffer: Buffer) -> None:
-    """Raises TraceFormatError for what is surely no trace: nothing at all, a web page, an archive."""
+    """Raises TraceFormatError for what is surely no trace: nothing at all, an archive."""
     head = bytes(buffer[:4096])
     if not buffer[:1] or not head.strip(b"\0 \t\r\n"):
         raise TraceFormatError(path, "the file is empty", offset=0, hint="record or copy the trace again")
@@ -68,6 +106,7 @@ class ForeignFileError(TraceFormatError):
 
     def __init__(self, path: Path | str, format: str) -> None:
         self.format = format
+        self.description = DESCRIPTIONS.get(format, f"of format {format}")
         if format == NO_EVENTS:
             super().__init__(path, "there are no events in it", hint="the profiler wrote no events: record again")
         else:

@@ -183,21 +183,33 @@ def digest_of(path: Path) -> Flow:
     return flow
 
 
+class _Head:
+    """Takes the first bytes of a text."""
+
+    def __init__(self, length: int) -> None:
+        self.size = 0
+        self.text = bytearray()
+        self._length = length
+
+    def write(self, piece: bytes) -> None:
+        self.text += piece[: self._length - self.size]
+        self.size += len(piece)
+        if self.size >= self._length:
+            raise _Left
+
+
 def head_of(path: Path, length: int) -> bytes:
-    """The first bytes of the decompressed text, as far as they can be read."""
-    flow = Flow(path)
-    parts: list[bytes] = []
-    size = 0
-    pieces = iter(flow)
+    """The first bytes of the decompressed text, as far as they can be read.
+
+    Raises TraceFormatError where nothing can.
+    """
+    head = _Head(length)
     try:
-        for piece in pieces:
-            parts.append(piece)
-            size += len(piece)
-            if size >= length:
-                break
-    finally:
-        pieces.close()  # type: ignore[attr-defined]
-    return b"".join(parts)[:length]
+        with _open(path) as file, suppress(_Left):
+            _pour(file, _Pieces(file), head)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return bytes(head.text)
 
 
 class _Pieces:

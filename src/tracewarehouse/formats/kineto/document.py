@@ -45,7 +45,12 @@ class Document:
     _closed: bool = True
 
     def chunks(self) -> Iterator[Chunk]:
-        """The events in file order. Raises TraceFormatError where there is nothing to save."""
+        """The events in file order. Raises TraceFormatError where there is none."""
+        yield from self.elements()
+        self._judge()
+
+    def elements(self) -> Iterator[Chunk]:
+        """The elements of the list in file order, whatever they are. Raises TraceFormatError."""
         self.buffer = self.text.buffer
         foreign.check_readable(self.text.path, self.buffer)
         if (other := foreign.binary_format(self.buffer)) is not None:
@@ -55,7 +60,6 @@ class Document:
             self._count(chunk)
             yield chunk
         self._note_cut()
-        self._judge()
 
     def _count(self, chunk: Chunk) -> None:
         self.events += chunk.events
