@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 BUILDING: Final = -1
 # Columns of a larger text go to a file; a compressed one is mostly smaller than it is taken for.
 _IN_MEMORY_BYTES: Final = 96 << 20
+# Tables of less text are written in less time than a thread takes to start.
+_WORTH_A_THREAD_BYTES: Final = 4 << 20
 # In the folder of a task: what the driver commits when all files are known.
 _STAGED: Final = "staged.pickle"
 
@@ -127,7 +129,8 @@ class BuildRanks:
         store, catalog = Store.open(self.settings.root), Catalog.load(self.settings.sql)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with RankFiles(catalog, self.folder, alone=len(self.items) == 1) as files:
+            is_large = len(self.items) == 1 and self.items[0].text_bytes >= _WORTH_A_THREAD_BYTES
+            with RankFiles(catalog, self.folder, at_once=is_large) as files:
                 group = _Group(self.settings, self.folder, store, catalog, files)
                 for position, item in enumerate(self.items):
                     group.add(item, partial(tell, position))

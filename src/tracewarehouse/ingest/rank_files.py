@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 class RankFiles:
     """The tables of the ranks of one run.
 
-    With `alone` there is one rank, and a thread writes each of its tables while the next ones are built.
-    Tables of several ranks are held until all of them are there.
+    With `at_once` there is one, large rank, and a thread writes each of its tables while the next ones are
+    built. Else tables are held until those of all ranks are there.
     """
 
     catalog: Catalog
     folder: Path
-    alone: bool
+    at_once: bool
     _held: dict[str, list[tuple[int, pa.Table]]] = field(default_factory=lambda: defaultdict(list))
     _writing: list[Future[WrittenTable | None]] = field(default_factory=list)
 
@@ -41,7 +41,7 @@ class RankFiles:
 
     def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
         """The rows of a table of a rank; nothing of them changes any more."""
-        if not self.alone:
+        if not self.at_once:
             self._held[table].append((rank, _together(rows)))
             return
         contract = self.catalog.get(table, kind="table")
