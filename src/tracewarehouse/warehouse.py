@@ -26,7 +26,7 @@ from tracewarehouse.errors import (
 )
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks, spans
-from tracewarehouse.store import CleanReport, Problem, Published, Store, check_labels, parse_reference
+from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels, parse_reference
 
 if TYPE_CHECKING:
     import polars
@@ -236,7 +236,7 @@ class Warehouse(Analyses[Result]):
         if self._chosen is None:
             published = {each.run for each in chosen}
             waiting = self.store.waiting_runs()
-            pending = [pending_row(units) for run, units in waiting.items() if run not in published]
+            pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
             rows += pending
         told = tuple("{run_id}: pending {ranks_present}/{ranks_expected}".format_map(row) for row in pending)
         told = told or nothing_stored(chosen)
@@ -252,7 +252,9 @@ class Warehouse(Analyses[Result]):
         each = part.chosen()[0]
         contract = self.catalog.get("ranks", kind="table")
         ranks = Result(
-            table_of(contract, built_rows(contract, [each])), part._provenance(contract, {}), contract
+            table_of(contract, built_rows(self.root, contract, [each])),
+            part._provenance(contract, {}),
+            contract,
         )
         versions = self.store.versions(each.run)
         return RunInfo(run_row(each.version), ranks, table_sizes(each), versions)
@@ -495,7 +497,7 @@ class Warehouse(Analyses[Result]):
         found = matching(chosen, labels, age, time.time_ns())
         results = self.store.results_of(each.version for each in found) if keep_results else {}
         gone = [
-            Removed(each.run, len(each.version.units), each.version.bytes, results.get(each.run, 0))
+            Removed(each.run, len(each.version.ranks), each.version.bytes, results.get(each.run, 0))
             for each in found
         ]
         gone += [Removed(run, ranks, 0) for run, ranks in waiting.items()]
@@ -620,7 +622,9 @@ class Warehouse(Analyses[Result]):
         wanted = set(runs)
         waiting = self.store.waiting_runs() if wanted else {}
         return {
-            run: len(units) for run, units in waiting.items() if run in wanted and not self.store.newest(run)
+            run: len({one.source.rank for one in waits})
+            for run, waits in waiting.items()
+            if run in wanted and not self.store.newest(run)
         }
 
     def _kept_only(self, wanted: Iterable[str]) -> list[str]:
