@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tracewarehouse import __version__
 from tracewarehouse.analyses import Analyses
@@ -394,12 +394,14 @@ class Warehouse(Analyses[Result]):
         strict: bool = False,
         inbox: bool = False,
         temp_dir: str | PathLike[str] | None = None,
+        time_unit: Literal["us", "ns"] | None = None,
         progress: Watch | None = None,
     ) -> IngestReport:
-        """Takes trace files and folders in; the report tells what became of each file.
+        """Ingests trace files and folders; the report says what became of each file.
 
         A file that cannot be read stops no other. The same content again writes nothing. What does not fit
-        into memory lies in `temp_dir` meanwhile, None for the warehouse's own disk.
+        into memory lies in `temp_dir` meanwhile, None for the warehouse's own disk. `time_unit` is the unit of
+        the times in the files where it is not the one of their format.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -415,6 +417,7 @@ class Warehouse(Analyses[Result]):
             strict=strict,
             inbox=inbox,
             temp_dir=Path(temp_dir) if temp_dir is not None else None,
+            time_unit=time_unit,
         )
         store = Store.create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)
@@ -518,11 +521,19 @@ class Warehouse(Analyses[Result]):
     def upgrade(self) -> tuple[str, ...]:
         """Rebuilds tables that are stored in other versions than this release reads, from `events`.
 
-        Gives a line per table and run; nothing to do gives none.
+        A warehouse of format 1 is converted first, rank by rank; repeat the call after a kill. Gives a line
+        per run converted, and per table and run; nothing to do gives none.
         """
         from tracewarehouse.select.reads import readable
+        from tracewarehouse.storage.format1 import Format1
 
-        return self._with_tables(readable(self.catalog))[1]
+        converted: tuple[str, ...] = ()
+        if Format1.is_at(self.root):
+            from tracewarehouse.ingest.from_format1 import convert
+
+            converted = convert(self.root, self.catalog, __version__)
+            self.refresh()
+        return (*converted, *self._with_tables(readable(self.catalog))[1])
 
     def derive(
         self,
@@ -555,8 +566,10 @@ class Warehouse(Analyses[Result]):
         return replace(derived, notices=(*told, *derived.notices))
 
     def verify(self) -> list[Problem]:
-        """What is wrong with the stored files; nothing in a sound warehouse."""
-        return self.store.verify()
+        """What is wrong with the stored files, of format 1 too; nothing in a sound warehouse."""
+        from tracewarehouse.storage.format1 import Format1
+
+        return Format1(self.root).verify() if Format1.is_at(self.root) else self.store.verify()
 
     def clean(self, grace_s: float = 86_400.0) -> CleanReport:
         """Takes away files that no kept version needs and that are older than `grace_s` seconds."""

@@ -171,7 +171,7 @@ def _source(staged: Staged, name: ManifestName, at: str, files: Sequence[TableFi
         definitions=dict(staged.definitions),
         text_bytes=staged.text_bytes,
         status=staged.status,
-        committed_at=at,
+        committed_at=staged.committed_at or at,
         files=tuple(files),
         facts=dict(staged.facts),
     )
