@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import inbox, machine
 from tracewarehouse.ingest.discover import Found, discover
 from tracewarehouse.ingest.look import Trace, look
@@ -74,9 +73,8 @@ class _Call:
         files += done
         if self.options.inbox:
             self._empty_inbox(files)
-        notes = (*naming.notes, *(self._refresh() if written else ()))
         ordered = tuple(sorted(files, key=lambda file: file.path))
-        return IngestReport(ordered, run_outcomes(self.store, ordered, written), notes)
+        return IngestReport(ordered, run_outcomes(self.store, ordered, written), naming.notes)
 
     def _name(self, traces: Sequence[Trace]) -> Naming:
         run = None if self.options.inbox else self.options.run
@@ -98,9 +96,6 @@ class _Call:
         same = {file.run for file in before if file.state == "same" and file.run}
         if not jobs:
             return [], set() if self._spoilt(before) else relabel(self.store, self.options, same)
-        from tracewarehouse.select.duckdb_file import prepare
-
-        prepare(self.store, self.catalog)
         with self.store.staging() as staging:
             ready, failed = make(
                 self.workers, self.store, self.catalog, jobs, staging, self.options, self.watch
@@ -120,16 +115,6 @@ class _Call:
         for file in files:
             if file.state in _TAKEN and not _stored_damaged(self.store, file):
                 inbox.take_away(file.path)
-
-    def _refresh(self) -> tuple[str, ...]:
-        """What is published stays so where the file for the DuckDB shell cannot be written: that is told."""
-        from tracewarehouse.select.duckdb_file import refresh
-
-        try:
-            refresh(self.store, self.catalog)
-        except (TwError, OSError) as error:
-            return (f"warehouse.duckdb is not up to date: {error}; tw refresh writes it",)
-        return ()
 
 
 def _held_back(one: Ready) -> FileOutcome:

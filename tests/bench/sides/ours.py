@@ -17,15 +17,20 @@ import tracewarehouse as tw
 
 
 def ingest(paths: list[str], small: str | None, folder: str) -> dict[str, Any]:
-    """Takes in a small trace first, that imports are apart; then all paths as the run `run`."""
+    """A small trace first, so that imports are apart; then all paths as the run `run`, like `tw ingest`."""
     if small:
-        tw.open(Path(folder, "small")).ingest(small)
-    house = tw.open(Path(folder, "house"))
-    taken = timed(lambda: house.ingest(*paths, run="run"))
+        _with_shell_file(tw.open(Path(folder, "small")), [small])
+    taken = timed(lambda: _with_shell_file(tw.open(Path(folder, "house")), paths, run="run"))
     report = taken[2]
     events = sum(file.content.events for file in report.stored if file.content)
     states = [file.state for file in report.files]
     return told(taken, {"states": states, "events": events, "text_bytes": report.bytes})
+
+
+def _with_shell_file(house: tw.Warehouse, paths: list[str], run: str | None = None) -> Any:
+    report = house.ingest(*paths, run=run)
+    house.refresh()
+    return report
 
 
 def stored(warehouse: str) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def simulate(folder: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
 def many(warehouse: str, paths: list[str]) -> dict[str, Any]:
     """Takes in folders, each a run of its own name."""
     house = tw.open(warehouse)
-    taken = timed(lambda: house.ingest(*paths))
+    taken = timed(lambda: _with_shell_file(house, paths))
     return told(taken, {"runs": len(house.chosen()), "states": sorted({f.state for f in taken[2].files})})
 
 
