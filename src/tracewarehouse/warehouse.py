@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tracewarehouse import __version__
 from tracewarehouse.analyses import Analyses
@@ -394,12 +394,14 @@ class Warehouse(Analyses[Result]):
         strict: bool = False,
         inbox: bool = False,
         temp_dir: str | PathLike[str] | None = None,
+        time_unit: Literal["us", "ns"] | None = None,
         progress: Watch | None = None,
     ) -> IngestReport:
-        """Takes trace files and folders in; the report tells what became of each file.
+        """Ingests trace files and folders; the report says what became of each file.
 
         A file that cannot be read stops no other. The same content again writes nothing. What does not fit
-        into memory lies in `temp_dir` meanwhile, None for the warehouse's own disk.
+        into memory lies in `temp_dir` meanwhile, None for the warehouse's own disk. `time_unit` is the unit of
+        the times in the files where it is not the one of their format.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -415,6 +417,7 @@ class Warehouse(Analyses[Result]):
             strict=strict,
             inbox=inbox,
             temp_dir=Path(temp_dir) if temp_dir is not None else None,
+            time_unit=time_unit,
         )
         store = Store.create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)

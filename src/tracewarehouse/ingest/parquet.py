@@ -204,8 +204,12 @@ def _column(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     wanted = pa.dictionary(pa.int32(), type_)
     values = values if values.type == wanted else values.cast(wanted)
     values = values.unify_dictionaries() if values.num_chunks > 1 else values
+    if not values.num_chunks:
+        return values
     # A row group stores its dictionary as a whole: one of a large file would be stored in each of them.
-    if values.num_chunks and len(values.chunk(0).dictionary) > len(values):
+    # Parquet has no null in a dictionary.
+    words = values.chunk(0).dictionary
+    if len(words) > len(values) or words.null_count:
         return values.cast(type_).dictionary_encode()
     return values
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from tracewarehouse.formats import registry
 from tracewarehouse.formats.base import Format, Part
+from tracewarehouse.formats.foreign import DESCRIPTIONS, ForeignFileError
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.discover import Candidate
 from tracewarehouse.ingest.outcome import FileOutcome, Options, Progress, Watch
@@ -19,15 +19,6 @@ Mark: TypeAlias = tuple[int, int]
 
 TRACES = "traces are Chrome JSON with a list of events: torch.profiler's export_chrome_trace writes them"
 MEMORY_TIMELINE = "memory_timeline"
-_KINDS = {
-    "execution_trace": "a PyTorch execution trace",
-    "memory_timeline": "a PyTorch memory timeline",
-    "memory_timeline_raw": "a PyTorch memory timeline: name it, and it becomes a run of its own",
-    "memory_snapshot": "a CUDA memory snapshot",
-    "nsys_sqlite": "an Nsight Systems export",
-    "rocprofv3": "a rocprofv3 result",
-    "no_events": "JSON without trace events",
-}
 # Compressed traces are 10 to 17 times as large as text; memory is planned for the most.
 _TEXT_BYTES_PER_GZIP_BYTE = 17
 _GZIP = b"\x1f\x8b"
@@ -54,9 +45,9 @@ class Opened:
 
     mark: Mark
     kind: str
-    format: Format | None
-    parts: tuple[Part, ...]
-    text_bytes: int
+    format: Format | None = None
+    parts: tuple[Part, ...] = ()
+    text_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,12 +71,15 @@ class _OpenOne:
     path: Path
 
     def run(self, tell: Tell) -> Opened:
+        from tracewarehouse.formats.detect import detect
+
         before = mark(self.path)
-        found = registry.detect(self.path)
-        if found.format is None:
-            return Opened(before, found.kind, None, (), 0)
-        parts = found.format.open(self.path).parts()
-        return Opened(before, found.kind, found.format, parts, text_bytes(self.path, before[0]))
+        try:
+            found = detect(self.path)
+        except ForeignFileError as error:
+            return Opened(before, error.format)
+        parts = found.open(self.path).parts()
+        return Opened(before, found.name, found, parts, text_bytes(self.path, before[0]))
 
 
 def mark(path: Path) -> Mark:
@@ -139,9 +133,12 @@ def _judge(
         others.append(FileOutcome(path, "skipped", reason="another ingest stored it"))
     elif isinstance(opened, Failure):
         others.append(_failed(path, opened))
-    elif opened.format is None or (opened.format.name == MEMORY_TIMELINE and not file.named):
-        # Beside traces a timeline would split their run by names of files: it is ingested where it is named.
+    elif opened.format is None:
         others.append(other_format(file, opened.kind))
+    elif opened.format.name == MEMORY_TIMELINE and not file.named:
+        # Beside traces a timeline would split their run by names of files: it is ingested where it is named.
+        reason = f"is {DESCRIPTIONS[MEMORY_TIMELINE]}: name it, and it becomes a run of its own"
+        others.append(FileOutcome(path, "skipped", reason=reason))
     else:
         dropped = inbox.dropped(path) if options.inbox else None
         for part in opened.parts:
@@ -155,7 +152,7 @@ def _failed(path: Path, failure: Failure) -> FileOutcome:
 
 def other_format(file: Candidate, kind: str) -> FileOutcome:
     """What becomes of a file that no format here reads: in a folder such files are no surprise."""
-    reason = f"is {_KINDS.get(kind, f'of format {kind}')}"
+    reason = f"is {DESCRIPTIONS.get(kind, f'of format {kind}')}"
     if not file.named:
         return FileOutcome(file.path, "skipped", reason=reason)
     return FileOutcome(file.path, "refused", reason=f"{reason}, not a Kineto trace", hint=TRACES)
