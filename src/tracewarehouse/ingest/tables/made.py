@@ -35,10 +35,12 @@ def rows_or_null(values: NDArray[np.integer[Any]]) -> pa.Array:
 
 
 def worded(codes: NDArray[np.integer[Any]], words: Sequence[str] | pa.Array) -> pa.Array:
-    """A VARCHAR column of codes that point into words, null where -1; dictionary-encoded."""
-    indices = pa.array(codes.astype(np.int32, copy=False), mask=codes < 0)
+    """A VARCHAR column of codes that point into words, null where -1 or a null word; dictionary-encoded."""
     known = words if isinstance(words, pa.Array) else pa.array(list(words), pa.string())
-    return pa.DictionaryArray.from_arrays(indices, known)
+    # Parquet takes no null among the words of a dictionary; code -1 reads the last entry.
+    none = np.append(np.asarray(known.is_null()), True)
+    indices = pa.array(codes.astype(np.int32, copy=False), mask=np.take(none, codes, mode="wrap"))
+    return pa.DictionaryArray.from_arrays(indices, known.fill_null(""))
 
 
 def taken(columns: Columns, rows: Some, names: Mapping[str, str]) -> dict[str, pa.Array]:
