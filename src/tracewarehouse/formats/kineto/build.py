@@ -29,7 +29,7 @@ REMEDY: Final = (
     "the native scanner could not be built: install a C compiler (gcc or clang), or install with"
     " TW_NO_NATIVE=1 to do without it, which makes ingest several times slower"
 )
-_FLAGS: Final = ("-std=c11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
+_FLAGS: Final = ("-std=c11", "-O3", "-g0", "-shared", "-fPIC", "-fvisibility=hidden")
 
 
 class BuildError(Exception):
