@@ -83,8 +83,8 @@ def zig_compiler() -> list[str] | None:
     if find_spec("ziglang") is None:
         return None
     target = ["-target", f"{os.uname().machine}-linux{libc()}"] if sys.platform.startswith("linux") else []
-    # Zig builds with checks for undefined behavior, which need its runtime, unless told otherwise.
-    return [sys.executable, "-m", "ziglang", "cc", *target, "-fno-sanitize=undefined"]
+    # Zig checks for undefined behavior by default, which needs its runtime.
+    return [sys.executable, "-m", "ziglang", "cc", *target, "-fno-sanitize=undefined", "-Wl,-s"]
 
 
 def build(folder: Path, *more: str) -> Path:
