@@ -1,4 +1,4 @@
-"""Deep nesting, ids that thousands of rows share, slices that all cross: time and memory stay in proportion."""
+"""Deep nesting, ids that thousands of rows share, slices that all cross: linear in time and memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
 from activity_rows import Built, build_tables
+
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import nesting
@@ -105,7 +105,8 @@ def test_a_hundred_thousand_levels_and_as_many_slices_after_them(crossing: bool)
     order = np.arange(count)
     length = np.full(count, 2 * count) if crossing else 4 * count - 2 * order
     columns = columns_of(
-        ts_ns=np.concatenate((order, 5 * count + 2 * order)), dur_ns=np.concatenate((length, np.full(count, 1)))
+        ts_ns=np.concatenate((order, 5 * count + 2 * order)),
+        dur_ns=np.concatenate((length, np.full(count, 1))),
     )
     begun = time.process_time()
     found = nesting.nest(columns, rules_of())
