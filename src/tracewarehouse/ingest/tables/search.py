@@ -29,7 +29,8 @@ def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positio
     count = len(starts)
     parent = np.arange(-1, count - 1, dtype=np.int64 if count < _LARGE else np.int32)
     parent[lanes[:-1][lanes[:-1] < count]] = -1
-    seeker = (np.flatnonzero(ends[:-1] <= starts[1:]) + 1).astype(parent.dtype)
+    seeker = np.flatnonzero(ends[:-1] <= starts[1:]).astype(parent.dtype)
+    seeker += 1
     seeker = seeker[parent[seeker] >= 0]
     found, start = parent[seeker], starts[seeker]
     for _ in range(_ROUNDS):
