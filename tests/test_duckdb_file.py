@@ -25,7 +25,7 @@ from tracewarehouse.select.duckdb_file import refresh, write
 from tracewarehouse.select.reads import below, names_of
 from tracewarehouse.select.session import session
 from tracewarehouse.sqltext import quote_name, quote_text
-from tracewarehouse.store import Store
+from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -49,6 +49,11 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Where large files are worked on. [default: on the disk of the warehouse]",
 )
+@click.option(
+    "--time-unit",
+    type=click.Choice(["us", "ns"]),
+    help="Unit of the times in the files. [default: that of their format]",
+)
 @output_options
 @pass_session
 def ingest(
@@ -65,12 +70,16 @@ def ingest(
     strict: bool,
     inbox: bool,
     temp_dir: str | None,
+    time_unit: Literal["us", "ns"] | None,
 ) -> int:
     """Take traces into the warehouse: files, or folders with one file per rank."""
+    from tracewarehouse.formats.kineto import native
     from tracewarehouse.render.progress import bars
 
     if not paths and not inbox:
         raise click.UsageError("name the files or folders to take in, or say --inbox")
+    if (notice := native.notice()) is not None:
+        session.out.notice(f"note: {notice}")
     with bars() as progress:
         report = session.open().ingest(
             *paths,
@@ -84,6 +93,7 @@ def ingest(
             strict=strict,
             inbox=inbox,
             temp_dir=temp_dir,
+            time_unit=time_unit,
             progress=progress,
         )
     _tell(session, report)

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..catalog import Catalog
 from ..sqltext import quote_text
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..engine import Connection
 
 # Distinct texts that are remembered for one question; beyond it, memory counts more than time.
@@ -23,21 +25,6 @@ _REMEMBERED: Final = 200_000
 # A function's name without its return type, template arguments and parameters, and what compilers append.
 _SHORT_NAME: Final = r"^(?:void |static |__global__ )*((?:\(anonymous namespace\)|[^<(])+)"
 _COMPILER_SUFFIX: Final = r"( \[clone [^]]*\]|\.kd| )+$"
-
-
-class DeviceKind(NamedTuple):
-    """What the first matching kernel rule says, None where no rule matches; and the name made short."""
-
-    activity: str | None
-    kind: str | None
-    short_name: str
-
-
-class Call(NamedTuple):
-    """What the call rules say of a runtime call's name."""
-
-    is_launch: bool
-    is_sync: bool
 
 
 class QualityRule(NamedTuple):
@@ -51,9 +38,9 @@ class Rules:
     """The rules of one `sql/` folder, and the private DuckDB connection that evaluates them."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._lock = Lock()
-        self._known: dict[str, dict[str, tuple[object, ...]]] = {}
+        self._known: dict[str, dict[str, tuple[Any, ...]]] = {}
 
     @cached_property
     def categories(self) -> Mapping[str, tuple[str, str]]:
@@ -80,29 +67,29 @@ class Rules:
         rows = self._values("quality_rules", "rule, severity, source")
         return {str(rule): QualityRule(str(severity), str(source)) for rule, severity, source in rows}
 
-    def device_kinds(self, pairs: Sequence[tuple[str, str | None]]) -> list[DeviceKind]:
-        """Of each (category, name) the first kernel rule of that category that matches; null is no name.
+    def device_kinds(
+        self, pairs: Sequence[tuple[str, str | None]]
+    ) -> list[tuple[str | None, str | None, str]]:
+        """Of each (category, name): activity and kind as the first kernel rule of that category that matches
+        says, None where none does, and the name made short. A null name is an empty one.
 
         The category `uncategorised` has the rules for device rows without one.
         """
-        found: dict[tuple[str, str | None], DeviceKind] = {}
+        found: dict[tuple[str, str | None], tuple[Any, ...]] = {}
         by_category: dict[str, list[str | None]] = {}
         for category, name in dict.fromkeys(pairs):
             by_category.setdefault(category, []).append(name)
         for category, names in by_category.items():
             texts = [name or "" for name in names]
             rows = self._evaluated(self._kernel_terms(category), texts)
-            found |= {
-                (category, name): DeviceKind(*row)  # type: ignore[arg-type]
-                for name, row in zip(names, rows, strict=True)
-            }
+            found |= {(category, name): row for name, row in zip(names, rows, strict=True)}
         return [found[pair] for pair in pairs]
 
-    def calls(self, names: Sequence[str | None]) -> list[Call]:
-        """Whether each function launches work or waits for it, by its name."""
+    def calls(self, names: Sequence[str | None]) -> list[tuple[bool, bool]]:
+        """Of each function's name: whether it launches work, and whether it waits for a device."""
         rows = self._evaluated(self._call_terms, [name or "" for name in names])
         return [
-            Call(bool(launch), bool(sync)) if name is not None else Call(False, False)
+            (name is not None and bool(launch), name is not None and bool(sync))
             for name, (launch, sync) in zip(names, rows, strict=True)
         ]
 
@@ -117,10 +104,21 @@ class Rules:
         rows = self._evaluated(term, [text or "" for text in texts])
         return [None if text is None else str(row[0]) for text, row in zip(texts, rows, strict=True)]
 
+    def numbers(self, texts: Sequence[str | None]) -> list[float | None]:
+        """Each text as DOUBLE as SQL casts it; None where it does not."""
+        rows = self._evaluated("TRY_CAST(text AS DOUBLE)", [text or "" for text in texts])
+        return [row[0] for row in rows]
+
+    def query(self, sql: str, rows: pa.Table) -> pa.Table:
+        """The answer to SQL over the relation `given`, for what columns have no operation for (JSON)."""
+        with self._lock, self._con.cursor() as cursor:
+            cursor.register("given", rows)
+            return cursor.sql(sql).to_arrow_table()
+
     def whole_numbers(self, texts: Sequence[str | None]) -> list[int | None]:
         """Each text as BIGINT as SQL casts it; None where it does not."""
         rows = self._evaluated("TRY_CAST(text AS BIGINT)", [text or "" for text in texts])
-        return [row[0] for row in rows]  # type: ignore[misc]
+        return [row[0] for row in rows]
 
     @cache  # noqa: B019 - rules live as long as the process
     def _kernel_terms(self, category: str) -> str:
@@ -136,7 +134,7 @@ class Rules:
         actions = ("launch", "sync")
         return ", ".join(_matches([str(p) for action, p in rows if action == wanted]) for wanted in actions)
 
-    def _evaluated(self, terms: str, texts: Sequence[str]) -> list[tuple[object, ...]]:
+    def _evaluated(self, terms: str, texts: Sequence[str]) -> list[tuple[Any, ...]]:
         """The values of the terms, SQL over the column `text`, for each text."""
         with self._lock:
             known = self._known.setdefault(terms, {})
@@ -148,7 +146,7 @@ class Rules:
                 known.clear()
         return rows
 
-    def _asked(self, terms: str, texts: list[str]) -> dict[str, tuple[object, ...]]:
+    def _asked(self, terms: str, texts: list[str]) -> dict[str, tuple[Any, ...]]:
         import pyarrow as pa
 
         with self._con.cursor() as cursor:
@@ -156,9 +154,9 @@ class Rules:
             rows = cursor.execute(f"SELECT text, {terms} FROM tw_texts").fetchall()
         return {text: tuple(values) for text, *values in rows}
 
-    def _values(self, table: str, columns: str, condition: str = "TRUE") -> list[tuple[object, ...]]:
+    def _values(self, table: str, columns: str, condition: str = "TRUE") -> list[tuple[Any, ...]]:
         """Rows of a VALUES list, by the first column of its grain."""
-        contract = self._catalog.get(table, kind="table")
+        contract = self.catalog.get(table, kind="table")
         sql = f"SELECT {columns} FROM ({contract.body}) WHERE {condition} ORDER BY {contract.grain[0]}"
         with self._con.cursor() as cursor:
             return cursor.execute(sql).fetchall()

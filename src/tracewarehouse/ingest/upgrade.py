@@ -11,9 +11,19 @@ from tracewarehouse.contract import Contract, Ref
 from tracewarehouse.errors import SchemaVersionError, TwError
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.pool import Failure, Tell, Workers
-from tracewarehouse.ingest.worker import tables_told, too_much
+from tracewarehouse.ingest.worker import definitions_of, tables_told, too_much
 from tracewarehouse.ingest.write import write_tables
-from tracewarehouse.store import Changes, Json, RunVersion, Staged, Store, Unit, uid
+from tracewarehouse.storage import (
+    Changes,
+    Json,
+    RankSource,
+    RunVersion,
+    Staged,
+    StagedTable,
+    Store,
+    TableFile,
+    uid,
+)
 
 EVENTS = "events"
 # What the tables are made from: the events, and what was found while the file was read.
@@ -24,7 +34,8 @@ SOURCES = (EVENTS, "data_quality")
 class Rebuild:
     """Make tables of one stored rank anew, from its events alone."""
 
-    unit: Unit
+    source: RankSource
+    header: str
     stored: Mapping[str, tuple[Path, ...]]
     wanted: tuple[Ref, ...]
     folder: Path
@@ -49,22 +60,54 @@ class Rebuild:
                     con.execute(
                         f"INSERT INTO {table} BY NAME FROM read_parquet(?, hive_partitioning = false) "
                         "WHERE rank = ?",
-                        [[str(path) for path in paths], self.unit.rank],
+                        [[str(path) for path in paths], self.source.rank],
                     )
             tables.rebuild(con, catalog, wanted)
             made = write_tables(con, catalog, wanted, self.folder)
         except Error as error:
-            raise too_much(Path(f"{self.unit.run} rank {self.unit.rank}"), error) from error
+            raise too_much(Path(f"{self.source.run} rank {self.source.rank}"), error) from error
         finally:
             con.close()
-        facts: dict[str, Json] = {
-            **self.unit.facts,
-            "tables": tables_told(wanted, self.unit.facts.get("tables")),
-        }
-        unit = self.unit
-        source = uid(unit.digest, unit.run, unit.rank, unit.reader, {"tables": facts["tables"]})
-        return Staged(unit.run, unit.rank, source, unit.digest, unit.text_bytes, unit.reader, unit.status,
-                      made, facts, kept=unit.files)  # fmt: skip
+        told = tables_told(wanted, self.source.facts.get("tables"))
+        definitions = {**self.source.definitions, **definitions_of(wanted)}
+        return rebuilt(self.source, self.header, made, {**self.source.facts, "tables": told}, definitions)
+
+
+def rebuilt(
+    source: RankSource,
+    header: str,
+    tables: tuple[StagedTable, ...],
+    facts: Mapping[str, Json],
+    definitions: Mapping[str, int],
+    kept: tuple[TableFile, ...] | None = None,
+) -> Staged:
+    """A stored source with these tables beside its own files (`kept`; None: all of them), to be committed."""
+    key = uid(
+        source.digest,
+        source.run,
+        source.rank,
+        part=source.part,
+        format=source.format,
+        format_version=source.format_version,
+        definitions=definitions,
+        options={name: facts.get(name) for name in ("tables", "derived")},
+    )
+    return Staged(
+        run=source.run,
+        rank=source.rank,
+        uid=key,
+        digest=source.digest,
+        part=source.part,
+        text_bytes=source.text_bytes,
+        format=source.format,
+        format_version=source.format_version,
+        definitions=definitions,
+        status=source.status,
+        tables=tables,
+        facts=facts,
+        header=header,
+        kept=source.files if kept is None else kept,
+    )
 
 
 def upgrade(
@@ -77,26 +120,30 @@ def upgrade(
     written = []
     for run in runs:
         version = store.newest(run)
-        todo = [unit for unit in version.units if _missing(unit, wanted)] if version else []
+        todo = [one for one in version.sources if _missing(one, wanted)] if version else []
         if version and todo:
             written += _upgrade_run(store, catalog, version, todo, wanted)
     return tuple(written)
 
 
 def _upgrade_run(
-    store: Store, catalog: Catalog, version: RunVersion, todo: Sequence[Unit], wanted: Sequence[Contract]
+    store: Store,
+    catalog: Catalog,
+    version: RunVersion,
+    todo: Sequence[RankSource],
+    wanted: Sequence[Contract],
 ) -> list[str]:
     jobs = min(machine.cores(), len(todo))
     with store.staging() as staging, Workers(jobs) as workers:
-        tasks = [_task(store, catalog, version, unit, wanted, staging, jobs) for unit in todo]
+        tasks = [_task(store, catalog, version, one, wanted, staging, jobs) for one in todo]
         results = [
             value for _, value in sorted(workers.run(tasks, lambda *_: None), key=lambda item: item[0])
         ]
         for result in results:
             if isinstance(result, Failure):
                 raise TwError(result.message, result.hint)
-        units = store.commit([result for result in results if isinstance(result, Staged)])
-        published = store.publish(version.run, Changes(units=units, rebuilt=True))
+        sources = store.commit([result for result in results if isinstance(result, Staged)])
+        published = store.publish(version.run, Changes(sources=sources, rebuilt=True))
     return [version.run] if published.version else []
 
 
@@ -104,32 +151,33 @@ def _task(
     store: Store,
     catalog: Catalog,
     version: RunVersion,
-    unit: Unit,
+    source: RankSource,
     wanted: Sequence[Contract],
     staging: Path,
     jobs: int,
 ) -> Rebuild:
-    stored = {table: stored_files(store, catalog, version, unit, table) for table in SOURCES}
-    missing = tuple(contract.ref for contract in _missing(unit, wanted))
-    return Rebuild(unit, stored, missing, staging / f"{unit.rank:06d}", catalog.folder,
+    stored = {table: stored_files(store, catalog, version, source, table) for table in SOURCES}
+    missing = tuple(contract.ref for contract in _missing(source, wanted))
+    header = store.headers([source]).get(source.name, "{}")
+    return Rebuild(source, header, stored, missing, staging / source.name, catalog.folder,
                    machine.threads(jobs), f"{machine.memory_bytes(jobs)}B")  # fmt: skip
 
 
 def stored_files(
-    store: Store, catalog: Catalog, version: RunVersion, unit: Unit, table: str
+    store: Store, catalog: Catalog, version: RunVersion, source: RankSource, table: str
 ) -> tuple[Path, ...]:
-    """The files that hold a table of the unit. Raises SchemaVersionError where its events are others."""
+    """The files that hold a table of the source. Raises SchemaVersionError where its events are others."""
     needed = catalog.get(table, kind="table").version
-    scans = version.scan_plan(table, needed, [unit.rank])
-    if table == EVENTS and not scans and any(file.table == EVENTS for file in unit.files):
+    scans = version.scan_plan(table, needed, [source.rank])
+    if table == EVENTS and not scans and any(file.table == EVENTS for file in source.files):
         raise SchemaVersionError(
-            f"run {unit.run} rank {unit.rank} holds events of another version than {EVENTS}@{needed}",
+            f"run {source.run} rank {source.rank} holds events of another version than {EVENTS}@{needed}",
             "ingest the trace again with --replace",
         )
     return tuple(store.path(scan.path) for scan in scans)
 
 
-def _missing(unit: Unit, wanted: Sequence[Contract]) -> list[Contract]:
+def _missing(source: RankSource, wanted: Sequence[Contract]) -> list[Contract]:
     from tracewarehouse.select.versions import held
 
-    return [contract for contract in wanted if contract.version not in held(unit, contract.name)]
+    return [contract for contract in wanted if contract.version not in held(source, contract.name)]

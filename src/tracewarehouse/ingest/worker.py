@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.errors import TwError
-from tracewarehouse.ingest.facts import header_facts, header_of
+from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.memory import Memory, workplace
 from tracewarehouse.ingest.outcome import Content
 from tracewarehouse.ingest.pool import Tell
 from tracewarehouse.ingest.spans import Window
 from tracewarehouse.ingest.write import Writer
-from tracewarehouse.store import Json, Staged, disk_error
+from tracewarehouse.storage import Json, Staged, disk_error
 
 if TYPE_CHECKING:
     from tracewarehouse.engine import Connection
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Facts of a rank that the tables tell; the rest comes from the header and from how the file was read.
 _FROM_TABLES = "rank_facts"
+# The one format that this reader reads.
+FORMAT = "kineto"
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,26 @@ class Make:
         told = content(con, survey, facts)
         # Kept for the notice on coverage that goes with every answer about launches.
         facts |= {"gpu_ns": told.gpu_ns, "linked_ns": told.linked_ns, "with_op_ns": told.with_op_ns}
-        made = Staged(self.run_id, self.rank, self.uid, survey.digest, survey.text_bytes, reader_version(),
-                      survey.status, staged, facts)  # type: ignore[arg-type]  # fmt: skip
+        made = Staged(
+            run=self.run_id,
+            rank=self.rank,
+            uid=self.uid,
+            digest=survey.digest,
+            text_bytes=survey.text_bytes,
+            format=FORMAT,
+            format_version=reader_version(),
+            definitions=definitions_of(stored),
+            status=survey.status,  # type: ignore[arg-type]
+            tables=staged,
+            facts=facts,
+            header=survey.header_json,
+        )
         return Made(made, told)
 
     def _facts(self, con: Connection, survey: Survey) -> dict[str, Json]:
-        """The columns of `ranks`, but for those that the unit itself carries."""
-        facts: dict[str, Json] = header_facts(header_of(survey.header_json))
+        """The columns of `ranks`, but for those that the source itself carries."""
+        header = header_of(survey.header_json)
+        facts: dict[str, Json] = header_facts(header) | {"rank_in_file": rank_in_file(header)}
         if facts["world_size"] is None:
             facts["world_size"] = self.world_size
         cursor = con.execute(f"SELECT * EXCLUDE (run_id, rank) FROM {_FROM_TABLES}")
@@ -159,7 +174,6 @@ class Make:
             "lost_bytes": sum(loss.byte_to - loss.byte_from for loss in survey.losses),
             "lost_events": lost_events(survey),
             "redacted": redacted[0] if redacted else 0,
-            "header": survey.header_json,
         }
 
 
@@ -179,6 +193,11 @@ def reader_version() -> int:
     return READER_VERSION
 
 
+def definitions_of(contracts: Iterable[Contract]) -> dict[str, int]:
+    """Table → the definition that it is built by now."""
+    return {contract.name: contract.version for contract in contracts}
+
+
 def lost_events(survey: Survey) -> int | None:
     """How many events are in the bytes that could not be read; None where that cannot be known."""
     counts = [loss.events_lost for loss in survey.losses]
@@ -186,7 +205,7 @@ def lost_events(survey: Survey) -> int | None:
 
 
 def tables_told(made: Iterable[Contract], before: Json = None) -> dict[str, Json]:
-    """Table → the versions a unit holds, empty ones included: no rows, no file."""
+    """Table → the versions a source holds, empty ones included: no rows, no file."""
     told: dict[str, Json] = dict(before) if isinstance(before, dict) else {}
     for contract in made:
         held = told.get(contract.name)

@@ -13,7 +13,7 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.ingest.memory import Memory
 from tracewarehouse.sqltext import quote_name
-from tracewarehouse.store import ZSTD_LEVEL, StagedTable
+from tracewarehouse.storage import StagedTable
 
 if TYPE_CHECKING:
     from tracewarehouse.engine import Connection
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Numbers that rarely come again are a third the size as differences: measured on real traces, 1,000 to 2,000
 # values are where a dictionary begins to cost more than it saves.
 _DICTIONARY_VALUES = 1_500
+_ZSTD_LEVEL = 9
 # What one rank's table cannot be told apart by.
 _OF_THE_RANK = ("run_id", "rank")
 
@@ -77,7 +78,7 @@ def _write(con: Connection, catalog: Catalog, contract: Contract, folder: Path) 
     about = f"contract: '{contract.ref}', contract_hash: '{catalog.effective_hash(contract)}'"
     con.execute(
         f"COPY (SELECT {columns} FROM {contract.name} {_order(con, contract)}) TO ? "
-        f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {ZSTD_LEVEL}, PARQUET_VERSION v2,"
+        f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {_ZSTD_LEVEL}, PARQUET_VERSION v2,"
         f" DICTIONARY_SIZE_LIMIT {_DICTIONARY_VALUES}, KV_METADATA {{{about}}})",
         [str(path)],
     )

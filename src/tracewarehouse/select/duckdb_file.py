@@ -35,7 +35,7 @@ from tracewarehouse.select.skeleton import (
     skeleton,
 )
 from tracewarehouse.sqltext import quote_name
-from tracewarehouse.store import Store, disk_errors
+from tracewarehouse.storage import Store, disk_errors
 
 NAME = "warehouse.duckdb"
 

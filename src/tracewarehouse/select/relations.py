@@ -37,7 +37,7 @@ class Relations:
         if is_built(contract):
             types = {column.name: column.type for column in contract.columns}
             made = insert_rows if replace else create_from_rows
-            made(con, name, types, built_rows(contract, self.chosen))
+            made(con, name, types, built_rows(self.root, contract, self.chosen))
         else:
             verb = "CREATE OR REPLACE" if replace else "CREATE"
             con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self.sql(contract)}")
@@ -100,7 +100,8 @@ class Relations:
             return f"NOT MATERIALIZED (\n{self._stored_sql(contract, names, run)}\n)"
         if is_built(contract):
             columns = _of_run(_named(contract, names), run)
-            return f"(\n{_values_sql(columns, built_rows(contract, self.chosen)) or _empty_sql(columns)}\n)"
+            rows = built_rows(self.root, contract, self.chosen, columns)
+            return f"(\n{_values_sql(columns, rows) or _empty_sql(columns)}\n)"
         return f"(\n{self.sql(contract)}\n)"
 
     def _stored_sql(

@@ -16,14 +16,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BATCH_ROWS: Final = 122_880
+# A batch ends early where its texts are longer than this, or where a dictionary is full.
+BATCH_BYTES: Final = 64 << 20
+# A dictionary is full with so many words or bytes; it restarts empty with the next batch.
+WORDS_MOST: Final = 1 << 20
+WORDS_BYTES: Final = 128 << 20
 
 # Flags of a row.
-ODD: Final = 1  # not an event of known keys and types: only `text` holds it, the row path fills the row
-SLOW: Final = 2  # a known argument is repeated or of an odd type: the row path fills the typed arguments
+# ODD: not an event of known keys and types; only `text` holds it, all other columns are null, and the row
+# path fills the row. Its strings may be in no `new_strings` and no dictionary: its text must be searched.
+ODD: Final = 1
+# SLOW: a known argument is repeated or of an odd type; all typed arguments are null, and the row path fills
+# them from `text`. Its other columns hold, COLLECTIVE may be missing; its text must be searched, too.
+SLOW: Final = 2
 COLLECTIVE: Final = 4  # `args` has the key "Collective name" at its top level
 SUBNS: Final = 8  # a time has digits below a nanosecond: the row path rounds it
 
-# Dictionary-encoded columns: codes of a batch point into dictionaries that grow over the whole file.
+# Dictionary-encoded columns: codes of a batch point into `words` of that batch. Those begin with the words of
+# the batch before and grow, until a dictionary is full: then it restarts empty, and `restarted` names it.
 # ph, cat, name, extra, and the text arguments are decoded strings; pid and tid are JSON tokens (a string
 # keeps its quotes); shapes and dtypes are minified JSON text. extra is the JSON object of `bp` and `s`.
 CODES: Final = (
@@ -41,7 +51,8 @@ INTS: Final = (
 )  # fmt: skip
 DOUBLES: Final = ("occupancy_percent", "blocks_per_sm", "warps_per_sm", "bandwidth")
 # args: minified, otherwise verbatim. ts_text, dur_text: only where printing the ns does not give the file's
-# digits. flow_id: the JSON id as text. text: the whole element, only of rows that have a flag but COLLECTIVE.
+# digits. flow_id: the JSON id as text. text: the whole element, minified, only of rows that have a flag but
+# COLLECTIVE.
 TEXTS: Final = ("args", "flow_id", "ts_text", "dur_text", "text")
 
 # Argument key(s) of each typed column; of two the first that is present and not null wins.
@@ -108,9 +119,12 @@ class Doubles(NamedTuple):
 class Batch:
     """Consecutive elements of the event array; a column that is null in every row is missing.
 
-    `codes` are -1 where null. `new_strings` are the distinct keys and strings first seen in this batch that
-    no dictionary column holds, for the search for secrets; None where there were too many to keep: then each
-    row must be searched.
+    `codes` are -1 where null. `new_strings` are the distinct keys of arguments that no column is made from,
+    and string values of 8 bytes or more in `args` and `flow_id`, first seen in this batch, as they stand in
+    the file (escapes and all): what is to be searched for secrets besides `words` (which hold all strings of
+    shapes and dtypes). None where there were too many to keep: then each row must be searched. `restarted`
+    are the dictionaries that do not begin with the words of the batch before.
+    The arrays of `codes`, `ints`, `doubles` and `flags` belong to the batch and may be written to.
     """
 
     rows: int
@@ -121,3 +135,4 @@ class Batch:
     flags: NDArray[np.uint8]
     new_strings: pa.Array | None
     words: Mapping[str, pa.Array]
+    restarted: frozenset[str] = frozenset()

@@ -30,6 +30,13 @@ def categories(rules: Rules, *roles: str) -> list[str]:
     return [category for category, role in rules.roles.items() if role in roles]
 
 
+def threads(columns: Columns, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """A number for process and thread of each row, -1 where it lacks one of them."""
+    pid, tid = columns.codes("pid"), columns.codes("tid")
+    found = pid.codes[rows].astype(np.int64) * len(tid.words) + tid.codes[rows]
+    return np.where((pid.codes[rows] < 0) | (tid.codes[rows] < 0), -1, found)
+
+
 def local_codes(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     """The codes of some texts, -1 for null, and the words that they point into."""
     import pyarrow.compute as pc

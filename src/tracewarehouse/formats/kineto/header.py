@@ -1,0 +1,107 @@
+"""The top-level keys of a trace but its events, and what they say of the rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import msgspec
+
+from tracewarehouse.formats import deep_json
+from tracewarehouse.formats.json_text import is_utf8, quote, unquote
+from tracewarehouse.formats.kineto.outline import EVENTS_KEY, outline
+
+MAX_RANK: Final = 999_999
+# Nanoseconds that 64 bits do not hold: the year 2262.
+_TOO_LATE: Final = 2**63
+EVENTS_START: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+_REST_HEAD: Final = b'{"traceEvents":['
+# Parsers may refuse what is nested deeper.
+_DEEP: Final = 400
+
+Members = Mapping[str, bytes]
+
+
+def header_json(members: Members) -> str:
+    """The members as one JSON object, values verbatim but for blanks."""
+    return "{" + ",".join(f"{quote(key)}:{value.decode()}" for key, value in members.items()) + "}"
+
+
+def base_time_ns(members: Members) -> int:
+    """`baseTimeNanoseconds`, 0 where it is missing, no number or none that a time can have."""
+    try:
+        base = Decimal(members.get("baseTimeNanoseconds", b"0").decode().strip('"'))
+        return int(base) if -_TOO_LATE <= base < _TOO_LATE else 0
+    except (InvalidOperation, ValueError):
+        return 0
+
+
+def rank_of(members: Members) -> int | None:
+    """The rank that the trace itself says."""
+    rank = _count(_distributed(members).get("rank"))
+    return rank if rank is not None and rank <= MAX_RANK else None
+
+
+def world_size_of(members: Members) -> int | None:
+    """The world size that the trace itself says."""
+    return _count(_distributed(members).get("world_size"))
+
+
+def members_before(text: bytes) -> dict[str, bytes] | None:
+    """The members of a document that ends with an empty list of events; None where it is not strict JSON."""
+    found = _pairs(text)
+    if found is None or not found or found[-1] != (EVENTS_KEY, b"[]"):
+        return None
+    return dict(found[:-1])
+
+
+def members_after(text: bytes) -> dict[str, bytes] | None:
+    """The members that follow the events; `text` begins with what closes their list. None: not strict JSON."""
+    found = _pairs(_REST_HEAD + text)
+    if found is None or found[0] != (EVENTS_KEY, b"[]"):
+        return None
+    return dict(found[1:])
+
+
+def _pairs(text: bytes) -> list[tuple[str, bytes]] | None:
+    """Keys and minified values of an object; None where it is not strict JSON or a key is repeated."""
+    found = outline(text)
+    if found is not None and found.events is not None:
+        start, end = found.events
+        events = (EVENTS_KEY, text[start:end])
+        return [*found.members, events] if end == len(text) - 1 else [events, *found.members]
+    if text.count(b"[") + text.count(b"{") < _DEEP:
+        return None
+    deep = deep_json.members(text)
+    if deep is None or not is_utf8(text):
+        return None
+    pairs = [(unquote(key.decode()), value) for key, value in deep]
+    return pairs if len({key for key, _ in pairs}) == len(pairs) else None
+
+
+def head_members(head: bytes) -> dict[str, bytes]:
+    """The members before the events in the beginning of a text; empty where the events do not begin in it."""
+    for start in EVENTS_START.finditer(head):
+        if (found := members_before(head[: start.end()] + b"]}")) is not None:
+            return found
+    return {}
+
+
+def _distributed(members: Members) -> Mapping[str, Any]:
+    try:
+        found = msgspec.json.decode(members.get("distributedInfo", b"null"))
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _count(value: object) -> int | None:
+    """A count that may be written as a number or as text; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    return value if isinstance(value, int) and 0 <= value < 2**31 else None

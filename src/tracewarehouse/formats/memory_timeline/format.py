@@ -1,0 +1,144 @@
+"""Memory timelines as a format: a JSON list of [time, action, bytes, category]; it fills one table alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.base import Outcome, Part, Request
+from tracewarehouse.formats.kineto.batch import Batch
+from tracewarehouse.formats.kineto.document import Document
+from tracewarehouse.formats.kineto.losses import Losses
+from tracewarehouse.formats.kineto.row_scanner import RowScanner
+from tracewarehouse.formats.kineto.scanner import State
+from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE, rows
+from tracewarehouse.formats.redact import redact
+from tracewarehouse.formats.spill import Spill
+from tracewarehouse.formats.unpack import Flow, digest_of, read_text
+
+NAME: Final = "memory_timeline"
+VERSION: Final = 1
+_FIRST: Final = re.compile(rb"\s*\[\s*\[\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,\s*-?[0-9]+\s*\]")
+_LIST_START: Final = re.compile(rb"\s*\[")
+
+
+class MemoryTimelineFormat:
+    """A Format."""
+
+    name = NAME
+    version = VERSION
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """A list that begins with four whole numbers in a list, and holds no object as far as the head goes."""
+        return _FIRST.match(head) is not None and b"{" not in head
+
+    def open(self, path: Path) -> MemoryTimelineFile:
+        """The file, of which nothing is read yet."""
+        return MemoryTimelineFile(path)
+
+
+class MemoryTimelineFile:
+    """A TraceFile: one rank, of which the file says nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def parts(self) -> tuple[Part, ...]:
+        """The one part."""
+        return (Part(),)
+
+    def read(self, part: Part, request: Request) -> MemoryTimelineSource:
+        """Reads the file to its end. Raises TraceFormatError where nothing of it can be read."""
+        return MemoryTimelineSource(self.path, request)
+
+
+class MemoryTimelineSource:
+    """A Source that fills `memory_timeline` alone."""
+
+    def __init__(self, path: Path, request: Request) -> None:
+        self._path, self._request = path, request
+        self._batches = Spill(request.spill)
+        self._rows = 0
+        self._repaired = 0
+        self._losses = Losses()
+        self._unchanged = False
+        if request.known_digest is not None and (flow := digest_of(path)).digest == request.known_digest:
+            self._flow, self._unchanged = flow, True
+        elif not self._read_strict():
+            self._read_tolerant()
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """The rows, once."""
+        if self._unchanged:
+            return {}
+        return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, self._batches.take())}
+
+    def outcome(self) -> Outcome:
+        """What the file is as a whole."""
+        return Outcome(
+            digest=self._flow.digest,
+            header_json="{}",
+            text_bytes=self._flow.size,
+            stored_bytes=self._flow.stored_bytes,
+            status=self._losses.status,
+            events=self._rows,
+            losses=self._losses.all(),
+            repaired=self._repaired,
+        )
+
+    def _read_strict(self) -> bool:
+        """Whether the whole file is a list of strict JSON; what was kept of another one is forgotten."""
+        self._flow = Flow(self._path)
+        scanner = RowScanner()
+        pieces = iter(self._flow)
+        head = b""
+        for piece in pieces:
+            head += piece
+            if (start := _LIST_START.match(head)) is not None:
+                self._add(scanner.feed(head[start.end() :]))
+                break
+        for piece in pieces:
+            self._add(scanner.feed(piece))
+            if self._request.progress is not None:
+                self._request.progress(self._flow.size)
+        while (batch := scanner.flush()) is not None:
+            self._add([batch])
+        is_whole = scanner.state is State.CLOSED and scanner.take_rest().strip(b" \t\r\n") == b"]"
+        if is_whole and self._flow.cut is None:
+            return True
+        self._batches.close()
+        self._rows = 0
+        return False
+
+    def _read_tolerant(self) -> None:
+        """Reads a damaged file as far as it goes."""
+        text = read_text(self._path, self._request.spill)
+        document = Document(text)
+        scanner = RowScanner()
+        for chunk in document.elements():
+            self._repaired += len(chunk.repaired)
+            self._add(scanner.feed_array(chunk.array))
+        if (batch := scanner.flush()) is not None:
+            self._add([batch])
+        self._losses = document.losses
+        if not self._rows:
+            raise TraceFormatError(
+                self._path, "no complete element is left", hint="copy or record the timeline again"
+            )
+
+    def _add(self, found: Sequence[Batch]) -> None:
+        for batch in found:
+            texts = batch.texts["text"].to_pylist()
+            kept = rows([self._clean(text).encode() for text in texts], self._rows)
+            self._batches.add(kept)
+            self._rows += batch.rows
+
+    def _clean(self, text: str) -> str:
+        """An element with a string is none of a timeline; it may hold a secret."""
+        return redact(text, self._request.salt)[0] if '"' in text else text

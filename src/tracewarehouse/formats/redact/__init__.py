@@ -1,0 +1,12 @@
+"""Secrets are replaced before anything leaves the memory of a format reader."""
+
+from tracewarehouse.formats.redact.text import (
+    clean_value,
+    flagged,
+    is_secret_key,
+    redact,
+    redact_events,
+    suspects,
+)
+
+__all__ = ["clean_value", "flagged", "is_secret_key", "redact", "redact_events", "suspects"]

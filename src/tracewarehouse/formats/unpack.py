@@ -1,0 +1,330 @@
+"""From a path to the text of a trace: plain or gzip by content, whole or cut, always with a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, Queue
+from tempfile import TemporaryFile
+from threading import Event, Thread
+from typing import IO, Protocol, TypeAlias, cast
+
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
+
+from tracewarehouse.errors import TraceFormatError
+
+Buffer: TypeAlias = bytes | bytearray | mmap.mmap
+
+GZIP_MAGIC = b"\x1f\x8b"
+# Its type stub names no exception class.
+_ISAL_ERROR = cast(type[Exception], IsalError)
+# Compressed text grows some twenty times: larger pieces would not stay in the processor's caches.
+_PIECE_BYTES = 64 << 10
+_AHEAD = 8
+# Text beyond this goes to a temporary file that is mapped, so that memory stays flat.
+SPILL_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Text:
+    """The decompressed text of a file: `cut` says why the container gave less than it promised."""
+
+    path: Path
+    stored_bytes: int
+    text_bytes: int
+    digest: str
+    buffer: Buffer
+    cut: str | None = None
+
+
+class _Sink(Protocol):
+    """Takes text, piece by piece."""
+
+    size: int
+
+    def write(self, piece: bytes) -> None: ...
+
+
+class _Collected:
+    """Collects text in memory, and in a mapped temporary file once it is large."""
+
+    def __init__(self, spill: Path | None) -> None:
+        self._spill = spill
+        self.sha = hashlib.sha256()
+        self.size = 0
+        self._memory = bytearray()
+        self._file: IO[bytes] | None = None
+
+    def write(self, piece: bytes) -> None:
+        self.sha.update(piece)
+        self.size += len(piece)
+        if self._file is None and self.size > SPILL_BYTES:
+            self._file = TemporaryFile(dir=self._spill)  # noqa: SIM115  closed when the map goes
+            self._file.write(self._memory)
+            self._memory = bytearray()
+        if self._file is None:
+            self._memory += piece
+        else:
+            self._file.write(piece)
+
+    def buffer(self) -> Buffer:
+        if self._file is None:
+            return self._memory
+        self._file.flush()
+        with self._file as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def read_text(path: Path, spill: Path | None = None) -> Text:
+    """Everything the file holds, decompressed. Raises TraceFormatError where it cannot be read.
+
+    Long text is mapped from an unlinked temporary file in the folder `spill`.
+    """
+    try:
+        with _open(path) as file:
+            sink, pieces = _Collected(spill), _Pieces(file)
+            cut = _pour(file, pieces, sink)
+            stored = pieces.size()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return Text(path, stored, sink.size, sink.sha.hexdigest(), sink.buffer(), cut)
+
+
+def _pour(file: IO[bytes], pieces: _Pieces, sink: _Sink) -> str | None:
+    """All text of the file into the sink; returns why a container ended early, if it did."""
+    if file.peek(2)[:2] == GZIP_MAGIC:  # type: ignore[attr-defined]
+        return _gunzip(pieces, sink)
+    for piece in pieces:
+        sink.write(piece)
+    return None
+
+
+class _Left(Exception):
+    """Nobody reads on."""
+
+
+@dataclass
+class Flow:
+    """The text of a file in pieces, unpacked by a thread that stays a few pieces ahead.
+
+    Iterate to the end; then `stored_bytes`, `size` and `digest` are there, and `cut` says why the container
+    gave less than it promised. Raises TraceFormatError where the file cannot be read.
+    """
+
+    path: Path
+    size: int = 0
+    stored_bytes: int = 0
+    digest: str = ""
+    cut: str | None = None
+    _ahead: Queue[bytes | None] = field(default_factory=lambda: Queue(_AHEAD))
+    _left: Event = field(default_factory=Event)
+    _error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        thread = Thread(target=self._read, daemon=True)
+        thread.start()
+        try:
+            while (piece := self._ahead.get()) is not None:
+                yield piece
+        finally:
+            self._left.set()
+            with suppress(Empty):
+                while True:
+                    self._ahead.get_nowait()
+            thread.join()
+        if isinstance(self._error, OSError):
+            raise _unreadable(self.path, self._error) from self._error
+        if self._error is not None:
+            raise self._error
+
+    def write(self, piece: bytes) -> None:
+        """A piece for whoever iterates."""
+        if self._left.is_set():
+            raise _Left
+        self._sha.update(piece)
+        self.size += len(piece)
+        self._ahead.put(piece)
+
+    def _read(self) -> None:
+        self._sha = hashlib.sha256()
+        try:
+            with _open(self.path) as file:
+                pieces = _Pieces(file)
+                self.cut = _pour(file, pieces, self)
+                self.stored_bytes = pieces.size()
+            self.digest = self._sha.hexdigest()
+        except BaseException as error:
+            self._error = None if isinstance(error, _Left) else error
+        finally:
+            if not self._left.is_set():
+                self._ahead.put(None)
+
+
+def prefix_digest(path: Path, length: int) -> str | None:
+    """sha256 of the first `length` bytes of the decompressed text; None where it is shorter."""
+    text = read_text(path)
+    if text.text_bytes < length:
+        return None
+    return hashlib.sha256(memoryview(text.buffer)[:length]).hexdigest()
+
+
+def digest_of(path: Path) -> Flow:
+    """The whole file's digest and sizes. Raises TraceFormatError where it cannot be read."""
+    flow = Flow(path)
+    for _ in flow:
+        pass
+    return flow
+
+
+class _Head:
+    """Takes the first bytes of a text."""
+
+    def __init__(self, length: int) -> None:
+        self.size = 0
+        self.text = bytearray()
+        self._length = length
+
+    def write(self, piece: bytes) -> None:
+        self.text += piece[: self._length - self.size]
+        self.size += len(piece)
+        if self.size >= self._length:
+            raise _Left
+
+
+def head_of(path: Path, length: int) -> bytes:
+    """The first bytes of the decompressed text, as far as they can be read.
+
+    Raises TraceFormatError where nothing can.
+    """
+    head = _Head(length)
+    try:
+        with _open(path) as file, suppress(_Left):
+            _pour(file, _Pieces(file), head)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return bytes(head.text)
+
+
+class _Pieces:
+    """The stored bytes, piece by piece, with a way to give back what a gzip member did not use."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._back = b""
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        while piece := self.next():
+            yield piece
+
+    def next(self) -> bytes:
+        if self._back:
+            piece, self._back = self._back, b""
+            return piece
+        piece = self._file.read(_PIECE_BYTES)
+        self.taken += len(piece)
+        return piece
+
+    def give_back(self, rest: bytes) -> None:
+        self._back = rest
+
+    def at(self) -> int:
+        """Where in the file the next piece begins."""
+        return self.taken - len(self._back)
+
+    def again(self, at: int) -> Iterator[bytes]:
+        """What was taken from there on, once more; nothing is taken after that."""
+        self._file.seek(at)
+        while piece := self._file.read(min(_PIECE_BYTES, self.taken - at)):
+            at += len(piece)
+            yield piece
+
+    def size(self) -> int:
+        """Of the file: what follows a fault was never taken."""
+        return max(self.taken, os.fstat(self._file.fileno()).st_size)
+
+
+def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
+    """Every member of a gzip file; returns why it ended early, if it did."""
+    while True:
+        if (cut := _member(pieces, sink)) is not None:
+            return cut
+        rest = _skip_padding(pieces)
+        if not rest:
+            return None
+        if rest[:1] != GZIP_MAGIC[:1]:
+            return "bytes that are no gzip follow the compressed data"
+        pieces.give_back(rest)
+
+
+def _member(pieces: _Pieces, sink: _Sink) -> str | None:
+    member = isal_zlib.decompressobj(wbits=31)
+    before, start = sink.size, pieces.at()
+    while not member.eof:
+        if not (piece := pieces.next()):
+            _save_rest(pieces.again(start), sink, before)
+            return "the gzip stream is cut short"
+        try:
+            sink.write(member.decompress(piece))
+        except _ISAL_ERROR:
+            _save_rest(pieces.again(start), sink, before)
+            return "the gzip stream is corrupt"
+    pieces.give_back(member.unused_data)
+    return None
+
+
+def _save_rest(stored: Iterable[bytes], sink: _Sink, before: int) -> None:
+    """What a broken member still gives beyond what is out, up to the fault."""
+    skip = sink.size - before
+    for out in _outputs(stored):
+        sink.write(out[skip:])
+        skip = max(skip - len(out), 0)
+
+
+def _outputs(stored: Iterable[bytes]) -> Iterator[bytes]:
+    """The text of a gzip member, up to a fault in ever smaller steps: the last byte before it counts too."""
+    member = zlib.decompressobj(wbits=31)
+    for piece in stored:
+        at, size = 0, len(piece)
+        while at < len(piece):
+            trial = member.copy()
+            try:
+                out = trial.decompress(piece[at : at + size])
+            except zlib.error:
+                if not (size := size // 2):
+                    return
+                continue
+            yield out
+            member, at = trial, at + size
+
+
+def _skip_padding(pieces: _Pieces) -> bytes:
+    for piece in pieces:
+        if rest := piece.lstrip(b"\0"):
+            return rest
+    return b""
+
+
+def _open(path: Path) -> IO[bytes]:
+    if path.is_dir():
+        raise TraceFormatError(
+            path, "this is a folder, not a file", hint="name a trace file, or let `tw ingest` walk it"
+        )
+    return path.open("rb")
+
+
+def _unreadable(path: Path, error: OSError) -> TraceFormatError:
+    if isinstance(error, FileNotFoundError):
+        return TraceFormatError(path, "no such file", hint="check the path")
+    if isinstance(error, PermissionError):
+        return TraceFormatError(path, "the file may not be read", hint="check the file's permissions")
+    return TraceFormatError(
+        path, f"the file cannot be read: {error.strerror or error}", hint="check the disk and the path"
+    )
