@@ -55,10 +55,14 @@ def last_reaching(
     -1 for none. Climbs a tree of maxima and comes down again: logarithmic time for each query.
     """
     reaches = np.greater_equal if inclusive else np.greater
-    tree = _maxima(ends)
-    node = before.astype(np.int64)
+    node = before.astype(np.int64) - 1
     level_of = np.full(len(node), -1, np.int8)
-    active = np.flatnonzero(node > 0)
+    active = np.flatnonzero(node >= 0)
+    near = reaches(ends[node[active]], times[active])  # most often it is the very last
+    level_of[active[near]] = 0
+    active = active[~near]
+    active = active[node[active] > 0]
+    tree = _maxima(ends) if active.size else []
     for level, maxima in enumerate(tree):
         left = node[active] - 1
         hit = ((left & 1) == 0) & reaches(maxima[left], times[active])
