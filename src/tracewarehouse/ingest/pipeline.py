@@ -15,7 +15,16 @@ from pathlib import Path
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import inbox, machine
-from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, NotRead, Read, Report, Settings, definitions, left_content
+from tracewarehouse.ingest.build_rank import (
+    BUILDING,
+    BuildRanks,
+    NotRead,
+    Read,
+    Report,
+    Settings,
+    definitions,
+    left_content,
+)
 from tracewarehouse.ingest.discover import Found, discover
 from tracewarehouse.ingest.facts import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch
@@ -120,8 +129,7 @@ class _Call:
         """Reads every source once, and builds its tables where its provisional place may be right."""
         places = provisional(sources, self.options)
         items = [
-            item(self._stored, number, source, places.get(number))
-            for number, source in enumerate(sources)
+            item(self._stored, number, source, places.get(number)) for number, source in enumerate(sources)
         ]
         self._prepare(items)
         reads: dict[int, Read] = {}
@@ -134,9 +142,7 @@ class _Call:
                 failed.append(not_read(source, report, self.options, named=source.path in named))
         return dict(sorted(reads.items())), failed
 
-    def _build_again(
-        self, sources: Sequence[Surveyed], named: Collection[Path], verdicts: Verdicts
-    ) -> None:
+    def _build_again(self, sources: Sequence[Surveyed], named: Collection[Path], verdicts: Verdicts) -> None:
         """Builds the sources whose provisional place proved wrong; what they gave there is never published."""
         for report in self._build(sources, verdicts.again, "again"):
             source, place = sources[report.number], verdicts.places[report.number]
@@ -202,7 +208,8 @@ class _Call:
     def _is_incomplete(self, ready: Iterable[Ready], files: Iterable[FileOutcome]) -> bool:
         """Whether a file is refused or damaged where --strict wants all of them whole."""
         return self.options.strict and (
-            any(file.state == "refused" for file in files) or any(one.read.status == "damaged" for one in ready)
+            any(file.state == "refused" for file in files)
+            or any(one.read.status == "damaged" for one in ready)
         )
 
     def _empty_inbox(self, files: Iterable[FileOutcome]) -> None:

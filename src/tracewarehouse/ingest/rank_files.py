@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
 
+
 @dataclass
 class RankFiles:
     """The tables of the ranks of one run.

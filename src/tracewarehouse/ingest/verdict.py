@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracewarehouse.ingest.build_rank import Made, NotRead, Read, Report
+from tracewarehouse.ingest.build_rank import Made, NotRead, Read
 from tracewarehouse.ingest.discover import Candidate
 from tracewarehouse.ingest.naming import Assignment, Duplicate, Naming, Refusal, TraceFile, assign
 from tracewarehouse.ingest.outcome import FileOutcome, Options
@@ -39,7 +39,9 @@ def name_all(sources: Sequence[Surveyed], reads: Mapping[int, Read], options: Op
     windows = {sources[number].path: read.window for number, read in reads.items()}
     files = [_trace_file(sources[number], read) for number, read in reads.items()]
     run = None if options.inbox else options.run
-    return assign(files, windows=lambda paths: {path: windows[path] for path in paths}, run=run, rank=options.rank)
+    return assign(
+        files, windows=lambda paths: {path: windows[path] for path in paths}, run=run, rank=options.rank
+    )
 
 
 def _trace_file(source: Surveyed, read: Read) -> TraceFile:
@@ -96,7 +98,11 @@ def _judge_one(
         found.settled.append(
             FileOutcome(place.path, "same", place.run, place.rank, "already stored", notes=place.notes)
         )
-    elif held and held.digest != read.digest and not held.gives_way(read.status, read.text_bytes, options.replace):
+    elif (
+        held
+        and held.digest != read.digest
+        and not held.gives_way(read.status, read.text_bytes, options.replace)
+    ):
         found.settled.append(conflict(place, stored.source(place.run, place.rank, source.format)))
     else:
         again = item(stored, number, source, place)
