@@ -1,4 +1,4 @@
-"""From paths to published runs: survey, build at provisional places, name, build again where wrong, publish."""
+"""From paths to published runs: survey, build at provisional places, name, build what was wrong, publish."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class _Call:
         return dict(sorted(reads.items())), failed
 
     def _build_again(self, sources: Sequence[Surveyed], named: Collection[Path], verdicts: Verdicts) -> None:
-        """Builds the sources whose provisional place proved wrong; what they gave there is never published."""
+        """Builds the sources whose provisional place proved wrong; what was built there is never published."""
         for report in self._build(sources, verdicts.again, "again"):
             source, place = sources[report.number], verdicts.places[report.number]
             if isinstance(report, NotRead):
@@ -173,14 +173,14 @@ class _Call:
             yield from steps.finished(lost[number], found)
 
     def _prepare(self, items: Sequence[Item]) -> None:
-        """Begins what the first shell file of a warehouse takes longest for, where there may be one to write."""
+        """Begins what the first shell file of a warehouse takes longest for, where one may be written."""
         if any(one.place and not one.place.known_digest for one in items):
             from tracewarehouse.select.duckdb_file import prepare
 
             prepare(self.store, self.catalog)
 
     def _as_known(self, source: Surveyed, one: Item, read: Read) -> Read:
-        """Of content that is stored, what it says itself: from the store, where the beginning does not say."""
+        """What stored content says itself: from the store, where its beginning does not say."""
         stored = self._stored.known(one) if read.known else None
         if stored is None or stored.digest != read.digest:
             return read
@@ -218,7 +218,7 @@ class _Call:
                 inbox.take_away(file.path)
 
     def _refresh(self) -> tuple[str, ...]:
-        """What is published stays so where the file for the DuckDB shell cannot be written: that is reported."""
+        """Writes the shell file. What is published stays so where that fails: a note says it."""
         from tracewarehouse.select.duckdb_file import refresh
 
         try:

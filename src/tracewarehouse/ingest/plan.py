@@ -114,7 +114,7 @@ class Stored:
         return next((one for one in sources if one.format == format_.name), None)
 
     def left(self, run: str, rank: int, format_: Format) -> RankSource | None:
-        """A commit of this format, as tables are built now, that no version holds and `clean` will not delete."""
+        """A commit as it would be built now that no version holds and `clean` will not delete yet."""
         if run not in self._left:
             self._left[run] = self._find_left(run)
         found = [one for one in self._left[run].get(rank, []) if one.format == format_.name]
@@ -169,7 +169,7 @@ def _as_read(source: Surveyed) -> TraceFile:
 def _guess(
     paths: Sequence[Path], sources: Sequence[Surveyed], numbers: Mapping[Path, int]
 ) -> dict[Path, Window]:
-    """Windows by hints; else successive ones where names of a rank differ in time only, and else one for all."""
+    """Windows by hints; else successive ones where names of a rank differ in time only; else one for all."""
     parts = {path: sources[numbers[path]].part for path in paths}
     hints = {path: part.window for path, part in parts.items() if part.window is not None}
     if len(hints) == len(paths):
