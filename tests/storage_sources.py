@@ -35,7 +35,7 @@ def staged(
         for name, rows in (TABLES if tables is None else tables).items()
     ]
     digest = f"{content}-{rank}"
-    definitions = {name: 1 for name in TABLES}
+    definitions = dict.fromkeys(TABLES, 1)
     key = uid(digest, run, rank, part=part, format="kineto", format_version=reader, definitions=definitions)
     facts: dict[str, Any] = {"world_size": 8, "start_ns": 2**60 + rank}
     return Staged(

@@ -26,6 +26,8 @@ MOST_BYTES = 1 << 20
 
 # Old name → name of today: of tables, analyses and columns, wherever they stand in an answer as a key.
 RENAMED: dict[str, str] = {}
+# Old sentence → sentence of today: what findings say was observed, limits the saving and could be tried.
+REWORDED: dict[str, str] = json.loads((DATA / "warehouse-1-rewordings.json").read_text(encoding="utf-8"))
 # What a release or a conversion may change of a run: who wrote it, in which version, and how it is stored.
 NOT_COMPARED = frozenset(
     f".runs.rows.{column}" for column in ("tool_version", "version", "schema_versions", "bytes")
@@ -46,10 +48,12 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 
 def today(value: Any) -> Any:
-    """An old answer under the names of today."""
+    """An old answer in the names and sentences of today."""
     if isinstance(value, dict):
         return {RENAMED.get(key, key): today(each) for key, each in value.items()}
-    return value
+    if isinstance(value, list):
+        return [today(each) for each in value]
+    return REWORDED.get(value, value) if isinstance(value, str) else value
 
 
 def differences(old: Any, new: Any, within: float, place: str = "") -> Iterator[str]:

@@ -295,15 +295,17 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
     carried_by_the_source = {
         "run_id",
         "rank",
+        "header",
+        "source_format",
+        "source_part",
         "source_sha256",
         "text_bytes",
         "status",
         "reader_version",
         "ingested_at",
-        "header",
     }
-    beside = {"tables", "status", "gpu_ns", "linked_ns", "with_op_ns"}
-    found_later = {"critical_path"}
+    beside = {"rank_in_file", "tables", "status", "gpu_ns", "linked_ns", "with_op_ns"}
+    found_later = {"critical_path", "source_schema", "clock"}
     assert set(facts) - beside == expected - carried_by_the_source - found_later
     assert facts["source_name"] == "rank0.json"
     assert facts["source_bytes"] == path.stat().st_size

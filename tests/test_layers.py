@@ -23,7 +23,7 @@ LAYERS = (
     ("plain", "plot", "result"),
     ("formats",),
     ("reader", "simulation"),
-    ("store",),
+    ("storage",),
     ("analyses", "select"),
     ("metric",),
     ("export", "render", "ingest", "handler", "derive", "diff", "history", "findings", "report"),
@@ -33,8 +33,8 @@ LAYERS = (
     ("cli", "hta", "__main__"),
 )
 APART = {
-    ("store", "reader"),
-    ("store", "result"),
+    ("storage", "reader"),
+    ("storage", "result"),
     ("reader", "result"),
     ("render", "export"),
     ("simulation", "reader"),
@@ -54,7 +54,7 @@ HOMES = {
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
-    "pyarrow": {"arrow", "engine", "result", "store", "storage", "reader", "ingest", "formats"},
+    "pyarrow": {"arrow", "engine", "result", "storage", "reader", "ingest", "formats"},
 }
 STANDARD = sys.stdlib_module_names
 

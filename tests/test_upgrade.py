@@ -60,7 +60,7 @@ def test_a_table_of_another_version_stands_beside_the_old_one(tmp_path: Path, ne
     for table in before.table_versions():
         assert after.scan_plan(table, 1) == before.scan_plan(table, 1)
     assert store.verify() == []
-    assert [unit.facts["tables"]["runtime"] for unit in after.units] == [[1, 2]] * 3  # type: ignore[index]
+    assert [source.facts["tables"]["runtime"] for source in after.sources] == [[1, 2]] * 3  # type: ignore[index]
 
     files = files_under(tmp_path / "wh")
     assert upgrade(store, newer, ["job"], wanted) == ()
@@ -84,12 +84,13 @@ def test_a_rebuilt_table_is_the_table_that_ingest_makes(tmp_path: Path) -> None:
     stored = [contract for contract in catalog.tables() if contract.name in ("kernels", "runtime", "steps")]
     forgotten = {contract.name for contract in stored}
 
-    for unit in before.units:
+    for source in before.sources:
         task = Rebuild(
-            unit=unit,
-            stored={table: stored_files(store, catalog, before, unit, table) for table in SOURCES},
+            source=source,
+            header="{}",
+            stored={table: stored_files(store, catalog, before, source, table) for table in SOURCES},
             wanted=tuple(contract.ref for contract in stored),
-            folder=tmp_path / f"again{unit.rank}",
+            folder=tmp_path / f"again{source.rank}",
             sql=catalog.folder,
             threads=1,
             memory_limit="1GiB",
@@ -98,10 +99,10 @@ def test_a_rebuilt_table_is_the_table_that_ingest_makes(tmp_path: Path) -> None:
         assert {table.table for table in made.tables} == forgotten
         con = engine.connect()
         for table in made.tables:
-            (scan,) = before.scan_plan(table.table, table.version, [unit.rank])
+            (scan,) = before.scan_plan(table.table, table.version, [source.rank])
             both = [str(store.path(scan.path)), str(table.path)]
             for one, other in (both, both[::-1]):
                 ranked = "FROM read_parquet(?, hive_partitioning = false) WHERE rank = ?"
                 sql = f"SELECT count(*) FROM ({ranked} EXCEPT ALL {ranked})"
-                assert con.execute(sql, [one, unit.rank, other, unit.rank]).fetchone() == (0,)
+                assert con.execute(sql, [one, source.rank, other, source.rank]).fetchone() == (0,)
         con.close()

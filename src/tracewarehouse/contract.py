@@ -31,7 +31,7 @@ NEEDS = (
 # Needs that `tw derive` meets: each is the name of a derivation, and of the table that it ends in.
 DERIVED_NEEDS = ("critical_path",)
 COUNTED_NEEDS = re.compile(r"(steps|ranks)>=[1-9]\d*")
-RUN_TABLES = ("runs", "ranks")
+RUN_TABLES = ("runs", "ranks", "rank_sources")
 SHARED_OPTIONS = (
     "run", "rank", "head", "top", "format", "output", "json", "debug", "warehouse", "help",
     "by_rank", "all_steps", "measure",

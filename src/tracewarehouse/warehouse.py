@@ -521,11 +521,19 @@ class Warehouse(Analyses[Result]):
     def upgrade(self) -> tuple[str, ...]:
         """Rebuilds tables that are stored in other versions than this release reads, from `events`.
 
-        Gives a line per table and run; nothing to do gives none.
+        A warehouse of format 1 is converted first, rank by rank; repeat the call after a kill. Gives a line
+        per run converted, and per table and run; nothing to do gives none.
         """
         from tracewarehouse.select.reads import readable
+        from tracewarehouse.storage.format1 import Format1
 
-        return self._with_tables(readable(self.catalog))[1]
+        converted: tuple[str, ...] = ()
+        if Format1.is_at(self.root):
+            from tracewarehouse.ingest.from_format1 import convert
+
+            converted = convert(self.root, self.catalog, __version__)
+            self.refresh()
+        return (*converted, *self._with_tables(readable(self.catalog))[1])
 
     def derive(
         self,
@@ -558,8 +566,10 @@ class Warehouse(Analyses[Result]):
         return replace(derived, notices=(*told, *derived.notices))
 
     def verify(self) -> list[Problem]:
-        """What is wrong with the stored files; nothing in a sound warehouse."""
-        return self.store.verify()
+        """What is wrong with the stored files, of format 1 too; nothing in a sound warehouse."""
+        from tracewarehouse.storage.format1 import Format1
+
+        return Format1(self.root).verify() if Format1.is_at(self.root) else self.store.verify()
 
     def clean(self, grace_s: float = 86_400.0) -> CleanReport:
         """Takes away files that no kept version needs and that are older than `grace_s` seconds."""

@@ -11,7 +11,7 @@ import pytest
 
 from storage_sources import seen, staged
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import Changes, Scan, Staged, StagedTable, Store, RankSource
+from tracewarehouse.storage import Changes, RankSource, Scan, Staged, StagedTable, Store
 
 
 @pytest.fixture

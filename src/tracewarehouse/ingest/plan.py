@@ -142,7 +142,7 @@ class Stored:
 
     def _is_current(self, source: RankSource, format_: Format) -> bool:
         """Whether a source was read and built as it would be now."""
-        return source.format_version == format_.version and dict(source.definitions) == dict(self.definitions)
+        return source.is_current(format_.name, format_.version, self.definitions)
 
 
 def provisional(sources: Sequence[Surveyed], options: Options) -> dict[int, Assignment]:

@@ -1,4 +1,4 @@
-"""Tables made from published versions at the moment of reading, never stored: `runs`, `ranks`, `rank_sources`."""
+"""The tables `runs`, `ranks` and `rank_sources`: made from published versions on reading, never stored."""
 
 from __future__ import annotations
 

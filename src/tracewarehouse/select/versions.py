@@ -14,7 +14,7 @@ from tracewarehouse.storage import Rank, RankSource
 
 
 def held(source: Rank | RankSource, table: str) -> frozenset[int]:
-    """The versions of a table that a source, or a rank by all its sources, holds; none where nothing is known of it."""
+    """The versions of a table that a source or a rank holds; none where nothing is known of it."""
     told = source.facts.get("tables")
     if isinstance(told, dict) and table in told:
         versions = told[table]

@@ -43,8 +43,8 @@ class _Run:
 
 def clean(store: Versions, grace_s: float) -> CleanReport:
     """Deletes, where older than `grace_s` seconds: the versions before a removal of their run and their
-    receipts, manifests none of whose sources a kept version or a marker holds, Parquet files that neither those
-    nor a kept manifest name, staging that a call left, and what an upgrade left of format 1.
+    receipts, manifests none of whose sources a kept version or a marker holds, Parquet files that no kept
+    version, marker or manifest names, staging that a call left, and what an upgrade left of format 1.
 
     All other versions are kept, and stay readable as RUN@vN; so is the last tombstone, for its number. What
     was recorded of a kept version stays, and of a removed one whose results are to be kept.

@@ -70,7 +70,7 @@ def unsealed(data: bytes) -> dict[str, Any]:
 
 
 def check_understood(fields: Mapping[str, Any], path: str) -> None:
-    """Raises SchemaVersionError for an object that cannot be read without knowing a field of a later release."""
+    """Raises SchemaVersionError for what cannot be read without knowing a field of a later release."""
     strange = sorted(set(fields.get("must_understand", ())) - _UNDERSTOOD)
     if strange:
         raise SchemaVersionError(

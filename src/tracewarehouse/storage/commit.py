@@ -1,4 +1,4 @@
-"""From staged Parquet files to rank sources: packed, fsynced, renamed, then named by one manifest per group."""
+"""From staged Parquet files to rank sources: packed, fsynced, renamed, then named by a manifest per group."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def sha256(path: Path) -> str:
 
 
 def footer_bytes(path: Path) -> bytes:
-    """The Parquet metadata with its length and the closing magic; raises WarehouseError where there is none."""
+    """The Parquet metadata with its length and the magic; raises WarehouseError where there is none."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(size - _TAIL_BYTES, 0))
@@ -171,7 +171,7 @@ def _source(staged: Staged, name: ManifestName, at: str, files: Sequence[TableFi
         definitions=dict(staged.definitions),
         text_bytes=staged.text_bytes,
         status=staged.status,
-        committed_at=at,
+        committed_at=staged.committed_at or at,
         files=tuple(files),
         facts=dict(staged.facts),
     )

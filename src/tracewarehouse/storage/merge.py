@@ -96,7 +96,7 @@ def _decide(
     same = [one for one in stored if one.identity == new.identity]
     if rules.rebuilt:
         return ("replaced", tuple(same)) if same else ("conflict", ())
-    if any(one.built_alike(new) for one in same):
+    if any(one.is_current(new.format, new.format_version, new.definitions) for one in same):
         return "same", ()
     others = [one for one in stored if one not in same and one.overlaps(new)]
     if all(rules.replace or _gives_way(one, new, rules.changes) for one in others):

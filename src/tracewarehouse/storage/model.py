@@ -1,4 +1,4 @@
-"""The values of storage: files of a table, rank sources (what is committed), versions of a run (what readers see)."""
+"""The values of storage: files of a table, rank sources (committed), versions of a run (published)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class Staged:
     `digest` is that of the content, `part` names the part of the file that describes the rank ("" for a file
     of one rank); the two identify the source. `definitions` maps each table to the definition it was built
     by. `uid` hashes what the commit is made of (see `names.uid`). `kept` are files of the source whose place
-    it takes that stay as they are. `header` is the file's own metadata, a JSON object as text.
+    it takes that stay as they are. `header` is the file's own metadata, a JSON object as text. `committed_at` is
+    set where a stored source is built again, and counts as ingested when it was.
     """
 
     run: str
@@ -89,6 +90,7 @@ class Staged:
     facts: Mapping[str, Json] = field(default_factory=dict)
     header: str = "{}"
     kept: tuple[TableFile, ...] = ()
+    committed_at: str | None = None
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,14 @@ class RankSource:
         mine, others = self.fills, other.fills
         return not mine or not others or not mine.isdisjoint(others)
 
-    def built_alike(self, other: RankSource | Staged) -> bool:
-        """Whether both were read by the same format, in the same version, and built by equal definitions."""
-        mine = (self.format, self.format_version, dict(self.definitions))
-        return mine == (other.format, other.format_version, dict(other.definitions))
+    def is_current(self, format: str, format_version: int, definitions: Mapping[str, int]) -> bool:
+        """Whether reading the same content in this way would give nothing newer.
+
+        The format and its version must be equal. A table that was rebuilt by a newer definition since is no
+        reason to read the file again.
+        """
+        alike = (self.format, self.format_version) == (format, format_version)
+        return alike and all(self.definitions.get(table, 0) >= one for table, one in definitions.items())
 
 
 @dataclass(frozen=True)

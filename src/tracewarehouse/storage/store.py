@@ -44,7 +44,7 @@ class Store(Versions):
 
     @classmethod
     def open(cls, folder: Path, tool: str = "") -> Store:
-        """Opens a warehouse; raises WarehouseError where there is none, SchemaVersionError for other formats."""
+        """Opens a warehouse; raises WarehouseError for none, SchemaVersionError for one of another format."""
         return cls(folder, root.read(folder), tool)
 
     # Writing
@@ -64,8 +64,8 @@ class Store(Versions):
         """Makes rank sources of what is staged, in the order given; the staged files are moved or packed.
 
         Up to 64 neighboring ranks of a run share one manifest. Where just these sources were committed before
-        (a task that runs twice) and neither published nor left waiting, that commit is given. Any process may commit.
-        Raises WarehouseError where the disk is full or refuses, or a file is not what it should be.
+        (a task that runs twice) and neither published nor left waiting, that commit is given. Any process may
+        commit. Raises WarehouseError where the disk is full or refuses, or a file is not what it should be.
         """
         with disk_errors(self.root):
             found: dict[int, RankSource] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tracewarehouse.errors import TwError
@@ -47,10 +48,8 @@ def _results(store: Versions) -> Iterator[Problem]:
 
 def _sources(store: Versions) -> Iterator[tuple[str, str]]:
     """Run key and source of what results are kept of; what cannot be read was reported before."""
-    try:
+    with suppress(TwError):
         yield from ((run_key(version.run), version.source) for version in store.kept())
-    except TwError:
-        pass
     for run in store.keys(layout.RUNS):
         try:
             version = store.newest(run)

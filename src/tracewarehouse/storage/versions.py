@@ -126,7 +126,7 @@ class Versions:
         return next((one for one in self._left(run, rank) if one.uid == uid), None)
 
     def unpublished(self, run: str) -> tuple[RankSource, ...]:
-        """Every source whose commit is whole and was never published: one listing, each manifest read once."""
+        """Every source whose commit is whole and was never published; each manifest is read once."""
         return tuple(self._left(run))
 
     def _left(self, run: str, rank: int | None = None) -> Iterator[RankSource]:

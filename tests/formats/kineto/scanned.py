@@ -42,8 +42,9 @@ def scan(text: bytes, size: int = 1 << 20, **limits: int) -> tuple[NativeScanner
         batches += scanner.feed(text[at : at + size])
         if scanner.state is not State.MORE:
             break
-    last = scanner.flush()
-    return scanner, [*batches, *([last] if last else [])]
+    while (batch := scanner.flush()) is not None:
+        batches.append(batch)
+    return scanner, batches
 
 
 def rows(batches: Sequence[Batch]) -> list[Row]:

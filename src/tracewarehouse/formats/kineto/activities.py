@@ -96,12 +96,12 @@ class Activities:
         no_zero = (ph.codes >= 0) & ~is_m
         columns |= times(batch, self._whole.clock, is_b, no_zero, self._whole.pairs, first)._asdict()
         columns |= self._streams(batch, kinds, pid, tid)
-        columns |= {name: _column(batch, name, pa.int64()) for name in TYPED_INTS if name not in _OF_ROLES}
-        columns |= _ratios(batch)
-        columns |= {name: _column(batch, name, pa.string()) for name in ("flow_id", "args")}
+        columns |= {name: batch.column(name, pa.int64()) for name in TYPED_INTS if name not in _OF_ROLES}
+        columns |= ratios(batch)
+        columns |= {name: batch.column(name, pa.string()) for name in ("flow_id", "args")}
         columns["extra"] = self._extra(batch, pid, tid)
         columns["end_id"] = self._ends(first, batch.rows)
-        columns[COLLECTIVE] = _column(batch, COLLECTIVE, pa.bool_())
+        columns[COLLECTIVE] = batch.column(COLLECTIVE, pa.bool_())
         columns["repaired"] = _marked(self._whole.repaired, first, batch.rows)
         return pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS], schema=self.schema)
 
@@ -272,18 +272,14 @@ def _dictionary(codes: NDArray[np.int32], words: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(_codes(codes), words)
 
 
-def _column(batch: KeptBatch, name: str, type_: pa.DataType) -> pa.Array:
-    found = batch.arrow(name)
-    return pa.nulls(batch.rows, type_) if found is None else found
-
-
-def _ratios(batch: KeptBatch) -> dict[str, pa.Array]:
-    percent = _column(batch, "occupancy_percent", pa.float64())
-    found = {name: _column(batch, name, pa.float64()) for name in ("blocks_per_sm", "warps_per_sm")}
+def ratios(batch: KeptBatch) -> dict[str, pa.Array]:
+    """The columns that are not whole numbers."""
+    percent = batch.column("occupancy_percent", pa.float64())
+    found = {name: batch.column(name, pa.float64()) for name in ("blocks_per_sm", "warps_per_sm")}
     return {
         **found,
         "occupancy": pc.divide(percent, 100.0),
-        "bandwidth_bytes_per_ns": _column(batch, "bandwidth", pa.float64()),  # GB/s are bytes per ns
+        "bandwidth_bytes_per_ns": batch.column("bandwidth", pa.float64()),  # GB/s are bytes per ns
     }
 
 

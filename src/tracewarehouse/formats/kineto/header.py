@@ -9,13 +9,18 @@ from typing import Any, Final
 
 import msgspec
 
-from tracewarehouse.formats.json_text import quote
+from tracewarehouse.formats import deep_json
+from tracewarehouse.formats.json_text import is_utf8, quote, unquote
 from tracewarehouse.formats.kineto.outline import EVENTS_KEY, outline
 
 MAX_RANK: Final = 999_999
 # Nanoseconds that 64 bits do not hold: the year 2262.
 _TOO_LATE: Final = 2**63
 EVENTS_START: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+_REST_HEAD: Final = b'{"traceEvents":['
+# Parsers may refuse what is nested deeper.
+_DEEP: Final = 400
 
 Members = Mapping[str, bytes]
 
@@ -47,10 +52,34 @@ def world_size_of(members: Members) -> int | None:
 
 def members_before(text: bytes) -> dict[str, bytes] | None:
     """The members of a document that ends with an empty list of events; None where it is not strict JSON."""
-    found = outline(text)
-    if found is None or found.events is None or found.events[1] != len(text) - 1:
+    found = _pairs(text)
+    if found is None or not found or found[-1] != (EVENTS_KEY, b"[]"):
         return None
-    return {key: value for key, value in found.members if key != EVENTS_KEY}
+    return dict(found[:-1])
+
+
+def members_after(text: bytes) -> dict[str, bytes] | None:
+    """The members that follow the events; `text` begins with what closes their list. None: not strict JSON."""
+    found = _pairs(_REST_HEAD + text)
+    if found is None or found[0] != (EVENTS_KEY, b"[]"):
+        return None
+    return dict(found[1:])
+
+
+def _pairs(text: bytes) -> list[tuple[str, bytes]] | None:
+    """Keys and minified values of an object; None where it is not strict JSON or a key is repeated."""
+    found = outline(text)
+    if found is not None and found.events is not None:
+        start, end = found.events
+        events = (EVENTS_KEY, text[start:end])
+        return [*found.members, events] if end == len(text) - 1 else [events, *found.members]
+    if text.count(b"[") + text.count(b"{") < _DEEP:
+        return None
+    deep = deep_json.members(text)
+    if deep is None or not is_utf8(text):
+        return None
+    pairs = [(unquote(key.decode()), value) for key, value in deep]
+    return pairs if len({key for key, _ in pairs}) == len(pairs) else None
 
 
 def head_members(head: bytes) -> dict[str, bytes]:

@@ -65,6 +65,11 @@ class KeptBatch:
         place = self.batch.schema.get_field_index(name)
         return None if place < 0 else self.batch.column(place)
 
+    def column(self, name: str, type_: pa.DataType) -> pa.Array:
+        """The column, with nulls where it is missing."""
+        found = self.arrow(name)
+        return pa.nulls(self.rows, type_) if found is None else found
+
     def ints(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The numbers, 0 where null, and which rows have one."""
         column = self.arrow(name)

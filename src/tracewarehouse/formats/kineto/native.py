@@ -184,6 +184,7 @@ class NativeScanner:
         self.longest_bytes = LONGEST_BYTES
         self._state = State.MORE
         self._words: dict[str, pa.Array] = {}
+        self._ready: list[Batch] = []
 
     def __del__(self) -> None:
         if self._scanner:
@@ -206,30 +207,28 @@ class NativeScanner:
         if self._state not in (State.MORE, State.TOO_LONG):
             raise ValueError("the array was read to its end")
         buffer = pa.py_buffer(piece)
-        return self._feed(buffer.address, buffer.size, self.longest_bytes)
+        self._ready += self._feed(buffer.address, buffer.size, self.longest_bytes)
+        return self._full()
 
     def feed_array(self, array: bytes | bytearray | memoryview) -> list[Batch]:
         """See `Scanner.feed_array`."""
-        whole = pa.py_buffer(array)
-        before = self.offset
-        start = len(whole) - len(bytes(whole).lstrip(b" \t\r\n"))
-        if whole.size > MOST_BYTES or whole.slice(start, 1).to_pybytes() != b"[" or self._rest_length():
+        text = pa.py_buffer(bytes(array).strip(b" \t\r\n"))
+        if text.size > MOST_BYTES or text.to_pybytes()[:1] != b"[" or self._rest_length():
             raise RefusedError("not an array of strict JSON")
-        batches = self._feed(whole.address + start + 1, whole.size - start - 1, MOST_BYTES)
-        state, self._state = self._state, State.MORE
-        tail = whole.slice(self.offset - before + start + 1).to_pybytes()
-        if state is not State.CLOSED or tail.strip(b" \t\r\n") != b"]":
-            raise RefusedError("not an array of strict JSON")
+        start = self.offset
+        self._ready += self._feed(text.address + 1, text.size - 1, MOST_BYTES)
+        closed = self._state is State.CLOSED and self.offset - start == text.size - 2
+        self._state = State.MORE
         self._library.tw_next_array(self._scanner)
-        return batches
+        if not closed:
+            raise RefusedError("not an array of strict JSON")
+        return self._full()
 
     def flush(self) -> Batch | None:
         """See `Scanner.flush`."""
         if self._state is State.MORE:
-            (first,) = self._feed(None, 0, self.longest_bytes) or (None,)
-            if first is not None:
-                return first
-        return self._take()
+            self._ready += self._feed(None, 0, self.longest_bytes)
+        return self._ready.pop(0) if self._ready else self._take()
 
     def take_rest(self) -> bytes:
         """See `Scanner.take_rest`."""
@@ -240,6 +239,10 @@ class NativeScanner:
         if self._state is State.TOO_LONG:
             self._state = State.MORE
         return rest
+
+    def _full(self) -> list[Batch]:
+        found, self._ready = self._ready, []
+        return found
 
     def _rest_length(self) -> int:
         length = c_int64()
@@ -312,8 +315,8 @@ class NativeScanner:
 def _copied(view: _View, first: int) -> pa.Array:
     """The strings of a dictionary from `first` on."""
     count = view.count - first
-    if count <= 0:
-        return pa.array([], pa.string())
+    if count <= 0:  # pa.array would import pandas
+        return pa.Array.from_buffers(pa.string(), 0, [None, pa.py_buffer(bytes(4)), pa.py_buffer(b"")])
     offsets = np.frombuffer(ctypes.string_at(view.offsets + 4 * first, 4 * (count + 1)), np.int32)
     text = ctypes.string_at(view.bytes + int(offsets[0]), int(offsets[-1] - offsets[0]))
     return pa.Array.from_buffers(

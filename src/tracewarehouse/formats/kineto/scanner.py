@@ -53,7 +53,7 @@ class Scanner(Protocol):
 
     @property
     def offset(self) -> int:
-        """How many bytes of the fed text were read: up to `]`, or to the element that is not read yet."""
+        """Bytes of what `feed` got that were read: up to `]`, or to the element that is not read yet."""
 
     @property
     def rows(self) -> int:
@@ -70,7 +70,7 @@ class Scanner(Protocol):
         """
 
     def flush(self) -> Batch | None:
-        """The rows since the last batch, None if there are none."""
+        """The rows since the last batch, read from all text there is; call it until it is None."""
 
     def take_rest(self) -> bytes:
         """The fed text from `offset` on, which the scanner forgets: it goes on with what is fed next.

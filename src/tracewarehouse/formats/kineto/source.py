@@ -18,7 +18,6 @@ from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.gather import Gathered
 from tracewarehouse.formats.kineto.identity import read_tokens
 from tracewarehouse.formats.kineto.losses import Losses
-from tracewarehouse.formats.kineto.outline import outline
 from tracewarehouse.formats.kineto.pairs import pairs
 from tracewarehouse.formats.kineto.scanner import RefusedError, Scanner, State
 from tracewarehouse.formats.kineto.scanners import new_scanner
@@ -27,7 +26,6 @@ from tracewarehouse.formats.redact import redact
 from tracewarehouse.formats.unpack import Flow, digest_of, read_text
 
 _LIST_START: Final = re.compile(rb"\s*\[")
-_REST_HEAD: Final = b'{"traceEvents":['
 # A header that is longer is read by way of a file.
 _MOST_HEADER_BYTES: Final = 256 << 20
 
@@ -84,19 +82,20 @@ class _Strict:
     gathered: Gathered
     request: Request
     members: dict[str, bytes] = field(default_factory=dict)
-    _read_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._read_bytes = 0
+        self._text = self._pieces()
 
     def run(self) -> None:
         is_list, rest = self._head()
         self._feed(rest)
-        for piece in self._pieces():
+        while self.scanner.state is State.MORE and (piece := next(self._text, None)) is not None:
             self._feed(piece)
-            if self.scanner.state is not State.MORE:
-                break
         self._flush()
         if self.scanner.state is not State.CLOSED:
             raise NotStrictError
-        tail = b"".join([self.scanner.take_rest(), *self._pieces()])
+        tail = b"".join([self.scanner.take_rest(), *self._text])
         self._tail(is_list, tail)
 
     def _pieces(self) -> Iterator[bytes]:
@@ -118,7 +117,7 @@ class _Strict:
     def _head(self) -> tuple[bool, bytes]:
         """Reads up to the first event; whether the document is a list, and the text from there on."""
         text, size = b"", 0
-        for piece in self._pieces():
+        for piece in self._text:
             text += piece
             if len(text) < size:
                 continue
@@ -158,13 +157,10 @@ class _Strict:
             if tail.strip(b" \t\r\n") != b"]":
                 raise NotStrictError
             return
-        found = outline(_REST_HEAD + tail)
-        if found is None or found.events is None:
+        found = header.members_after(tail)
+        if found is None or not found.keys().isdisjoint(self.members):
             raise NotStrictError
-        members = dict(found.members)
-        if not members.keys().isdisjoint(self.members):
-            raise NotStrictError
-        self.members |= members
+        self.members |= found
 
 
 def _read_tolerant(path: Path, request: Request) -> Reading:

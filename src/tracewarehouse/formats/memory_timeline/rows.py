@@ -22,9 +22,9 @@ SCHEMA: Final = pa.schema(
         ("action", pa.string()),
         ("bytes", pa.int64()),
         ("category", pa.string()),
-        ("time", pa.int64()),
-        ("action_number", pa.int64()),
-        ("category_number", pa.int64()),
+        ("file_time_ns", pa.int64()),
+        ("file_action", pa.int64()),
+        ("file_category", pa.int64()),
         ("element", pa.string()),
     ]
 )
@@ -66,9 +66,9 @@ def element(row: dict[str, object]) -> str:
     if row["element"] is not None:
         return str(row["element"])
     action, category = row["action"], row["category"]
-    time = row["ts_ns"] if row["ts_ns"] is not None else row["time"]
-    action_number = row["action_number"] if action is None else ACTIONS.index(str(action))
-    category_number = row["category_number"] if category is None else CATEGORIES.index(str(category))
+    time = row["ts_ns"] if row["ts_ns"] is not None else row["file_time_ns"]
+    action_number = row["file_action"] if action is None else ACTIONS.index(str(action))
+    category_number = row["file_category"] if category is None else CATEGORIES.index(str(category))
     return f"[{time},{action_number},{row['bytes']},{category_number}]"
 
 

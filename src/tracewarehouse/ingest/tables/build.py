@@ -66,19 +66,19 @@ def build(tables: Mapping[str, Columns | pa.Table], outcome: Outcome, rules: Rul
     handed over may be consumed in another thread while the next table is built. Raises TwError where tables
     or columns are not those of the contracts.
     """
-    missing = {contract.name: contract for contract in stored_tables(rules.catalog)}
+    missing = dict(_schemas(rules))
     work = _Work(tables, rules)
     for name, rows in work.given():
         if name not in missing:
             raise TwError(f"{name} is no stored table", "the format is at fault")
-        add(name, _as_declared(missing.pop(name), rows))
+        add(name, _as_declared(name, missing.pop(name), rows))
     for name, rows in work.built():
         if name in missing:
-            add(name, _as_declared(missing.pop(name), rows))
+            add(name, _as_declared(name, missing.pop(name), rows))
     quality = data_quality(work.fired, work.columns, outcome, rules)
-    add(_QUALITY, _as_declared(missing.pop(_QUALITY), quality))
-    for name, contract in missing.items():
-        add(name, _schema(contract).empty_table())
+    add(_QUALITY, _declared(_QUALITY, missing.pop(_QUALITY), quality))
+    for name, schema in missing.items():
+        add(name, schema.empty_table())
     facts = of_rank(work.told, work.timeline, outcome.base_time_ns)
     counts = dict(zip(quality.column("rule").to_pylist(), quality.column("rows").to_pylist(), strict=True))
     return Built(facts, work.coverage, counts)
@@ -154,48 +154,44 @@ class _Work:
         self.told = of_activities(columns, held, self.rules)
 
 
-def _as_declared(contract: Contract, rows: pa.Table | Iterator[pa.Table]) -> Batches:
-    """The rows with the contract's columns; a single slab as a table, several as batches still to be made."""
+def _as_declared(table: str, schema: pa.Schema, rows: pa.Table | Iterator[pa.Table]) -> Batches:
+    """The rows with the declared columns; a single slab as a table, several as batches still to be made."""
     if isinstance(rows, pa.Table):
-        return _declared(contract, rows)
+        return _declared(table, schema, rows)
     first, second = next(rows, None), next(rows, None)
     if first is None:
-        return _schema(contract).empty_table()
+        return schema.empty_table()
     if second is None:
-        return _declared(contract, first)
-    slabs = (_declared(contract, slab) for slab in chain((first, second), rows))
+        return _declared(table, schema, first)
+    slabs = (_declared(table, schema, slab) for slab in chain((first, second), rows))
     return chain.from_iterable(slab.to_batches() for slab in slabs)
 
 
-def _declared(contract: Contract, rows: pa.Table) -> pa.Table:
-    schema = _schema(contract)
-    unknown = [name for name in rows.column_names if name not in schema.names]
-    if unknown:
-        raise TwError(f"{contract.ref} has no column {', '.join(unknown)}", "a format or builder is at fault")
-    columns = [
-        _typed(contract, field, rows.column(field.name))
-        if field.name in rows.column_names
-        else pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
-        for field in schema
-    ]
-    return pa.table(columns, names=schema.names)
+def _declared(table: str, schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    given = dict(zip(rows.schema.names, rows.itercolumns(), strict=True))
+    nothing = pa.chunked_array([pa.nulls(rows.num_rows)])
+    columns = [_typed(table, field, given.pop(field.name, nothing)) for field in schema]
+    if given:
+        raise TwError(f"{table} has no column {', '.join(given)}", "a format or builder is at fault")
+    return pa.Table.from_arrays(columns, names=schema.names)
 
 
-def _typed(contract: Contract, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _typed(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column as declared; texts may be dictionary-encoded, a column that nobody gave has no type yet."""
-    type_ = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if type_ == field.type:
+    type_ = column.type
+    if type_ == field.type or pa.types.is_dictionary(type_) and type_.value_type == field.type:
         return column
     if pa.types.is_null(type_):
         return column.cast(field.type)
-    raise TwError(
-        f"{contract.ref}: {field.name} is {type_}, not {field.type}", "a format or builder is at fault"
-    )
+    raise TwError(f"{table}: {field.name} is {type_}, not {field.type}", "a format or builder is at fault")
 
 
 @cache
-def _schema(contract: Contract) -> pa.Schema:
-    """The columns that a builder makes."""
-    return pa.schema(
-        [pa.field(each.name, each.type) for each in schema_of(contract) if each.name not in KEYS]
-    )
+def _schemas(rules: Rules) -> dict[str, pa.Schema]:
+    """Stored table → the columns that a builder makes."""
+    return {
+        contract.name: pa.schema(
+            [pa.field(each.name, each.type) for each in schema_of(contract) if each.name not in KEYS]
+        )
+        for contract in stored_tables(rules.catalog)
+    }

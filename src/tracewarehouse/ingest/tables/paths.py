@@ -6,6 +6,7 @@ A path longer than `LONGEST` names is told from its inner end: its text begins w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,13 +22,14 @@ _CUT: Final = "…"
 _NODES_PER_LEVEL: Final = 32
 # Characters of texts that are remembered to begin others with.
 _REMEMBERED: Final = 1 << 24
+_CACHED_WORDS: Final = 1 << 16
 
 
 class Paths:
     """Distinct paths; path -1 is empty. `words` are the names."""
 
     def __init__(self, words: pa.Array) -> None:
-        self._words = words
+        self._word = lru_cache(_CACHED_WORDS)(lambda word: str(words[word].as_py()))
         self._known: dict[tuple[int, int], int] = {}
         self._last: list[int] = []
         self._rest: list[int] = []
@@ -82,7 +84,7 @@ class Paths:
 
     def lengths(self, paths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """The number of names that the text of each path holds."""
-        names = np.minimum(np.array([*self._names, 0], np.int64), LONGEST)
+        names: NDArray[np.int64] = np.minimum(np.array([*self._names, 0], np.int64), LONGEST)
         return names[paths]
 
     def _text(self, path: int) -> str:
@@ -107,15 +109,14 @@ class Paths:
 
     def _walked(self, path: int) -> str:
         names: list[str] = []
+        last, rest, word = self._last, self._rest, self._word
         while path >= 0 and len(names) < LONGEST:
-            names.append(self._word(self._last[path]))
-            path = self._rest[path]
+            names.append(word(last[path]))
+            path = rest[path]
         if path >= 0:
             names.append(_CUT)
-        return _BETWEEN.join(reversed(names))
-
-    def _word(self, word: int) -> str:
-        return str(self._words[word].as_py())
+        names.reverse()
+        return _BETWEEN.join(names)
 
 
 def _levels(parent: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -1,0 +1,132 @@
+"""A stored rank as a source: its columns give the activities that its file gave."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracewarehouse.formats.base import ACTIVITIES, Outcome
+from tracewarehouse.formats.kineto.activities import CODED, COLUMNS
+from tracewarehouse.formats.kineto.arguments import argument_columns
+from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE, rows
+
+_EVENTS: Final = "events"
+_CHANGE: Final = re.compile(r"\[-?[0-9]+,-?[0-9]+,-?[0-9]+,-?[0-9]+\]")
+# Columns of activities that `events` has too.
+_STORED: Final = (
+    "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text", "dur_text",
+    "correlation", "external_id", "stream", "device", "bytes", "sequence_number", "forward_thread", "python_id",
+    "python_parent_id", "module_id", "shapes", "dtypes", "flow_id", "end_id", "args", "extra",
+)  # fmt: skip
+_REPETITIVE: Final = frozenset(
+    ("ph", "category", "raw_category", "name", "pid", "tid", "shapes", "dtypes", "extra", "collective",
+     "process_group", "group_ranks", "collective_dtype", "sync_kind")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StoredSource:
+    """A Source without a file: the stored tables of a rank, and what was known of its file.
+
+    `stored` has `events`, in order of event_id, and `memory_timeline` where that is stored with all its columns.
+    Which elements had to be repaired is not stored: `repaired` is False in every row.
+    """
+
+    stored: Mapping[str, Iterable[pa.Table]]
+    known: Outcome
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """Activities, or the memory timeline; a timeline that was stored as events is mapped. Once."""
+        if TABLE in self.stored and "element" in (first := _peeked(self.stored[TABLE]))[0].column_names:
+            return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, _timeline_rows(first[1]))}
+        head, events = _peeked(self.stored[_EVENTS])
+        if _is_timeline(head):
+            return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, _mapped_timeline(events))}
+        return {ACTIVITIES: pa.RecordBatchReader.from_batches(_schema(), _activities(events))}
+
+    def outcome(self) -> Outcome:
+        """What was known of the file."""
+        return self.known
+
+
+def _peeked(tables: Iterable[pa.Table]) -> tuple[pa.Table, Iterator[pa.Table]]:
+    """The first table that has rows (else one without), and all of them."""
+    rest = iter(tables)
+    before: list[pa.Table] = []
+    for table in rest:
+        before.append(table)
+        if table.num_rows:
+            break
+    return before[-1] if before else pa.table({}), chain(before, rest)
+
+
+def _is_timeline(events: pa.Table) -> bool:
+    """Whether a memory timeline was stored as events: lists of four numbers, and no event among them."""
+    if not events.num_rows or events.column("ph").null_count < events.num_rows:
+        return False
+    return _CHANGE.fullmatch(_text(events, "extra")[0].as_py() or "") is not None
+
+
+def _mapped_timeline(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    first = 0
+    for table in events:
+        texts = _text(table, "extra").to_pylist()
+        yield rows([(text or "null").encode() for text in texts], first)
+        first += len(texts)
+
+
+def _timeline_rows(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for table in tables:
+        columns = [_storage(table, field.name).cast(field.type) for field in SCHEMA]
+        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _activities(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    schema = _schema()
+    for table in events:
+        columns: dict[str, pa.Array] = {}
+        columns |= argument_columns(_text(table, "args"))
+        columns["repaired"] = pa.repeat(False, table.num_rows)
+        columns["has_collective"] = pc.fill_null(columns["has_collective"], False)
+        columns |= {name: _storage(table, name) for name in _STORED}
+        cast = [_as(columns[field.name], field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(cast, schema=schema)
+
+
+def _schema() -> pa.Schema:
+    return pa.schema([(name, _type(name)) for name in COLUMNS])
+
+
+def _type(name: str) -> pa.DataType:
+    if name in _REPETITIVE:
+        return CODED
+    if name in ("has_collective", "repaired"):
+        return pa.bool_()
+    if name in ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"):
+        return pa.float64()
+    return pa.string() if name in ("ts_text", "dur_text", "flow_id", "args") else pa.int64()
+
+
+def _as(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    if type_ != CODED or pa.types.is_dictionary(column.type):
+        return column.cast(type_)
+    return column.cast(pa.string()).dictionary_encode()
+
+
+def _text(table: pa.Table, name: str) -> pa.Array:
+    return _storage(table, name).cast(pa.string())
+
+
+def _storage(table: pa.Table, name: str) -> pa.Array:
+    """A column in one piece; of an extension type (JSON) as it is stored."""
+    column = table.column(name).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
