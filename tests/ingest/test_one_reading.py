@@ -202,3 +202,50 @@ def test_a_disk_that_refuses_is_told_of_every_file(tmp_path: Path, monkeypatch: 
     report = take(tmp_path / "wh", tmp_path / "job")
     assert {(file.state, file.reason) for file in report.files} == {("refused", "the disk is full")}
     assert ranks_seen(tmp_path / "wh") == {}
+
+
+class Several(KinetoFormat):
+    """A file of names of Kineto files: each is a part, and its rank what the list says."""
+
+    name = "several"
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        return path.suffix == ".several"
+
+    def open(self, path: Path) -> SeveralFile:  # type: ignore[override]
+        return SeveralFile(path)
+
+
+class SeveralFile(KinetoFile):
+    """One part per line."""
+
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(Part(name, rank) for rank, name in enumerate(self.path.read_text().split()))
+
+    def read(self, part: Part, request: Request) -> KinetoSource:
+        return KinetoSource(self.path.with_name(part.name), request)
+
+
+@pytest.fixture
+def several() -> Iterator[None]:
+    """A format whose files hold several ranks."""
+    registry.register(Several())
+    yield
+    registry.unregister("several")
+
+
+@pytest.mark.usefixtures("several")
+def test_a_file_may_hold_several_ranks(tmp_path: Path) -> None:
+    write(tmp_path / "job", range(3))
+    (tmp_path / "job" / "all.several").write_text("rank0.json rank1.json rank2.json")
+    report = take(tmp_path / "wh", tmp_path / "job" / "all.several")
+    assert [(file.path.name, file.run, file.rank, file.state) for file in report.files] == [
+        ("all.several", "job", rank, "whole") for rank in range(3)
+    ]
+    version = Store.open(tmp_path / "wh").newest("job")
+    assert version is not None
+    assert [(one.format, one.part) for one in version.sources] == [
+        ("several", f"rank{rank}.json") for rank in range(3)
+    ]
+    again = take(tmp_path / "wh", tmp_path / "job" / "all.several")
+    assert [file.state for file in again.files] == ["same"] * 3

@@ -79,6 +79,7 @@ class FileOutcome:
     """What became of one file. `content` is None where it was not read in this call.
 
     `same`: already stored, nothing written. `pending`: left for later, or waiting for other ranks.
+    A file that holds several ranks has an outcome for each.
     """
 
     path: Path

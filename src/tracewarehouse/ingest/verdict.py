@@ -55,6 +55,7 @@ def _trace_file(source: Surveyed, read: Read) -> TraceFile:
         read.status == "damaged",
         dropped.run if dropped else None,
         dropped.span if dropped else None,
+        source.part.name,
     )
 
 
@@ -66,12 +67,14 @@ def judge(
     naming: Naming,
 ) -> Verdicts:
     """Holds what naming says against what is stored and what was built."""
-    numbers = {sources[number].path: number for number in reads}
+    numbers = {(sources[number].path, sources[number].part.name): number for number in reads}
     found = Verdicts()
     found.settled += [_duplicate(one) for one in naming.duplicates]
-    found.settled += [_refused(stored.store, one, reads[numbers[one.path]]) for one in naming.refusals]
+    found.settled += [
+        _refused(stored.store, one, reads[numbers[one.path, one.part]]) for one in naming.refusals
+    ]
     for place in naming.assigned:
-        number = numbers[place.path]
+        number = numbers[place.path, place.part]
         found.places[number] = place
         _judge_one(stored, options, number, sources[number], reads[number], place, found)
     return found
@@ -124,7 +127,7 @@ def _refused(store: Store, one: Refusal, read: Read) -> FileOutcome:
     """Refused, unless someone followed the hint before: then its content is a rank of that run."""
     version = store.newest(one.run) if one.run else None
     for source in version.sources if version else ():
-        if source.digest == read.digest:
+        if source.identity == (read.digest, one.part):
             return FileOutcome(one.path, "same", one.run, source.rank, f"stored as rank {source.rank}")
     return FileOutcome(one.path, "refused", one.run, one.rank, one.reason, one.hint)
 
