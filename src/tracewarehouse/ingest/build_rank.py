@@ -130,7 +130,7 @@ class BuildRanks:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             is_large = len(self.items) == 1 and self.items[0].text_bytes >= _WORTH_A_THREAD_BYTES
-            with RankFiles(catalog, self.folder, at_once=is_large) as files:
+            with RankFiles(catalog, self.folder, alone=is_large) as files:
                 group = _Group(self.settings, self.folder, store, catalog, files)
                 for position, item in enumerate(self.items):
                     group.add(item, partial(tell, position))
