@@ -1,4 +1,4 @@
-"""From paths to published runs: survey, build at provisional places, name, build again where wrong, publish."""
+"""From paths to published runs: survey, build at provisional places, name, build what was wrong, publish."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from pathlib import Path
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.ingest import inbox, machine
-from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, NotRead, Read, Report, Settings, definitions, left_content
+from tracewarehouse.ingest.build_rank import (
+    BUILDING,
+    BuildRanks,
+    NotRead,
+    Read,
+    Report,
+    Settings,
+    definitions,
+    left_content,
+)
 from tracewarehouse.ingest.discover import Found, discover
 from tracewarehouse.ingest.facts import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch
@@ -118,8 +127,7 @@ class _Call:
         """Reads every source once, and builds its tables where its provisional place may be right."""
         places = provisional(sources, self.options)
         items = [
-            item(self._stored, number, source, places.get(number))
-            for number, source in enumerate(sources)
+            item(self._stored, number, source, places.get(number)) for number, source in enumerate(sources)
         ]
         reads: dict[int, Read] = {}
         failed: list[FileOutcome] = []
@@ -131,10 +139,8 @@ class _Call:
                 failed.append(not_read(source, report, self.options, named=source.path in named))
         return dict(sorted(reads.items())), failed
 
-    def _build_again(
-        self, sources: Sequence[Surveyed], named: Collection[Path], verdicts: Verdicts
-    ) -> None:
-        """Builds the sources whose provisional place proved wrong; what they gave there is never published."""
+    def _build_again(self, sources: Sequence[Surveyed], named: Collection[Path], verdicts: Verdicts) -> None:
+        """Builds the sources whose provisional place proved wrong; what was built there is never published."""
         for report in self._build(sources, verdicts.again, "again"):
             source, place = sources[report.number], verdicts.places[report.number]
             if isinstance(report, NotRead):
@@ -164,7 +170,7 @@ class _Call:
             yield from steps.finished(lost[number], found)
 
     def _as_known(self, source: Surveyed, one: Item, read: Read) -> Read:
-        """Of content that is stored, what it says itself: from the store, where the beginning does not say."""
+        """What stored content says itself: from the store, where its beginning does not say."""
         stored = self._stored.known(one) if read.known else None
         if stored is None or stored.digest != read.digest:
             return read
@@ -192,7 +198,8 @@ class _Call:
     def _is_incomplete(self, ready: Iterable[Ready], files: Iterable[FileOutcome]) -> bool:
         """Whether a file is refused or damaged where --strict wants all of them whole."""
         return self.options.strict and (
-            any(file.state == "refused" for file in files) or any(one.read.status == "damaged" for one in ready)
+            any(file.state == "refused" for file in files)
+            or any(one.read.status == "damaged" for one in ready)
         )
 
     def _empty_inbox(self, files: Iterable[FileOutcome]) -> None:

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats.kineto import element
-from tracewarehouse.formats.kineto.identity import read_tokens
+from tracewarehouse.formats.kineto.batch import DOUBLES
 from tracewarehouse.formats.kineto.columns import BatchColumns, Fractions
+from tracewarehouse.formats.kineto.identity import read_tokens
 from tracewarehouse.formats.kineto.times import printed
 from tracewarehouse.formats.kineto.typed_args import TYPED_INTS, TYPED_TEXTS, typed
-from tracewarehouse.formats.kineto.batch import DOUBLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +122,9 @@ def _fill_times(columns: BatchColumns, rows: Rows, found: Sequence[element.Row],
         ns = np.fromiter((time.ns if time else 0 for time in values), np.int64, len(values))
         valid = np.fromiter((time is not None for time in values), np.bool_, len(values))
         columns.set_ints(name, rows, ns, valid)
-        fractions[name] = np.fromiter((time.fraction if time else 0 for time in values), np.int32, len(values))
+        fractions[name] = np.fromiter(
+            (time.fraction if time else 0 for time in values), np.int32, len(values)
+        )
     has_fraction = (fractions["ts"] > 0) | (fractions["dur"] > 0) | in_ns
     for name, values in times.items():
         kept = [

@@ -109,7 +109,9 @@ def _rounded(time: Exact, base_ns: int) -> tuple[NDArray[np.int64], NDArray[np.b
     return ns, valid
 
 
-def _overflowed(a: NDArray[np.int64], b: NDArray[np.int64] | np.int64, total: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _overflowed(
+    a: NDArray[np.int64], b: NDArray[np.int64] | np.int64, total: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = ((a ^ total) & (b ^ total)) < 0
     return found
 
