@@ -49,7 +49,7 @@ def uid_of(catalog: Catalog, source: RankSource) -> str:
 
 @dataclass(frozen=True)
 class RebuildRanks:
-    """Builds every table of stored sources of one run; several of them share files. The folder is the task's own."""
+    """Builds every table of stored sources of one run; several of them share files. The folder is its own."""
 
     ranks: tuple[StoredRank, ...]
     folder: Path
@@ -193,7 +193,7 @@ class StoredRank:
                     yield Finding(row["rule"], row["rows"], row["example"])
 
     def _rows(self, table: str) -> Iterator[pa.Table]:
-        """The rank's rows of a table, a row group at a time, without the columns that say which rank it is."""
+        """The rank's rows of a table, a row group at a time."""
         for path in self.files.get(table, ()):
             yield from rank_rows(path, self.source.rank)
 
