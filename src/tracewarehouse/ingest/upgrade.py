@@ -53,7 +53,7 @@ class Rebuild:
         try:
             self.folder.mkdir(parents=True)
             with (
-                RankFiles(catalog, self.folder, at_once=False) as files,
+                RankFiles(catalog, self.folder, alone=False) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
                 rank.build(rules_of(self.sql), _Some(files, {ref.name for ref in self.wanted}), Path(spill))
