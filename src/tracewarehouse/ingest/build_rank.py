@@ -226,6 +226,8 @@ class _Source:
     group: _Group
     item: Item
     tell: Callable[[int], None]
+    # Bytes of text, as the format reported them.
+    read_bytes: list[int] = field(default_factory=lambda: [0])
 
     def run(self, _: Tell) -> Report:
         """Reads the source, and builds its tables where it has a place that it may take."""
@@ -255,10 +257,14 @@ class _Source:
         return Request(
             salt=self.group.store.salt,
             spill=self._spill,
-            progress=self.tell,
+            progress=self._progress,
             known_digest=item.place.known_digest if item.place else None,
             time_unit=settings.time_unit,
         )
+
+    def _progress(self, read_bytes: int) -> None:
+        self.read_bytes[-1] = read_bytes
+        self.tell(read_bytes)
 
     def _read(self, name: str, reader: pa.RecordBatchReader) -> Columns | pa.Table:
         from tracewarehouse.ingest.columns import Columns
@@ -266,7 +272,8 @@ class _Source:
 
         if name != ACTIVITIES:
             return reader.read_all()
-        if self.item.text_bytes <= _IN_MEMORY_BYTES:
+        # What was read so far is all of it, or nothing is known yet but the estimate.
+        if (self.read_bytes[-1] or self.item.text_bytes) <= _IN_MEMORY_BYTES:
             return Columns.read(reader)
         return SpilledColumns.spill(reader, self._spill)
 
