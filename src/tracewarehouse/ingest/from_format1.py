@@ -1,8 +1,8 @@
 """`tw upgrade` of a warehouse of format 1: every rank built again from its stored events, in format 2.
 
-First all ranks are committed, then every run gets its next version, then recorded results are copied to their
-new places, and `_tw/warehouse.json` is replaced last: until then the warehouse is one of format 1. What a call
-that died had committed or published is not done again. The old files stay until `tw clean`.
+First all ranks are committed, then every run gets its next version, then recorded results are copied to
+their new places, and `_tw/warehouse.json` is replaced last: until then the warehouse is one of format 1. What a
+call that died had committed or published is not done again. The old files stay until `tw clean`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Call:
         return StoredRank(source, header, files, tuple(kept))
 
     def publish(self, run: _Run) -> str | None:
-        """The next version of a run, and the markers of what waits; a line for people, None for a removed run."""
+        """The next version of a run, and the markers of what waits; a line on it, None for a removed run."""
         if not run.published and run.old is not None:
             self.conversion.publish(run.old.version, self._made(run.key, _sources(run)))
         for one in run.waiting:

@@ -13,7 +13,6 @@ from os import PathLike
 from pathlib import Path
 
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import inbox, machine
 from tracewarehouse.ingest.build_rank import (
     BUILDING,
@@ -100,9 +99,8 @@ class _Call:
         files += done
         if self.options.inbox:
             self._empty_inbox(files)
-        notes = (*naming.notes, *(self._refresh() if written else ()))
         ordered = tuple(sorted(files, key=lambda file: file.path))
-        return IngestReport(ordered, run_outcomes(self.store, ordered, written), notes)
+        return IngestReport(ordered, run_outcomes(self.store, ordered, written), naming.notes)
 
     @cached_property
     def _stored(self) -> Stored:
@@ -131,7 +129,6 @@ class _Call:
         items = [
             item(self._stored, number, source, places.get(number)) for number, source in enumerate(sources)
         ]
-        self._prepare(items)
         reads: dict[int, Read] = {}
         failed: list[FileOutcome] = []
         for report in self._build(sources, items, "first"):
@@ -172,13 +169,6 @@ class _Call:
         for number, found in self.workers.run_alone(lost, steps.of(lost)):
             yield from steps.finished(lost[number], found)
 
-    def _prepare(self, items: Sequence[Item]) -> None:
-        """Begins what the first shell file of a warehouse takes longest for, where one may be written."""
-        if any(one.place and not one.place.known_digest for one in items):
-            from tracewarehouse.select.duckdb_file import prepare
-
-            prepare(self.store, self.catalog)
-
     def _as_known(self, source: Surveyed, one: Item, read: Read) -> Read:
         """What stored content says itself: from the store, where its beginning does not say."""
         stored = self._stored.known(one) if read.known else None
@@ -216,16 +206,6 @@ class _Call:
         for file in files:
             if file.state in _STORED and not _stored_damaged(self.store, file):
                 inbox.take_away(file.path)
-
-    def _refresh(self) -> tuple[str, ...]:
-        """Writes the shell file. What is published stays so where that fails: a note says it."""
-        from tracewarehouse.select.duckdb_file import refresh
-
-        try:
-            refresh(self.store, self.catalog)
-        except (TwError, OSError) as error:
-            return (f"warehouse.duckdb is not up to date: {error}; tw refresh writes it",)
-        return ()
 
 
 @dataclass

@@ -48,7 +48,7 @@ def uid_of(catalog: Catalog, source: RankSource) -> str:
 
 @dataclass(frozen=True)
 class RebuildRanks:
-    """Builds every table of stored sources of one run; several of them share files. The folder is the task's own."""
+    """Builds every table of stored sources of one run; several of them share files. The folder is its own."""
 
     ranks: tuple[StoredRank, ...]
     folder: Path
@@ -60,7 +60,7 @@ class RebuildRanks:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (
-                RankFiles(catalog, self.folder, alone=len(self.ranks) == 1) as files,
+                RankFiles(catalog, self.folder, at_once=len(self.ranks) == 1) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
                 built = [each.build(_rules(self.sql), files, Path(spill)) for each in self.ranks]
@@ -185,7 +185,7 @@ class StoredRank:
                     yield Finding(row["rule"], row["rows"], row["example"])
 
     def _rows(self, table: str) -> Iterator[pa.Table]:
-        """The rank's rows of a table, a row group at a time, without the columns that say which rank it is."""
+        """The rank's rows of a table, a row group at a time."""
         for path in self.files.get(table, ()):
             yield from rank_rows(path, self.source.rank)
 

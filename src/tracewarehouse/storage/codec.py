@@ -24,6 +24,8 @@ class OldVersion(SchemaVersionError):
     """A version of a warehouse of format 1, left in place by `tw upgrade` until `tw clean`."""
 
 
+# Made once: a version has a record for each of many thousand files.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _HEAD = b"tracewarehouse.run"
 _BRIEF = b"tracewarehouse.brief"
 _CHECKSUM = b',"checksum":"'
@@ -38,6 +40,8 @@ _SOURCE = (
     "rank", "uid", "attempt", "manifest", "digest", "part", "format", "format_version", "text_bytes",
     "status", "committed_at",
 )  # fmt: skip
+_FILE_FIELDS = frozenset((*_FILE, *_FILE_RENAMED.values()))
+_SOURCE_FIELDS = frozenset((*_SOURCE, "definitions", "files", "facts", "header"))
 _RUN = (
     "run", "number", "expected_ranks", "created_at", "tool", "tombstone", "compacted", "expired", "nonce",
 )  # fmt: skip
@@ -47,7 +51,7 @@ _CONTENT = "content"
 
 def dump(value: object) -> str:
     """Compact JSON; raises ValueError for NaN and infinities, which are no JSON."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def sealed(fields: Mapping[str, Any]) -> bytes:
@@ -79,9 +83,10 @@ def check_understood(fields: Mapping[str, Any], path: str) -> None:
         )
 
 
-def unknown_of(fields: Mapping[str, Any], known: Iterable[str]) -> Unknown:
+def unknown_of(fields: Mapping[str, Any], known: frozenset[str]) -> Unknown:
     """The fields of other names."""
-    return tuple((name, fields[name]) for name in fields.keys() - frozenset(known))
+    strange = fields.keys() - known
+    return tuple((name, fields[name]) for name in strange) if strange else ()
 
 
 # Records: a dict for JSON per stored file and per source
@@ -124,7 +129,7 @@ def sources_of(
 def _table_file(record: Mapping[str, Any]) -> TableFile:
     known = {field: record[name] for field, name in _FILE_RENAMED.items()}
     known |= {name: record[name] for name in _FILE}
-    return TableFile(**known, rows=0, unknown=unknown_of(record, (*_FILE, *_FILE_RENAMED.values())))
+    return TableFile(**known, rows=0, unknown=unknown_of(record, _FILE_FIELDS))
 
 
 def _source(run: str, record: Mapping[str, Any], shared: Sequence[dict[str, Any]]) -> RankSource:
@@ -136,7 +141,7 @@ def _source(run: str, record: Mapping[str, Any], shared: Sequence[dict[str, Any]
         definitions=record["definitions"],
         files=files,
         facts=record["facts"],
-        unknown=unknown_of(record, (*_SOURCE, "definitions", "files", "facts", "header")),
+        unknown=unknown_of(record, _SOURCE_FIELDS),
     )
 
 
@@ -167,7 +172,14 @@ def encode_version(version: RunVersion) -> bytes:
     columns = [_column(field.type, [row[at] for row in rows]) for at, field in enumerate(schema)]
     sink = pa.BufferOutputStream()
     table = pa.Table.from_arrays(columns, schema=schema)
-    pq.write_table(table, sink, compression="zstd", use_dictionary=["kind"], write_page_checksum=True)
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=["kind"],
+        store_schema=False,
+        write_page_checksum=True,
+    )
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -232,7 +244,7 @@ def _version(head: Mapping[str, Any], rows: Iterable[tuple[str, int, str]]) -> R
         texts.setdefault(kind, []).append(record)
     files, sources = (json.loads(f"[{','.join(texts[kind])}]") for kind in ("file", "source"))
     known = {name: head[name] for name in _RUN} | {name: tuple(head[name]) for name in _RUN_NAMES}
-    names = (*_RUN, *_RUN_NAMES, "labels", "format", _CONTENT, "checksum")
+    names = frozenset((*_RUN, *_RUN_NAMES, "labels", "format", _CONTENT, "checksum"))
     return RunVersion(
         **known,
         sources=sources_of(head["run"], files, sources),

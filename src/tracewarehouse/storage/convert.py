@@ -49,7 +49,7 @@ class Conversion:
             waiting.mark(self.store.objects, changes)
 
     def finish(self, old: Format1, runs: Mapping[str, OldRun]) -> None:
-        """Copies recorded results, converts the versions that are kept for them, then the warehouse's mark."""
+        """Copies recorded results, converts the versions kept for them, and marks the warehouse last."""
         with disk_errors(self.store.root):
             sources = dict(self._kept(old))
             sources |= {(key, run.source): self.store.head(key).source for key, run in runs.items()}

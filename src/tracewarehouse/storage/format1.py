@@ -1,7 +1,7 @@
 """Warehouses of format 1, to be read by `tw upgrade` and `tw verify` alone. Nothing here writes.
 
-A rank source of that format was called a unit: one per rank, with a manifest of its own under `_tw/units`, the
-header among its facts, and the version of the one reader in place of a format.
+A rank source of that format was called a unit: one per rank, with a manifest of its own under `_tw/units`,
+the header among its facts, and the version of the one reader in place of a format.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _RESULT = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16}
 class OldRun:
     """A version of a run as format 1 stored it.
 
-    Its sources are those of now, without manifest, definitions and footers. `headers` are by rank; `source` is
-    the hash that recorded results carry in that format.
+    Its sources are those of now, without manifest, definitions and footers. `headers` are by rank; `source`
+    is the hash that recorded results carry in that format.
     """
 
     version: RunVersion

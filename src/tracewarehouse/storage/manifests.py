@@ -22,7 +22,9 @@ from tracewarehouse.storage.layout import ManifestName
 from tracewarehouse.storage.model import Json, RankSource, Unknown
 from tracewarehouse.storage.objects import Objects
 
-_FIELDS = ("format", "run", "committed_at", "files", "sources", "checksum", "must_understand", "push")
+_FIELDS = frozenset(
+    ("format", "run", "committed_at", "files", "sources", "checksum", "must_understand", "push")
+)
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,8 @@ class Staged:
     `digest` is that of the content, `part` names the part of the file that describes the rank ("" for a file
     of one rank); the two identify the source. `definitions` maps each table to the definition it was built
     by. `uid` hashes what the commit is made of (see `names.uid`). `kept` are files of the source whose place
-    it takes that stay as they are. `header` is the file's own metadata, a JSON object as text. `committed_at` is
-    set where a stored source is built again, and counts as ingested when it was.
+    it takes that stay as they are. `header` is the file's own metadata, a JSON object as text.
+    `committed_at` is set where a stored source is built again, and counts as ingested when it was.
     """
 
     run: str

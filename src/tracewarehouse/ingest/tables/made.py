@@ -21,6 +21,7 @@ _TEXTS: Final = frozenset((
     "flow_id", "args", "extra", "collective", "process_group", "group_ranks", "collective_dtype", "sync_kind",
 ))  # fmt: skip
 _DOUBLES: Final = frozenset(("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"))
+_BIGINT: Final = pa.int64()
 _FLAGS: Final = frozenset(("has_collective", "repaired", "crosses"))
 
 
@@ -35,10 +36,12 @@ def rows_or_null(values: NDArray[np.integer[Any]]) -> pa.Array:
 
 
 def worded(codes: NDArray[np.integer[Any]], words: Sequence[str] | pa.Array) -> pa.Array:
-    """A VARCHAR column of codes that point into words, null where -1; dictionary-encoded."""
-    indices = pa.array(codes.astype(np.int32, copy=False), mask=codes < 0)
+    """A VARCHAR column of codes that point into words, null where -1 or a null word; dictionary-encoded."""
     known = words if isinstance(words, pa.Array) else pa.array(list(words), pa.string())
-    return pa.DictionaryArray.from_arrays(indices, known)
+    # Parquet takes no null among the words of a dictionary; code -1 reads the last entry.
+    none = np.append(np.asarray(known.is_null()), True)
+    indices = pa.array(codes.astype(np.int32, copy=False), mask=np.take(none, codes, mode="wrap"))
+    return pa.DictionaryArray.from_arrays(indices, known.fill_null(""))
 
 
 def taken(columns: Columns, rows: Some, names: Mapping[str, str]) -> dict[str, pa.Array]:
@@ -49,8 +52,8 @@ def taken(columns: Columns, rows: Some, names: Mapping[str, str]) -> dict[str, p
 def _typed(name: str, column: pa.Array) -> pa.Array:
     if isinstance(column.type, pa.BaseExtensionType):
         return column.storage
-    if pa.types.is_integer(column.type):
-        return column.cast(pa.int64())
+    if pa.types.is_integer(column.type) and column.type != _BIGINT:
+        return column.cast(_BIGINT)
     return pa.nulls(len(column), _type(name)) if pa.types.is_null(column.type) else column
 
 
