@@ -180,7 +180,7 @@ class _Group:
     @cached_property
     def stored(self) -> Stored:
         """What is stored already."""
-        return Stored(self.store, definitions(self.catalog))
+        return Stored(self.store, definitions(self.catalog), self.settings.time_unit)
 
     def add(self, item: Item, tell: Callable[[int], None]) -> None:
         """Reads one source, and builds its tables."""
@@ -370,6 +370,8 @@ class _Source:
         """The columns of `ranks`, but for those that the source itself carries."""
         facts: dict[str, Json] = header_facts(header_of(outcome.header_json))
         facts |= {**outcome.facts, **built}  # type: ignore[dict-item]
+        if self.group.settings.time_unit is not None:
+            facts["time_unit"] = self.group.settings.time_unit
         known = outcome.world_size if outcome.world_size is not None else facts["world_size"]
         return facts | {
             "world_size": known if known is not None else place.world_size,
