@@ -400,8 +400,9 @@ class Warehouse(Analyses[Result]):
         """Ingests trace files and folders; the report says what became of each file.
 
         A file that cannot be read stops no other. The same content again writes nothing. What does not fit
-        into memory lies in `temp_dir` meanwhile, None for the warehouse's own disk. `time_unit` is the unit of
-        the times in the files where it is not the one of their format.
+        into memory is kept in `temp_dir` meanwhile, None for the warehouse's own disk. `time_unit` is the unit of
+        the times in the files where it is not that of their format. `refresh` afterwards writes the file for
+        DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -463,12 +464,8 @@ class Warehouse(Analyses[Result]):
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
-        published = self.store.relabel(
-            self._one(self._whole(run, "a label")).chosen()[0].run, check_labels(labels)
-        )
-        if published.version is not None:
-            self.refresh()
-        return published
+        one = self._one(self._whole(run, "a label")).chosen()[0]
+        return self.store.relabel(one.run, check_labels(labels))
 
     def remove(
         self,
@@ -507,13 +504,15 @@ class Warehouse(Analyses[Result]):
         if gone and not dry_run:
             for each in gone:
                 self.store.remove(each.run, keep_results)
-            self.refresh()
         for run in () if dry_run else kept:
             self.store.drop_kept(run)
         return (*gone, *(Removed(run, 0, 0) for run in kept))
 
     def refresh(self) -> Path:
-        """Writes `warehouse.duckdb` anew, for the DuckDB shell; after a move of the folder, too."""
+        """Writes `warehouse.duckdb` for DuckDB shells, over the runs as they are now; gives its path.
+
+        `tw shell` and `tw ingest` do so too. Whatever else writes leaves the file as it was: out of date.
+        """
         from tracewarehouse.select.duckdb_file import refresh
 
         return refresh(self.store, self.catalog)
@@ -561,8 +560,6 @@ class Warehouse(Analyses[Result]):
         part, told = part._with_tables(sources(self.catalog))
         wanted = Wanted.of(steps, annotations, whole)
         derived = derive(self.store, self.catalog, part.chosen()[0], wanted)
-        if derived.version is not None:
-            self.refresh()
         return replace(derived, notices=(*told, *derived.notices))
 
     def verify(self) -> list[Problem]:
@@ -680,7 +677,6 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.ingest.upgrade import upgrade
 
         upgrade(self.store, self.catalog, sorted(runs), tuple(missing))
-        self.refresh()
         told = tuple(
             f"{contract.ref} was rebuilt for {', '.join(each.run for each in part)}"
             for contract, part in missing.items()

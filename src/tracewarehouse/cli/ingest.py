@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from tracewarehouse.cli.session import Pair, Session, Span, examples, output_options, pass_session
+from tracewarehouse.errors import TwError
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.outcome import FileOutcome, IngestReport
+    from tracewarehouse.warehouse import Warehouse
 
 
 @click.command(
@@ -80,8 +82,9 @@ def ingest(
         raise click.UsageError("name the files or folders to take in, or say --inbox")
     if (notice := native.notice()) is not None:
         session.out.notice(f"note: {notice}")
+    warehouse = session.open()
     with bars() as progress:
-        report = session.open().ingest(
+        report = warehouse.ingest(
             *paths,
             run=run,
             labels=dict(labels),
@@ -97,7 +100,17 @@ def ingest(
             progress=progress,
         )
     _tell(session, report)
+    if any(run.written for run in report.runs):
+        _refresh(session, warehouse)
     return report.exit_code
+
+
+def _refresh(session: Session, warehouse: Warehouse) -> None:
+    """What is published stays so where the file for DuckDB shells cannot be written; a notice says it."""
+    try:
+        warehouse.refresh()
+    except (TwError, OSError) as error:
+        session.out.notice(f"note: warehouse.duckdb is not up to date: {error}; tw refresh writes it")
 
 
 def _tell(session: Session, report: IngestReport) -> None:

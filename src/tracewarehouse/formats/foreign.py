@@ -108,7 +108,9 @@ class ForeignFileError(TraceFormatError):
         self.format = format
         self.description = DESCRIPTIONS.get(format, f"of format {format}")
         if format == NO_EVENTS:
-            super().__init__(path, "there are no events in it", hint="the profiler wrote no events: record again")
+            super().__init__(
+                path, "there are no events in it", hint="the profiler wrote no events: record again"
+            )
         else:
             super().__init__(
                 path, f"this is a file of format {format}, not a trace", hint="name the Kineto trace instead"

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.formats.foreign import ForeignFileError
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request, Status
+from tracewarehouse.formats.foreign import ForeignFileError
 from tracewarehouse.ingest.facts import header_facts, header_of
 from tracewarehouse.ingest.naming import Assignment
 from tracewarehouse.ingest.outcome import Content
@@ -130,7 +130,7 @@ class BuildRanks:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             is_large = len(self.items) == 1 and self.items[0].text_bytes >= _WORTH_A_THREAD_BYTES
-            with RankFiles(catalog, self.folder, at_once=is_large) as files:
+            with RankFiles(catalog, self.folder, alone=is_large) as files:
                 group = _Group(self.settings, self.folder, store, catalog, files)
                 for position, item in enumerate(self.items):
                     group.add(item, partial(tell, position))
@@ -140,16 +140,17 @@ class BuildRanks:
 
     def one_by_one(self) -> list[BuildRanks]:
         """A task for each item."""
-        folders = (self.folder.with_name(f"{self.folder.name}-{position}") for position in range(len(self.items)))
+        folders = (
+            self.folder.with_name(f"{self.folder.name}-{position}") for position in range(len(self.items))
+        )
         return [
-            BuildRanks((one,), folder, self.settings)
-            for one, folder in zip(self.items, folders, strict=True)
+            BuildRanks((one,), folder, self.settings) for one, folder in zip(self.items, folders, strict=True)
         ]
 
 
 def definitions(catalog: Catalog) -> dict[str, int]:
     """The definition of every table that an ingest stores now."""
-    return {contract.name: contract.definition for contract in _tables(catalog)}
+    return {contract.name: contract.definition or 0 for contract in _tables(catalog)}
 
 
 def _tables(catalog: Catalog) -> Sequence[Contract]:
@@ -160,7 +161,7 @@ def _tables(catalog: Catalog) -> Sequence[Contract]:
 
 def commit_staged(store: Store, folder: Path) -> tuple[RankSource, ...]:
     """Commits what a task left for the driver's word."""
-    return store.commit(pickle.loads((folder / _STAGED).read_bytes()))  # noqa: S301  our own, in our own folder
+    return store.commit(pickle.loads((folder / _STAGED).read_bytes()))
 
 
 @dataclass
@@ -329,9 +330,7 @@ class _Source:
             options={"time_unit": time_unit} if time_unit else {},
         )
 
-    def _build(
-        self, tables: Tables, outcome: Outcome, place: Place, source: str
-    ) -> Content:
+    def _build(self, tables: Tables, outcome: Outcome, place: Place, source: str) -> Content:
         """Builds and hands over the tables of the rank; it is committed with the others of its group."""
         from tracewarehouse.ingest.tables.build import build
 

@@ -124,6 +124,8 @@ class Columns:
             column = column.slice(start, stop - start)
         elif rows is not None:
             column = column.take(pa.array(rows))
+        if column.num_chunks == 1:
+            return column.chunk(0)
         found = column.combine_chunks()
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 

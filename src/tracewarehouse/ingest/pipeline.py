@@ -1,4 +1,4 @@
-"""From paths to published runs: survey, build at provisional places, name, build again where wrong, publish."""
+"""From paths to published runs: survey, build at provisional places, name, build what was wrong, publish."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ from os import PathLike
 from pathlib import Path
 
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import inbox, machine
-from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, NotRead, Read, Report, Settings, definitions, left_content
+from tracewarehouse.ingest.build_rank import (
+    BUILDING,
+    BuildRanks,
+    NotRead,
+    Read,
+    Report,
+    Settings,
+    definitions,
+    left_content,
+)
 from tracewarehouse.ingest.discover import Found, discover
 from tracewarehouse.ingest.facts import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch
@@ -91,9 +99,8 @@ class _Call:
         files += done
         if self.options.inbox:
             self._empty_inbox(files)
-        notes = (*naming.notes, *(self._refresh() if written else ()))
         ordered = tuple(sorted(files, key=lambda file: file.path))
-        return IngestReport(ordered, run_outcomes(self.store, ordered, written), notes)
+        return IngestReport(ordered, run_outcomes(self.store, ordered, written), naming.notes)
 
     @cached_property
     def _stored(self) -> Stored:
@@ -120,10 +127,8 @@ class _Call:
         """Reads every source once, and builds its tables where its provisional place may be right."""
         places = provisional(sources, self.options)
         items = [
-            item(self._stored, number, source, places.get(number))
-            for number, source in enumerate(sources)
+            item(self._stored, number, source, places.get(number)) for number, source in enumerate(sources)
         ]
-        self._prepare(items)
         reads: dict[int, Read] = {}
         failed: list[FileOutcome] = []
         for report in self._build(sources, items, "first"):
@@ -134,10 +139,8 @@ class _Call:
                 failed.append(not_read(source, report, self.options, named=source.path in named))
         return dict(sorted(reads.items())), failed
 
-    def _build_again(
-        self, sources: Sequence[Surveyed], named: Collection[Path], verdicts: Verdicts
-    ) -> None:
-        """Builds the sources whose provisional place proved wrong; what they gave there is never published."""
+    def _build_again(self, sources: Sequence[Surveyed], named: Collection[Path], verdicts: Verdicts) -> None:
+        """Builds the sources whose provisional place proved wrong; what was built there is never published."""
         for report in self._build(sources, verdicts.again, "again"):
             source, place = sources[report.number], verdicts.places[report.number]
             if isinstance(report, NotRead):
@@ -166,15 +169,8 @@ class _Call:
         for number, found in self.workers.run_alone(lost, steps.of(lost)):
             yield from steps.finished(lost[number], found)
 
-    def _prepare(self, items: Sequence[Item]) -> None:
-        """Begins what the first shell file of a warehouse takes longest for, where there may be one to write."""
-        if any(one.place and not one.place.known_digest for one in items):
-            from tracewarehouse.select.duckdb_file import prepare
-
-            prepare(self.store, self.catalog)
-
     def _as_known(self, source: Surveyed, one: Item, read: Read) -> Read:
-        """Of content that is stored, what it says itself: from the store, where the beginning does not say."""
+        """What stored content says itself: from the store, where its beginning does not say."""
         stored = self._stored.known(one) if read.known else None
         if stored is None or stored.digest != read.digest:
             return read
@@ -202,23 +198,14 @@ class _Call:
     def _is_incomplete(self, ready: Iterable[Ready], files: Iterable[FileOutcome]) -> bool:
         """Whether a file is refused or damaged where --strict wants all of them whole."""
         return self.options.strict and (
-            any(file.state == "refused" for file in files) or any(one.read.status == "damaged" for one in ready)
+            any(file.state == "refused" for file in files)
+            or any(one.read.status == "damaged" for one in ready)
         )
 
     def _empty_inbox(self, files: Iterable[FileOutcome]) -> None:
         for file in files:
             if file.state in _STORED and not _stored_damaged(self.store, file):
                 inbox.take_away(file.path)
-
-    def _refresh(self) -> tuple[str, ...]:
-        """What is published stays so where the file for the DuckDB shell cannot be written: that is reported."""
-        from tracewarehouse.select.duckdb_file import refresh
-
-        try:
-            refresh(self.store, self.catalog)
-        except (TwError, OSError) as error:
-            return (f"warehouse.duckdb is not up to date: {error}; tw refresh writes it",)
-        return ()
 
 
 @dataclass

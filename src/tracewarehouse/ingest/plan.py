@@ -114,7 +114,7 @@ class Stored:
         return next((one for one in sources if one.format == format_.name), None)
 
     def left(self, run: str, rank: int, format_: Format) -> RankSource | None:
-        """A commit of this format, as tables are built now, that no version holds and `clean` will not delete."""
+        """A commit as it would be built now that no version holds and `clean` will not delete yet."""
         if run not in self._left:
             self._left[run] = self._find_left(run)
         found = [one for one in self._left[run].get(rank, []) if one.format == format_.name]
@@ -151,11 +151,11 @@ def provisional(sources: Sequence[Surveyed], options: Options) -> dict[int, Assi
     The rules are those of the final naming. Files that contend for one place mostly are successive profiling
     windows, in the order of their names.
     """
-    numbers = {one.path: number for number, one in enumerate(sources)}
+    numbers = {(one.path, one.part.name): number for number, one in enumerate(sources)}
     files = [_as_read(one) for one in sources]
     run = None if options.inbox else options.run
-    naming = assign(files, windows=lambda paths: _guess(paths, sources, numbers), run=run, rank=options.rank)
-    return {numbers[one.path]: one for one in naming.assigned}
+    naming = assign(files, windows=lambda paths: _guess(paths, sources), run=run, rank=options.rank)
+    return {numbers[one.path, one.part]: one for one in naming.assigned}
 
 
 def _as_read(source: Surveyed) -> TraceFile:
@@ -163,26 +163,25 @@ def _as_read(source: Surveyed) -> TraceFile:
     part, dropped = source.part, source.dropped
     world_size = part.world_size if part.world_size is not None or dropped is None else dropped.world_size
     run, span = (dropped.run, dropped.span) if dropped else (None, None)
-    return TraceFile(source.path, str(source.path), part.rank, world_size, run=run, span=span)
+    return TraceFile(source.path, str(source.path), part.rank, world_size, False, run, span, part.name)
 
 
-def _guess(
-    paths: Sequence[Path], sources: Sequence[Surveyed], numbers: Mapping[Path, int]
-) -> dict[Path, Window]:
-    """Windows by hints; else successive ones where names of a rank differ in time only, and else one for all."""
-    parts = {path: sources[numbers[path]].part for path in paths}
-    hints = {path: part.window for path, part in parts.items() if part.window is not None}
-    if len(hints) == len(paths):
+def _guess(paths: Sequence[Path], sources: Sequence[Surveyed]) -> dict[Path, Window]:
+    """Windows by hints; else successive ones where names of a rank differ in time only; else one for all."""
+    wanted = frozenset(paths)
+    parts = [(one.path, one.part) for one in sources if one.path in wanted]
+    hints = {path: part.window for path, part in parts if part.window is not None}
+    if len(hints) == len(wanted):
         return dict(hints)
     if not _are_successive(parts):
         return dict.fromkeys(paths, (0, 1))
-    return {path: (index, index + 1) for index, path in enumerate(sorted(paths))}
+    return {path: (index, index + 1) for index, path in enumerate(sorted(wanted))}
 
 
-def _are_successive(parts: Mapping[Path, Part]) -> bool:
+def _are_successive(parts: Iterable[tuple[Path, Part]]) -> bool:
     """Whether no file of a rank has the name of another rank, or that of another file with another ending."""
     by_rank: dict[int | None, list[tuple[int | None, str]]] = defaultdict(list)
-    for path, part in parts.items():
+    for path, part in parts:
         said = split_name(path.name).rank
         by_rank[part.rank if part.rank is not None else said].append((said, stem(path.name)))
     return all(

@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 
     Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
 
+
 @dataclass
 class RankFiles:
     """The tables of the ranks of one run.
 
-    With `at_once` there is one, large rank, and a thread writes each of its tables while the next ones are
+    With `alone` there is one, large rank, and a thread writes each of its tables while the next ones are
     built. Else tables are held until those of all ranks are there.
     """
 
     catalog: Catalog
     folder: Path
-    at_once: bool
+    alone: bool
     _held: dict[str, list[tuple[int, pa.Table]]] = field(default_factory=lambda: defaultdict(list))
     _writing: list[Future[WrittenTable | None]] = field(default_factory=list)
 
@@ -41,7 +42,7 @@ class RankFiles:
 
     def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
         """The rows of a table of a rank; nothing of them changes any more."""
-        if not self.at_once:
+        if not self.alone:
             self._held[table].append((rank, _together(rows)))
             return
         contract = self.catalog.get(table, kind="table")

@@ -29,7 +29,7 @@ _FILES_PER_TASK = 32
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A source that may become a rank. `mark` is from before the file was opened, `text_bytes` an estimate."""
+    """A source that may become a rank; `mark` is from before it was opened, `text_bytes` an estimate."""
 
     path: Path
     mark: Mark
@@ -141,8 +141,10 @@ def _judge(
         others.append(FileOutcome(path, "skipped", reason=reason))
     else:
         dropped = inbox.dropped(path) if options.inbox else None
-        for part in opened.parts:
-            sources.append(Surveyed(path, opened.mark, opened.format, part, opened.text_bytes, dropped))
+        sources += (
+            Surveyed(path, opened.mark, opened.format, part, opened.text_bytes, dropped)
+            for part in opened.parts
+        )
 
 
 def _failed(path: Path, failure: Failure) -> FileOutcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracewarehouse.ingest.build_rank import Made, NotRead, Read, Report
+from tracewarehouse.ingest.build_rank import Made, NotRead, Read
 from tracewarehouse.ingest.discover import Candidate
 from tracewarehouse.ingest.naming import Assignment, Duplicate, Naming, Refusal, TraceFile, assign
 from tracewarehouse.ingest.outcome import FileOutcome, Options
@@ -39,7 +39,9 @@ def name_all(sources: Sequence[Surveyed], reads: Mapping[int, Read], options: Op
     windows = {sources[number].path: read.window for number, read in reads.items()}
     files = [_trace_file(sources[number], read) for number, read in reads.items()]
     run = None if options.inbox else options.run
-    return assign(files, windows=lambda paths: {path: windows[path] for path in paths}, run=run, rank=options.rank)
+    return assign(
+        files, windows=lambda paths: {path: windows[path] for path in paths}, run=run, rank=options.rank
+    )
 
 
 def _trace_file(source: Surveyed, read: Read) -> TraceFile:
@@ -53,6 +55,7 @@ def _trace_file(source: Surveyed, read: Read) -> TraceFile:
         read.status == "damaged",
         dropped.run if dropped else None,
         dropped.span if dropped else None,
+        source.part.name,
     )
 
 
@@ -64,12 +67,14 @@ def judge(
     naming: Naming,
 ) -> Verdicts:
     """Holds what naming says against what is stored and what was built."""
-    numbers = {sources[number].path: number for number in reads}
+    numbers = {(sources[number].path, sources[number].part.name): number for number in reads}
     found = Verdicts()
     found.settled += [_duplicate(one) for one in naming.duplicates]
-    found.settled += [_refused(stored.store, one, reads[numbers[one.path]]) for one in naming.refusals]
+    found.settled += [
+        _refused(stored.store, one, reads[numbers[one.path, one.part]]) for one in naming.refusals
+    ]
     for place in naming.assigned:
-        number = numbers[place.path]
+        number = numbers[place.path, place.part]
         found.places[number] = place
         _judge_one(stored, options, number, sources[number], reads[number], place, found)
     return found
@@ -96,7 +101,11 @@ def _judge_one(
         found.settled.append(
             FileOutcome(place.path, "same", place.run, place.rank, "already stored", notes=place.notes)
         )
-    elif held and held.digest != read.digest and not held.gives_way(read.status, read.text_bytes, options.replace):
+    elif (
+        held
+        and held.digest != read.digest
+        and not held.gives_way(read.status, read.text_bytes, options.replace)
+    ):
         found.settled.append(conflict(place, stored.source(place.run, place.rank, source.format)))
     else:
         again = item(stored, number, source, place)
@@ -118,7 +127,7 @@ def _refused(store: Store, one: Refusal, read: Read) -> FileOutcome:
     """Refused, unless someone followed the hint before: then its content is a rank of that run."""
     version = store.newest(one.run) if one.run else None
     for source in version.sources if version else ():
-        if source.digest == read.digest:
+        if source.identity == (read.digest, one.part):
             return FileOutcome(one.path, "same", one.run, source.rank, f"stored as rank {source.rank}")
     return FileOutcome(one.path, "refused", one.run, one.rank, one.reason, one.hint)
 

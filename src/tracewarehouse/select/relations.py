@@ -54,6 +54,14 @@ class Relations:
             return self._stored_sql(contract)
         return self.body(contract, sql_with_params(contract, bind(contract, {})))
 
+    def files_sql(self, contract: Contract) -> str:
+        """The rows of a stored table as its files have them: in their types, with more columns perhaps."""
+        files = data_files(self.root, contract, self.chosen)
+        parts = [_rows_sql("*", paths, ranks) for ranks, paths in files.items()]
+        if contract.name == _QUALITY and (fired := run_rules(self.chosen)):
+            parts.append(_values_sql(contract.columns, map(vars, fired)))
+        return "\nUNION ALL BY NAME\n".join(parts) if parts else _empty_sql(contract.columns)
+
     def body(
         self, contract: Contract, sql: str, schema: str | None = None, keep: Mapping[Ref, str] | None = None
     ) -> str:
@@ -129,10 +137,19 @@ def data_files(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> File
 def _scan_sql(
     columns: Iterable[Column], paths: Sequence[str], ranks: tuple[int, ...] | None, run: str | None
 ) -> str:
+    return _rows_sql(_casts(columns, run), paths, ranks)
+
+
+def _rows_sql(columns: str, paths: Sequence[str], ranks: tuple[int, ...] | None) -> str:
     # Hive partitions are never guessed from a path: with two of them ASOF JOIN gives wrong rows.
     listed = ", ".join(map(quote_text, paths))
-    sql = f"SELECT {_casts(columns, run)} FROM read_parquet([{listed}], hive_partitioning = false)"
+    sql = f"SELECT {columns} FROM read_parquet([{listed}], hive_partitioning = false)"
     return sql if ranks is None else f"{sql} WHERE rank IN ({', '.join(map(str, ranks))})"
+
+
+def typed_sql(contract: Contract, source: str) -> str:
+    """A SELECT of the contract's columns in their declared types from rows that have them by name."""
+    return f"SELECT {_casts(contract.columns, None)} FROM {source}"
 
 
 def _casts(columns: Iterable[Column], run: str | None) -> str:

@@ -24,17 +24,19 @@ def ingest(paths: list[str], small: str | None, folder: str, shell: bool = True)
         first.refresh()
     house = tw.open(Path(folder, "house"))
 
-    def all_of_it() -> Any:
-        report = house.ingest(*paths, run="run")
-        if shell:
-            house.refresh()
-        return report
-
-    taken = timed(all_of_it)
+    taken = timed(lambda: _ingested(house, paths, "run", shell))
     report = taken[2]
     events = sum(file.content.events for file in report.stored if file.content)
     states = [file.state for file in report.files]
     return told(taken, {"states": states, "events": events, "text_bytes": report.bytes})
+
+
+def _ingested(house: tw.Warehouse, paths: list[str], run: str | None, shell: bool) -> Any:
+    """Like `tw ingest`, which writes the file for the DuckDB shell at its end."""
+    report = house.ingest(*paths, run=run)
+    if shell:
+        house.refresh()
+    return report
 
 
 def repeatedly(path: str, folder: str, times: int) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def simulate(folder: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
 def many(warehouse: str, paths: list[str]) -> dict[str, Any]:
     """Takes in folders, each a run of its own name."""
     house = tw.open(warehouse)
-    taken = timed(lambda: house.ingest(*paths))
+    taken = timed(lambda: _ingested(house, paths, None, True))
     return told(taken, {"runs": len(house.chosen()), "states": sorted({f.state for f in taken[2].files})})
 
 

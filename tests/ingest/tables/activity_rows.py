@@ -52,7 +52,12 @@ class Built:
 
 
 def slice_(
-    name: str | None, ts: int, dur: int | None, category: str | None = "cpu_op", tid: str | None = "1", **more: Any
+    name: str | None,
+    ts: int,
+    dur: int | None,
+    category: str | None = "cpu_op",
+    tid: str | None = "1",
+    **more: Any,
 ) -> dict[str, Any]:
     """A slice of a host thread."""
     row = {"ph": "X", "category": category, "raw_category": category, "name": name, "pid": "1", "tid": tid}
@@ -120,23 +125,37 @@ def build_tables(columns: Columns) -> Built:
 
 
 HOST_NAMES = (
-    "aten::mm", "aten::linear", "nn.Module: Linear_0", "Optimizer.step#SGD.step", "enumerate(DataLoader)#_Iter",
+    "aten::mm",
+    "aten::linear",
+    "nn.Module: Linear_0",
+    "Optimizer.step#SGD.step",
+    "enumerate(DataLoader)#_Iter",
     "autograd::engine::evaluate_function: MmBackward0",
-    "autograd::engine::evaluate_function: CheckpointFunctionBackward", "torch/utils/checkpoint.py(1): recompute_fn",
-    "plain", None, "ProfilerStep#x",
-)  # fmt: skip
+    "autograd::engine::evaluate_function: CheckpointFunctionBackward",
+    "torch/utils/checkpoint.py(1): recompute_fn",
+    "plain",
+    None,
+    "ProfilerStep#x",
+)
 HOST_CATEGORIES = ("cpu_op", "cpu_op", "cpu_op", "python_function", "user_annotation", "overhead", None)
-CALLS = ("cudaLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync", "cudaStreamSynchronize", "frobnicate", None)
+CALLS = (
+    "cudaLaunchKernel",
+    "cudaGraphLaunch",
+    "cudaMemcpyAsync",
+    "cudaStreamSynchronize",
+    "frobnicate",
+    None,
+)
 IDS = (0, -1, 2**32 - 1, 2**63 - 1, None, -7, 1, 2, 3)
 SENTINELS = (0, -1, 2**32 - 1, 2**63 - 1)
 
 
 def random_rows(seed: int) -> list[dict[str, Any]]:
-    """Activities on a coarse grid, so that edges meet: they cross, repeat, share ids, have no length or none."""
+    """Activities on a coarse grid, so that edges meet: they cross, repeat, share ids, have no length."""
     luck = Random(seed)
     origin = luck.choice((0, 0, 1_712_195_495_521_311_104, -(2**62)))
     maker = _Maker(luck, origin, luck.choice((6, 40, 400)))
-    rows = [maker.row() for _ in range(luck.choice((0, 3, 30, 120, 400)))]
+    rows = [maker.row() for _ in range(luck.choice((0, 3, 30, 60, 120, 120, 400)))]
     rows += [maker.step(number) for number in range(luck.choice((0, 0, 1, 4, 9)))]
     luck.shuffle(rows)
     return rows
@@ -149,14 +168,27 @@ class _Maker:
         self.longest = luck.choice((2, span // 3 + 1, span))
 
     def row(self) -> dict[str, Any]:
-        kinds = (self.host, self.host, self.host, self.call, self.call, self.gpu, self.gpu, self.arrow, self.other)
+        kinds = (
+            self.host,
+            self.host,
+            self.host,
+            self.call,
+            self.call,
+            self.gpu,
+            self.gpu,
+            self.arrow,
+            self.other,
+        )
         return self.luck.choice(kinds)()
 
     def time(self) -> int:
         return self.origin + self.luck.randrange(self.span)
 
     def place(self) -> dict[str, Any]:
-        return {"pid": self.luck.choice(("1", "1", "1", "", None)), "tid": self.luck.choice(("1", "1", "2", None))}
+        return {
+            "pid": self.luck.choice(("1", "1", "1", "", None)),
+            "tid": self.luck.choice(("1", "1", "2", None)),
+        }
 
     def length(self) -> int | None:
         return self.luck.randrange(self.longest) if self.luck.random() < 0.97 else None
@@ -184,7 +216,10 @@ class _Maker:
             category=self.luck.choice(("kernel", "kernel", "gpu_memcpy", "gpu_memset")),
             has_collective=self.luck.random() < 0.1,
         )
-        return row | {"device": self.luck.choice((0, 0, 1, None)), "stream": self.luck.choice((7, 7, 9, None))}
+        return row | {
+            "device": self.luck.choice((0, 0, 1, None)),
+            "stream": self.luck.choice((7, 7, 9, None)),
+        }
 
     def arrow(self) -> dict[str, Any]:
         arrow = {"flow_id": self.luck.choice(("1", "2", None)), "dur_ns": None}
@@ -197,10 +232,17 @@ class _Maker:
     def other(self) -> dict[str, Any]:
         category = self.luck.choice(("cuda_sync", "gpu_user_annotation", "cuda_event", "Trace", "ac2g"))
         row = slice_("other", self.time(), self.length(), category, correlation=self.luck.choice(self.ids))
-        return row | {"ph": self.luck.choice(("X", "X", "C", "M")), "ts_ns": self.luck.choice((row["ts_ns"], None))} | (
-            {"dur_ns": None} if self.luck.random() < 0.1 else {}
+        return (
+            row
+            | {"ph": self.luck.choice(("X", "X", "C", "M")), "ts_ns": self.luck.choice((row["ts_ns"], None))}
+            | ({"dur_ns": None} if self.luck.random() < 0.1 else {})
         )
 
     def step(self, number: int) -> dict[str, Any]:
         text = self.luck.choice((str(number), str(number % 2), "9" * 30))
-        return slice_(f"ProfilerStep#{text}", self.time(), self.length(), self.luck.choice(("user_annotation", "cpu_op")))
+        return slice_(
+            f"ProfilerStep#{text}",
+            self.time(),
+            self.length(),
+            self.luck.choice(("user_annotation", "cpu_op")),
+        )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from activity_rows import SENTINELS, Row
+
 from witness.stack import Place, Slice, nest
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -85,13 +86,17 @@ def _by_flow(rows: Sequence[Row], kernel: int, found: dict[int, Place]) -> int |
     if begin["pid"] is None or begin["tid"] is None:
         return None
     here = [
-        n for n in calls(rows)
-        if (rows[n]["pid"], rows[n]["tid"]) == (begin["pid"], begin["tid"]) and rows[n]["ts_ns"] <= begin["ts_ns"]
-    ]  # fmt: skip
+        n
+        for n in calls(rows)
+        if (rows[n]["pid"], rows[n]["tid"]) == (begin["pid"], begin["tid"])
+        and rows[n]["ts_ns"] <= begin["ts_ns"]
+    ]
     if not here:
         return None
     latest = max(found[n].pre for n in here)
-    around = [n for n in calls(rows) if found[n].pre <= latest <= found[n].post and end(rows[n]) >= begin["ts_ns"]]
+    around = [
+        n for n in calls(rows) if found[n].pre <= latest <= found[n].post and end(rows[n]) >= begin["ts_ns"]
+    ]
     return max(around, key=lambda n: found[n].pre, default=None)
 
 
@@ -161,9 +166,9 @@ def marks(rows: Sequence[Row]) -> list[tuple[int, int, int, int]]:
     found = []
     for n, row in enumerate(rows):
         number = (row["name"] or "").removeprefix("ProfilerStep#")
-        if row["category"] in ("user_annotation", "cpu_op") and is_slice(row) and number.isdigit():
-            if (row["name"] or "").startswith("ProfilerStep#") and int(number) < 2**63:
-                found.append((row["ts_ns"], n, end(row), int(number)))
+        is_mark = row["category"] in ("user_annotation", "cpu_op") and is_slice(row)
+        if is_mark and row["name"] != number and number.isdigit() and int(number) < 2**63:
+            found.append((row["ts_ns"], n, end(row), int(number)))
     return found
 
 
@@ -186,7 +191,9 @@ def steps_of_rows(rows: Sequence[Row], links: dict[int, tuple[int, str]]) -> lis
     return found
 
 
-def step_table(rows: Sequence[Row], found: dict[int, Place], links: dict[int, tuple[int, str]]) -> list[dict[str, Any]]:
+def step_table(
+    rows: Sequence[Row], found: dict[int, Place], links: dict[int, tuple[int, str]]
+) -> list[dict[str, Any]]:
     """The rows of `steps`."""
     step_of, gpu = steps_of_rows(rows, links), gpu_rows(rows)
     host = (min((rows[n]["ts_ns"] for n in found), default=0), max((end(rows[n]) for n in found), default=0))

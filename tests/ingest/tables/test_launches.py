@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from activity_rows import SENTINELS, build, call, gpu, slice_
 
 HOUR_NS = 3_600_000_000_000
@@ -39,7 +38,13 @@ def test_a_call_that_ends_with_an_earlier_one_is_part_of_it() -> None:
 
 
 def test_an_id_used_again_is_linked_to_the_call_before() -> None:
-    rows = [call(LAUNCH, 0, 2, 7), gpu("a", 9, 1, 7), call(LAUNCH, 10, 2, 7), gpu("b", 10, 1, 7), gpu("c", 15, 1, 7)]
+    rows = [
+        call(LAUNCH, 0, 2, 7),
+        gpu("a", 9, 1, 7),
+        call(LAUNCH, 10, 2, 7),
+        gpu("b", 10, 1, 7),
+        gpu("c", 15, 1, 7),
+    ]
     assert launched(rows) == [(0, "linked"), (2, "linked"), (2, "linked")]
 
 
@@ -53,7 +58,9 @@ def test_a_call_more_than_28_hours_away_launched_nothing(sign: int) -> None:
     farthest = 100_000_000_000_000
     at = 10 * farthest
     assert launched([call(LAUNCH, at, 1, 7), gpu("a", at + sign * farthest, 1, 7)]) == [(0, "linked")]
-    assert launched([call(LAUNCH, at, 1, 7), gpu("a", at + sign * (farthest + 1), 1, 7)]) == [(None, "missing")]
+    assert launched([call(LAUNCH, at, 1, 7), gpu("a", at + sign * (farthest + 1), 1, 7)]) == [
+        (None, "missing")
+    ]
 
 
 def test_where_the_call_before_is_too_far_one_after_may_be_near() -> None:
@@ -68,7 +75,11 @@ def test_times_at_both_ends_of_64_bits_are_far_apart() -> None:
 
 @pytest.mark.parametrize("identity", [*SENTINELS, -7, None])
 def test_an_id_that_stands_for_none_pairs_with_nothing(identity: int | None) -> None:
-    rows = [call(LAUNCH, 0, 2, identity), gpu("a", 5, 1, identity), slice_("s", 6, 1, "cuda_sync", correlation=identity)]
+    rows = [
+        call(LAUNCH, 0, 2, identity),
+        gpu("a", 5, 1, identity),
+        slice_("s", 6, 1, "cuda_sync", correlation=identity),
+    ]
     built = build(rows)
     assert built.rows("kernels", "runtime_id", "correlation") == [(None, identity)]
     assert built.rows("syncs", "runtime_id", "correlation") == [(None, identity)]
@@ -92,7 +103,13 @@ def test_what_is_no_call_with_a_length_launches_nothing(row: dict[str, Any]) -> 
 
 
 def test_a_graph_launch_has_many_rows() -> None:
-    rows = [call("cudaGraphLaunch", 0, 2, 7), gpu("a", 5, 1, 7), gpu("b", 6, 1, 7), call(LAUNCH, 8, 1, 8), gpu("c", 9, 1, 8)]
+    rows = [
+        call("cudaGraphLaunch", 0, 2, 7),
+        gpu("a", 5, 1, 7),
+        gpu("b", 6, 1, 7),
+        call(LAUNCH, 8, 1, 8),
+        gpu("c", 9, 1, 8),
+    ]
     assert build(rows).rows("correlations", "runtime_id", "kernel_id", "is_graph") == [
         (0, 1, True), (0, 2, True), (3, 4, False),
     ]  # fmt: skip
@@ -103,22 +120,36 @@ def test_a_call_without_a_name_launches_no_graph() -> None:
 
 
 def test_correlations_are_by_call_then_by_row() -> None:
-    rows = [gpu("b", 30, 1, 8), gpu("a", 20, 1, 7), call(LAUNCH, 9, 1, 7), call(LAUNCH, 2, 1, 8), gpu("c", 40, 1, 7)]
+    rows = [
+        gpu("b", 30, 1, 8),
+        gpu("a", 20, 1, 7),
+        call(LAUNCH, 9, 1, 7),
+        call(LAUNCH, 2, 1, 8),
+        gpu("c", 40, 1, 7),
+    ]
     assert build(rows).rows("correlations", "runtime_id", "kernel_id") == [(2, 1), (2, 4), (3, 0)]
 
 
 def test_rows_before_the_first_linked_one_of_their_stream() -> None:
     rows = [
-        gpu("early", 1, 1), call(LAUNCH, 2, 1, 7), gpu("linked", 5, 1, 7), gpu("at once", 5, 1), gpu("late", 8, 1),
-        gpu("other stream", 1, 1, stream=9), gpu("other device", 1, 1, device=1),
-        gpu("no stream", 1, 1, stream=None), gpu("stream -1", 5, 1, 7, stream=-1),
-    ]  # fmt: skip
+        gpu("early", 1, 1),
+        call(LAUNCH, 2, 1, 7),
+        gpu("linked", 5, 1, 7),
+        gpu("at once", 5, 1),
+        gpu("late", 8, 1),
+        gpu("other stream", 1, 1, stream=9),
+        gpu("other device", 1, 1, device=1),
+        gpu("no stream", 1, 1, stream=None),
+        gpu("stream -1", 5, 1, 7, stream=-1),
+    ]
     states = dict(build(rows).rows("kernels", "name", "launch_state"))
     assert {name for name, state in states.items() if state == "before_window"} == {"early", "no stream"}
     assert {name for name, state in states.items() if state == "linked"} == {"linked", "stream -1"}
 
 
-def arrow(ph: str, ts: int, flow_id: str | None = "3", pid: str = "1", tid: str | None = "1") -> dict[str, Any]:
+def arrow(
+    ph: str, ts: int, flow_id: str | None = "3", pid: str = "1", tid: str | None = "1"
+) -> dict[str, Any]:
     row = slice_("ac2g", ts, None, "ac2g", ph=ph, flow_id=flow_id)
     return row | {"pid": pid, "tid": tid}
 
@@ -158,17 +189,24 @@ def test_of_several_arrows_the_one_that_begins_last_counts_then_the_first_in_the
 @pytest.mark.parametrize(
     "change",
     [
-        {"ts_ns": None}, {"flow_id": None}, {"flow_id": "9"}, {"raw_category": "fwdbwd"}, {"ph": "t"}, {"pid": None},
-        {"tid": "8"}, {"raw_category": None},
+        {"ts_ns": None},
+        {"flow_id": None},
+        {"flow_id": "9"},
+        {"raw_category": "fwdbwd"},
+        {"ph": "t"},
+        {"pid": None},
+        {"tid": "8"},
+        {"raw_category": None},
     ],
-)  # fmt: skip
+)
 def test_an_arrow_that_does_not_begin_at_the_call_links_nothing(change: dict[str, Any]) -> None:
     rows = [call(LAUNCH, 10, 5), gpu("a", 20, 1), arrow("s", 10) | change, end(20)]
     assert launched(rows) == [(None, "missing")]
 
 
 @pytest.mark.parametrize(
-    "change", [{"ts_ns": 21}, {"pid": "2"}, {"tid": "8"}, {"category": "fwdbwd"}, {"flow_id": None}, {"ph": "s"}]
+    "change",
+    [{"ts_ns": 21}, {"pid": "2"}, {"tid": "8"}, {"category": "fwdbwd"}, {"flow_id": None}, {"ph": "s"}],
 )
 def test_an_arrow_that_does_not_end_at_the_row_links_nothing(change: dict[str, Any]) -> None:
     rows = [call(LAUNCH, 10, 5), gpu("a", 20, 1), arrow("s", 10), end(20) | change]

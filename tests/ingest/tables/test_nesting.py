@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from activity_rows import build, call, gpu, random_rows, slice_
 from plain_tables import places
 
@@ -40,12 +39,19 @@ def test_threads_and_processes_do_not_share_a_tree() -> None:
 
 
 def test_annotations_nest_among_themselves_and_come_last() -> None:
-    rows = [slice_("note", 0, 9, "user_annotation"), slice_("op", 1, 5), slice_("inner", 2, 3, "user_annotation")]
+    rows = [
+        slice_("note", 0, 9, "user_annotation"),
+        slice_("op", 1, 5),
+        slice_("inner", 2, 3, "user_annotation"),
+    ]
     assert tree(rows) == [(None, 1, 2, 3, False), (None, 1, 1, 1, False), (0, 2, 3, 3, False)]
 
 
 def test_lanes_are_in_the_order_of_their_texts() -> None:
-    rows = [slice_("a", 0, 1, tid=tid, pid=pid) for pid, tid in (("2", "1"), ("10", "9"), ("10", "10"), ("é", "1"))]
+    rows = [
+        slice_("a", 0, 1, tid=tid, pid=pid)
+        for pid, tid in (("2", "1"), ("10", "9"), ("10", "10"), ("é", "1"))
+    ]
     assert [row[2] for row in tree(rows)] == [3, 2, 1, 4]
 
 
@@ -55,7 +61,8 @@ def test_no_process_and_the_empty_text_are_one_lane() -> None:
 
 
 @pytest.mark.parametrize(
-    "category", ["kernel", "gpu_user_annotation", "cuda_profiler_range", "cuda_event", "cuda_sync", "Trace", "ac2g"]
+    "category",
+    ["kernel", "gpu_user_annotation", "cuda_profiler_range", "cuda_event", "cuda_sync", "Trace", "ac2g"],
 )
 def test_what_is_no_host_slice_does_not_nest(category: str) -> None:
     rows = [slice_("a", 0, 9), slice_("b", 1, 2, category), slice_("c", 1, 2)]
@@ -88,7 +95,7 @@ def test_a_rank_without_rows_and_one_without_host_slices() -> None:
 
 
 def test_the_tree_is_the_same_in_columns_and_by_position() -> None:
-    rows = random_rows(21)
+    rows = random_rows(13)
     built, wanted = build(rows), places(rows)
     found = built.nesting
     assert found.rows.tolist() == sorted(wanted, key=lambda n: wanted[n].pre)

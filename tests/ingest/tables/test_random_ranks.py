@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import plain_tables
+import pytest
 from activity_rows import Row, build, random_rows
+
 from witness.stack import Place
 
 SEEDS = [*range(120), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(120, 3000))]
@@ -45,7 +45,7 @@ def check_owners(
     for row in runtime:
         assert row["op_id"] == plain_tables.belongs_to(rows, found, row["event_id"])["op_id"]
     for row in kernels:
-        wanted = {name: None for name in ("op_id", "top_op_id", "module_id", "annotation_id", "path_sig")}
+        wanted = dict.fromkeys(("op_id", "top_op_id", "module_id", "annotation_id", "path_sig"))
         collective = None
         if row["runtime_id"] is None:
             assert row["pass"] == "other"

@@ -12,7 +12,9 @@ from tracewarehouse.ingest.tables import search
 
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize(("rounds", "large"), [(24, 1 << 21), (0, 1 << 21), (2, 0)])
-def test_the_last_open_one_before(monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int, large: int) -> None:
+def test_the_last_open_one_before(
+    monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int, large: int
+) -> None:
     monkeypatch.setattr(search, "_ROUNDS", rounds)
     monkeypatch.setattr(search, "_LARGE", large)
     luck = Random(seed)
@@ -22,10 +24,11 @@ def test_the_last_open_one_before(monkeypatch: pytest.MonkeyPatch, seed: int, ro
         starts += sorted(luck.randrange(40) for _ in range(luck.choice((0, 1, 20, 90))))
         lanes.append(len(starts))
     ends = [start + luck.randrange(luck.choice((1, 3, 60))) for start in starts]
-    wanted = []
+    wanted: list[int] = []
     for low, high in zip(lanes, lanes[1:], strict=False):
-        for n in range(low, high):
-            wanted.append(max((m for m in range(low, n) if ends[m] > starts[n]), default=-1))
+        wanted += [
+            max((m for m in range(low, n) if ends[m] > starts[n]), default=-1) for n in range(low, high)
+        ]
     found = search.enclosing(np.array(starts, np.int64), np.array(ends, np.int64), np.array(lanes))
     assert found.tolist() == wanted and found.dtype == np.int32
 
@@ -50,7 +53,9 @@ def test_the_last_of_its_group_by_a_time(seed: int) -> None:
     items = [(luck.randrange(4), luck.randrange(9)) for _ in range(luck.choice((0, 1, 30)))]
     asked = [(luck.randrange(5), luck.randrange(9)) for _ in range(luck.choice((0, 1, 30)))]
     wanted = [
-        max(((time, n) for n, (of, time) in enumerate(items) if of == group and time <= at), default=(0, -1))[1]
+        max(((time, n) for n, (of, time) in enumerate(items) if of == group and time <= at), default=(0, -1))[
+            1
+        ]
         for group, at in asked
     ]
     columns = [np.array([row[n] for row in rows], np.int64) for rows in (items, asked) for n in (0, 1)]

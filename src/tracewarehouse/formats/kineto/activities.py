@@ -78,7 +78,9 @@ class Activities:
         types |= dict.fromkeys(("category", "pid", "tid", "extra", *_TEXTS), CODED)
         types |= {name: pa.string() for name, source in _TEXTS.items() if source in self._words.plain}
         types |= dict.fromkeys(("ts_text", "dur_text", "flow_id", "args"), pa.string())
-        types |= dict.fromkeys(("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"), pa.float64())
+        types |= dict.fromkeys(
+            ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"), pa.float64()
+        )
         types |= {"has_collective": pa.bool_(), "repaired": pa.bool_()}
         return pa.schema([(name, types[name]) for name in COLUMNS])
 
@@ -202,7 +204,12 @@ class Activities:
         rows = np.flatnonzero(loses[0] | loses[1])
         if not rows.size:
             return _dictionary(*found)
-        key = np.stack([found.codes[rows], *(np.where(lost, ids[0], -1)[rows] for lost, ids in zip(loses, (pid, tid), strict=True))])
+        key = np.stack(
+            [
+                found.codes[rows],
+                *(np.where(lost, ids[0], -1)[rows] for lost, ids in zip(loses, (pid, tid), strict=True)),
+            ]
+        )
         distinct, places = np.unique(key, axis=1, return_inverse=True)
         words = found.words.to_pylist()
         made = [

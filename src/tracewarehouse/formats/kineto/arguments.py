@@ -49,7 +49,9 @@ def _columns(args: pa.Array) -> dict[str, pa.Array]:
     text = b"[" + b",".join(b'{"args":%b}' % one.encode() for one in args.to_pylist()) + b"]"
     words = Dictionaries()
     found = [_activity_columns(KeptBatch(kept(columns, words)), words) for columns in _read(text, words)]
-    names = _activity_columns(KeptBatch(pa.RecordBatch.from_pydict({COLLECTIVE: pa.array([], pa.bool_())})), words)
+    names = _activity_columns(
+        KeptBatch(pa.RecordBatch.from_pydict({COLLECTIVE: pa.array([], pa.bool_())})), words
+    )
     return {name: pa.concat_arrays([empty, *(one[name] for one in found)]) for name, empty in names.items()}
 
 

@@ -68,9 +68,7 @@ def _scan(buffer: Buffer, at: int, limit: int) -> tuple[int | None, bool]:
 class ArrayWalker:
     """Walks over the elements of an array; `at` is where it stands, `closed` whether it met the end."""
 
-    def __init__(
-        self, buffer: Buffer, at: int, losses: Losses, step: int, *, lines: bool = False
-    ) -> None:
+    def __init__(self, buffer: Buffer, at: int, losses: Losses, step: int, *, lines: bool = False) -> None:
         self.buffer = buffer
         self.at = at
         self.losses = losses

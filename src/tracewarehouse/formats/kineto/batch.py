@@ -124,7 +124,9 @@ class Batch:
     the file (escapes and all): what is to be searched for secrets besides `words` (which hold all strings of
     shapes and dtypes). None where there were too many to keep: then each row must be searched. `restarted`
     are the dictionaries that do not begin with the words of the batch before.
-    The arrays of `codes`, `ints`, `doubles` and `flags` belong to the batch and may be written to.
+
+    The arrays of `codes`, `ints`, `doubles` and `flags` belong to the batch and may be written to. Whoever
+    keeps one keeps the memory of the whole batch.
     """
 
     rows: int

@@ -29,7 +29,7 @@ REMEDY: Final = (
     "the native scanner could not be built: install a C compiler (gcc or clang), or install with"
     " TW_NO_NATIVE=1 to do without it, which makes ingest several times slower"
 )
-_FLAGS: Final = ("-std=c11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
+_FLAGS: Final = ("-std=c11", "-O3", "-g0", "-shared", "-fPIC", "-fvisibility=hidden")
 
 
 class BuildError(Exception):
@@ -83,8 +83,8 @@ def zig_compiler() -> list[str] | None:
     if find_spec("ziglang") is None:
         return None
     target = ["-target", f"{os.uname().machine}-linux{libc()}"] if sys.platform.startswith("linux") else []
-    # Zig builds with checks for undefined behavior, which need its runtime, unless told otherwise.
-    return [sys.executable, "-m", "ziglang", "cc", *target, "-fno-sanitize=undefined"]
+    # Zig checks for undefined behavior by default, which needs its runtime.
+    return [sys.executable, "-m", "ziglang", "cc", *target, "-fno-sanitize=undefined", "-Wl,-s"]
 
 
 def build(folder: Path, *more: str) -> Path:

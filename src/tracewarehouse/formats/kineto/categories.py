@@ -48,7 +48,9 @@ def device_processes(named: Iterable[tuple[str | None, str | None]]) -> frozense
     if not rows:
         return frozenset()
     given = {"pid": pa.array([pid for pid, _ in rows]), "args": pa.array([args for _, args in rows])}
-    found = evaluate(f"SELECT pid FROM given WHERE regexp_matches(args ->> 'name', '{_DEVICE_PROCESS}')", given)
+    found = evaluate(
+        f"SELECT pid FROM given WHERE regexp_matches(args ->> 'name', '{_DEVICE_PROCESS}')", given
+    )
     return frozenset(found.column("pid").to_pylist())
 
 
@@ -88,7 +90,9 @@ GROUP BY place
 @cache
 def _known() -> Mapping[str, Category]:
     table = evaluate(_select("categories"), {"unused": pa.array([0])})
-    rows = zip(*(table.column(name).to_pylist() for name in ("raw_category", "category", "role")), strict=True)
+    rows = zip(
+        *(table.column(name).to_pylist() for name in ("raw_category", "category", "role")), strict=True
+    )
     return {raw: Category(name, role) for raw, name, role in rows}
 
 

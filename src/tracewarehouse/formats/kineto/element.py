@@ -91,6 +91,17 @@ def time_of(text: str | None) -> Time | None:
     return _fitting(Time(ns, int((cut * 1000 - ns) * _PICO)))
 
 
+def time_in_ns(text: str | None) -> Time | None:
+    """A number of nanoseconds; None where it is none or too large for 64 bits."""
+    if text is None or not _NUMBER.fullmatch(text):
+        return None
+    number = Decimal(text)
+    if number and not _LEAST < number.adjusted() < _MOST_DIGITS:
+        return None if number.adjusted() > 0 else Time(0, 0)
+    ns = int(number.to_integral_value(ROUND_FLOOR))
+    return _fitting(Time(ns, int((number - ns) * _PICO)))
+
+
 def _fitting(time: Time) -> Time | None:
     return time if -(2**63) <= time.ns < 2**63 else None
 

@@ -14,6 +14,7 @@ from tracewarehouse.formats.kineto.batch import ODD, SLOW, SUBNS, Batch
 from tracewarehouse.formats.kineto.columns import BatchColumns
 from tracewarehouse.formats.kineto.kept import FileFacts, kept
 from tracewarehouse.formats.kineto.secrets import SecretSearch
+from tracewarehouse.formats.kineto.time_unit import TimeUnit
 from tracewarehouse.formats.kineto.words import Dictionaries
 from tracewarehouse.formats.spill import Spill
 
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 class Gathered:
     """The batches of one file so far."""
 
-    def __init__(self, salt: bytes, spill: Path) -> None:
+    def __init__(self, salt: bytes, spill: Path, *, in_ns: bool = False) -> None:
+        self._in_ns = in_ns
         self.words = Dictionaries()
         self.facts = FileFacts()
         self.secrets = SecretSearch(salt)
         self.batches = Spill(spill)
+        self.time_unit = TimeUnit()
         self.rows = 0
 
     def add(self, found: Iterable[Batch]) -> None:
@@ -46,6 +49,9 @@ class Gathered:
         self.secrets.clean_batch(batch, columns, self.rows, self.words)
         if (batch.flags & (ODD | SLOW | SUBNS)).any():
             self._fill(batch, columns)
+        if self._in_ns:
+            row_path.to_ns(columns, np.flatnonzero((batch.flags & (ODD | SUBNS)) == 0))
+        self.time_unit.add_times(columns)
         self.facts.add(columns, self.rows, self.words)
         self.batches.add(kept(columns, self.words))
         self.rows += batch.rows
@@ -54,13 +60,14 @@ class Gathered:
         odd = np.flatnonzero(batch.flags & ODD)
         if odd.size:
             texts = self.secrets.clean_elements(_texts(batch, odd), odd + self.rows)
-            row_path.fill_odd(columns, odd, texts, self.words)
+            row_path.fill_odd(columns, odd, texts, self.words, in_ns=self._in_ns)
         typed = np.flatnonzero(batch.flags & (ODD | SLOW))
         if typed.size:
             row_path.fill_arguments(columns, typed, self.words)
         fractions = np.flatnonzero((batch.flags & (ODD | SUBNS)) == SUBNS)
         if fractions.size:
-            row_path.fill_times(columns, fractions, _texts(batch, fractions).to_pylist())
+            texts = _texts(batch, fractions).to_pylist()
+            row_path.fill_times(columns, fractions, texts, in_ns=self._in_ns)
 
 
 def _texts(batch: Batch, rows: NDArray[np.int64]) -> pa.Array:

@@ -158,7 +158,9 @@ class FileFacts:
         args = columns.texts.get("args")
         if names is None or args is None:
             return
-        rows = np.flatnonzero(is_metadata & np.isin(names, _code_of(words, "name", ("process_name",))["process_name"]))
+        rows = np.flatnonzero(
+            is_metadata & np.isin(names, _code_of(words, "name", ("process_name",))["process_name"])
+        )
         pids = _texts_at(columns, "pid", rows, words).to_pylist()
         self.process_names.update(zip(pids, args.take(pa.array(rows)).to_pylist(), strict=True))
 

@@ -64,7 +64,9 @@ def _levels(is_begin: NDArray[np.bool_], tracks: NDArray[np.int64]) -> NDArray[n
 
 def _tracks(found: Sequence[Brackets]) -> NDArray[np.int64]:
     """A number per thread: equal where the texts of process and thread are."""
-    pid, tid = (_numbers(pa.concat_arrays([getattr(one, name) for one in found])) for name in ("pids", "tids"))
+    pid, tid = (
+        _numbers(pa.concat_arrays([getattr(one, name) for one in found])) for name in ("pids", "tids")
+    )
     return pid.astype(np.int64) << 32 | tid
 
 

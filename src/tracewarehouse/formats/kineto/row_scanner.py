@@ -7,15 +7,17 @@ value leaves something open.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from tracewarehouse.formats.json_text import Text, elements, minify
-from tracewarehouse.formats.kineto.array_walker import skip_blanks, value_end
+from tracewarehouse.formats.kineto.array_walker import skip_blanks
 from tracewarehouse.formats.kineto.batch import BATCH_BYTES, BATCH_ROWS, ODD, Batch
 from tracewarehouse.formats.kineto.outline import CHUNK_BYTES, cut_before
 from tracewarehouse.formats.kineto.scanner import LONGEST_BYTES, RefusedError, State
@@ -31,6 +33,24 @@ def strict_elements(text: bytes) -> Sequence[Text] | None:
     """The minified elements of a JSON array; None where it is not strict JSON."""
     small = minify(text)
     return elements(small) if small is not None else None
+
+
+# An unclosed string is one token too: without it, each quote in one would be tried as a beginning.
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\]]', re.DOTALL)
+
+
+def value_end(text: bytes | bytearray) -> int | None:
+    """Where the container that a text begins with ends, by its brackets and quotes; None if it does not."""
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        sign = text[match.start()]
+        if sign in b"{[":
+            depth += 1
+        elif sign in b"}]":
+            depth -= 1
+            if depth == 0:
+                return match.end()
+    return None
 
 
 def _text_bytes(texts: Sequence[Text]) -> int:
@@ -84,6 +104,7 @@ class RowScanner:
         """The fed text that was not read."""
         rest = bytes(self._text)
         self._text.clear()
+        self._size = CHUNK_BYTES
         if self.state == State.TOO_LONG:
             self.state = State.MORE
         return rest
@@ -101,13 +122,13 @@ class RowScanner:
             self._size = min(4 * self._size, self.longest_bytes)
             return
         start = skip_blanks(self._text, 0)
-        is_open = start < len(self._text) and value_end(self._text, start, len(self._text)) is None
+        is_open = self._text[start : start + 1] in (b"{", b"[") and value_end(self._text[start:]) is None
         self.state = State.TOO_LONG if is_open else State.REFUSED
 
     def _end(self, *, whole: bool) -> None:
         """Reads to the end of the array; where `whole` and it does not close, all that is an element."""
         text = b"[" + bytes(self._text)
-        stop = value_end(text, 0, len(text))
+        stop = value_end(text)
         if stop is None:
             if whole and self._text.strip():
                 self._rest()

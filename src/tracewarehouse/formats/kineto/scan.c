@@ -1,4 +1,4 @@
-/* Text of a Chrome/Kineto event array to columns. To build it in a checkout: `python build.py` beside this file.
+/* Text of a Chrome/Kineto event array to columns. `python build.py` beside this file builds it in a checkout.
 
    Text comes in pieces of any size. Each element of the array becomes a row of a batch; columns are those of
    batch.py, in its order. Text that is not strict JSON in UTF-8 is refused at the first wrong element. What is
@@ -113,7 +113,7 @@ typedef struct {
 
 /* ---- The scanner --------------------------------------------------------------------------------------- */
 
-/* What was read while an element is read; also, MORE to TOO_LONG, what `tw_feed` answers. */
+/* How reading an element ended; MORE to NO_MEMORY are also what `tw_feed` answers. */
 enum { MORE, CLOSED, REFUSED, TOO_LONG, BATCH_ENDED, NO_MEMORY, DICTIONARY_FULL, NONE };
 
 typedef struct {
@@ -193,7 +193,8 @@ static void *zeros(Scanner *s, size_t size) {
 static void advise(u8 *bytes, size_t size) {
 #ifdef __linux__
   size_t skip = -(uintptr_t)bytes & (HUGE_PAGE - 1);
-  if (size >= skip + HUGE_PAGE) madvise(bytes + skip, (size - skip) & ~(size_t)(HUGE_PAGE - 1), MADV_HUGEPAGE);
+  if (size < skip + HUGE_PAGE) return;
+  madvise(bytes + skip, (size - skip) & ~(size_t)(HUGE_PAGE - 1), MADV_HUGEPAGE);
 #else
   (void)bytes, (void)size;
 #endif
@@ -517,7 +518,8 @@ static inline const u8 *blanks(const u8 *p) {
 #ifdef SIMD
   if (*p == '\n' || *p == ' ') { /* a line's end and the indentation of the next */
     __m128i v = _mm_loadu_si128((const __m128i *)p);
-    __m128i blank = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8(' ')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\n')));
+    __m128i space = _mm_cmpeq_epi8(v, _mm_set1_epi8(' ')), line = _mm_cmpeq_epi8(v, _mm_set1_epi8('\n'));
+    __m128i blank = _mm_or_si128(space, line);
     p += __builtin_ctz(~(unsigned)_mm_movemask_epi8(blank));
   }
 #endif
@@ -1051,7 +1053,8 @@ odd:
 }
 
 /* The keys of an event. */
-enum { PH = 1, CAT = 2, NAME = 4, PID = 8, TID = 16, ID = 32, TS = 64, DUR = 128, BP = 256, S = 512, ARGS = 1024 };
+enum { PH = 1, CAT = 2, NAME = 4, PID = 8, TID = 16, ID = 32, TS = 64, DUR = 128, BP = 256, S = 512 };
+enum { ARGS = 1024 };
 
 static inline u32 event_key(const u8 *p, size_t n) {
   switch (n) {

@@ -1,7 +1,8 @@
 """The interface of a scanner: text of an event array in, batches of columns out.
 
-Two scanners implement it, the native one and the row-by-row one; for the same text they give the same
-batches, whatever the sizes of the pieces that they are fed.
+Two scanners implement it. The native one fills the columns; the row-by-row one may flag any row ODD, for the
+path that reads flagged rows. Either way the same text gives the same activities, whatever the sizes of the
+pieces that it is fed in; where batches end may differ.
 """
 
 from __future__ import annotations

@@ -125,4 +125,3 @@ def _has_suspects(strings: pa.Array) -> bool:
 
 def _decoded(text: str) -> str:
     return text if "\\" not in text else str(msgspec.json.decode(f'"{text}"'))
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +19,10 @@ from tracewarehouse.formats.kineto.gather import Gathered
 from tracewarehouse.formats.kineto.identity import read_tokens
 from tracewarehouse.formats.kineto.losses import Losses
 from tracewarehouse.formats.kineto.pairs import pairs
-from tracewarehouse.formats.kineto.scanner import RefusedError, Scanner, State
+from tracewarehouse.formats.kineto.scanner import MOST_BYTES, RefusedError, Scanner, State
 from tracewarehouse.formats.kineto.scanners import new_scanner
 from tracewarehouse.formats.kineto.times import EPOCH_GAP_NS, Clock
+from tracewarehouse.formats.long_strings import LONGEST_BYTES, LongStrings
 from tracewarehouse.formats.redact import redact
 from tracewarehouse.formats.unpack import Flow, digest_of, read_text
 
@@ -45,7 +46,8 @@ class Reading:
     stored_bytes: int
     losses: Losses = field(default_factory=Losses)
     repaired: list[int] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    # Lengths of strings that were too long to keep.
+    replaced: list[int] = field(default_factory=list)
 
 
 def read(path: Path, request: Request) -> Reading:
@@ -59,7 +61,7 @@ def read(path: Path, request: Request) -> Reading:
 def _read_strict(path: Path, request: Request) -> Reading:
     flow = Flow(path)
     pieces = iter(flow)
-    gathered = Gathered(request.salt, request.spill)
+    gathered = Gathered(request.salt, request.spill, in_ns=request.time_unit == "ns")
     try:
         found = _Strict(pieces, new_scanner(exact=request.exact), gathered, request)
         found.run()
@@ -70,7 +72,9 @@ def _read_strict(path: Path, request: Request) -> Reading:
         raise
     finally:
         pieces.close()  # type: ignore[attr-defined]
-    return Reading(gathered, found.members, flow.digest, flow.size, flow.stored_bytes)
+    return Reading(
+        gathered, found.members, flow.digest, flow.size, flow.stored_bytes, replaced=found.replaced
+    )
 
 
 @dataclass
@@ -83,8 +87,12 @@ class _Strict:
     request: Request
     members: dict[str, bytes] = field(default_factory=dict)
 
+    # Lengths of strings that were too long to keep.
+    replaced: list[int] = field(default_factory=list)
+
     def __post_init__(self) -> None:
         self._read_bytes = 0
+        self._strings: LongStrings | None = None
         self._text = self._pieces()
 
     def run(self) -> None:
@@ -95,18 +103,46 @@ class _Strict:
         self._flush()
         if self.scanner.state is not State.CLOSED:
             raise NotStrictError
-        tail = b"".join([self.scanner.take_rest(), *self._text])
+        tail = self.scanner.take_rest()
+        for piece in self._text:
+            tail = self._short(tail + piece)
         self._tail(is_list, tail)
 
     def _pieces(self) -> Iterator[bytes]:
+        """The text, without long strings once one was met."""
         for piece in self.pieces:
             self._read_bytes += len(piece)
             if self.request.progress is not None:
                 self.request.progress(self._read_bytes)
-            yield piece
+            yield piece if self._strings is None else self._replace(self._strings, piece)
+
+    def _replace(self, strings: LongStrings, text: bytes) -> bytes:
+        """The text without long strings; the search for them ends with the string at hand."""
+        short = strings.feed(text)
+        self._strings = strings if strings.inside else None
+        if self._strings is None:
+            self.replaced += strings.replaced
+        return short
+
+    def _short(self, text: bytes) -> bytes:
+        """A text that begins outside a string; its long strings are replaced once it is long."""
+        if len(text) <= LONGEST_BYTES or self._strings is not None:
+            return text
+        return self._replace(LongStrings(self.request.salt), text)
 
     def _feed(self, piece: bytes) -> None:
+        """Feeds the scanner; an element that is long is fed without its long strings, else as it is."""
+        rows = self.scanner.rows
         self.gathered.add(self.scanner.feed(piece))
+        if self.scanner.state is State.TOO_LONG:
+            text = self.scanner.take_rest()
+            short = self._replace(LongStrings(self.request.salt), text)
+            self.gathered.add(self.scanner.feed(short))
+            if self.scanner.state is State.TOO_LONG:
+                self.scanner.longest_bytes = MOST_BYTES
+                self.gathered.add(self.scanner.feed(b""))
+        elif self.scanner.rows > rows:
+            self.scanner.longest_bytes = LONGEST_BYTES
         if self.scanner.state in (State.REFUSED, State.TOO_LONG):
             raise NotStrictError
 
@@ -118,7 +154,7 @@ class _Strict:
         """Reads up to the first event; whether the document is a list, and the text from there on."""
         text, size = b"", 0
         for piece in self._text:
-            text += piece
+            text = self._short(text + piece)
             if len(text) < size:
                 continue
             if (found := self._events_start(text)) is not None:
@@ -166,37 +202,30 @@ class _Strict:
 def _read_tolerant(path: Path, request: Request) -> Reading:
     """Reads a document that is not strict JSON, as far as it goes."""
     document = Document(read_text(path, request.spill))
-    gathered = Gathered(request.salt, request.spill)
+    gathered = Gathered(request.salt, request.spill, in_ns=request.time_unit == "ns")
     scanner = new_scanner(exact=request.exact)
     repaired: list[int] = []
+    strings = LongStrings(request.salt)
     try:
         for chunk in document.chunks():
             repaired += [scanner.rows + at for at in chunk.repaired]
-            gathered.add(scanner.feed_array(chunk.array))
-        if (batch := _flushed(scanner)) is not None:
+            array = chunk.array if len(chunk.array) <= LONGEST_BYTES else strings.feed(chunk.array)
+            gathered.add(scanner.feed_array(array))
+        while (batch := scanner.flush()) is not None:
             gathered.add([batch])
     except RefusedError:
         gathered.close()
         if request.exact:
             raise
-        return _read_tolerant(path, _exact(request))
+        return _read_tolerant(path, replace(request, exact=True))
     except BaseException:
         gathered.close()
         raise
     text = document.text
     return Reading(
-        gathered, document.members, text.digest, text.text_bytes, text.stored_bytes, document.losses, repaired
-    )
-
-
-def _flushed(scanner: Scanner):  # type: ignore[no-untyped-def]
-    return scanner.flush()
-
-
-def _exact(request: Request) -> Request:
-    from dataclasses import replace
-
-    return replace(request, exact=True)
+        gathered, document.members, text.digest, text.text_bytes, text.stored_bytes,
+        document.losses, repaired, strings.replaced,
+    )  # fmt: skip
 
 
 class KinetoSource:
@@ -216,7 +245,7 @@ class KinetoSource:
         if self._unchanged is not None:
             return {}
         reading, gathered = self._reading, self._reading.gathered
-        made = Activities(gathered.words, _whole(reading, self._request))
+        made = Activities(gathered.words, _whole(reading))
         return {ACTIVITIES: pa.RecordBatchReader.from_batches(made.schema, _batches(made, gathered))}
 
     def outcome(self) -> Outcome:
@@ -238,24 +267,23 @@ class KinetoSource:
             losses=reading.losses.all(),
             redactions=(*hits, *reading.gathered.secrets.redactions),
             repaired=len(reading.repaired),
-            findings=tuple(reading.findings),
+            findings=_findings(reading),
         )
 
 
 def _batches(made: Activities, gathered: Gathered) -> Iterator[pa.RecordBatch]:
     first = 0
     for kept in gathered.batches.take():
-        yield made.batch(kept, first)
+        batch = made.batch(kept, first)
+        gathered.time_unit.add_copies(batch)
+        yield batch
         first += kept.num_rows
 
 
-def _whole(reading: Reading, request: Request) -> WholeFile:
+def _whole(reading: Reading) -> WholeFile:
     facts = reading.gathered.facts
-    in_ns = request.time_unit == "ns"
-    gap = EPOCH_GAP_NS * (1000 if in_ns else 1)
-    clock = Clock(
-        header.base_time_ns(reading.members), facts.first_ns is not None and facts.first_ns > gap, in_ns
-    )
+    is_late = facts.first_ns is not None and facts.first_ns > EPOCH_GAP_NS
+    clock = Clock(header.base_time_ns(reading.members), is_late)
     named = list(facts.process_names)
     texts = read_tokens([pid or '""' for pid, _ in named]).texts
     devices = categories.device_processes(
@@ -267,3 +295,13 @@ def _whole(reading: Reading, request: Request) -> WholeFile:
         pairs(facts.brackets) if facts.brackets else None,
         np.array(reading.repaired, np.int64),
     )
+
+
+def _findings(reading: Reading) -> tuple[Finding, ...]:
+    found: list[Finding] = []
+    if lengths := reading.replaced:
+        example = f"a string of {max(lengths)} bytes is replaced by its length and hash"
+        found.append(Finding("replaced_value", len(lengths), example))
+    if (unit := reading.gathered.time_unit.finding()) is not None:
+        found.append(unit)
+    return tuple(found)

@@ -26,11 +26,10 @@ _HALF: Final = _WHOLE // 2
 
 @dataclass(frozen=True)
 class Clock:
-    """What a file's times mean: `base_ns` is added to each; `in_ns`: they are ns, not microseconds."""
+    """What a file's times count from; `zero_is_no_time`: a time of 0 is none."""
 
     base_ns: int
     zero_is_no_time: bool
-    in_ns: bool = False
 
 
 class Exact(NamedTuple):
@@ -58,7 +57,7 @@ def times(
 
     `is_begin` are B rows; in rows of `no_zero` a time of 0 is none where the clock says so.
     """
-    ts, dur = _read(batch, "ts", TS_FRACTION, clock), _read(batch, "dur", DUR_FRACTION, clock)
+    ts, dur = _read(batch, "ts", TS_FRACTION), _read(batch, "dur", DUR_FRACTION)
     start, start_ok = _rounded(ts, clock.base_ns)
     if clock.zero_is_no_time:
         is_zero = (ts.ns == 0) & no_zero
@@ -70,7 +69,7 @@ def times(
     length, fits = _difference(end, start)
     length_ok = start_ok & end_ok & fits & (length <= LONGEST_NS)
     ts_text = _ts_text(batch, ts, start, start_ok, clock)
-    dur_text = _dur_text(batch, dur, length, length_ok, is_begin, clock)
+    dur_text = _dur_text(batch, dur, length, length_ok, is_begin)
     length[~length_ok] = 0
     start = np.where(start_ok, start, 0)
     return Times(numbers(start, start_ok), numbers(length, length_ok), ts_text, dur_text)
@@ -84,13 +83,10 @@ def printed(ns: NDArray[np.int64]) -> pa.Array:
     return pc.if_else(pa.array(rest == 0), whole, pc.binary_join_element_wise(whole, decimals, "."))
 
 
-def _read(batch: KeptBatch, name: str, fraction: str, clock: Clock) -> Exact:
+def _read(batch: KeptBatch, name: str, fraction: str) -> Exact:
     ns, valid = batch.ints(name)
     column = batch.arrow(fraction)
     fractions = None if column is None else batch.ints(fraction)[0].astype(np.int64)
-    if clock.in_ns:
-        ns, rest = np.divmod(ns, 1000)
-        fractions = rest * 1000 + (0 if fractions is None else fractions // 1000)
     return Exact(ns, fractions, valid)
 
 
@@ -113,7 +109,9 @@ def _rounded(time: Exact, base_ns: int) -> tuple[NDArray[np.int64], NDArray[np.b
     return ns, valid
 
 
-def _overflowed(a: NDArray[np.int64], b: NDArray[np.int64] | np.int64, total: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _overflowed(
+    a: NDArray[np.int64], b: NDArray[np.int64] | np.int64, total: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = ((a ^ total) & (b ^ total)) < 0
     return found
 
@@ -130,9 +128,6 @@ def _set_ends(
     here = pairs.within(first, len(end))
     rows = pairs.begins[here] - first
     ns, fractions = pairs.end_ts[here], pairs.end_fractions[here].astype(np.int64)
-    if clock.in_ns:
-        ns, rest = np.divmod(ns, 1000)
-        fractions = rest * 1000 + fractions // 1000
     end[rows], end_ok[rows] = _rounded(Exact(ns, fractions, np.ones(len(rows), np.bool_)), clock.base_ns)
 
 
@@ -140,36 +135,34 @@ def _ts_text(
     batch: KeptBatch, ts: Exact, start: NDArray[np.int64], start_ok: NDArray[np.bool_], clock: Clock
 ) -> pa.Array:
     """The file's digits where printing `ts_ns` less the base does not give them."""
-    text = _texts(batch, "ts", ts.valid & ~start_ok, clock)
-    changed = _changed(ts, clock) & start_ok & (start >= clock.base_ns)
+    text = _texts(batch, "ts", ts.valid & ~start_ok)
+    changed = _changed(ts) & start_ok & (start >= clock.base_ns)
     return _without_printed(text, start - np.int64(clock.base_ns), changed)
 
 
 def _dur_text(
     batch: KeptBatch, dur: Exact, length: NDArray[np.int64], length_ok: NDArray[np.bool_],
-    is_begin: NDArray[np.bool_], clock: Clock,
+    is_begin: NDArray[np.bool_],
 ) -> pa.Array:  # fmt: skip
     """The file's digits where printing `dur_ns` does not give them, and always those of a begin event."""
-    text = _texts(batch, "dur", dur.valid & (~length_ok | is_begin), clock)
-    return _without_printed(text, length, _changed(dur, clock) & length_ok & ~is_begin)
+    text = _texts(batch, "dur", dur.valid & (~length_ok | is_begin))
+    return _without_printed(text, length, _changed(dur) & length_ok & ~is_begin)
 
 
-def _changed(time: Exact, clock: Clock) -> NDArray[np.bool_]:
-    """The rows whose time is not simply the file's plus the base: there the digits are kept in any case."""
-    if clock.in_ns:
-        return np.ones(len(time.ns), np.bool_)
-    return np.zeros(len(time.ns), np.bool_) if time.fractions is None else np.ones(len(time.ns), np.bool_)
+def _changed(time: Exact) -> NDArray[np.bool_]:
+    """The rows where the file's digits may be kept though printing gives them."""
+    return np.full(len(time.ns), time.fractions is not None)
 
 
-def _texts(batch: KeptBatch, name: str, wanted: NDArray[np.bool_], clock: Clock) -> pa.Array:
-    """The file's digits; where the scanner left them out, only in the wanted rows (in ns: in all)."""
-    text = batch.arrow(f"{name}_text")
-    if text is None:
-        text = pa.nulls(batch.rows, pa.string())
-    ns, valid = batch.ints(name)
-    wanted = (valid if clock.in_ns else wanted) & text.is_null().to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(wanted)
-    return pc.replace_with_mask(text, pa.array(wanted), printed(ns[rows])) if rows.size else text
+def _texts(batch: KeptBatch, name: str, wanted: NDArray[np.bool_]) -> pa.Array:
+    """The file's digits; where the scanner left them out, only in the wanted rows."""
+    text = batch.column(f"{name}_text", pa.string())
+    rows = np.flatnonzero(wanted & text.is_null().to_numpy(zero_copy_only=False))
+    if not rows.size:
+        return text
+    mask = np.zeros(batch.rows, np.bool_)
+    mask[rows] = True
+    return pc.replace_with_mask(text, pa.array(mask), printed(batch.ints(name)[0][rows]))
 
 
 def _without_printed(text: pa.Array, ns: NDArray[np.int64], rows: NDArray[np.bool_]) -> pa.Array:

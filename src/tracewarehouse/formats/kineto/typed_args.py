@@ -46,7 +46,9 @@ def typed(args: pa.Array) -> pa.Table:
 @cache
 def _select() -> str:
     newer, older = _shape(0), _shape(1)
-    columns = ", ".join(_column(name) for name in (*TYPED_INTS, *DOUBLES, *TYPED_TEXTS) if name not in _VERBATIM)
+    columns = ", ".join(
+        _column(name) for name in (*TYPED_INTS, *DOUBLES, *TYPED_TEXTS) if name not in _VERBATIM
+    )
     return (
         f"SELECT {columns}, coalesce(json_exists(args, '$.\"{COLLECTIVE_KEY}\"'), false) AS has_collective FROM"
         f" (SELECT args, json_transform(args, '{newer}') AS arg0, json_transform(args, '{older}') AS arg1 FROM given)"

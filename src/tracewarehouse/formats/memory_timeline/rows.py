@@ -44,7 +44,10 @@ def rows(texts: Sequence[bytes], first: int) -> pa.RecordBatch:
     known_time = is_change & (time >= 0)
     actions, known_action = _named(action, ACTIONS, is_change)
     categories, known_category = _named(category, CATEGORIES, is_change)
-    elements = [None if change is not None else bytes(text).decode() for change, text in zip(changes, texts, strict=True)]
+    elements = [
+        None if change is not None else bytes(text).decode()
+        for change, text in zip(changes, texts, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(
         [
             pa.array(np.arange(first, first + len(texts))),
@@ -98,7 +101,9 @@ def _fits(change: tuple[int, int, int, int]) -> bool:
 
 
 def _named(
-    numbers: np.ndarray[tuple[int], np.dtype[np.int64]], names: Sequence[str | None], is_change: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]],
+    names: Sequence[str | None],
+    is_change: np.ndarray[tuple[int], np.dtype[np.bool_]],
 ) -> tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     """The name of each number, and where there is one."""
     words = pa.array(names, pa.string())

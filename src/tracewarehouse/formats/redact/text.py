@@ -73,7 +73,9 @@ def suspects(strings: pa.Array) -> list[int]:
 
 
 def _is_suspect(value: str) -> bool:
-    return is_secret_key(value) or clean_value(value, b"")[0] != value or _clean_shapes(value, b"")[0] != value
+    return (
+        is_secret_key(value) or clean_value(value, b"")[0] != value or _clean_shapes(value, b"")[0] != value
+    )
 
 
 def redact(text: str, salt: bytes, event_id: int | None = None) -> tuple[str, list[Redaction]]:

@@ -19,7 +19,7 @@ _COLUMNS: Final = (
     "sequence_number", "forward_thread", "python_id", "python_parent_id", "module_id", "shapes", "dtypes",
     "flow_id", "end_id", "args", "extra",
 )  # fmt: skip
-_SLAB_ROWS: Final = 1 << 19
+_SLAB_ROWS: Final = 122_880
 
 
 def events(columns: Columns, slab_rows: int = _SLAB_ROWS) -> Iterator[pa.Table]:

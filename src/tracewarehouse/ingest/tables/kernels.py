@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..rules import Rules
     from .model import Flags, Launches, Owners, Rows
 
-_SLAB_ROWS: Final = 1 << 18
+_SLAB_ROWS: Final = 122_880
 # Names in the paths of a slab: deep paths make smaller slabs.
 _SLAB_NAMES: Final = 1 << 19
 _SIZES: Final = (

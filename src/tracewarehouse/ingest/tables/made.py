@@ -21,6 +21,7 @@ _TEXTS: Final = frozenset((
     "flow_id", "args", "extra", "collective", "process_group", "group_ranks", "collective_dtype", "sync_kind",
 ))  # fmt: skip
 _DOUBLES: Final = frozenset(("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"))
+_BIGINT: Final = pa.int64()
 _FLAGS: Final = frozenset(("has_collective", "repaired", "crosses"))
 
 
@@ -51,8 +52,8 @@ def taken(columns: Columns, rows: Some, names: Mapping[str, str]) -> dict[str, p
 def _typed(name: str, column: pa.Array) -> pa.Array:
     if isinstance(column.type, pa.BaseExtensionType):
         return column.storage
-    if pa.types.is_integer(column.type):
-        return column.cast(pa.int64())
+    if pa.types.is_integer(column.type) and column.type != _BIGINT:
+        return column.cast(_BIGINT)
     return pa.nulls(len(column), _type(name)) if pa.types.is_null(column.type) else column
 
 

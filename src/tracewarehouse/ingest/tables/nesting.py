@@ -32,8 +32,7 @@ _TABLE: Final = 1 << 20
 def nest(columns: Columns, rules: Rules) -> Nesting:
     """The tree of host slices; adds the columns depth, parent_id, pre, post and crosses."""
     rows = np.flatnonzero(slices(columns) & ~with_role(columns, rules, *_NO_HOST_SLICE)).astype(np.int32)
-    lane, count = _lanes(columns, rows)
-    rows, ts, end, lanes = _ordered(columns, rows, lane, count)
+    rows, ts, end, lanes = _ordered(columns, rows, *_lanes(columns, rows))
     parent = enclosing(ts, end, lanes)
     crosses = parent >= 0
     crosses &= end > end[parent]

@@ -84,8 +84,9 @@ class Paths:
 
     def lengths(self, paths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """The number of names that the text of each path holds."""
-        names: NDArray[np.int64] = np.minimum(np.array([*self._names, 0], np.int64), LONGEST)
-        return names[paths]
+        names = np.minimum(np.array([*self._names, 0], np.int64), LONGEST)
+        found: NDArray[np.int64] = names[paths]
+        return found
 
     def _text(self, path: int) -> str:
         rest = self._rest[path]

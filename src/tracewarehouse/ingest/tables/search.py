@@ -29,7 +29,8 @@ def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positio
     count = len(starts)
     parent = np.arange(-1, count - 1, dtype=np.int64 if count < _LARGE else np.int32)
     parent[lanes[:-1][lanes[:-1] < count]] = -1
-    seeker = (np.flatnonzero(ends[:-1] <= starts[1:]) + 1).astype(parent.dtype)
+    seeker = np.flatnonzero(ends[:-1] <= starts[1:]).astype(parent.dtype)
+    seeker += 1
     seeker = seeker[parent[seeker] >= 0]
     found, start = parent[seeker], starts[seeker]
     for _ in range(_ROUNDS):
@@ -54,10 +55,14 @@ def last_reaching(
     -1 for none. Climbs a tree of maxima and comes down again: logarithmic time for each query.
     """
     reaches = np.greater_equal if inclusive else np.greater
-    tree = _maxima(ends)
-    node = before.astype(np.int64)
+    node = before.astype(np.int64) - 1
     level_of = np.full(len(node), -1, np.int8)
-    active = np.flatnonzero(node > 0)
+    active = np.flatnonzero(node >= 0)
+    near = reaches(ends[node[active]], times[active])  # most often it is the very last
+    level_of[active[near]] = 0
+    active = active[~near]
+    active = active[node[active] > 0]
+    tree = _maxima(ends) if active.size else []
     for level, maxima in enumerate(tree):
         left = node[active] - 1
         hit = ((left & 1) == 0) & reaches(maxima[left], times[active])
