@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request, Status
 from tracewarehouse.formats.foreign import ForeignFileError
-from tracewarehouse.ingest.facts import header_facts, header_of
+from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.naming import Assignment
 from tracewarehouse.ingest.outcome import Content
 from tracewarehouse.ingest.plan import Item, Place, Stored
@@ -368,7 +368,8 @@ class _Source:
 
     def _facts(self, built: Mapping[str, Json], outcome: Outcome, place: Place) -> dict[str, Json]:
         """The columns of `ranks`, but for those that the source itself carries."""
-        facts: dict[str, Json] = header_facts(header_of(outcome.header_json))
+        header = header_of(outcome.header_json)
+        facts: dict[str, Json] = header_facts(header) | {"rank_in_file": rank_in_file(header)}
         facts |= {**outcome.facts, **built}  # type: ignore[dict-item]
         if self.group.settings.time_unit is not None:
             facts["time_unit"] = self.group.settings.time_unit

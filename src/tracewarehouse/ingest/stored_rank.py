@@ -60,7 +60,7 @@ class RebuildRanks:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (
-                RankFiles(catalog, self.folder, at_once=len(self.ranks) == 1) as files,
+                RankFiles(catalog, self.folder, len(self.ranks) == 1) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
                 built = [each.build(_rules(self.sql), files, Path(spill)) for each in self.ranks]
