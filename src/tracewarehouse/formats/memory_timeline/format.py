@@ -10,14 +10,14 @@ from typing import Final
 import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Outcome, Part, Request
+from tracewarehouse.formats.base import Outcome, Part, Redaction, Request
 from tracewarehouse.formats.kineto.batch import Batch
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.losses import Losses
 from tracewarehouse.formats.kineto.row_scanner import RowScanner
 from tracewarehouse.formats.kineto.scanner import State
 from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE, rows
-from tracewarehouse.formats.redact import redact
+from tracewarehouse.formats.redact import redact_events
 from tracewarehouse.formats.spill import Spill
 from tracewarehouse.formats.unpack import Flow, digest_of, read_text
 
@@ -66,6 +66,7 @@ class MemoryTimelineSource:
         self._rows = 0
         self._repaired = 0
         self._losses = Losses()
+        self._redactions: list[Redaction] = []
         self._unchanged = False
         if request.known_digest is not None and (flow := digest_of(path)).digest == request.known_digest:
             self._flow, self._unchanged = flow, True
@@ -89,6 +90,7 @@ class MemoryTimelineSource:
             status=self._losses.status,
             events=self._rows,
             losses=self._losses.all(),
+            redactions=tuple(self._redactions),
             repaired=self._repaired,
         )
 
@@ -114,6 +116,7 @@ class MemoryTimelineSource:
             return True
         self._batches.close()
         self._rows = 0
+        self._redactions.clear()
         return False
 
     def _read_tolerant(self) -> None:
@@ -134,11 +137,9 @@ class MemoryTimelineSource:
 
     def _add(self, found: Sequence[Batch]) -> None:
         for batch in found:
-            texts = batch.texts["text"].to_pylist()
-            kept = rows([self._clean(text).encode() for text in texts], self._rows)
-            self._batches.add(kept)
+            texts = batch.texts["text"]
+            clean, hits = redact_events(texts, self._request.salt, self._rows)
+            self._redactions += hits
+            found_texts = [clean.get(at, text) for at, text in enumerate(texts.to_pylist())]
+            self._batches.add(rows([text.encode() for text in found_texts], self._rows))
             self._rows += batch.rows
-
-    def _clean(self, text: str) -> str:
-        """An element with a string is none of a timeline; it may hold a secret."""
-        return redact(text, self._request.salt)[0] if '"' in text else text

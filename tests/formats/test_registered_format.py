@@ -1,0 +1,105 @@
+"""A format from outside the package: a CSV with start, end, stream and name."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from trace_reading import ReadTrace, request
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
+from tracewarehouse.formats.detect import detect
+from tracewarehouse.formats.registry import format_named, formats, register, unregister
+
+HEADER = b"start,end,stream,name"
+
+
+class ToyFormat:
+    name = "toy_csv"
+    version = 3
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        return head.startswith(HEADER)
+
+    def open(self, path: Path) -> ToyFile:
+        return ToyFile(path)
+
+
+class ToyFile:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def parts(self) -> tuple[Part, ...]:
+        return (Part(),)
+
+    def read(self, part: Part, request: Request) -> ToySource:
+        return ToySource(self.path)
+
+
+class ToySource:
+    """Each line is a kernel."""
+
+    def __init__(self, path: Path) -> None:
+        self._data = path.read_bytes()
+        rows = list(csv.DictReader(self._data.decode().splitlines()))
+        starts, ends = ([int(row[name]) for row in rows] for name in ("start", "end"))
+        self._batch = pa.RecordBatch.from_pydict({
+            "event_id": pa.array(range(len(rows)), pa.int64()),
+            "ph": pa.array(["X"] * len(rows)),
+            "category": pa.array(["kernel"] * len(rows)),
+            "name": pa.array([row["name"] for row in rows]),
+            "pid": pa.array(["0"] * len(rows)),
+            "tid": pa.array([row["stream"] for row in rows]),
+            "ts_ns": pa.array(starts, pa.int64()),
+            "dur_ns": pa.array([end - start for start, end in zip(starts, ends, strict=True)], pa.int64()),
+            "stream": pa.array([int(row["stream"]) for row in rows], pa.int64()),
+            "device": pa.array([0] * len(rows), pa.int64()),
+            "has_collective": pa.array([False] * len(rows)),
+            "repaired": pa.array([False] * len(rows)),
+        })  # fmt: skip
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        return {ACTIVITIES: pa.RecordBatchReader.from_batches(self._batch.schema, [self._batch])}
+
+    def outcome(self) -> Outcome:
+        size = len(self._data)
+        return Outcome(hashlib.sha256(self._data).hexdigest(), "{}", size, size, events=self._batch.num_rows)
+
+
+@pytest.fixture
+def toy() -> Iterator[ToyFormat]:
+    format = ToyFormat()
+    register(format)
+    yield format
+    unregister(format.name)
+
+
+def test_a_registered_format_is_detected_and_read(tmp_path: Path, toy: ToyFormat) -> None:
+    path = tmp_path / "run.csv"
+    path.write_bytes(HEADER + b"\n100,200,7,gemm\n150,300,8,nccl\n")
+    assert detect(path) is toy and format_named("toy_csv") is toy
+    found = ReadTrace(path)
+    assert found.column("dur_ns") == [100, 150] and found.column("name") == ["gemm", "nccl"]
+    assert detect(path).open(path).read(Part(), request()).outcome().events == 2
+
+
+def test_without_it_the_file_is_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_bytes(HEADER + b"\n100,200,7,gemm\n")
+    with pytest.raises(TraceFormatError, match="no JSON object or list"):
+        detect(path)
+    assert "toy_csv" not in [format.name for format in formats()]
+
+
+def test_a_format_may_take_the_place_of_one_of_its_name(toy: ToyFormat) -> None:
+    other = ToyFormat()
+    register(other)
+    assert [format for format in formats() if format.name == "toy_csv"] == [other]
+    names = [format.name for format in formats()]
+    assert len(names) == len(set(names)) and {"kineto", "memory_timeline"} <= set(names)

@@ -1,0 +1,47 @@
+"""Stored ranks as sources."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from reader_cases import SMALL_BYTES, event, trace, write
+from test_kineto_real import STORED, check_stored
+from trace_reading import ReadTrace
+from tracewarehouse.formats.base import Outcome
+from tracewarehouse.formats.memory_timeline.rows import TABLE, element
+from tracewarehouse.formats.stored import StoredSource
+
+KNOWN = Outcome("0", "{}", 1, 1)
+
+
+def test_activities_come_back_from_events(tmp_path: Path) -> None:
+    check_stored(ReadTrace(write(tmp_path, SMALL_BYTES)))
+    odd = [
+        event(args={"correlation": "7", "grid": ["x", 2.5], "Collective name": "a"}), 17, {}, event(args="x"),
+        event(args={"Input dims": [1.50], "Ev Idx": 3, "bytes": 2**70}), event(args=None), [1, 2, 3, 4],
+    ]  # fmt: skip
+    check_stored(ReadTrace(write(tmp_path, trace(odd))))
+    check_stored(ReadTrace(write(tmp_path, trace([{"ph": "X", "ts": 1}]))))
+
+
+def test_a_timeline_that_was_stored_as_events_is_a_timeline() -> None:
+    texts = ["[-1,1,512,7]", "[5,2,8,0]", "[6,9,8,12]", '[7,2,1.5,0]', '"fifty"']
+    columns = {name: pa.nulls(len(texts), pa.string()) for name in STORED}
+    events = pa.table({**columns, "event_id": pa.array(range(len(texts))), "extra": pa.array(texts)})
+    source = StoredSource({"events": [events.slice(0, 2), events.slice(2)]}, KNOWN)
+    (reader,) = source.tables.values()
+    rows = reader.read_all().to_pylist()
+    assert [element(row) for row in rows] == texts and [row["event_id"] for row in rows] == [0, 1, 2, 3, 4]
+    again = StoredSource({TABLE: [pa.Table.from_pylist(rows)]}, KNOWN)
+    assert list(again.tables) == [TABLE]
+
+
+@pytest.mark.parametrize("first", [[-1, 1, 512, 7], 17])
+def test_lists_beside_events_are_no_timeline(tmp_path: Path, first: object) -> None:
+    found = ReadTrace(write(tmp_path, trace([first, event()])))
+    check_stored(found)
+    assert json.loads(found.column("extra")[0]) == first
