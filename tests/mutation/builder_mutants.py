@@ -47,11 +47,23 @@ def modules() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in _NO_BUILDERS)
 
 
+def count(module: str) -> int:
+    """How many edits there are of a module's functions."""
+    return len(list(_places(ast.parse(_source(module)))))
+
+
 def mutants(module: str) -> list[Edit]:
-    """Every edit of a module's functions, in the order of its lines."""
-    source = (FOLDER / f"{module}.py").read_text(encoding="utf-8")
-    count = len(list(_places(ast.parse(source))))
-    return [_edited(module, source, number) for number in range(count)]
+    """Every edit of a module's functions."""
+    return [mutant(module, number) for number in range(count(module))]
+
+
+def mutant(module: str, number: int) -> Edit:
+    """One edit."""
+    return _edited(module, _source(module), number)
+
+
+def _source(module: str) -> str:
+    return (FOLDER / f"{module}.py").read_text(encoding="utf-8")
 
 
 def _edited(module: str, source: str, number: int) -> Edit:
@@ -153,4 +165,4 @@ def pytest_configure() -> None:
     if BROKEN in os.environ:
         module, _, number = os.environ[BROKEN].partition(":")
         assert not any(name.startswith(PACKAGE) for name in sys.modules)
-        sys.meta_path.insert(0, _Finder(mutants(module)[int(number)]))
+        sys.meta_path.insert(0, _Finder(mutant(module, int(number))))
