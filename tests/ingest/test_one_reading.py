@@ -142,6 +142,28 @@ def test_strict_commits_nothing_before_all_files_are_known(tmp_path: Path) -> No
     assert ranks_seen(tmp_path / "wh") == {"job": (0, 1, 2)}
 
 
+def test_columns_in_a_file_give_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "job", kernels=30)
+    take(tmp_path / "memory", tmp_path / "job")
+    monkeypatch.setattr(build_rank, "_IN_MEMORY_BYTES", 0)
+    take(tmp_path / "file", tmp_path / "job")
+    for table in ("events", "kernels"):
+        assert seen(tmp_path / "file", f"FROM {table}") == seen(tmp_path / "memory", f"FROM {table}")
+
+
+def test_a_unit_of_times_that_is_asked_for_holds_until_another_is(tmp_path: Path) -> None:
+    write(tmp_path / "job")
+
+    def lengths(**options: object) -> tuple[str, set[object]]:
+        report = take(tmp_path / "wh", tmp_path / "job", **options)
+        return only(report).state, {row[0] for row in seen(tmp_path / "wh", "SELECT dur_ns FROM kernels")}
+
+    assert lengths() == ("whole", {30_000})
+    assert lengths(time_unit="ns") == ("whole", {30})
+    assert lengths() == ("same", {30})
+    assert lengths(time_unit="us") == ("whole", {30_000})
+
+
 class Deadly(KinetoFormat):
     """Kineto, but for files that kill who reads them, as one does that takes all memory."""
 

@@ -55,8 +55,12 @@ def test_findings_about_the_source_make_no_conflict(store: Store) -> None:
 
 def test_sources_of_a_rank_that_are_committed_together_share_no_file(store: Store) -> None:
     with store.staging() as folder:
-        made = [staged(folder, rank, content=name, tables={"data_quality": 3, table: 2})
-                for rank in (0, 1) for name, table in (("a", "events"), ("m", "memory_timeline"))]  # fmt: skip
+        both = (("a", "events"), ("m", "memory_timeline"))
+        made = [
+            staged(folder, rank, content=name, tables={"data_quality": 3, table: 2})
+            for rank in (0, 1)
+            for name, table in both
+        ]
         sources = store.commit(made)
     publish(store, *sources)
     paths = [{file.path for file in one.files if file.table == "data_quality"} for one in sources]

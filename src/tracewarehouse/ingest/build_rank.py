@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request, Status
 from tracewarehouse.formats.foreign import ForeignFileError
-from tracewarehouse.ingest.facts import header_facts, header_of
+from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.naming import Assignment
 from tracewarehouse.ingest.outcome import Content
 from tracewarehouse.ingest.plan import Item, Place, Stored
@@ -180,7 +180,7 @@ class _Group:
     @cached_property
     def stored(self) -> Stored:
         """What is stored already."""
-        return Stored(self.store, definitions(self.catalog))
+        return Stored(self.store, definitions(self.catalog), self.settings.time_unit)
 
     def add(self, item: Item, tell: Callable[[int], None]) -> None:
         """Reads one source, and builds its tables."""
@@ -226,6 +226,8 @@ class _Source:
     group: _Group
     item: Item
     tell: Callable[[int], None]
+    # Bytes of text, as the format reported them.
+    read_bytes: list[int] = field(default_factory=lambda: [0])
 
     def run(self, _: Tell) -> Report:
         """Reads the source, and builds its tables where it has a place that it may take."""
@@ -255,10 +257,14 @@ class _Source:
         return Request(
             salt=self.group.store.salt,
             spill=self._spill,
-            progress=self.tell,
+            progress=self._progress,
             known_digest=item.place.known_digest if item.place else None,
             time_unit=settings.time_unit,
         )
+
+    def _progress(self, read_bytes: int) -> None:
+        self.read_bytes[-1] = read_bytes
+        self.tell(read_bytes)
 
     def _read(self, name: str, reader: pa.RecordBatchReader) -> Columns | pa.Table:
         from tracewarehouse.ingest.columns import Columns
@@ -266,7 +272,8 @@ class _Source:
 
         if name != ACTIVITIES:
             return reader.read_all()
-        if self.item.text_bytes <= _IN_MEMORY_BYTES:
+        # What was read so far is all of it, or nothing is known yet but the estimate.
+        if (self.read_bytes[-1] or self.item.text_bytes) <= _IN_MEMORY_BYTES:
             return Columns.read(reader)
         return SpilledColumns.spill(reader, self._spill)
 
@@ -361,8 +368,11 @@ class _Source:
 
     def _facts(self, built: Mapping[str, Json], outcome: Outcome, place: Place) -> dict[str, Json]:
         """The columns of `ranks`, but for those that the source itself carries."""
-        facts: dict[str, Json] = header_facts(header_of(outcome.header_json))
+        header = header_of(outcome.header_json)
+        facts: dict[str, Json] = header_facts(header) | {"rank_in_file": rank_in_file(header)}
         facts |= {**outcome.facts, **built}  # type: ignore[dict-item]
+        if self.group.settings.time_unit is not None:
+            facts["time_unit"] = self.group.settings.time_unit
         known = outcome.world_size if outcome.world_size is not None else facts["world_size"]
         return facts | {
             "world_size": known if known is not None else place.world_size,

@@ -1,8 +1,8 @@
 """`tw upgrade` of a warehouse of format 1: every rank built again from its stored events, in format 2.
 
 First all ranks are committed, then every run gets its next version, then recorded results are copied to
-their new places, and `_tw/warehouse.json` is replaced last: until then the warehouse is one of format 1. What a
-call that died had committed or published is not done again. The old files stay until `tw clean`.
+their new places, and `_tw/warehouse.json` is replaced last: until then the warehouse is one of format 1. What
+a call that died had committed or published is not done again. The old files stay until `tw clean`.
 """
 
 from __future__ import annotations

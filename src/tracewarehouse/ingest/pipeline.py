@@ -104,7 +104,7 @@ class _Call:
 
     @cached_property
     def _stored(self) -> Stored:
-        return Stored(self.store, definitions(self.catalog))
+        return Stored(self.store, definitions(self.catalog), self.options.time_unit)
 
     def _settings(self, sources: Sequence[Surveyed]) -> Settings:
         options = self.options

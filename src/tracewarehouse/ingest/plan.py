@@ -86,10 +86,15 @@ class Item:
 
 @dataclass(frozen=True)
 class Stored:
-    """What is stored already, asked of the warehouse once per run; `definitions` as tables are built now."""
+    """What is stored already, asked of the warehouse once per run.
+
+    `definitions` are those by which tables are built now. With `time_unit` what was read in another unit is
+    not what it would be now; without, the unit that was asked for before holds.
+    """
 
     store: Store
     definitions: Mapping[str, int]
+    time_unit: str | None = None
     _left: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
 
     def place(self, format_: Format, place: Assignment) -> Place | None:
@@ -142,7 +147,8 @@ class Stored:
 
     def _is_current(self, source: RankSource, format_: Format) -> bool:
         """Whether a source was read and built as it would be now."""
-        return source.is_current(format_.name, format_.version, self.definitions)
+        is_same_unit = self.time_unit in (None, source.facts.get("time_unit"))
+        return is_same_unit and source.is_current(format_.name, format_.version, self.definitions)
 
 
 def provisional(sources: Sequence[Surveyed], options: Options) -> dict[int, Assignment]:

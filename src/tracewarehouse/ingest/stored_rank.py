@@ -61,7 +61,7 @@ class RebuildRanks:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (
-                RankFiles(catalog, self.folder, alone=len(self.ranks) == 1) as files,
+                RankFiles(catalog, self.folder, len(self.ranks) == 1) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
                 built = [each.build(_rules(self.sql), files, Path(spill)) for each in self.ranks]

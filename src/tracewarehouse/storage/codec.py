@@ -165,21 +165,16 @@ def encode_version(version: RunVersion) -> bytes:
     rows += [
         ("source", source.rank, dump(said)) for source, said in zip(version.sources, sources, strict=True)
     ]
-    metadata = {_HEAD: sealed(_head(version, _hash(rows))), _BRIEF: sealed(_brief(version))}
-    schema = pa.schema(
-        [("kind", pa.large_string()), ("rank", pa.int64()), ("record", pa.large_string())], metadata=metadata
-    )
+    schema = pa.schema([("kind", pa.large_string()), ("rank", pa.int64()), ("record", pa.large_string())])
     columns = [_column(field.type, [row[at] for row in rows]) for at, field in enumerate(schema)]
     sink = pa.BufferOutputStream()
-    table = pa.Table.from_arrays(columns, schema=schema)
-    pq.write_table(
-        table,
-        sink,
-        compression="zstd",
-        use_dictionary=["kind"],
-        store_schema=False,
-        write_page_checksum=True,
-    )
+    how = {"compression": "zstd", "use_dictionary": ["kind"], "write_page_checksum": True}
+    # Without a copy of the schema in Arrow's own form, which would repeat all metadata.
+    with pq.ParquetWriter(sink, schema, store_schema=False, **how) as writer:
+        writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        writer.add_key_value_metadata(
+            {_HEAD: sealed(_head(version, _hash(rows))), _BRIEF: sealed(_brief(version))}
+        )
     data: bytes = sink.getvalue().to_pybytes()
     return data
 

@@ -96,13 +96,19 @@ def _decide(
     same = [one for one in stored if one.identity == new.identity]
     if rules.rebuilt:
         return ("replaced", tuple(same)) if same else ("conflict", ())
-    if any(one.is_current(new.format, new.format_version, new.definitions) for one in same):
+    if any(_is_current(one, new) for one in same):
         return "same", ()
     others = [one for one in stored if one not in same and one.overlaps(new)]
     if all(rules.replace or _gives_way(one, new, rules.changes) for one in others):
         gone = (*same, *others)
         return ("replaced" if gone else "added"), gone
     return "conflict", ()
+
+
+def _is_current(stored: RankSource, new: RankSource) -> bool:
+    """Whether the content is read and built as in the new one, in the unit of times that was asked for."""
+    is_same_unit = new.facts.get("time_unit") in (None, stored.facts.get("time_unit"))
+    return is_same_unit and stored.is_current(new.format, new.format_version, new.definitions)
 
 
 def _gives_way(stored: RankSource, new: RankSource, changes: Changes | None) -> bool:
