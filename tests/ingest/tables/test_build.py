@@ -76,6 +76,11 @@ def test_what_is_known_of_the_rank() -> None:
     assert told["counters"] and told["memory_events"] and told["collectives"] and not told["memory_timeline"]
 
 
+def test_what_a_rank_lacks() -> None:
+    told = made({"activities": columns_of(ROWS[:2])})[0].facts
+    assert not (told["counters"] or told["memory_events"] or told["collectives"] or told["gpu"])
+
+
 def test_quality_counts_rows_by_rule() -> None:
     rows = [*ROWS, slice_("odd", 70, 1, "odd"), slice_("odd", 80, 1, "odd")]
     lost = Outcome("", "{}", 9, 9, losses=(Loss(1, 2, 4, "x"),))
@@ -125,6 +130,7 @@ def test_what_a_format_fills_itself_stands() -> None:
         ({"kernel_rules": pa.table({"rule_id": [1]})}, "kernel_rules is no stored table"),
         ({"counters": pa.table({"event_id": [1], "colour": ["red"]})}, "counters has no column colour"),
         ({"counters": pa.table({"event_id": ["one"]})}, "counters: event_id is string, not int64"),
+        ({"counters": pa.table({"name": pa.array([5]).dictionary_encode()})}, "counters: name is dictionary"),
     ],
 )
 def test_tables_that_no_contract_declares(tables: Tables, message: str) -> None:

@@ -64,6 +64,7 @@ def test_a_timeline_beside_activities() -> None:
 def test_a_timeline_without_a_change() -> None:
     odd = of_rank({}, TIMELINE.slice(3), 7)
     assert (odd["memory_timeline"], odd["non_events"], odd["start_ns"]) == (False, 1, None)
+    assert of_rank({}, TIMELINE.slice(0, 0), 7) == NONE
 
 
 def test_windows_and_counts() -> None:

@@ -93,7 +93,7 @@ def coverage(columns: Columns, launches: Launches, owners: Owners) -> Coverage:
 
 def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
     """What a memory timeline says of a rank without activities; and that there is one."""
-    if timeline is None or not timeline.num_rows:
+    if timeline is None:
         return {}
     window = pc.min_max(timeline.column("ts_ns")).as_py()
     odd = len(no_changes(timeline))
@@ -106,7 +106,7 @@ def _process(columns: Columns, nesting: Nesting) -> str | None:
     pid = columns.codes("pid")
     codes = pid.codes[nesting.rows]
     counts = np.bincount(codes[codes >= 0], minlength=len(pid.words))
-    most = np.flatnonzero((counts == counts.max(initial=1)) & (counts > 0))
+    most = np.flatnonzero(counts == counts.max(initial=1))
     words: list[str] = pid.words.take(pa.array(most)).to_pylist()
     return max(words, key=str.encode, default=None)
 
