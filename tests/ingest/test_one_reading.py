@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import front_door
 from ingesting import only, ranks_seen, seen, states, take, write
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats import registry
 from tracewarehouse.formats.base import Part, Request
+from tracewarehouse.formats.kineto import native
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat
 from tracewarehouse.formats.kineto.source import KinetoSource
 from tracewarehouse.ingest import build_rank, pipeline
@@ -275,3 +277,12 @@ def test_a_file_may_hold_several_ranks(tmp_path: Path) -> None:
     ]
     again = take(tmp_path / "wh", tmp_path / "job" / "all.several")
     assert [file.state for file in again.files] == ["same"] * 3
+
+
+def test_a_missing_native_scanner_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "job")
+    line = ["ingest", "-w", str(tmp_path / "wh"), str(tmp_path / "job")]
+    monkeypatch.setattr(native, "notice", lambda: "ingesting without the native scanner")
+    assert "note: ingesting without the native scanner\n" in front_door.tw(*line).err
+    monkeypatch.setattr(native, "notice", lambda: None)
+    assert "native" not in front_door.tw(*line, "--time-unit", "ns").err
