@@ -11,23 +11,21 @@ from conftest import ROOT
 from ingesting import files_under, take, write
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.ingest.upgrade import SOURCES, Rebuild, stored_files, upgrade
+from tracewarehouse.ingest.stored_rank import READ
+from tracewarehouse.ingest.upgrade import Rebuild, stored_files, upgrade
 from tracewarehouse.storage import RunVersion, Store
 
 
 @pytest.fixture
 def newer(tmp_path: Path) -> Catalog:
-    """The contracts of a later release: runtime@2 holds launches only."""
+    """The contracts of a later release, which has a runtime@2."""
     folder = Path(shutil.copytree(ROOT / "sql", tmp_path / "sql"))
     old = (folder / "tables" / "runtime.v1.sql").read_text()
-    new = old.replace("-- version  = 1", "-- version  = 2").replace(
-        "-- 1 = ", '-- 2 = "Launches only."\n-- 1 = ', 1
+    new = old.replace("-- version    = 1", "-- version    = 2").replace(
+        "-- 1 = ", '-- 2 = "Another definition."\n-- 1 = ', 1
     )
     assert new.count("= 2") == 1
-    head, body = new.split("-- ///\n", 1)
-    (folder / "tables" / "runtime.v2.sql").write_text(
-        f"{head}-- ///\nSELECT * FROM (\n{body.strip()}\n) AS every\nWHERE is_launch\n"
-    )
+    (folder / "tables" / "runtime.v2.sql").write_text(new)
     return Catalog.read(folder)
 
 
@@ -88,12 +86,10 @@ def test_a_rebuilt_table_is_the_table_that_ingest_makes(tmp_path: Path) -> None:
         task = Rebuild(
             source=source,
             header="{}",
-            stored={table: stored_files(store, catalog, before, source, table) for table in SOURCES},
+            stored={table: stored_files(store, catalog, before, source, table) for table in READ},
             wanted=tuple(contract.ref for contract in stored),
             folder=tmp_path / f"again{source.rank}",
             sql=catalog.folder,
-            threads=1,
-            memory_limit="1GiB",
         )
         made = task.run(lambda *_: None)
         assert {table.table for table in made.tables} == forgotten

@@ -305,13 +305,15 @@ def _check_shape(contract: Contract, place: Place) -> None:
 
 
 def _check_body(contract: Contract, place: Place) -> None:
-    _check_definition(contract, place)
     if not contract.body:
         if contract.kind != "table":
             raise place.error("there is no SELECT", "write it under the block")
         if contract.requires and not (contract.derived or contract.transient):
             raise place.error("without a SELECT nothing is required", "leave it out", "requires")
+        _check_definition(contract, place)
         return
+    if contract.definition is not None:
+        raise place.error("the SELECT is the definition", "leave the number out", "definition")
     found = token_texts(contract.body)
     if not found or found[0].upper() not in ("WITH", "SELECT") or ";" in found:
         raise ContractError(
@@ -325,10 +327,8 @@ def _check_body(contract: Contract, place: Place) -> None:
 
 def _check_definition(contract: Contract, place: Place) -> None:
     """Stored rows of a rank have a SELECT or a number for what a builder or a format does."""
-    if contract.definition is not None and (contract.body or contract.kind != "table"):
-        raise place.error("the SELECT is the definition", "leave the number out", "definition")
-    by_program = contract.kind == "table" and not contract.body and contract.scope == "rank"
-    if by_program and contract.definition is None and not (contract.transient or contract.derived):
+    elsewhere = contract.scope == "run" or contract.transient or contract.derived
+    if contract.definition is None and not elsewhere:
         raise place.error("the table has neither SELECT nor definition", "write definition = 1")
 
 

@@ -13,9 +13,8 @@ from tracewarehouse.derive.scopes import READS, Row, Wanted, find, names
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.pool import Failure, Tell, Workers
-from tracewarehouse.ingest.upgrade import rebuilt
-from tracewarehouse.ingest.worker import tables_told, too_much
-from tracewarehouse.ingest.write import write_tables
+from tracewarehouse.ingest.upgrade import rebuilt, tables_told
+from tracewarehouse.ingest.write import too_much, write_tables
 from tracewarehouse.select.chosen import Chosen, spans
 from tracewarehouse.select.session import session
 from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.ingest.build_rank import definitions
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tracewarehouse.formats.base import Finding, Outcome
     from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.rank_files import Rows
     from tracewarehouse.ingest.rules import Rules
 
 # What a rank is built from: its events or its memory timeline, and what only reading the file found.
@@ -78,6 +79,13 @@ def _rules(sql: Path) -> Rules:
     return Rules(Catalog.load(sql))
 
 
+class Files(Protocol):
+    """What takes the tables that are built."""
+
+    def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
+        """The rows of a table of a rank."""
+
+
 @dataclass(frozen=True)
 class StoredRank:
     """A stored source to be built again from `files` (table → paths, see READ).
@@ -90,7 +98,7 @@ class StoredRank:
     files: Mapping[str, tuple[Path, ...]]
     kept: tuple[TableFile, ...]
 
-    def build(self, rules: Rules, files: RankFiles, spill: Path) -> Staged:
+    def build(self, rules: Rules, files: Files, spill: Path) -> Staged:
         """Hands its tables to `files`; gives what is to be committed, but for them."""
         from tracewarehouse.ingest.tables.build import build
 

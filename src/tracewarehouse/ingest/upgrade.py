@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract, Ref
 from tracewarehouse.errors import SchemaVersionError, TwError
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.pool import Failure, Tell, Workers
-from tracewarehouse.ingest.worker import definitions_of, tables_told, too_much
-from tracewarehouse.ingest.write import write_tables
+from tracewarehouse.ingest.rank_files import RankFiles
+from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.stored_rank import READ, StoredRank
 from tracewarehouse.storage import (
     Changes,
     Json,
@@ -22,17 +25,19 @@ from tracewarehouse.storage import (
     StagedTable,
     Store,
     TableFile,
+    disk_error,
     uid,
 )
 
+if TYPE_CHECKING:
+    from tracewarehouse.ingest.rank_files import Rows
+
 EVENTS = "events"
-# What the tables are made from: the events, and what was found while the file was read.
-SOURCES = (EVENTS, "data_quality")
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Make tables of one stored rank anew, from its events alone."""
+    """Make some tables of one stored rank anew, from what is stored of it."""
 
     source: RankSource
     header: str
@@ -40,37 +45,47 @@ class Rebuild:
     wanted: tuple[Ref, ...]
     folder: Path
     sql: Path
-    threads: int
-    memory_limit: str
 
     def run(self, tell: Tell) -> Staged:
-        from tracewarehouse.engine import Error, connect, create_table
-        from tracewarehouse.ingest import sql_tables as tables
-
-        catalog = Catalog.load(self.sql)
+        catalog, source = Catalog.load(self.sql), self.source
         wanted = tuple(catalog.contracts[ref] for ref in self.wanted)
-        self.folder.mkdir(parents=True)
-        con = connect(
-            threads=self.threads, memory_limit=self.memory_limit, temp_directory=self.folder / "spill"
-        )
+        rank = StoredRank(source, self.header, self.stored, ())
         try:
-            for table, paths in self.stored.items():
-                create_table(con, catalog.get(table, kind="table"))
-                if paths:
-                    con.execute(
-                        f"INSERT INTO {table} BY NAME FROM read_parquet(?, hive_partitioning = false) "
-                        "WHERE rank = ?",
-                        [[str(path) for path in paths], self.source.rank],
-                    )
-            tables.rebuild(con, catalog, wanted)
-            made = write_tables(con, catalog, wanted, self.folder)
-        except Error as error:
-            raise too_much(Path(f"{self.source.run} rank {self.source.rank}"), error) from error
-        finally:
-            con.close()
-        told = tables_told(wanted, self.source.facts.get("tables"))
-        definitions = {**self.source.definitions, **definitions_of(wanted)}
-        return rebuilt(self.source, self.header, made, {**self.source.facts, "tables": told}, definitions)
+            self.folder.mkdir(parents=True)
+            with (
+                RankFiles(catalog, self.folder, alone=False) as files,
+                TemporaryDirectory(prefix="tw-") as spill,
+            ):
+                rank.build(rules_of(self.sql), _Some(files, {ref.name for ref in self.wanted}), Path(spill))
+                made = files.staged(source.run).get(source.rank, ())
+        except OSError as error:
+            raise disk_error(self.folder, error) from error
+        told = tables_told(wanted, source.facts.get("tables"))
+        definitions = {**source.definitions, **{each.name: each.definition or 0 for each in wanted}}
+        return rebuilt(source, self.header, made, {**source.facts, "tables": told}, definitions)
+
+
+@dataclass(frozen=True)
+class _Some:
+    """Takes the wanted tables of all that are built."""
+
+    files: RankFiles
+    wanted: Collection[str]
+
+    def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
+        """The rows of a table."""
+        if table in self.wanted:
+            self.files.add(run, rank, table, rows)
+
+
+def tables_told(made: Iterable[Contract], before: Json = None) -> dict[str, Json]:
+    """Table → the versions a source holds, empty ones included: no rows, no file."""
+    told: dict[str, Json] = dict(before) if isinstance(before, dict) else {}
+    for contract in made:
+        held = told.get(contract.name)
+        versions: list[Json] = held if isinstance(held, list) else []
+        told[contract.name] = versions if contract.version in versions else [*versions, contract.version]
+    return told
 
 
 def rebuilt(
@@ -135,7 +150,7 @@ def _upgrade_run(
 ) -> list[str]:
     jobs = min(machine.cores(), len(todo))
     with store.staging() as staging, Workers(jobs) as workers:
-        tasks = [_task(store, catalog, version, one, wanted, staging, jobs) for one in todo]
+        tasks = [_task(store, catalog, version, one, wanted, staging) for one in todo]
         results = [
             value for _, value in sorted(workers.run(tasks, lambda *_: None), key=lambda item: item[0])
         ]
@@ -154,13 +169,11 @@ def _task(
     source: RankSource,
     wanted: Sequence[Contract],
     staging: Path,
-    jobs: int,
 ) -> Rebuild:
-    stored = {table: stored_files(store, catalog, version, source, table) for table in SOURCES}
+    stored = {table: stored_files(store, catalog, version, source, table) for table in READ}
     missing = tuple(contract.ref for contract in _missing(source, wanted))
     header = store.headers([source]).get(source.name, "{}")
-    return Rebuild(source, header, stored, missing, staging / source.name, catalog.folder,
-                   machine.threads(jobs), f"{machine.memory_bytes(jobs)}B")  # fmt: skip
+    return Rebuild(source, header, stored, missing, staging / source.name, catalog.folder)
 
 
 def stored_files(

@@ -21,7 +21,13 @@ NONE = {
     "stacks": False, "modules": False, "memory_events": False, "memory_timeline": False,
     "collective_args": False, "collectives": False, "counters": False, "kernel_counters": False,
 }  # fmt: skip
-TIMELINE = pa.table({"ts_ns": pa.array([None, 30, 10], pa.int64()), "bytes": [1, 2, 3]})
+TIMELINE = pa.table(
+    {
+        "event_id": [0, 1, 2, 3],
+        "ts_ns": pa.array([None, 30, 10, None], pa.int64()),
+        "element": pa.array([None, None, None, '"fifty"'], pa.string()),
+    }
+)
 
 
 def of(
@@ -46,13 +52,18 @@ def test_a_rank_without_anything() -> None:
 
 
 def test_a_memory_timeline_alone() -> None:
-    window = {"memory_timeline": True, "start_ns": 10, "end_ns": 30, "events": 3}
+    window = {"memory_timeline": True, "start_ns": 10, "end_ns": 30, "events": 4, "non_events": 1}
     assert of_rank({}, TIMELINE, 7) == NONE | window
 
 
 def test_a_timeline_beside_activities() -> None:
     facts, _ = of(slice_("op", 100, 5), timeline=TIMELINE)
     assert facts == {"memory_timeline": True, "start_ns": 100, "end_ns": 105, "events": 1, "pid": "1"}
+
+
+def test_a_timeline_without_a_change() -> None:
+    odd = of_rank({}, TIMELINE.slice(3), 7)
+    assert (odd["memory_timeline"], odd["non_events"], odd["start_ns"]) == (False, 1, None)
 
 
 def test_windows_and_counts() -> None:

@@ -161,6 +161,8 @@ def end(ts: int, flow_id: str | None = "3") -> dict[str, Any]:
 def test_without_an_id_the_arrow_links() -> None:
     rows = [call(LAUNCH, 10, 5), call("cudaGetDevice", 11, 1), gpu("a", 20, 1), arrow("s", 12), end(20)]
     assert build(rows).rows("correlations", "runtime_id", "kernel_id", "via") == [(1, 2, "flow")]
+    gpu_first = [rows[2], end(20), *rows[:2], rows[3]]
+    assert build(gpu_first).rows("correlations", "runtime_id", "kernel_id", "via") == [(3, 0, "flow")]
     rows[3] = arrow("s", 13)
     assert build(rows).rows("correlations", "runtime_id", "kernel_id", "via") == [(0, 2, "flow")]
     rows[3] = arrow("s", 16)

@@ -77,6 +77,7 @@ def test_what_has_ended_below_a_crossing_slice_does_not_count() -> None:
     assert owned(rows, "op_id", "top_op_id", "path_sig", at=35) == (2, 1, "nn.Module: Net_0 > linear > mm")
     assert owned(rows, "op_id", "top_op_id", "path_sig", at=40) == (2, 2, "nn.Module: Net_0 > mm")
     assert build([*rows, call("f", 40, 1)]).rows("runtime", "op_id") == [2]
+    assert owned(rows[1:], "op_id", "top_op_id", "path_sig", at=40) == (1, 1, "mm")
     ended = [slice_("linear", 0, 40), slice_("plain", 30, 50, "overhead"), slice_("late", 36, 3)]
     assert owned(ended, "op_id", "path_sig", "pass", at=40) == (None, None, "other")
 
@@ -130,9 +131,9 @@ def test_the_innermost_annotation_that_is_open() -> None:
     assert owned([note("ends", 0, 50)], "annotation_id") is None
 
 
-@pytest.mark.parametrize("place", [{"tid": "2"}, {"pid": "2"}, {"tid": None}])
+@pytest.mark.parametrize("place", [{"tid": "2"}, {"pid": "2"}, {"tid": None}, {"pid": "2", "tid": None}])
 def test_an_annotation_of_another_thread_is_not_around(place: dict[str, Any]) -> None:
-    assert owned([note("a", 0, 99) | place], "annotation_id") is None
+    assert owned([slice_("op", 0, 1), note("a", 0, 99) | place], "annotation_id") is None
 
 
 def test_without_a_process_or_thread_no_annotation_is_known_to_be_around() -> None:

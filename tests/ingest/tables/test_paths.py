@@ -48,7 +48,8 @@ def test_texts_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.Monkey
 def test_a_long_path_is_told_from_its_inner_end() -> None:
     paths = Paths(WORDS)
     whole = paths.of_names([0] * LONGEST)
-    longer = paths.of_names([1, 2], whole)
+    one_more, longer = paths.of_names([1], whole), paths.of_names([1, 2], whole)
     assert paths.texts([whole]) == [" > ".join("a" * LONGEST)]
+    assert paths.texts([one_more]) == [" > ".join(["…", *"a" * (LONGEST - 1), "b"])]
     assert paths.texts([longer]) == [" > ".join(["…", *"a" * (LONGEST - 2), "b", "c"])]
     assert paths.lengths(np.array([longer])).tolist() == [LONGEST]

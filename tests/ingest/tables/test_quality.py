@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from activity_rows import call, columns_of, gpu, slice_
 from test_random_rules import evidence_of
@@ -11,7 +12,7 @@ from test_random_rules import evidence_of
 from tracewarehouse.formats.base import Finding, Loss, Outcome, Redaction
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.event_rules import Fired, fired
+from tracewarehouse.ingest.tables.event_rules import Fired, fired, fired_on_timeline
 from tracewarehouse.ingest.tables.quality import data_quality
 
 Told = dict[str, tuple[Any, ...]]
@@ -178,6 +179,12 @@ def test_findings_of_the_format() -> None:
         "replaced_value": ("info", 3, None, "b"),
         "time_unit": ("warning", 9, None, "a"),
     }
+
+
+def test_elements_of_a_timeline_that_are_no_change() -> None:
+    elements = pa.array([None, '"fifty"', "[1.5]"], pa.string())
+    of_events = list(fired_on_timeline(pa.table({"event_id": [4, 5, 6], "element": elements})))
+    assert told(None, of_events) == {"non_event": ("info", 2, None, "#5")}
 
 
 def test_rows_come_by_severity_and_rule() -> None:

@@ -21,8 +21,9 @@ from activity_rows import build, call, gpu, slice_, step
     ],
 )
 def test_what_the_name_of_a_call_says(name: str | None, is_launch: bool, is_sync: bool) -> None:
-    found = build([call("other", 0, 1), call(name, 1, 1)]).rows("runtime", "name", "is_launch", "is_sync")
-    assert found == [("other", False, False), (name, is_launch, is_sync)]
+    rows = [call(name, 0, 1), call("other", 1, 1), call(name, 2, 1)]
+    found = build(rows).rows("runtime", "name", "is_launch", "is_sync")
+    assert found == [(name, is_launch, is_sync), ("other", False, False), (name, is_launch, is_sync)]
 
 
 def test_a_call_with_a_gpu_row_launches_whatever_its_name() -> None:

@@ -16,7 +16,7 @@ from ...formats.base import ACTIVITIES
 from ..columns import Columns
 from .annotations import annotation_table
 from .counters import counters
-from .event_rules import Evidence, Fired, fired
+from .event_rules import Evidence, Fired, fired, fired_on_timeline
 from .events import events
 from .facts import Coverage, Held, coverage, of_activities, of_rank
 from .flows import flows, without_start
@@ -115,6 +115,7 @@ class _Work:
     def built(self) -> Iterator[tuple[str, pa.Table | Iterator[pa.Table]]]:
         """What is built from the activities."""
         if self.columns is None:
+            self.fired = [] if self.timeline is None else list(fired_on_timeline(self.timeline))
             return
         columns, rules = self.columns, self.rules
         nesting = nest(columns, rules)

@@ -94,6 +94,19 @@ def non_events(columns: Columns) -> Positions:
     return np.sort(np.concatenate((np.flatnonzero(no_phase), rows)))
 
 
+def no_changes(timeline: pa.Table) -> Positions:
+    """Elements of a memory timeline that are no change of memory."""
+    odd: Positions = timeline.filter(pc.is_valid(timeline.column("element"))).column("event_id").to_numpy()
+    return odd
+
+
+def fired_on_timeline(timeline: pa.Table) -> Iterator[Fired]:
+    """The rule that a memory timeline without activities may fall under."""
+    odd = no_changes(timeline)
+    if len(odd):
+        yield Fired("non_event", len(odd), None, int(odd.min()))
+
+
 def _non_event(evidence: Evidence) -> Hits:
     return Hits(non_events(evidence.columns))
 

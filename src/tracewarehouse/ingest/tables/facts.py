@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .event_rules import non_events, total_ns
+from .event_rules import no_changes, non_events, total_ns
 from .model import LaunchState
 
 if TYPE_CHECKING:
@@ -96,8 +96,9 @@ def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
     if timeline is None or not timeline.num_rows:
         return {}
     window = pc.min_max(timeline.column("ts_ns")).as_py()
-    return {"memory_timeline": True, "start_ns": window["min"], "end_ns": window["max"],
-            "events": timeline.num_rows}  # fmt: skip
+    odd = len(no_changes(timeline))
+    return {"memory_timeline": odd < timeline.num_rows, "start_ns": window["min"], "end_ns": window["max"],
+            "events": timeline.num_rows, "non_events": odd}  # fmt: skip
 
 
 def _process(columns: Columns, nesting: Nesting) -> str | None:

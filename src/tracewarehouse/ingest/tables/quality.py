@@ -45,8 +45,7 @@ def data_quality(fired: Iterable[Fired], columns: Columns | None, outcome: Outco
     that was registered from outside, is stored as info.
     """
     rows = [*_of_file(columns, outcome)]
-    if columns is not None:
-        rows += [Row(each.rule, each.rows, each.ns, _example(columns, each.first)) for each in fired]
+    rows += [Row(each.rule, each.rows, each.ns, _example(columns, each.first)) for each in fired]
     known = rules.quality
     told = [(known[row.rule].severity if row.rule in known else "info", row) for row in rows]
     told.sort(key=lambda each: (each[0], each[1].rule))
@@ -106,7 +105,7 @@ def _findings(findings: Iterable[Finding]) -> Iterator[Row]:
         yield Row(rule, rows[rule], None, each.example)
 
 
-def _example(columns: Columns, row: int) -> str:
+def _example(columns: Columns | None, row: int) -> str:
     """The event_id after a #, and the name."""
-    name = columns.texts("name", np.array([row]))[0].as_py()
+    name = None if columns is None else columns.texts("name", np.array([row]))[0].as_py()
     return f"#{row}{'' if name is None else ' ' + name}"[:_EXAMPLE_LENGTH]

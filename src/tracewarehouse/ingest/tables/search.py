@@ -30,7 +30,7 @@ def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positio
     parent = np.arange(-1, count - 1, dtype=np.int64 if count < _LARGE else np.int32)
     parent[lanes[:-1][lanes[:-1] < count]] = -1
     seeker = np.flatnonzero(ends[:-1] <= starts[1:]).astype(parent.dtype)
-    seeker += 1
+    np.add(seeker, 1, out=seeker)
     seeker = seeker[parent[seeker] >= 0]
     found, start = parent[seeker], starts[seeker]
     for _ in range(_ROUNDS):
