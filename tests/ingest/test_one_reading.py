@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import front_door
 from ingesting import only, ranks_seen, seen, states, take, write
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats import registry
 from tracewarehouse.formats.base import Part, Request
+from tracewarehouse.formats.kineto import native
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat
 from tracewarehouse.formats.kineto.source import KinetoSource
 from tracewarehouse.ingest import build_rank, pipeline
@@ -152,7 +154,11 @@ def test_columns_in_a_file_give_the_same_tables(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_unit_of_times_that_is_asked_for_holds_until_another_is(tmp_path: Path) -> None:
-    write(tmp_path / "job")
+    (path,) = write(tmp_path / "job")
+    trace = json.loads(path.read_text())
+    for event in trace["traceEvents"]:
+        event |= {name: 1000 * event[name] for name in ("ts", "dur") if name in event}
+    path.write_text(json.dumps(trace))
 
     def lengths(**options: object) -> tuple[str, set[object]]:
         report = take(tmp_path / "wh", tmp_path / "job", **options)
@@ -271,3 +277,12 @@ def test_a_file_may_hold_several_ranks(tmp_path: Path) -> None:
     ]
     again = take(tmp_path / "wh", tmp_path / "job" / "all.several")
     assert [file.state for file in again.files] == ["same"] * 3
+
+
+def test_a_missing_native_scanner_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "job")
+    line = ["ingest", "-w", str(tmp_path / "wh"), str(tmp_path / "job")]
+    monkeypatch.setattr(native, "notice", lambda: "ingesting without the native scanner")
+    assert "note: ingesting without the native scanner\n" in front_door.tw(*line).err
+    monkeypatch.setattr(native, "notice", lambda: None)
+    assert "native" not in front_door.tw(*line, "--time-unit", "ns").err

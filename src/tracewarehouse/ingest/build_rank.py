@@ -10,6 +10,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -130,8 +131,8 @@ class BuildRanks:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             is_large = len(self.items) == 1 and self.items[0].text_bytes >= _WORTH_A_THREAD_BYTES
-            with RankFiles(catalog, self.folder, alone=is_large) as files:
-                group = _Group(self.settings, self.folder, store, catalog, files)
+            with ExitStack() as opened, RankFiles(catalog, self.folder, alone=is_large) as files:
+                group = _Group(self.settings, self.folder, store, catalog, files, opened)
                 for position, item in enumerate(self.items):
                     group.add(item, partial(tell, position))
                 return group.finish()
@@ -173,6 +174,8 @@ class _Group:
     store: Store
     catalog: Catalog
     files: RankFiles
+    # What is read from until all is written.
+    opened: ExitStack
     reports: list[Report] = field(default_factory=list)
     # Position in `reports` → what is to be committed, but for its tables.
     built: dict[int, Staged] = field(default_factory=dict)
@@ -275,7 +278,7 @@ class _Source:
         # What was read so far is all of it, or nothing is known yet but the estimate.
         if (self.read_bytes[-1] or self.item.text_bytes) <= _IN_MEMORY_BYTES:
             return Columns.read(reader)
-        return SpilledColumns.spill(reader, self._spill)
+        return self.group.opened.enter_context(closing(SpilledColumns.spill(reader, self._spill)))
 
     def _known(self, outcome: Outcome) -> Read:
         """Content that is at the place already, published or left by a broken-off call."""
