@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request, Status
 from tracewarehouse.formats.foreign import ForeignFileError
+from tracewarehouse.ingest.content import content_of, lost_events, window
 from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.naming import Assignment
 from tracewarehouse.ingest.outcome import Content
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from tracewarehouse.contract import Contract
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.build import Built
 
     Tables: TypeAlias = Mapping[str, Columns | pa.Table]
 
@@ -300,7 +300,7 @@ class _Source:
             outcome.text_bytes,
             outcome.rank,
             outcome.world_size,
-            _window(tables.get(ACTIVITIES)),
+            window(tables.get(ACTIVITIES)),
         )
         place = self._place(outcome)
         held = place.held if place else None
@@ -349,7 +349,7 @@ class _Source:
         add = partial(group.files.add, place.run, place.rank)
         built = build(tables, outcome, _rules(group.settings.sql), add)
         facts = self._facts(built.facts, outcome, place)
-        content = _content(outcome, facts, built)
+        content = content_of(outcome, facts, built)
         # Kept for the notice on coverage that goes with every answer about launches.
         facts |= {"gpu_ns": content.gpu_ns, "linked_ns": content.linked_ns, "with_op_ns": content.with_op_ns}
         group.built[len(group.reports)] = Staged(
@@ -384,7 +384,7 @@ class _Source:
             "source_bytes": outcome.stored_bytes,
             "status": outcome.status,
             "lost_bytes": sum(loss.byte_to - loss.byte_from for loss in outcome.losses),
-            "lost_events": _lost_events(outcome),
+            "lost_events": lost_events(outcome),
             "redacted": len(outcome.redactions),
             "tables": {contract.name: [contract.version] for contract in _tables(self.group.catalog)},
         }
@@ -400,68 +400,3 @@ def _rules(sql: Path) -> Rules:
 
 def _is_cut_short(outcome: Outcome) -> bool:
     return any(loss.byte_to >= outcome.text_bytes for loss in outcome.losses)
-
-
-def _lost_events(outcome: Outcome) -> int | None:
-    """How many events are in the bytes that could not be read; None where that cannot be known."""
-    counts = [loss.events_lost for loss in outcome.losses]
-    return None if None in counts else sum(count or 0 for count in counts)
-
-
-def _window(activities: Columns | pa.Table | None) -> Window:
-    """First start and last end of the slices of a source; None where no slice has a time."""
-    import numpy as np
-
-    if activities is None:
-        return None, None
-    assert not hasattr(activities, "schema")
-    starts = activities.ints("ts_ns")
-    slices = starts.valid & activities.codes("ph").is_one_of(["X"])
-    if not slices.any():
-        return None, None
-    lengths = np.maximum(activities.ints("dur_ns").values[slices], 0)
-    return int(starts.values[slices].min()), int((starts.values[slices] + lengths).max())
-
-
-def _content(outcome: Outcome, facts: Mapping[str, Json], built: Built) -> Content:
-    """What the summary of an ingest says of one source."""
-
-    def fact(name: str) -> int:
-        value = facts.get(name)
-        return value if isinstance(value, int) else 0
-
-    return Content(
-        status=outcome.status,
-        text_bytes=outcome.text_bytes,
-        events=fact("events"),
-        non_events=fact("non_events"),
-        lost_bytes=fact("lost_bytes"),
-        lost_events=_lost_events(outcome),
-        steps=fact("steps"),
-        gpu_ns=built.coverage.gpu_ns,
-        linked_ns=built.coverage.linked_ns,
-        with_op_ns=built.coverage.with_op_ns,
-        quality=built.quality,
-    )
-
-
-def left_content(source: RankSource) -> Content:
-    """What is known of a source that an earlier call made: its counts, not its quality."""
-
-    def fact(name: str) -> int:
-        value = source.facts.get(name)
-        return value if isinstance(value, int) else 0
-
-    lost = source.facts.get("lost_events")
-    return Content(
-        status=source.status,
-        text_bytes=0,
-        events=fact("events"),
-        non_events=fact("non_events"),
-        lost_bytes=fact("lost_bytes"),
-        lost_events=lost if isinstance(lost, int) else None,
-        steps=fact("steps"),
-        gpu_ns=fact("gpu_ns"),
-        linked_ns=fact("linked_ns"),
-        with_op_ns=fact("with_op_ns"),
-    )

@@ -23,7 +23,8 @@ WindowsOf = Callable[[Sequence[Path]], Mapping[Path, Window]]
 class TraceFile:
     """What naming needs to know of a trace; `rank` and `world_size` as the trace says them.
 
-    `part` tells traces of one file apart, where it has several. `run` and `span` are set for files that the trace handler put into an inbox: it knew both.
+    `part` tells traces of one file apart, where it has several. `run` and `span` are set for files that the
+    trace handler put into an inbox: it knew both.
     """
 
     path: Path

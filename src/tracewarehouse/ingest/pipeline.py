@@ -22,8 +22,8 @@ from tracewarehouse.ingest.build_rank import (
     Report,
     Settings,
     definitions,
-    left_content,
 )
+from tracewarehouse.ingest.content import left_content
 from tracewarehouse.ingest.discover import Found, discover
 from tracewarehouse.ingest.facts import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch
@@ -140,7 +140,7 @@ class _Call:
         return dict(sorted(reads.items())), failed
 
     def _build_again(self, sources: Sequence[Surveyed], named: Collection[Path], verdicts: Verdicts) -> None:
-        """Builds the sources whose provisional place proved wrong; what was built there is never published."""
+        """Builds the sources whose provisional place was wrong; what was built there is never published."""
         for report in self._build(sources, verdicts.again, "again"):
             source, place = sources[report.number], verdicts.places[report.number]
             if isinstance(report, NotRead):
