@@ -38,7 +38,8 @@ _BY_KEYS: Final = (
     (("rocprofiler-sdk-tool",), "rocprofv3"),
     (("segments", "device_traces"), "memory_snapshot"),
 )
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]', re.DOTALL)
+# An unclosed string is one token too: without it, each quote in one would be tried as a beginning.
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTALL)
 
 
 def binary_format(buffer: Buffer) -> str | None:

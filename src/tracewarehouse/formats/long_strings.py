@@ -8,7 +8,7 @@ from typing import Final
 
 LONGEST_BYTES: Final = 64 << 20
 _WHOLE_STRINGS: Final = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
-_BACKSLASH: Final = ord("\\")
+_BODY: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 
 class LongStrings:
@@ -56,24 +56,17 @@ class LongStrings:
         self._held: list[bytes] = []
         self._sha = hashlib.sha256(self._salt)
         self._size = 0
-        self._backslashes = 0
+        # Whether the piece before ended with a backslash that escapes what comes next.
+        self._escaped = False
 
     def _end(self, piece: bytes, at: int) -> int:
         """Where the closing quote is, -1 if not in this piece."""
-        quote = piece.find(b'"', at)
-        while quote >= 0 and self._before(piece, at, quote) % 2:
-            quote = piece.find(b'"', quote + 1)
-        return quote
-
-    def _before(self, piece: bytes, start: int, end: int) -> int:
-        """How many backslashes are right before `end`, those of the pieces before included."""
-        at = end
-        while at > start and piece[at - 1] == _BACKSLASH:
-            at -= 1
-        return end - at + (self._backslashes if at == start else 0)
+        body = _BODY.match(piece, at + self._escaped)
+        stop = body.end() if body else at
+        self._escaped = piece[stop : stop + 1] == b"\\"
+        return stop if piece[stop : stop + 1] == b'"' else -1
 
     def _take(self, content: bytes) -> None:
-        self._backslashes = self._before(content, 0, len(content))
         self._size += len(content)
         self._sha.update(content)
         if self._size <= self._longest:
