@@ -110,6 +110,12 @@ def test_a_sentinel_pairs_with_nothing() -> None:
     }
 
 
+def test_the_first_row_of_a_file_may_launch() -> None:
+    rows = [call("cudaLaunchKernel", 20, 5, 1), gpu("a", 10, 2, 1), gpu("b", 30, 3, 1)]
+    inner = call("cuLaunchKernel", 21, 1, 1, category="cuda_driver", raw_category="cuda_driver")
+    assert rules(*rows, inner) == {"start_before_launch": (1, 10), "many_rows_per_launch": (1, 3)}
+
+
 def test_copies_agree_in_all_that_is_compared() -> None:
     one = slice_("op", 0, 10)
     others = [
