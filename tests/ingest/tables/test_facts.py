@@ -89,6 +89,11 @@ def test_windows_and_counts() -> None:
     assert cover == Coverage(40, 30, 30)
 
 
+def test_gpu_activities_without_a_launch() -> None:
+    facts, cover = of(gpu("a", 30, 5))
+    assert facts["gpu"] and "launches" not in facts and cover == Coverage(5, 0, 0)
+
+
 def test_a_launch_outside_of_operators() -> None:
     _, cover = of(call("cudaLaunchKernel", 20, 1, 1), gpu("a", 30, 5, 1), gpu("b", 40, 5))
     assert cover == Coverage(10, 5, 0)

@@ -116,6 +116,21 @@ def test_the_first_row_of_a_file_may_launch() -> None:
     assert rules(*rows, inner) == {"start_before_launch": (1, 10), "many_rows_per_launch": (1, 3)}
 
 
+@pytest.mark.parametrize(
+    ("block", "possible"),
+    [
+        ((1, 1, 1), True),
+        ((1024, 1, 1), True),
+        ((1025, 1, 1), False),
+        ((0, 9, 9), False),
+        ((2**40, 2**40, 1), False),
+    ],
+)
+def test_threads_of_a_block(block: tuple[int, int, int], possible: bool) -> None:
+    sides = dict(zip(("block_x", "block_y", "block_z"), block, strict=True))
+    assert ("impossible_value" not in rules(gpu("a", 0, 1, **sides))) == possible
+
+
 def test_copies_agree_in_all_that_is_compared() -> None:
     one = slice_("op", 0, 10)
     others = [
