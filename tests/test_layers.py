@@ -21,8 +21,7 @@ LAYERS = (
     ("arrow", "engine", "checks"),
     ("stats",),
     ("plain", "plot", "result"),
-    ("formats",),
-    ("reader", "simulation"),
+    ("formats", "simulation"),
     ("storage",),
     ("analyses", "select"),
     ("metric",),
@@ -33,11 +32,11 @@ LAYERS = (
     ("cli", "hta", "__main__"),
 )
 APART = {
-    ("storage", "reader"),
+    ("storage", "formats"),
     ("storage", "result"),
-    ("reader", "result"),
+    ("formats", "result"),
     ("render", "export"),
-    ("simulation", "reader"),
+    ("simulation", "formats"),
     ("hta", "cli"),
 }
 
@@ -47,14 +46,14 @@ HOMES = {
     "duckdb": {"engine"},
     "click": {"cli"},
     "rich": {"render"},
-    "msgspec": {"reader", "formats"},
+    "msgspec": {"formats"},
     "numpy": {"stats", "ingest", "formats"},
     "scipy": {"stats"},
-    "isal": {"reader", "formats"},
+    "isal": {"formats"},
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
-    "pyarrow": {"arrow", "engine", "result", "storage", "reader", "ingest", "formats"},
+    "pyarrow": {"arrow", "engine", "result", "storage", "ingest", "formats"},
 }
 STANDARD = sys.stdlib_module_names
 
