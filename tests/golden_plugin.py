@@ -115,10 +115,9 @@ class Drawn:
         self.warehouse = tw.open(folder / "warehouse")
         self.goldens = {path: Golden.read(path) for path in paths}
         self.failed: dict[str, Exception] = {}
-        stored = {path: each for path, each in self.goldens.items() if not self._contract(path).transient}
-        marks = {each.drawn: f"g{at}-" for at, each in enumerate(stored.values())}
-        self.marks = {path: marks[each.drawn] for path, each in stored.items()}
-        drawn = {self.marks[path]: each for path, each in stored.items()}
+        marks = {each.drawn: f"g{at}-" for at, each in enumerate(self.goldens.values())}
+        self.marks = {path: marks[each.drawn] for path, each in self.goldens.items()}
+        drawn = {self.marks[path]: each for path, each in self.goldens.items()}
         runs = {mark: self._drawings(mark, each) for mark, each in drawn.items()}
         self.warehouse.ingest(*(file for files in runs.values() for file in files))
         for mark, files in runs.items():
@@ -127,8 +126,6 @@ class Drawn:
     def rows(self, path: Path) -> tuple[str, str]:
         """(result, abstained) of a golden file as CSV lines, from traces through reader, tables, Parquet."""
         golden, contract = self.goldens[path], self._contract(path)
-        if contract.transient:
-            return _transient(contract, golden, sketch.write(golden.sections["trace"], self.folder)), ""
         mark = self.marks[path]
         if mark in self.failed:
             raise self.failed[mark]
@@ -170,24 +167,6 @@ def told(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
     result = warehouse.run(golden.name, version=golden.version, **golden.params())
     left_out = [f"{each.run_id},{each.rank},{each.reason}\n" for each in result.abstained]
     return "".join(result.csv()), "".join(left_out)
-
-
-def _transient(contract: Any, golden: Golden, paths: list[Path]) -> str:
-    """Rows of a table that exists only while a rank is ingested, all ranks one after the other."""
-    from tracewarehouse import engine, reader
-    from tracewarehouse.catalog import Catalog
-    from tracewarehouse.ingest import sql_tables as tables
-    from tracewarehouse.result import Provenance, Result
-
-    lines: list[str] = []
-    for path in paths:
-        with engine.connect() as con:
-            rank = int(path.stem.removeprefix("rank"))
-            reader.load(con, path, run_id=path.parent.name, rank=rank, salt=b"golden")
-            tables.build(con, Catalog.load())
-            rows = Result(engine.query(con, select(contract, golden)), Provenance("golden", ()))
-            lines += "".join(rows.csv()).splitlines(keepends=True)[bool(lines) :]
-    return "".join(lines)
 
 
 def select(contract: Any, golden: Golden) -> str:

@@ -13,7 +13,7 @@ from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options
 from tracewarehouse.ingest.pipeline import ingest
-from tracewarehouse.store import Store
+from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
 
 

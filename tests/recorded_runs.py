@@ -10,7 +10,7 @@ from tracewarehouse.arrow import table_of
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.history.source import Asking
 from tracewarehouse.result import Provenance, Result
-from tracewarehouse.store import Changes, Staged, Store, uid, write_result
+from tracewarehouse.storage import Changes, Staged, Store, uid, write_result
 
 START_NS = 1_750_000_000_000_000_000
 DAY_NS = 86_400 * 10**9
@@ -27,8 +27,8 @@ def recorded_runs(
     with store.staging() as folder:
         for at, period_ns in enumerate(periods_ns):
             name = f"night-{at:04d}"
-            unit = store.commit_unit(_rank(name, f"{at}-{period_ns}", START_NS + at * DAY_NS))
-            published = store.publish(name, Changes(units=(unit,), labels=(labels or {}).get(at, {})))
+            source = store.commit_source(_rank(name, f"{at}-{period_ns}", START_NS + at * DAY_NS))
+            published = store.publish(name, Changes(sources=(source,), labels=(labels or {}).get(at, {})))
             assert published.version is not None
             recorded = asking.recorded(published.version, by_step=True)
             path = folder / f"{at}.parquet"
@@ -53,4 +53,5 @@ def recorded_runs(
 
 def _rank(run: str, digest: str, start_ns: int) -> Staged:
     facts = {"start_ns": start_ns, "steps": STEPS, "gpu": True, "world_size": 1}
-    return Staged(run, 0, uid(digest, run, 0, 1), digest, 1000, 1, "whole", (), facts)
+    key = uid(digest, run, 0, format="kineto", format_version=1, definitions={})
+    return Staged(run, 0, key, digest, 1000, "kineto", 1, {}, "whole", (), facts=facts)

@@ -57,7 +57,9 @@ class Rank:
     events: list[str] = field(default_factory=list)
 
     def text(self, world_size: int) -> str:
-        """The Kineto JSON of this rank, one event per line."""
+        """The Kineto JSON of this rank, one event per line; a bare list where its first element is a list."""
+        if self.events and self.events[0].startswith("["):
+            return "[\n" + ",\n".join(self.events) + "\n]\n"
         top: dict[str, Any] = {
             "schemaVersion": 1,
             "deviceProperties": [],

@@ -12,7 +12,7 @@ from conftest import ROOT
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.engine import connect, create_from_rows
 from tracewarehouse.sqltext import quote_text
-from tracewarehouse.store import Changes, Published, Staged, StagedTable, Store, uid
+from tracewarehouse.storage import Changes, Published, Staged, StagedTable, Store, uid
 
 START = 1_750_000_000_000_000_000
 
@@ -179,6 +179,7 @@ def facts(run: str, rank: int, **other: Any) -> dict[str, Any]:
         "end_ns": START + 1_000_000,
         "device_name": "H100",
         "header": json.dumps({"distributedInfo": {"rank": rank}}),
+        "rank_in_file": rank,
         "steps": 3,
         "gpu": True,
         "launches": True,
@@ -202,8 +203,21 @@ def stage(
     status, told = other.pop("status", "whole"), other.pop("said_tables", None)
     other |= {} if told is None else {"tables": told}
     digest = f"{content}-{run}-{rank}"
-    key = uid(digest, run, rank, 1)
-    return Staged(run, rank, key, digest, 1000, 1, status, tuple(made), facts(run, rank, **other))
+    said = facts(run, rank, **other)
+    return Staged(
+        run=run,
+        rank=rank,
+        uid=uid(digest, run, rank, format="kineto", format_version=1, definitions={}),
+        digest=digest,
+        text_bytes=1000,
+        format="kineto",
+        format_version=1,
+        definitions={},
+        status=status,
+        tables=tuple(made),
+        header=said.pop("header"),
+        facts=said,
+    )
 
 
 def bring(
@@ -221,8 +235,8 @@ def bring(
     """Publishes a run of these ranks."""
     with store.staging() as folder:
         staged = [stage(folder, catalog, run, rank, **other) for rank in ranks]
-        units = store.commit(staged) if packed else tuple(map(store.commit_unit, staged))
-    changes = Changes(units=units, labels=labels or {}, replace=replace, expected_ranks=expected_ranks)
+        sources = store.commit(staged) if packed else tuple(map(store.commit_source, staged))
+    changes = Changes(sources=sources, labels=labels or {}, replace=replace, expected_ranks=expected_ranks)
     return store.publish(run, changes)
 
 

@@ -7,18 +7,57 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tracewarehouse import engine, reader
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.ingest import sql_tables as tables
+import pyarrow as pa
+
+from tracewarehouse import engine
+from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
+from tracewarehouse.formats.detect import detect
+from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.tables.build import Built, build
 
 Event = Mapping[str, Any]
 
 
+def read(path: Path) -> tuple[dict[str, Columns | pa.Table], Outcome]:
+    """The tables of a file's first part, and what reading it found."""
+    file = detect(path).open(path)
+    source = file.read(file.parts()[0], Request(salt=b"salt", spill=path.parent))
+    tables = {
+        name: Columns.read(reader) if name == ACTIVITIES else reader.read_all()
+        for name, reader in source.tables.items()
+    }
+    return tables, source.outcome()
+
+
+def built(tables: Mapping[str, Columns | pa.Table], outcome: Outcome) -> tuple[Built, dict[str, pa.Table]]:
+    """All stored tables of a rank, and what was found on the way."""
+    rules, made = rules_of(), dict[str, Any]()
+    known = build(tables, outcome, rules, made.__setitem__)
+    return known, {
+        name: rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
+        for name, rows in made.items()
+    }
+
+
 def tables_of(path: Path) -> engine.Connection:
-    """A connection with every table of the file's rank."""
-    con = engine.connect(threads=2)
-    reader.load(con, path, run_id="a", rank=0, salt=b"salt")
-    tables.build(con, Catalog.load())
+    """A connection with every table of the file's rank, and `rank_facts`."""
+    known, made = built(*read(path))
+    return connected(made, known.facts)
+
+
+def connected(made: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> engine.Connection:
+    """A connection with these tables of run `a`, rank 0."""
+    con, catalog = engine.connect(threads=2), rules_of().catalog
+    for name, rows in made.items():
+        con.register("made", rows)
+        engine.create_table(
+            con, catalog.get(name, kind="table"), "SELECT 'a' AS run_id, 0 AS rank, * FROM made"
+        )
+        con.unregister("made")
+    con.register("made", pa.Table.from_pylist([{"run_id": "a", "rank": 0, **facts}]))
+    con.execute("CREATE TABLE rank_facts AS FROM made")
+    con.unregister("made")
     return con
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import duckdb
 import pytest
 
 from conftest import ROOT
@@ -19,6 +20,7 @@ from tracewarehouse import __version__
 from tracewarehouse.cli.app import app
 from tracewarehouse.cli.errors import failure, report
 from tracewarehouse.errors import UnknownName
+from tracewarehouse.formats.kineto.native import why_not
 from tracewarehouse.warehouse import Warehouse
 
 FIRST_STEPS = ROOT / "tests" / "data" / "first-steps" / "rank0.json.gz"
@@ -113,7 +115,9 @@ finally:
 
 
 def test_version() -> None:
-    assert tw("--version").out == f"tw {__version__}\n"
+    told = tw("--version").out
+    assert told.startswith(f"tw {__version__}, DuckDB {duckdb.__version__}, ") and told.count("\n") == 1
+    assert ("without the native scanner: " in told) == (why_not() is not None)
 
 
 def test_usage_is_exit_2_one_line_and_a_hint() -> None:

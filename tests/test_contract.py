@@ -16,6 +16,7 @@ from tracewarehouse.params import Param
 BUSY = "analyses/gpu/gpu_busy.v2.sql"
 VIEW = "views/kernel_ends.v1.sql"
 TABLE = "tables/kernels.v1.sql"
+WITHOUT_SELECT = "tables/parsed.v1.sql"
 FILLED = "tables/parsed.v1.sql"
 TRANSIENT = "-- transient = true\n"
 KEPT = TRANSIENT + '-- grain     = ["run_id", "rank", "event_id"]\n'
@@ -96,6 +97,10 @@ BAD = {
     "requires two versions": (BUSY, '"kernels@1"', '"kernels@1", "kernels@2"'),
     "requires itself": (TABLE, "parsed@1", "kernels@1"),
     "requires no list": (BUSY, '["kernels@1"]', '"kernels@1"'),
+    "definition of a SELECT": (TABLE, "-- version  = 1", "-- version  = 1\n-- definition = 1"),
+    "definition is no number": (WITHOUT_SELECT, "-- transient = true", '-- definition = "1"'),
+    "definition 0": (WITHOUT_SELECT, "-- transient = true", "-- definition = 0"),
+    "neither SELECT nor definition": (WITHOUT_SELECT, "-- transient = true\n", ""),
     "requires nothing": (BUSY, '-- requires = ["kernels@1"]\n', ""),
     "unknown need": (BUSY, "-- grain ", '-- needs = ["cuda"]\n-- grain '),
     "need of no steps": (BUSY, "-- grain ", '-- needs = ["steps>=0"]\n-- grain '),

@@ -147,3 +147,68 @@ def test_only_a_checkout_has_files_to_write(tmp_path: Path) -> None:
     for call in (dev.sync, dev.check, dev.release):
         with pytest.raises(ContractError, match="no checkout, sql is missing"):
             call(tmp_path)
+
+
+TIMED = """# A drawing.
+trace
+  a 0 op t1 x 0 1
+result
+  run_id,rank
+  a,0
+"""
+
+
+@pytest.fixture
+def defined(checkout: Path) -> Path:
+    """The checkout with a table that a builder fills, its golden rows locked."""
+    text = (checkout / "sql/tables/parsed.v1.sql").read_text()
+    text = text.replace('"parsed"', '"timed"').replace("-- transient = true", "-- definition = 1")
+    (checkout / "sql/tables/timed.v1.sql").write_text(text)
+    (checkout / "tests/golden/tables/timed.v1.golden").write_text(TIMED)
+    dev.sync(checkout)
+    return checkout
+
+
+def test_a_definition_is_part_of_the_hash_and_of_the_reference(defined: Path) -> None:
+    before = Catalog.read(defined / "sql").get("timed")
+    change(defined / "sql/tables/timed.v1.sql", "definition = 1", "definition = 2")
+    catalog = Catalog.read(defined / "sql")
+    assert catalog.own_hash(catalog.get("timed")) != catalog.own_hash(before)
+    dev.sync(defined)
+    assert "filled by the program, definition 2" in (defined / "sql/README.md").read_text()
+
+
+def test_a_table_with_a_definition_needs_a_golden_file(defined: Path) -> None:
+    (defined / "tests/golden/tables/timed.v1.golden").unlink()
+    places = [finding.place for finding in dev.check(defined)]
+    assert places == ["tests/golden/tables/timed.v1.golden", "sql/definitions.lock"]
+
+
+def test_golden_rows_change_with_the_definition_alone(defined: Path) -> None:
+    golden, lock = defined / "tests/golden/tables/timed.v1.golden", defined / "sql/definitions.lock"
+    before = lock.read_text()
+    assert '"timed.v1.golden" = { definition = 1' in before and dev.check(defined) == []
+    change(golden, "a,0", "a,1")
+    (finding,) = dev.check(defined)
+    assert finding.message == "other rows of the same trace under definition 1"
+    assert dev.sync(defined) == [] and lock.read_text() == before
+    change(defined / "sql/tables/timed.v1.sql", "definition = 1", "definition = 2")
+    assert lock in dev.sync(defined) and dev.check(defined) == []
+
+
+def test_another_trace_may_give_other_rows(defined: Path) -> None:
+    golden = defined / "tests/golden/tables/timed.v1.golden"
+    change(golden, "# A drawing.", "# Another drawing.")
+    assert dev.check(defined) == []
+    change(golden, "op t1 x 0 1", "op t1 x 0 2")
+    change(golden, "a,0", "a,1")
+    (finding,) = dev.check(defined)
+    assert finding.remedy == "run `tw dev sync`"
+    dev.sync(defined)
+    assert dev.check(defined) == []
+
+
+def test_a_lock_that_is_not_readable_is_said(defined: Path) -> None:
+    (defined / "sql/definitions.lock").write_text("not toml")
+    with pytest.raises(ContractError, match="sql/definitions.lock: not readable"):
+        dev.check(defined)

@@ -25,7 +25,7 @@ from tracewarehouse.select.duckdb_file import refresh, write
 from tracewarehouse.select.reads import below, names_of
 from tracewarehouse.select.session import session
 from tracewarehouse.sqltext import quote_name, quote_text
-from tracewarehouse.store import Store
+from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
 
 
@@ -135,7 +135,7 @@ def test_every_contract_of_the_house_gives_what_we_give(tmp_path: Path) -> None:
     rules = [catalog.contracts[ref] for ref in read if catalog.contracts[ref].is_constant]
     parameters = sum(len(each.params) for each in catalog.all("analysis"))
     several = 2 * len(catalog.all("analysis")) + parameters
-    checked = check_all(wh, wh.root / "warehouse.duckdb", tmp_path / "out")
+    checked = check_all(wh, wh.refresh(), tmp_path / "out")
     assert checked == 2 * (len(tables) + len(rules) + len(catalog.all("view")) + several)
 
 
@@ -163,13 +163,83 @@ def test_a_shell_finds_the_file_up_to_date(wh: Warehouse) -> None:
     written = path.stat().st_mtime_ns
     with wh.shell_file() as same:
         assert same == path and path.stat().st_mtime_ns == written
-    wh.store.remove("a")  # as a call that was killed before it refreshed
+    wh.remove("a")
+    assert path.stat().st_mtime_ns == written
     with wh.shell_file() as newer:
         assert newer == path and path.stat().st_mtime_ns > written
         assert shell(path, "SELECT count(*) FROM runs") == "2\n"
     path.write_bytes(b"not a database")
     with wh.shell_file() as mended:
         assert shell(mended, "SELECT count(*) FROM runs") == "2\n"
+
+
+def test_only_those_who_want_the_file_write_it(wh: Warehouse) -> None:
+    path = wh.root / "warehouse.duckdb"
+    wh.label("a", {"who": "x"})
+    wh.remove("b")
+    wh.run("kernel_time")
+    wh.query("SELECT count(*) FROM kernels")
+    assert not path.exists()
+    with wh.shell_file() as made:
+        assert made == path
+        assert shell(path, "SELECT run_id, labels['who'] FROM runs ORDER BY ALL") == "a,x\na-c,NULL\n"
+
+
+def test_a_library_ingest_leaves_the_file_stale_and_readable(tmp_path: Path) -> None:
+    wh = tw.open(tmp_path / "warehouse")
+    steps = ROOT / "tests" / "data" / "first-steps"
+    wh.ingest(steps / "rank0.json.gz", run="one", jobs=1)
+    path = wh.refresh()
+    wh.ingest(steps / "rank0.json.gz", run="two", jobs=1)
+    runs = "SELECT DISTINCT run_id FROM kernels ORDER BY 1"
+    assert shell(path, runs) == "one\n"
+    with wh.shell_file() as found:
+        assert found == path
+        assert shell(path, runs, "SELECT DISTINCT run_id FROM latest.kernels") == "one\ntwo\ntwo\n"
+
+
+def test_where_the_file_cannot_be_written_a_shell_gets_another(wh: Warehouse) -> None:
+    (wh.root / "warehouse.duckdb" / "in the way").mkdir(parents=True)
+    with wh.shell_file() as path:
+        assert path.parent != wh.root
+        assert shell(path, "SELECT count(*) FROM runs") == "3\n"
+
+
+def test_views_answer_in_a_database_that_is_attached(wh: Warehouse) -> None:
+    attach = f"ATTACH {quote_text(str(wh.refresh()))} AS house (READ_ONLY)"
+    out = shell(
+        Path(":memory:"),
+        attach,
+        "SELECT count(*) FROM house.kernels",
+        "SELECT count(*) FROM house.runs",
+        "SELECT sum(count) FROM house.kernel_time",
+        "SELECT count(*) FROM house.latest.runs",
+        "SELECT string_agg(DISTINCT run_id) FROM house.latest.kernel_time",
+        read_only=False,
+    )
+    inside = shell(wh.root / "warehouse.duckdb", "SELECT sum(count) FROM kernel_time")
+    assert out.split() == ["18", "3", inside.strip(), "1", "b"]
+
+
+def test_what_stands_in_rows_is_there_once(wh: Warehouse) -> None:
+    tables = "SELECT DISTINCT schema_name FROM duckdb_tables()"
+    rows = "SELECT count(DISTINCT run_id), min(run_id) FROM {}tw_abstained"
+    path = wh.refresh()
+    out = shell(path, tables, rows.format(""), rows.format("latest."), "SELECT run_id FROM latest.ranks")
+    assert out.split() == ["main", "2,a-c", "1,b", "b", "b", "b"]
+    wh.remove(["a", "a-c", "b"])
+    assert shell(wh.refresh(), "SELECT count(*) FROM latest.runs", "FROM latest.kernel_time") == "0\n"
+
+
+def test_a_replaced_rank_is_read_from_its_own_file(wh: Warehouse, tmp_path: Path) -> None:
+    rows = [row | {"dur_ns": 1} for row in kernels("b", 1)]
+    tables = {"kernels@1": rows, "kernels@2": rows}
+    bring(wh.store, wh.catalog, "b", (1,), tables=tables, content="z", replace=True)
+    path = wh.refresh()
+    found = shell(path, "SELECT rank, sum(dur_ns) FROM latest.kernels GROUP BY ALL ORDER BY 1")
+    wanted = wh.select("b").query("SELECT rank, sum(dur_ns) AS ns FROM kernels GROUP BY ALL ORDER BY 1")
+    assert found.split() == [f"{row['rank']},{row['ns']}" for row in wanted.rows()]
+    assert found.split()[1] == f"1,{len(rows)}"
 
 
 def test_a_macro_takes_its_parameters_typed_and_by_name(wh: Warehouse) -> None:
@@ -220,6 +290,7 @@ def test_a_shell_that_only_reads_keeps_nobody_from_writing(wh: Warehouse, tmp_pa
         running.stdin.flush()
         assert running.stdout.readline() == "3\n"
         wh.remove("a")
+        assert wh.refresh() == path
         assert shell(path, "SELECT count(*) FROM runs") == "2\n"
         running.stdin.write("SELECT count(*) FROM kernels WHERE run_id = 'a';\n")
         running.stdin.close()

@@ -19,7 +19,7 @@ from front_door import on_terminal, process
 from front_door import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
 from tracewarehouse.errors import ParamError, TwError, UnknownName
-from tracewarehouse.store import Changes
+from tracewarehouse.storage import Changes
 
 RUNS, CHANGE = 60, 40
 KEYS = ["line", "definition", "run_id", "version", "stored", "time_ns", "value", "level"]
@@ -83,8 +83,9 @@ def test_runs_of_other_machines_are_told(house: Path) -> None:
     assert not any("machine" in notice for notice in wh.history("step_time").notices)
     version = wh.store.newest("night-0007")
     assert version is not None
-    unit = replace(version.units[0], attempt="other", facts={**version.units[0].facts, "device_name": "H100"})
-    wh.store.publish("night-0007", Changes(units=(unit,), rebuilt=True))
+    stored = version.sources[0]
+    source = replace(stored, attempt="other", facts={**stored.facts, "device_name": "H100"})
+    wh.store.publish("night-0007", Changes(sources=(source,), rebuilt=True))
     kinds = "a line has runs of 2 kinds of machine (1 × H100, 1 × unknown)"
     told = f"{kinds}: --where or --by a label keeps them apart"
     assert told in tw.open(house).history("step_time").notices
@@ -205,7 +206,7 @@ def test_recording_on_the_command_line(house: Path) -> None:
     (row,) = json.loads(done.out)["result"]
     assert (done.code, row["written"], row["present"], row["failed"]) == (0, 2, 0, [])
     assert row["runs"] == ["night-0001@v1", "night-0002@v1"]
-    for path in (house / "results" / "step_summary@1" / "night-0003").iterdir():
+    for path in (house / "results" / "step_summary@1" / "night-0003").rglob("*.parquet"):
         path.write_bytes(b"")
     assert call("verify", "-w", house).code == 1
     shown = on_terminal("record", "night-0005", "--analysis", "quality", "-w", house, env={"TERM": "xterm"})

@@ -14,7 +14,7 @@ from tracewarehouse.catalog import Catalog
 from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest.outcome import Options, Progress
 from tracewarehouse.ingest.pipeline import ingest
-from tracewarehouse.store import Store
+from tracewarehouse.storage import Store
 
 
 def test_a_folder_becomes_a_run_with_its_ranks(tmp_path: Path) -> None:
@@ -290,20 +290,23 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
     take(tmp_path / "wh", path)
     version = Store.open(tmp_path / "wh").newest("job")
     assert version is not None
-    facts = version.units[0].facts
+    facts = version.sources[0].facts
     expected = {column.name for column in Catalog.load().get("ranks").columns}
-    carried_by_the_unit = {
+    carried_by_the_source = {
         "run_id",
         "rank",
+        "header",
+        "source_format",
+        "source_part",
         "source_sha256",
         "text_bytes",
         "status",
         "reader_version",
         "ingested_at",
     }
-    beside = {"tables", "status", "gpu_ns", "linked_ns", "with_op_ns"}
-    found_later = {"critical_path"}
-    assert set(facts) - beside == expected - carried_by_the_unit - found_later
+    beside = {"rank_in_file", "tables", "status", "gpu_ns", "linked_ns", "with_op_ns"}
+    found_later = {"critical_path", "source_schema", "clock"}
+    assert set(facts) - beside == expected - carried_by_the_source - found_later
     assert facts["source_name"] == "rank0.json"
     assert facts["source_bytes"] == path.stat().st_size
     assert (facts["gpu"], facts["launches"], facts["steps"]) == (True, True, 1)
@@ -313,9 +316,9 @@ def test_an_interrupt_leaves_the_warehouse_whole(tmp_path: Path) -> None:
     write(tmp_path / "job", range(8), kernels=2000)
     process = start(tmp_path / "wh", [tmp_path / "job"], jobs=2)
     staging = tmp_path / "wh" / "_tw" / "staging"
-    while not list(staging.rglob("*.parquet")) and process.poll() is None:
+    while not list(staging.glob("*/*")) and process.poll() is None:
         time.sleep(0.005)
-    process.send_signal(signal.SIGINT)  # most of the ranks are still to come
+    process.send_signal(signal.SIGINT)  # a worker has begun with the first ranks
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert ranks_seen(tmp_path / "wh") == {}

@@ -21,23 +21,22 @@ LAYERS = (
     ("arrow", "engine", "checks"),
     ("stats",),
     ("plain", "plot", "result"),
-    ("formats",),
-    ("reader", "simulation"),
-    ("store",),
+    ("formats", "simulation"),
+    ("storage",),
     ("analyses", "select"),
     ("metric",),
     ("export", "render", "ingest", "handler", "derive", "diff", "history", "findings", "report"),
-    ("generate", "dev"),
+    ("generate", "definitions", "dev"),
     ("warehouse", "__init__"),
     ("demo",),
     ("cli", "hta", "__main__"),
 )
 APART = {
-    ("store", "reader"),
-    ("store", "result"),
-    ("reader", "result"),
+    ("storage", "formats"),
+    ("storage", "result"),
+    ("formats", "result"),
     ("render", "export"),
-    ("simulation", "reader"),
+    ("simulation", "formats"),
     ("hta", "cli"),
 }
 
@@ -47,14 +46,14 @@ HOMES = {
     "duckdb": {"engine"},
     "click": {"cli"},
     "rich": {"render"},
-    "msgspec": {"reader", "formats"},
+    "msgspec": {"formats"},
     "numpy": {"stats", "ingest", "formats"},
     "scipy": {"stats"},
-    "isal": {"reader", "formats"},
+    "isal": {"formats"},
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
-    "pyarrow": {"arrow", "engine", "result", "store", "storage", "reader", "ingest", "formats"},
+    "pyarrow": {"arrow", "engine", "result", "storage", "ingest", "formats"},
 }
 STANDARD = sys.stdlib_module_names
 

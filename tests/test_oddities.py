@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import sqlite3
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reader_cases import SALT, Loaded, event, gz, trace, write
-from tracewarehouse import reader
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.ingest import sql_tables as tables
+import table_cases
+from table_cases import connected
+from tracewarehouse import export
+from tracewarehouse.formats.base import ACTIVITIES, Outcome
+from tracewarehouse.formats.detect import detect
+from tracewarehouse.formats.foreign import ForeignFileError
+from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.facts import header_facts, rank_of
 from tracewarehouse.ingest.names import split_name
 
 BASE = 1751410836000000000
 
 
-class Built(Loaded):
+def event(**fields: Any) -> dict[str, Any]:
+    """A slice with the given fields changed."""
+    plain = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 2, "ts": 5.0, "dur": 2.5}
+    return {**plain, **fields}
+
+
+def trace(events: Sequence[Any], **header: Any) -> bytes:
+    """A trace file's bytes."""
+    return json.dumps({**header, "traceEvents": list(events)}).encode()
+
+
+def write(folder: Path, data: bytes, name: str = "trace.json") -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def gz(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+class Built:
     """A file in all its tables."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        tables.build(self.con, Catalog.load())
+        self.tables, self.outcome = table_cases.read(path)
+        known, made = table_cases.built(self.tables, self.outcome)
+        self.con = connected(made, known.facts)
+        self.header = json.loads(self.outcome.header_json)
 
     def of(
         self, table: str, columns: str, where: str = "true", order: str = "event_id"
@@ -37,13 +64,27 @@ class Built(Loaded):
     def quality(self) -> dict[str, int]:
         return dict(self.of("data_quality", "rule, rows", order="rule"))
 
+    def texts(self) -> list[str]:
+        """The elements, as an export writes them."""
+        self.con.execute("CREATE VIEW ranks AS SELECT run_id, rank, base_time_ns FROM rank_facts")
+        return list(export.event_texts(self.con, "a", 0))
+
+    def repaired(self) -> list[bool]:
+        activities = self.tables[ACTIVITIES]
+        assert isinstance(activities, Columns)
+        return activities.flags("repaired").tolist()  # type: ignore[no-any-return]
+
 
 def built(folder: Path, events: list[Any], **header: Any) -> Built:
     return Built(write(folder, trace(events, **header)))
 
 
-def survey(folder: Path, data: bytes, name: str = "t.json") -> reader.Survey:
-    return reader.survey(write(folder, data, name), SALT)
+def read(folder: Path, data: bytes, name: str = "t.json") -> Outcome:
+    return table_cases.read(write(folder, data, name))[1]
+
+
+def header_of(folder: Path, **header: Any) -> dict[str, Any]:
+    return json.loads(read(folder, trace([event()], **header)).header_json)  # type: ignore[no-any-return]
 
 
 def kernel(**fields: Any) -> dict[str, Any]:
@@ -58,7 +99,7 @@ def launch(correlation: int, **fields: Any) -> dict[str, Any]:
 def test_oddity_01(tmp_path: Path) -> None:
     """A bare list at the top, its first element empty."""
     loaded = Built(write(tmp_path, b'[ {}\n,{"name":"x","ph":"X","ts":"5","dur":"1"}]'))
-    assert loaded.survey.status == "whole" and loaded.survey.header_json == "{}"
+    assert loaded.outcome.status == "whole" and loaded.outcome.header_json == "{}"
     assert loaded.of("events", "event_id, ph, ts_ns") == [(0, None, None), (1, "X", 5000)]
 
 
@@ -77,8 +118,7 @@ def test_oddity_03(tmp_path: Path) -> None:
     """The device table under another name, empty, absent, or without names."""
 
     def name(**header: Any) -> object:
-        loaded = Loaded(write(tmp_path, trace([event()], **header)))
-        return header_facts(loaded.header)["device_name"]
+        return header_facts(header_of(tmp_path, **header))["device_name"]
 
     assert name(computeProperties=[{"name": "Tesla V100"}]) == "Tesla V100"
     assert name(deviceProperties=[{"name": "A100"}]) == "A100"
@@ -94,7 +134,7 @@ def test_oddity_04(tmp_path: Path) -> None:
     header = (
         b'"metadata":{"lists":[[1.50,1e5]],"n":null},"roctracer_version":4.10,"ERROR":["a"],"with_flops":1'
     )
-    found = survey(tmp_path, b"{" + header + b',"traceEvents":[' + json.dumps(event()).encode() + b"]}")
+    found = read(tmp_path, b"{" + header + b',"traceEvents":[' + json.dumps(event()).encode() + b"]}")
     assert found.header_json == "{" + header.decode() + "}"
 
 
@@ -103,7 +143,7 @@ def test_oddity_05(tmp_path: Path) -> None:
     data = trace([event()])
     half = len(data) // 2
     ways = {"a.json": gz(data), "b.json.gz": data, "c.raw.gz": gz(data[:half]) + gz(data[half:]) + bytes(512)}
-    found = [survey(tmp_path, stored, name) for name, stored in ways.items()]
+    found = [read(tmp_path, stored, name) for name, stored in ways.items()]
     assert {(one.status, one.events, one.digest) for one in found} == {("whole", 1, found[1].digest)}
     assert [one.stored_bytes for one in found] == [len(stored) for stored in ways.values()]
 
@@ -111,11 +151,8 @@ def test_oddity_05(tmp_path: Path) -> None:
 def test_oddity_06(tmp_path: Path) -> None:
     """Files that differ in one byte are two; the same text stored twice is one."""
     data = trace([event()])
-    one, same, other = survey(tmp_path, data), survey(tmp_path, gz(data)), survey(tmp_path, data + b" ")
+    one, same, other = read(tmp_path, data), read(tmp_path, gz(data)), read(tmp_path, data + b" ")
     assert one.digest == same.digest != other.digest
-    path = write(tmp_path, data + b" ")
-    assert reader.prefix_digest(path, len(data)) == one.digest
-    assert reader.prefix_digest(path, len(data) + 2) is None
 
 
 def test_oddity_07(tmp_path: Path) -> None:
@@ -154,7 +191,7 @@ def test_oddity_10(tmp_path: Path) -> None:
     loaded = Built(write(tmp_path, f'{{"traceEvents":[{event_text}],"baseTimeNanoseconds":{BASE}}}'.encode()))
     start = BASE + 7890123456789123
     assert loaded.of("events", "ts_ns") == [(start,)]
-    assert reader.window(tmp_path / "trace.json") == (start, start + 1000)
+    assert loaded.of("rank_facts", "start_ns, end_ns", order="1") == [(start, start + 1000)]
 
 
 def test_oddity_11(tmp_path: Path) -> None:
@@ -170,9 +207,9 @@ def test_oddity_12(tmp_path: Path) -> None:
     odd = [kernel(dur=0), kernel(dur=-3.25), kernel(), kernel(dur=None), kernel(ts=0, dur=0), kernel(dur=2e6)]
     del odd[2]["dur"]
     loaded = built(tmp_path, odd)
-    assert loaded.rows("dur_text") == [("0",), ("-3.25",), (None,), (None,), ("0",), ("2000000.0",)]
+    assert loaded.of("events", "dur_text") == [(None,), ("-3.25",), (None,), (None,), (None,), ("2000000.0",)]
     assert loaded.of("events", "dur_ns") == [(0,), (None,), (None,), (None,), (0,), (2_000_000_000,)]
-    assert loaded.rows("extra") == [*[(None,)] * 3, ('{"dur":null}',), *[(None,)] * 2]
+    assert loaded.of("events", "extra") == [*[(None,)] * 3, ('{"dur":null}',), *[(None,)] * 2]
     quality = loaded.quality()
     assert (quality["negative_duration"], quality["unusable_time"]) == (1, 2)
 
@@ -201,7 +238,7 @@ def test_oddity_16(tmp_path: Path) -> None:
     loaded = built(
         tmp_path, [event(pid="Spans", tid="PyTorch Profiler"), event(tid="25738"), event(tid=25738)]
     )
-    assert loaded.rows("pid, tid") == [('"Spans"', '"PyTorch Profiler"'), ("1", '"25738"'), ("1", "25738")]
+    assert [json.loads(text)["tid"] for text in loaded.texts()] == ["PyTorch Profiler", "25738", 25738]
     assert loaded.of("events", "tid, extra ->> '$.tid'") == [
         ("PyTorch Profiler", None),
         ("25738", "25738"),
@@ -231,7 +268,7 @@ def test_oddity_19(tmp_path: Path) -> None:
     triton = event(name="triton_poi_fused", args={"stream": 627365072})
     loaded = built(tmp_path, [*sync, hip, triton, kernel()])
     assert loaded.of("events", "stream") == [(-1,), (-1,), (7,), (None,), (None,), (7,)]
-    assert json.loads(loaded.rows("args", "event_id = 3")[0][0]) == {"stream": "0x0"}
+    assert json.loads(loaded.of("events", "args", "event_id = 3")[0][0]) == {"stream": "0x0"}
 
 
 def test_oddity_20(tmp_path: Path) -> None:
@@ -417,7 +454,7 @@ def test_oddity_35(tmp_path: Path) -> None:
     loaded = built(tmp_path, [*(event(args=args) for args in shapes), event()])
     found = [args for (args,) in loaded.of("events", "args")]
     assert [json.loads(args) if args else args for args in found] == [*shapes, None]
-    assert loaded.rows("extra", "event_id = 4") == [('{"args":null}',)]
+    assert loaded.of("events", "extra", "event_id = 4") == [('{"args":null}',)]
 
 
 def test_oddity_36(tmp_path: Path) -> None:
@@ -448,14 +485,14 @@ def test_oddity_38(tmp_path: Path) -> None:
     ]
     loaded = built(tmp_path, rows)
     assert loaded.of("events", "ts_ns, pid, bytes", "event_id = 3000") == [(7500, "Spans", None)]
-    assert loaded.rows("args", "event_id = 3000") == [('{"bytes":"x","stream":"0x0"}',)]
+    assert loaded.of("events", "args", "event_id = 3000") == [('{"bytes":"x","stream":"0x0"}',)]
 
 
 def test_oddity_39(tmp_path: Path) -> None:
     """distributedInfo missing, without rank, with rank only; else the name tells."""
     told = [None, {"backend": "nccl"}, {"rank": 0}, {"rank": 34, "world_size": 300}]
     headers = [{} if info is None else {"distributedInfo": info} for info in told]
-    found = [rank_of(Loaded(write(tmp_path, trace([event()], **header))).header) for header in headers]
+    found = [rank_of(header_of(tmp_path, **header)) for header in headers]
     assert found == [None, None, 0, 34]
     names = [
         "worker0.17.pt.trace.json",
@@ -472,16 +509,16 @@ def test_oddity_40(tmp_path: Path) -> None:
     groups = [
         {"pg_name": str(at), "pg_desc": "undefined", "ranks": [] if at % 2 else [0, 1]} for at in range(71)
     ]
-    loaded = Loaded(write(tmp_path, trace([event()], distributedInfo={"rank": 0, "pg_config": groups})))
-    assert json.loads(header_facts(loaded.header)["process_groups"]) == groups
+    header = header_of(tmp_path, distributedInfo={"rank": 0, "pg_config": groups})
+    assert json.loads(header_facts(header)["process_groups"]) == groups
 
 
 def other_format(folder: Path, data: bytes, name: str) -> str:
-    """The name of a file's format; as a trace it is refused by that name."""
-    found = survey(folder, data, name)
-    with pytest.raises(TraceFormatError, match=found.format):
-        Loaded(folder / name)
-    return found.format
+    """The name of the format by which a file is refused."""
+    path = write(folder, data, name)
+    with pytest.raises(ForeignFileError) as error:
+        detect(path).open(path)
+    return error.value.format
 
 
 def test_oddity_41(tmp_path: Path) -> None:
@@ -507,8 +544,8 @@ def test_oddity_43(tmp_path: Path) -> None:
     """rocprofv3 JSON is named; a memory timeline too."""
     tool = {"rocprofiler-sdk-tool": [{"agents": [], "buffer_records": {"kernel_dispatch": []}}]}
     assert other_format(tmp_path, json.dumps(tool).encode(), "r.json") == "rocprofv3"
-    timeline = json.dumps([[-1, 0, [1, 0], 5], [17, 1, [2, 0], 6]]).encode()
-    assert other_format(tmp_path, timeline, "m.raw.json") == "memory_timeline"
+    timeline = json.dumps([[-1, 1, 5, 0], [17, 2, 6, 4]]).encode()
+    assert detect(write(tmp_path, timeline, "m.raw.json")).name == "memory_timeline"
 
 
 def test_oddity_44(tmp_path: Path) -> None:
@@ -543,10 +580,10 @@ def test_oddity_45(tmp_path: Path) -> None:
         data = f'{{"traceEvents": [{ONE}, {text}, {ONE}], "traceName": "a]b"}}'.encode(
             errors="surrogateescape"
         )
-        loaded = Loaded(write(tmp_path, data))
-        assert loaded.survey.status == "repaired" and loaded.survey.losses, what
-        assert [json.loads(text) for text in loaded.column("text")] == [event(), wanted, event()], what
-        assert loaded.column("repaired") == [False, True, False], what
+        loaded = Built(write(tmp_path, data))
+        assert loaded.outcome.status == "repaired" and loaded.outcome.losses, what
+        assert [json.loads(text) for text in loaded.texts()] == [event(), wanted, event()], what
+        assert loaded.repaired() == [False, True, False], what
     whole = f'{{"traceEvents": [{ONE}, {ONE}], "traceName": "a]b"}}'
     ends = {
         "bom": ("\ufeff" + whole, "repaired"),
@@ -557,11 +594,11 @@ def test_oddity_45(tmp_path: Path) -> None:
         "lines": (f"{ONE}\n{ONE}\n", "repaired"),
     }
     for what, (text, status) in ends.items():
-        found = survey(tmp_path, text.encode())
+        found = read(tmp_path, text.encode())
         assert (found.status, found.events) == (status, 3 if what == "two keys" else 2), what
     for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
-        assert survey(tmp_path, whole.encode(encoding)).events == 2
-    cut = survey(tmp_path, gz(whole.encode())[:-20])
+        assert read(tmp_path, whole.encode(encoding)).events == 2
+    cut = read(tmp_path, gz(whole.encode())[:-20])
     assert cut.status == "damaged" and cut.losses[-1].reason == "the gzip stream is cut short"
 
 

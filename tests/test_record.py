@@ -17,7 +17,8 @@ import tracewarehouse as tw
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.history import Step
 from tracewarehouse.metric import Metric, measure
-from tracewarehouse.store import Changes, Recorded, Unit
+from tracewarehouse.storage import Changes, RankSource, Recorded
+from tracewarehouse.storage.codec import sealed
 
 # Steps 1 and 2 of `a` and step 1 of both ranks of `b` are complete; `host` has no GPU and no step.
 RUNS = """
@@ -71,14 +72,14 @@ def house(made: Path, tmp_path: Path) -> tw.Warehouse:
 
 
 def files(wh: tw.Warehouse, analysis: str = "*") -> list[Path]:
-    return sorted((wh.root / "results").glob(f"{analysis}@*/*/*.parquet"))
+    return sorted((wh.root / "results").glob(f"{analysis}@*/*/*/*.parquet"))
 
 
-def other_content(wh: tw.Warehouse, run: str) -> tuple[Unit, ...]:
-    """The units of a run, as if read from another file."""
+def other_content(wh: tw.Warehouse, run: str) -> tuple[RankSource, ...]:
+    """The sources of a run, as if read from another file."""
     version = wh.store.newest(run)
     assert version is not None
-    return tuple(replace(unit, digest="other", attempt="other") for unit in version.units)
+    return tuple(replace(source, digest="other", attempt="other") for source in version.sources)
 
 
 def told(path: Path) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def values(wh: tw.Warehouse, metric: str) -> dict[str, float | None]:
 
 def test_what_is_recorded_is_the_result_with_its_provenance(made: Path) -> None:
     wh = tw.open(made)
-    (path,) = (made / "results" / "step_summary@1" / "b").iterdir()
+    (path,) = (made / "results" / "step_summary@1" / "b").rglob("*.parquet")
     kept, asked = pq.read_table(path), wh.select("b").step_summary()
     assert kept.to_pylist() == asked.rows()
     said = json.loads(kept.schema.metadata[b"tracewarehouse"])
@@ -100,7 +101,7 @@ def test_what_is_recorded_is_the_result_with_its_provenance(made: Path) -> None:
     assert said["contract"]["grain"] == ["run_id", "rank", "step"]
     assert told(path)["ranks"] == [0, 1]
     assert told(path)["complete"] == {"0": [1], "1": [1]}
-    (path,) = (made / "results" / "step_summary@1" / "host").iterdir()
+    (path,) = (made / "results" / "step_summary@1" / "host").rglob("*.parquet")
     assert pq.read_table(path).num_rows == 0
     assert (told(path)["ranks"], told(path)["reason"]) == ([], "0 steps, needs 1")
 
@@ -138,7 +139,7 @@ def test_what_is_there_is_not_written_again(house: tw.Warehouse) -> None:
 def test_labels_do_not_matter_and_content_does(house: tw.Warehouse) -> None:
     house.store.relabel("a", {"branch": "main"})
     assert house.record(analyses=SOME).written == 0
-    house.store.publish("a", Changes(units=other_content(house, "a"), replace=True))
+    house.store.publish("a", Changes(sources=other_content(house, "a"), replace=True))
     found = house.history("step_time")
     assert values(house, "step_time") == {"b": 115.0, "host": None}
     assert "1 of 3 runs is not recorded (a@v3): tw record --all" in found.notices
@@ -169,7 +170,9 @@ def test_damage_is_found_and_mended(house: tw.Warehouse) -> None:
     other = Path(shutil.copy(gone, other))
     gone.unlink()
     found = {problem.path: problem.what for problem in house.verify()}
-    assert set(found) == {path.relative_to(house.root).as_posix() for path in (flipped, cut, other)}
+    assert set(found) == {path.relative_to(house.root).as_posix() for path in (flipped, cut, other, gone)}
+    missing = found.pop(gone.relative_to(house.root).as_posix())
+    assert "recorded result missing" in missing
     assert all("damaged result" in what for what in found.values())
     with pytest.raises(TwError, match="recorded results cannot be read") as error:
         house.history("step_time")
@@ -187,7 +190,7 @@ def test_clean_spares_what_a_kept_version_needs(house: tw.Warehouse) -> None:
     house.clean(3600)
     assert files(house) == before, "an older version stays readable for a while, and so do its results"
     house.clean(-1)
-    assert files(house) == [path for path in before if path.parent.name != "b"]
+    assert files(house) == [path for path in before if path.parent.parent.name != "b"]
 
 
 def test_results_outlive_their_run(house: tw.Warehouse) -> None:
@@ -195,7 +198,7 @@ def test_results_outlive_their_run(house: tw.Warehouse) -> None:
     house.remove("b", keep_results=True)
     house.clean(-1)
     assert not list((house.root / "data").glob("*/b/*"))
-    assert len([path for path in files(house) if path.parent.name == "b"]) == len(SOME)
+    assert len([path for path in files(house) if path.parent.parent.name == "b"]) == len(SOME)
     assert house.verify() == []
     rows = {row["run_id"]: (row["value"], row["stored"]) for row in house.history("step_time").rows()}
     assert rows == {"a": (110.0, True), "b": (115.0, False), "host": (None, True)}
@@ -211,9 +214,9 @@ def test_results_outlive_their_run(house: tw.Warehouse) -> None:
 
 
 def test_a_name_may_be_used_again(house: tw.Warehouse) -> None:
-    before, other = house.store.get("b", 1).units, other_content(house, "b")
+    before, other = house.store.get("b", 1).sources, other_content(house, "b")
     house.store.remove("b", keep_results=True)
-    house.store.publish("b", Changes(units=other))
+    house.store.publish("b", Changes(sources=other))
     house.record(analyses="step_summary")
     rows = house.history("step_time", "b").rows()
     assert [(row["value"], row["stored"], row["version"]) for row in rows] == [
@@ -221,7 +224,7 @@ def test_a_name_may_be_used_again(house: tw.Warehouse) -> None:
         (115.0, True, 3),
     ]
     house.store.remove("b")
-    house.store.publish("b", Changes(units=before))
+    house.store.publish("b", Changes(sources=before))
     rows = house.history("step_time", "b").rows()
     assert [(row["stored"], row["version"]) for row in rows] == [(True, 5)], "what came back is told once"
 
@@ -236,16 +239,18 @@ def test_what_fails_stops_nothing_else(house: tw.Warehouse) -> None:
 
 
 def test_another_definition_is_another_line(house: tw.Warehouse) -> None:
-    (path,) = [path for path in files(house, "step_summary") if path.parent.name == "a"]
+    (path,) = [path for path in files(house, "step_summary") if path.parent.parent.name == "a"]
     kept = pq.read_table(path)
     said = told(path) | {"effective": "0" * 16}
-    schema = kept.schema.with_metadata({"tracewarehouse.recorded": json.dumps(said)})
+    del said["checksum"]
+    schema = kept.schema.with_metadata({"tracewarehouse.recorded": sealed(said)})
     other = Recorded(**{field.name: said[field.name] for field in fields(Recorded)})
     pq.write_table(pa.Table.from_arrays(kept.columns, schema=schema), house.root / "other.parquet")
     house.store.keep_results({other: house.root / "other.parquet"})
     assert {row["definition"] for row in house.history("step_time").rows()} == {told(path)["effective"]}
+    place = path.relative_to(house.root).as_posix()
     path.unlink()
-    assert house.verify() == []
+    assert [(one.path, "missing" in one.what) for one in house.verify()] == [(place, True)]
     found = house.history("step_time")
     rows = {(row["definition"] == "0" * 16, row["run_id"]): row["value"] for row in found.rows()}
     assert rows == {(True, "a"): 110.0, (False, "b"): 115.0, (False, "host"): None}

@@ -18,7 +18,7 @@ from tracewarehouse.select.sandbox import check_reads_only, lock
 from tracewarehouse.select.session import Sessions, session
 from tracewarehouse.select.slices import slices
 from tracewarehouse.select.versions import lacking
-from tracewarehouse.store import Changes, Store
+from tracewarehouse.storage import Changes, Store
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog
         "base_time_ns": 5,
         "start_ns": 1,
         "end_ns": 2,
-        "header": {"distributedInfo": {"rank": 0}},
+        "rank_in_file": 0,
     }
     bring(store, catalog, "a", (3,), tables={}, **odd)
     columns = "rank, rule, severity, rows, example"

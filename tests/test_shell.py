@@ -52,6 +52,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     steps = ROOT / "tests" / "data" / "first-steps"
     warehouse.ingest(steps / "rank0.json.gz", steps / "rank1.json.gz", run="two", jobs=1)
     warehouse.ingest(steps / "rank0.json.gz", run="one", jobs=1)
+    warehouse.refresh()
     return root
 
 

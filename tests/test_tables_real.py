@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Iterator
@@ -39,10 +40,25 @@ def files() -> list[Any]:
     ] or [pytest.param(None, marks=pytest.mark.skip(reason="no real traces here"))]
 
 
+# Parsed by Python without a word: two arrays of events, half a character.
+REPAIRED = re.compile("duplicate_keys|lone_surrogate")
+HOST_SLICES = """
+SELECT
+  event_id,
+  dense_rank() OVER (
+    ORDER BY category IS NOT DISTINCT FROM 'user_annotation', coalesce(pid, ''), coalesce(tid, '')
+  ) AS thread,
+  ts_ns,
+  ts_ns + dur_ns AS end_ns
+FROM events
+WHERE pre IS NOT NULL"""
+
+
 @pytest.fixture(scope="module", params=files())
 def rank(request: pytest.FixtureRequest) -> Iterator[engine.Connection]:
     """The tables of one real trace."""
     con = tables_of(request.param)
+    con.execute(f"CREATE VIEW host_slices AS {HOST_SLICES}")
     yield con
     con.close()
 
@@ -55,14 +71,24 @@ def digits(text: str) -> Any:
     return json.loads(text, parse_int=Number, parse_float=Number, parse_constant=Number)
 
 
-def test_the_events_come_back_digit_by_digit(rank: engine.Connection) -> None:
+def elements(path: Path) -> list[Any]:
+    """The elements of a file that is JSON; others are repaired before they are read."""
+    if REPAIRED.search(path.name):
+        pytest.skip("JSON for some readers only")
+    data = path.read_bytes()
+    try:
+        found = digits((gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode())
+    except (ValueError, EOFError):
+        pytest.skip("no JSON as it is")
+    return found if isinstance(found, list) else found["traceEvents"]  # type: ignore[no-any-return]
+
+
+def test_the_events_come_back_digit_by_digit(rank: engine.Connection, request: pytest.FixtureRequest) -> None:
     rank.execute("CREATE OR REPLACE VIEW ranks AS SELECT run_id, rank, base_time_ns FROM rank_facts")
-    texts = [text for (text,) in rows(rank, "SELECT text FROM raw ORDER BY event_id")]
-    back = list(export.event_texts(rank, "a", 0))
-    assert len(back) == len(texts)
-    assert [
-        n for n, (old, new) in enumerate(zip(texts, back, strict=True)) if digits(old) != digits(new)
-    ] == []
+    wanted = elements(request.node.callspec.params["rank"])
+    back = [digits(text) for text in export.event_texts(rank, "a", 0)]
+    assert len(back) == len(wanted)
+    assert [n for n, (old, new) in enumerate(zip(wanted, back, strict=True)) if old != new] == []
 
 
 def test_host_slices_nest_as_a_stack_nests_them(rank: engine.Connection) -> None:

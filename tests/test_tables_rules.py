@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import tracewarehouse as tw
-from table_cases import call, gpu, rows, rules, slice_, tables_of, trace
-from tracewarehouse import engine, export
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.ingest import sql_tables as tables
+from table_cases import built, call, gpu, read, rows, rules, slice_, tables_of, trace
+from tracewarehouse import export
+from tracewarehouse.formats.base import Finding
+from tracewarehouse.formats.stored import StoredSource
+from tracewarehouse.ingest.columns import Columns
 
 EPOCH_US = 1_712_195_495_521_311
 
@@ -527,18 +529,17 @@ def test_tables_rebuilt_from_events_are_the_same(tmp_path: Path) -> None:
         gpu("a", 5, 1, 1),
         slice_("x", 1, 1) | {"pid": "1"},
     ]
-    con, catalog = tables_of(trace(tmp_path, [*events, "null"])), Catalog.load()
-    con.execute("INSERT INTO data_quality VALUES ('a', 0, 'lost_events', 'error', 3, NULL, 'bytes 1 to 2')")
-    again = engine.connect(threads=2)
-    for name in ("events", "data_quality"):
-        stored = con.table(name).to_arrow_table()
-        again.register("stored", stored)
-        engine.create_table(again, catalog.get(name), "SELECT * FROM stored")
-    wanted = tables.stored_tables(catalog)
-    tables.rebuild(again, catalog, wanted)
-    for contract in wanted:
-        sql = f"SELECT * FROM {contract.name} ORDER BY ALL"
-        assert rows(again, sql) == rows(con, sql), contract.name
+    finding = Finding("lost_events", 3, "bytes 1 to 2")
+    tables, outcome = read(trace(tmp_path, [*events, "null"]))
+    outcome = replace(outcome, findings=(finding,))
+    facts, made = built(tables, outcome)
+    source = StoredSource({"events": [made["events"]]}, outcome)
+    again = {name: Columns.read(reader) for name, reader in source.tables.items()}
+    facts_again, made_again = built(again, source.outcome())
+    assert facts_again == facts and finding.rule in facts.quality
+    assert {name: rows.to_pylist() for name, rows in made_again.items()} == {
+        name: rows.to_pylist() for name, rows in made.items()
+    }
 
 
 def test_tables_of_rules_are_read_but_not_stored(tmp_path: Path) -> None:

@@ -11,23 +11,21 @@ from conftest import ROOT
 from ingesting import files_under, take, write
 from tracewarehouse import engine
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.ingest.upgrade import SOURCES, Rebuild, stored_files, upgrade
-from tracewarehouse.store import RunVersion, Store
+from tracewarehouse.ingest.stored_rank import READ
+from tracewarehouse.ingest.upgrade import Rebuild, stored_files, upgrade
+from tracewarehouse.storage import RunVersion, Store
 
 
 @pytest.fixture
 def newer(tmp_path: Path) -> Catalog:
-    """The contracts of a later release: runtime@2 holds launches only."""
+    """The contracts of a later release, which has a runtime@2."""
     folder = Path(shutil.copytree(ROOT / "sql", tmp_path / "sql"))
     old = (folder / "tables" / "runtime.v1.sql").read_text()
-    new = old.replace("-- version  = 1", "-- version  = 2").replace(
-        "-- 1 = ", '-- 2 = "Launches only."\n-- 1 = ', 1
+    new = old.replace("-- version    = 1", "-- version    = 2").replace(
+        "-- 1 = ", '-- 2 = "Another definition."\n-- 1 = ', 1
     )
     assert new.count("= 2") == 1
-    head, body = new.split("-- ///\n", 1)
-    (folder / "tables" / "runtime.v2.sql").write_text(
-        f"{head}-- ///\nSELECT * FROM (\n{body.strip()}\n) AS every\nWHERE is_launch\n"
-    )
+    (folder / "tables" / "runtime.v2.sql").write_text(new)
     return Catalog.read(folder)
 
 
@@ -60,7 +58,7 @@ def test_a_table_of_another_version_stands_beside_the_old_one(tmp_path: Path, ne
     for table in before.table_versions():
         assert after.scan_plan(table, 1) == before.scan_plan(table, 1)
     assert store.verify() == []
-    assert [unit.facts["tables"]["runtime"] for unit in after.units] == [[1, 2]] * 3  # type: ignore[index]
+    assert [source.facts["tables"]["runtime"] for source in after.sources] == [[1, 2]] * 3  # type: ignore[index]
 
     files = files_under(tmp_path / "wh")
     assert upgrade(store, newer, ["job"], wanted) == ()
@@ -84,24 +82,23 @@ def test_a_rebuilt_table_is_the_table_that_ingest_makes(tmp_path: Path) -> None:
     stored = [contract for contract in catalog.tables() if contract.name in ("kernels", "runtime", "steps")]
     forgotten = {contract.name for contract in stored}
 
-    for unit in before.units:
+    for source in before.sources:
         task = Rebuild(
-            unit=unit,
-            stored={table: stored_files(store, catalog, before, unit, table) for table in SOURCES},
+            source=source,
+            header="{}",
+            stored={table: stored_files(store, catalog, before, source, table) for table in READ},
             wanted=tuple(contract.ref for contract in stored),
-            folder=tmp_path / f"again{unit.rank}",
+            folder=tmp_path / f"again{source.rank}",
             sql=catalog.folder,
-            threads=1,
-            memory_limit="1GiB",
         )
         made = task.run(lambda *_: None)
         assert {table.table for table in made.tables} == forgotten
         con = engine.connect()
         for table in made.tables:
-            (scan,) = before.scan_plan(table.table, table.version, [unit.rank])
+            (scan,) = before.scan_plan(table.table, table.version, [source.rank])
             both = [str(store.path(scan.path)), str(table.path)]
             for one, other in (both, both[::-1]):
                 ranked = "FROM read_parquet(?, hive_partitioning = false) WHERE rank = ?"
                 sql = f"SELECT count(*) FROM ({ranked} EXCEPT ALL {ranked})"
-                assert con.execute(sql, [one, unit.rank, other, unit.rank]).fetchone() == (0,)
+                assert con.execute(sql, [one, source.rank, other, source.rank]).fetchone() == (0,)
         con.close()

@@ -24,8 +24,8 @@ from tracewarehouse.errors import (
     UnknownName,
     WarehouseError,
 )
-from tracewarehouse.store import Store
-from tracewarehouse.store.blobs import LocalBlobs
+from tracewarehouse.storage import Store
+from tracewarehouse.storage.local import LocalObjects
 from tracewarehouse.warehouse import Warehouse
 
 BOTH = {"start_ns": START + 7, "end_ns": START + 8}
@@ -97,7 +97,7 @@ def test_select_narrows_and_stays_as_it_was(wh: Warehouse, store: Store, catalog
     assert repr(part) == f"Warehouse({str(wh.root)!r}, runs=['a@v1', 'b@v1'])"
 
 
-class Noted(LocalBlobs):
+class Noted(LocalObjects):
     """The blobs of a folder, with a list of what was read."""
 
     def __init__(self, root: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_name_or_prefix_opens_no_other_run(store: Store, catalog: Catalog) -> 
         bring(store, catalog, run, (0,))
     store.relabel("night-2", {"commit": "3f2a"})
     wh = Warehouse(store.root, catalog=catalog)
-    wh.store.blobs = noted = Noted(store.root)
+    wh.store.objects = noted = Noted(store.root)
     for selector, opened in {
         "night-2": {"night-2"},
         "NIGHT-2": {"night-2"},
@@ -234,7 +234,6 @@ def test_info_tells_tables_ranks_and_versions(wh: Warehouse) -> None:
 def test_a_label_is_set_and_taken_away(wh: Warehouse) -> None:
     wh.label("a", {"commit": None, "who": "x"})
     assert wh.runs().rows()[0]["labels"] == {"who": "x"}
-    assert (wh.root / "warehouse.duckdb").exists()
     with pytest.raises(UnknownName):
         wh.label("nowhere", {"a": "b"})
 

@@ -1,22 +1,36 @@
-"""The wheel, built offline, holds the package and every `.sql` file of the checkout."""
+"""The wheel, built offline, holds the package, every `.sql` file of the checkout and the native scanner."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from conftest import ROOT
+from tracewarehouse.formats.kineto import build
+
+FOLDER = "tracewarehouse/formats/kineto"
+needs_compiler = pytest.mark.skipif(build.system_compiler() is None, reason="there is no C compiler")
+
+
+def built(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Builds a wheel without isolation, so that nothing is downloaded."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    environment = {} if build.system_compiler() else {"TW_NO_NATIVE": "1"}
+    done = built(folder, **environment)
+    assert done.returncode == 0, done.stderr
     (path,) = folder.glob("*.whl")
     return path
 
@@ -35,7 +49,7 @@ def test_every_sql_file_is_inside(wheel: Path) -> None:
 
 def test_every_module_is_inside(wheel: Path) -> None:
     source = ROOT / "src"
-    wanted = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    wanted = {path.relative_to(source).as_posix() for path in (source / "tracewarehouse").rglob("*.py")}
     assert wanted <= names(wheel) and "tracewarehouse/py.typed" in names(wheel)
 
 
@@ -51,3 +65,42 @@ def test_the_catalog_of_the_wheel_is_the_one_of_the_checkout(wheel: Path, tmp_pa
     )
     files = len(list((ROOT / "sql").rglob("*.sql"))) - len(list((ROOT / "sql" / "upgrades").rglob("*.sql")))
     assert done.stdout.split() == [str(tmp_path / "tracewarehouse" / "sql"), str(files)]
+
+
+@needs_compiler
+def test_the_native_scanner_is_inside_and_was_built_from_the_source_inside(
+    wheel: Path, tmp_path: Path
+) -> None:
+    assert wheel.name.endswith(f"-py3-none-{build.platform_tag()}.whl")
+    libraries = {name for name in names(wheel) if Path(name).suffix in (".so", ".dylib", ".dll")}
+    assert libraries == {f"{FOLDER}/{build.library_name()}"}
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    script = "from tracewarehouse.formats.kineto import native; print(native.__file__, native.why_not())"
+    command = [sys.executable, "-c", script]
+    env = {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=env, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == [str(tmp_path / FOLDER / "native.py"), "None"]
+
+
+def test_without_the_native_scanner_the_wheel_is_pure(tmp_path: Path) -> None:
+    done = built(tmp_path, TW_NO_NATIVE="1")
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("*.whl")
+    assert path.name.endswith("-py3-none-any.whl")
+    assert not any("_scan-" in name for name in names(path)) and f"{FOLDER}/scan.c" in names(path)
+
+
+@pytest.mark.skipif(build.zig_compiler() is not None, reason="ziglang is installed")
+def test_without_a_compiler_the_build_fails_with_a_sentence_that_names_the_remedy(tmp_path: Path) -> None:
+    done = built(tmp_path, PATH=str(tmp_path), CC="")
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert "install a C compiler" in done.stderr and "TW_NO_NATIVE=1" in done.stderr
+    assert sysconfig.get_platform() not in "".join(path.name for path in tmp_path.iterdir())
+
+
+@needs_compiler
+def test_a_wheel_leaves_nothing_in_the_source_tree(tmp_path: Path) -> None:
+    before = sorted(path.name for path in (ROOT / "src" / FOLDER).iterdir())
+    assert built(tmp_path).returncode == 0
+    assert sorted(path.name for path in (ROOT / "src" / FOLDER).iterdir()) == before

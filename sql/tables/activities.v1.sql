@@ -1,11 +1,12 @@
 -- /// tw
--- kind      = "table"
--- name      = "activities"
--- version   = 1
--- summary   = "A record of a trace after its format reader: the typed columns that all other tables are built from."
--- grain     = ["run_id", "rank", "event_id"]
--- order     = ["run_id", "rank", "event_id"]
--- transient = true
+-- kind       = "table"
+-- name       = "activities"
+-- version    = 1
+-- summary    = "A record of a trace after its format reader: the typed columns that all other tables are built from."
+-- grain      = ["run_id", "rank", "event_id"]
+-- order      = ["run_id", "rank", "event_id"]
+-- transient  = true
+-- definition = 1
 --
 -- [columns]
 -- run_id                 = { type = "VARCHAR", doc = "The run." }

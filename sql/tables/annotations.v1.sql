@@ -1,11 +1,11 @@
 -- /// tw
--- kind     = "table"
--- name     = "annotations"
--- version  = 1
--- summary  = "A stretch of time that someone named, on a host thread or on a GPU stream."
--- requires = ["events@1"]
--- grain    = ["run_id", "rank", "event_id"]
--- order    = ["run_id", "rank", "event_id"]
+-- kind       = "table"
+-- name       = "annotations"
+-- version    = 1
+-- summary    = "A stretch of time that someone named, on a host thread or on a GPU stream."
+-- grain      = ["run_id", "rank", "event_id"]
+-- order      = ["run_id", "rank", "event_id"]
+-- definition = 1
 --
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
@@ -32,26 +32,3 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-SELECT
-  run_id,
-  rank,
-  event_id,
-  name,
-  category = 'gpu_user_annotation' AS on_gpu,
-  pid,
-  tid,
-  device,
-  stream,
-  ts_ns,
-  dur_ns,
-  step,
-  external_id,
-  shapes,
-  dtypes,
-  depth,
-  parent_id,
-  pre,
-  post,
-  crosses
-FROM events
-WHERE category IN ('user_annotation', 'gpu_user_annotation') AND ph IN ('X', 'B') AND dur_ns IS NOT NULL

@@ -1,11 +1,11 @@
 -- /// tw
--- kind     = "table"
--- name     = "correlations"
--- version  = 1
--- summary  = "A host call and a GPU row that it launched; a graph launch has many."
--- requires = ["launches@1", "calls@1", "parsed@1"]
--- grain    = ["run_id", "rank", "kernel_id"]
--- order    = ["run_id", "rank", "runtime_id", "kernel_id"]
+-- kind       = "table"
+-- name       = "correlations"
+-- version    = 1
+-- summary    = "A host call and a GPU row that it launched; a graph launch has many."
+-- grain      = ["run_id", "rank", "kernel_id"]
+-- order      = ["run_id", "rank", "runtime_id", "kernel_id"]
+-- definition = 1
 --
 -- [columns]
 -- run_id             = { type = "VARCHAR", doc = "The run." }
@@ -20,15 +20,3 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-SELECT
-  launches.run_id,
-  launches.rank,
-  launches.runtime_id,
-  launches.kernel_id,
-  kernel.ts_ns - calls.ts_ns AS call_to_start_ns,
-  kernel.ts_ns - calls.end_ns AS return_to_start_ns,
-  launches.is_graph,
-  launches.via
-FROM launches
-JOIN calls ON calls.event_id = launches.runtime_id
-JOIN parsed AS kernel ON kernel.event_id = launches.kernel_id

@@ -1,11 +1,11 @@
 -- /// tw
--- kind     = "table"
--- name     = "counters"
--- version  = 1
--- summary  = "A value of a counter at a time."
--- requires = ["events@1"]
--- grain    = ["run_id", "rank", "event_id", "series"]
--- order    = ["run_id", "rank", "name", "series", "ts_ns"]
+-- kind       = "table"
+-- name       = "counters"
+-- version    = 1
+-- summary    = "A value of a counter at a time."
+-- grain      = ["run_id", "rank", "event_id", "series"]
+-- order      = ["run_id", "rank", "name", "series", "ts_ns"]
+-- definition = 1
 --
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
@@ -21,20 +21,3 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  counter AS (
-    SELECT run_id, rank, event_id, name, pid, tid, ts_ns, unnest(json_keys(args)) AS series, args
-    FROM events
-    WHERE ph = 'C' AND json_type(args) = 'OBJECT'
-  )
-SELECT DISTINCT
-  run_id,
-  rank,
-  event_id,
-  name,
-  series,
-  pid,
-  tid,
-  ts_ns,
-  TRY_CAST(json_extract_string(args, '/' || replace(replace(series, '~', '~0'), '/', '~1')) AS DOUBLE) AS value
-FROM counter

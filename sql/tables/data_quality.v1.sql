@@ -1,11 +1,11 @@
 -- /// tw
--- kind     = "table"
--- name     = "data_quality"
--- version  = 1
--- summary  = "A rule that fired on a rank: how often, on how much time, and an example."
--- requires = ["rule_hits@1", "file_quality@1", "quality_rules@1", "events@1"]
--- grain    = ["run_id", "rank", "rule"]
--- order    = ["run_id", "rank", "severity", "rule"]
+-- kind       = "table"
+-- name       = "data_quality"
+-- version    = 1
+-- summary    = "A rule that fired on a rank: how often, on how much time, and an example."
+-- grain      = ["run_id", "rank", "rule"]
+-- order      = ["run_id", "rank", "severity", "rule"]
+-- definition = 1
 --
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
@@ -19,39 +19,3 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  counted AS (
-    SELECT
-      run_id,
-      rank,
-      rule,
-      count(*) AS rows,
-      TRY_CAST(sum(ns_affected) AS BIGINT) AS ns_affected,
-      min(event_id) AS first_id
-    FROM rule_hits
-    GROUP BY run_id, rank, rule
-  ),
-  fired AS (
-    SELECT
-      counted.run_id,
-      counted.rank,
-      counted.rule,
-      counted.rows,
-      counted.ns_affected,
-      left('#' || counted.first_id || coalesce(' ' || events.name, ''), 200) AS example
-    FROM counted
-    JOIN events ON events.event_id = counted.first_id
-    UNION ALL
-    SELECT run_id, rank, rule, rows, ns_affected, example
-    FROM file_quality
-  )
-SELECT
-  fired.run_id,
-  fired.rank,
-  fired.rule,
-  quality_rules.severity,
-  fired.rows,
-  fired.ns_affected,
-  fired.example
-FROM fired
-JOIN quality_rules ON quality_rules.rule = fired.rule

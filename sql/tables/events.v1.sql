@@ -1,11 +1,11 @@
 -- /// tw
--- kind     = "table"
--- name     = "events"
--- version  = 1
--- summary  = "Every element of the file's event array, whatever it is, with all that it holds."
--- requires = ["parsed@1", "nesting@1", "launches@1", "step_spans@1", "categories@1"]
--- grain    = ["run_id", "rank", "event_id"]
--- order    = ["run_id", "rank", "event_id"]
+-- kind       = "table"
+-- name       = "events"
+-- version    = 1
+-- summary    = "Every element of the file's event array, whatever it is, with all that it holds."
+-- grain      = ["run_id", "rank", "event_id"]
+-- order      = ["run_id", "rank", "event_id"]
+-- definition = 1
 --
 -- [columns]
 -- run_id           = { type = "VARCHAR", doc = "The run." }
@@ -47,62 +47,3 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  placed AS (
-    -- The time that decides about the step: a GPU row has that of its launch.
-    SELECT kernel_id AS event_id, call_ts_ns AS stepped_ns
-    FROM launches
-    WHERE call_ts_ns IS NOT NULL
-    UNION ALL
-    SELECT event_id, ts_ns AS stepped_ns
-    FROM parsed
-    WHERE ts_ns IS NOT NULL AND ph IN ('X', 'B', 'E', 'i', 'I', 'C', 'P', 'R')
-      AND coalesce(category, '') NOT IN (
-        SELECT category FROM categories WHERE role IN ('device', 'device_annotation', 'device_range', 'device_event', 'span')
-      )
-  ),
-  stepped AS (
-    SELECT placed.event_id, step_spans.step
-    FROM placed
-    ASOF JOIN step_spans ON step_spans.start_ns <= placed.stepped_ns
-    WHERE placed.stepped_ns < step_spans.end_ns
-  )
-SELECT
-  parsed.run_id,
-  parsed.rank,
-  parsed.event_id,
-  parsed.ph,
-  parsed.category,
-  parsed.raw_category,
-  parsed.name,
-  parsed.pid,
-  parsed.tid,
-  parsed.ts_ns,
-  parsed.dur_ns,
-  parsed.ts_text,
-  parsed.dur_text,
-  stepped.step,
-  nesting.depth,
-  nesting.parent_id,
-  nesting.pre,
-  nesting.post,
-  nesting.crosses,
-  parsed.correlation,
-  parsed.external_id,
-  parsed.stream,
-  parsed.device,
-  parsed.bytes,
-  parsed.sequence_number,
-  parsed.forward_thread,
-  parsed.python_id,
-  parsed.python_parent_id,
-  parsed.module_id,
-  parsed.shapes,
-  parsed.dtypes,
-  parsed.flow_id,
-  parsed.end_id,
-  parsed.args,
-  parsed.extra
-FROM parsed
-LEFT JOIN nesting ON nesting.event_id = parsed.event_id
-LEFT JOIN stepped ON stepped.event_id = parsed.event_id

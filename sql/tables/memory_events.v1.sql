@@ -1,11 +1,11 @@
 -- /// tw
--- kind     = "table"
--- name     = "memory_events"
--- version  = 1
--- summary  = "An allocation or a free that the profiler saw, and the totals after it."
--- requires = ["events@1", "memory_places@1", "owners@1"]
--- grain    = ["run_id", "rank", "event_id"]
--- order    = ["run_id", "rank", "ts_ns", "event_id"]
+-- kind       = "table"
+-- name       = "memory_events"
+-- version    = 1
+-- summary    = "An allocation or a free that the profiler saw, and the totals after it."
+-- grain      = ["run_id", "rank", "event_id"]
+-- order      = ["run_id", "rank", "ts_ns", "event_id"]
+-- definition = 1
 --
 -- [columns]
 -- run_id                = { type = "VARCHAR", doc = "The run." }
@@ -27,50 +27,3 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  memory AS (
-    SELECT
-      run_id,
-      rank,
-      event_id,
-      ts_ns,
-      pid,
-      tid,
-      device,
-      bytes,
-      step,
-      json_transform(
-        args,
-        '{"Device Type": "BIGINT", "Addr": "BIGINT", "Total Allocated": "BIGINT", "Total Reserved": "BIGINT",
-          "Ev Idx": "BIGINT", "Profiler Event Index": "BIGINT"}'
-      ) AS arg
-    FROM events
-    WHERE name = '[memory]' AND ph IN ('i', 'I')
-  ),
-  memory_op AS (
-    SELECT
-      place.event_id,
-      arg_max(op.event_id, op.pre) FILTER (op.end_ns > place.ts_ns) AS op_id
-    FROM memory_places AS place
-    JOIN owners AS op ON op.pre <= place.pre AND op.post >= place.pre
-    WHERE op.is_op
-    GROUP BY place.event_id
-  )
-SELECT
-  memory.run_id,
-  memory.rank,
-  memory.event_id,
-  memory.ts_ns,
-  memory.pid,
-  memory.tid,
-  memory.arg."Device Type" AS device_type,
-  memory.device,
-  memory.arg."Addr" AS address,
-  memory.bytes,
-  memory.arg."Total Allocated" AS total_allocated_bytes,
-  memory.arg."Total Reserved" AS total_reserved_bytes,
-  coalesce(memory.arg."Ev Idx", memory.arg."Profiler Event Index") AS event_index,
-  memory_op.op_id,
-  memory.step
-FROM memory
-LEFT JOIN memory_op ON memory_op.event_id = memory.event_id

@@ -1,11 +1,11 @@
 -- /// tw
--- kind     = "table"
--- name     = "memory_timeline"
--- version  = 1
--- summary  = "A change of memory with what it was used for, as torch's export_memory_timeline writes into a .raw.json.gz file."
--- requires = ["events@1"]
--- grain    = ["run_id", "rank", "event_id"]
--- order    = ["run_id", "rank", "event_id"]
+-- kind       = "table"
+-- name       = "memory_timeline"
+-- version    = 1
+-- summary    = "A change of memory with what it was used for, as torch's export_memory_timeline writes into a .raw.json.gz file."
+-- grain      = ["run_id", "rank", "event_id"]
+-- order      = ["run_id", "rank", "event_id"]
+-- definition = 1
 --
 -- [columns]
 -- run_id        = { type = "VARCHAR", doc = "The run." }
@@ -23,28 +23,3 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  element AS (
-    SELECT run_id, rank, event_id, TRY_CAST(extra AS BIGINT[]) AS part
-    FROM events
-    WHERE
-      ph IS NULL
-      AND regexp_full_match(extra::VARCHAR, '\[-?[0-9]+,[0-9]+,-?[0-9]+,[0-9]+\]')
-      AND NOT EXISTS (SELECT 1 FROM events AS event WHERE event.ph IS NOT NULL)
-  )
-SELECT
-  run_id,
-  rank,
-  event_id,
-  CASE WHEN part[1] >= 0 THEN part[1] END AS ts_ns,
-  ['preexisting', 'create', 'increment_version', 'destroy'][part[2]] AS action,
-  part[3] AS bytes,
-  ['parameter', 'optimizer_state', 'input', 'temporary', 'activation', 'gradient', 'autograd_detail', 'unknown'][
-    part[4] + 1
-  ] AS category,
-  CASE WHEN part[1] < 0 THEN part[1] END AS file_time_ns,
-  CASE WHEN part[2] NOT BETWEEN 1 AND 4 THEN part[2] END AS file_action,
-  CASE WHEN part[4] NOT BETWEEN 0 AND 7 THEN part[4] END AS file_category,
-  NULL::VARCHAR AS element
-FROM element
-WHERE part IS NOT NULL

@@ -28,6 +28,8 @@ FROM (
     ('mended_file', 'warning', 'file', 'a place of the file that had to be mended to be read'),
     ('repaired_event', 'warning', 'file', 'an event that had to be mended to be JSON'),
     ('redacted_value', 'info', 'file', 'a value that looked like a secret'),
+    ('replaced_value', 'info', 'file', 'a text too long to be kept: a salted hash and its length stand in its place'),
+    ('time_unit', 'warning', 'file', 'times that are plausibly in nanoseconds; --time-unit ns reads them so'),
     ('non_event', 'info', 'events', 'an element that is no event'),
     ('unknown_category', 'info', 'events', 'an event of a category that we do not know'),
     ('duplicate_slice', 'info', 'events', 'a further copy of a slice: same name, times, thread and category'),
@@ -48,5 +50,6 @@ FROM (
     ('start_before_launch', 'warning', 'events', 'a GPU row that starts before its launch; time is how far'),
     ('stream_overlap', 'info', 'events', 'a GPU row that starts before an earlier one of its stream ended; time is the overlap'),
     ('several_processes', 'warning', 'events', 'a GPU row of a device that another process used too: ranks merged into one file cannot be told apart'),
-    ('impossible_value', 'warning', 'events', 'a GPU row with more threads in a block than there can be, or none')
+    ('impossible_value', 'warning', 'events', 'a GPU row with more threads in a block than there can be, or none'),
+    ('sentinel_id', 'info', 'events', 'an event with a correlation or external id that stands for none: -1, 4294967295 or 2^63-1; it pairs with nothing')
 ) AS rules (rule, severity, source, meaning)

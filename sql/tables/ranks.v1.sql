@@ -13,6 +13,10 @@
 -- source_name       = { type = "VARCHAR", null = true, doc = "Name of the file it came from." }
 -- source_bytes      = { type = "BIGINT", unit = "bytes", null = true, doc = "Size of the file as it was." }
 -- source_sha256     = { type = "VARCHAR", null = true, doc = "sha256 of the file's decompressed text." }
+-- source_format     = { type = "VARCHAR", doc = "Format of the file." }
+-- source_part       = { type = "VARCHAR", doc = "Part of the file that describes the rank; empty for a file of one rank." }
+-- source_schema     = { type = "VARCHAR", null = true, doc = "Version of the format that the file names." }
+-- clock             = { type = "VARCHAR", null = true, doc = "What the times count from: utc, boot or unknown." }
 -- text_bytes        = { type = "BIGINT", unit = "bytes", null = true, doc = "Size of the decompressed text." }
 -- status            = { type = "VARCHAR", doc = "whole, repaired (all events were saved) or damaged (some are lost)." }
 -- lost_bytes        = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes of the text that could not be read." }

@@ -1,11 +1,11 @@
 -- /// tw
--- kind     = "table"
--- name     = "runtime"
--- version  = 1
--- summary  = "A host call of the CUDA, HIP, MTIA or another runtime or driver."
--- requires = ["calls@1", "launches@1", "events@1", "call_rules@1", "around@1", "owners@1"]
--- grain    = ["run_id", "rank", "event_id"]
--- order    = ["run_id", "rank", "event_id"]
+-- kind       = "table"
+-- name       = "runtime"
+-- version    = 1
+-- summary    = "A host call of the CUDA, HIP, MTIA or another runtime or driver."
+-- grain      = ["run_id", "rank", "event_id"]
+-- order      = ["run_id", "rank", "event_id"]
+-- definition = 1
 --
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
@@ -26,43 +26,3 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  call_op AS (
-    SELECT
-      calls.event_id,
-      arg_max(op.event_id, op.pre) FILTER (op.end_ns > calls.ts_ns) AS op_id
-    FROM calls
-    JOIN around ON around.call_id = calls.event_id
-    JOIN owners AS op ON op.event_id = around.owner_id
-    WHERE op.is_op
-    GROUP BY calls.event_id
-  ),
-  named AS (
-    SELECT
-      call.name,
-      bool_or(call_rules.action = 'launch') AS is_launch,
-      bool_or(call_rules.action = 'sync') AS is_sync
-    FROM (SELECT DISTINCT name FROM calls) AS call
-    JOIN call_rules ON regexp_matches(call.name, call_rules.pattern)
-    GROUP BY call.name
-  )
-SELECT
-  calls.run_id,
-  calls.rank,
-  calls.event_id,
-  calls.api,
-  calls.name,
-  calls.correlation,
-  calls.pid,
-  calls.tid,
-  calls.ts_ns,
-  calls.end_ns - calls.ts_ns AS dur_ns,
-  calls.event_id IN (SELECT runtime_id FROM launches WHERE runtime_id IS NOT NULL)
-    OR coalesce(named.is_launch, FALSE) AS is_launch,
-  coalesce(named.is_sync, FALSE) AS is_sync,
-  call_op.op_id,
-  events.step
-FROM calls
-JOIN events ON events.event_id = calls.event_id
-LEFT JOIN named ON named.name = calls.name
-LEFT JOIN call_op ON call_op.event_id = calls.event_id

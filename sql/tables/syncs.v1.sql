@@ -1,11 +1,11 @@
 -- /// tw
--- kind     = "table"
--- name     = "syncs"
--- version  = 1
--- summary  = "A wait of the host or of a stream that the profiler recorded."
--- requires = ["events@1", "calls@1"]
--- grain    = ["run_id", "rank", "event_id"]
--- order    = ["run_id", "rank", "event_id"]
+-- kind       = "table"
+-- name       = "syncs"
+-- version    = 1
+-- summary    = "A wait of the host or of a stream that the profiler recorded."
+-- grain      = ["run_id", "rank", "event_id"]
+-- order      = ["run_id", "rank", "event_id"]
+-- definition = 1
 --
 -- [columns]
 -- run_id              = { type = "VARCHAR", doc = "The run." }
@@ -26,47 +26,3 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  sync AS (
-    SELECT
-      run_id,
-      rank,
-      event_id,
-      name,
-      device,
-      stream,
-      ts_ns,
-      dur_ns,
-      correlation,
-      step,
-      json_transform(
-        args,
-        '{"cuda_sync_kind": "VARCHAR", "wait_on_stream": "BIGINT", "wait_on_cuda_event_id": "BIGINT",
-          "wait_on_cuda_event_record_corr_id": "BIGINT"}'
-      ) AS arg
-    FROM events
-    WHERE category = 'cuda_sync' AND ph IN ('X', 'B') AND dur_ns IS NOT NULL
-  ),
-  first_call AS (
-    SELECT correlation, arg_min(event_id, (ts_ns, event_id)) AS event_id
-    FROM calls
-    WHERE correlation > 0
-    GROUP BY correlation
-  )
-SELECT
-  sync.run_id,
-  sync.rank,
-  sync.event_id,
-  coalesce(sync.arg.cuda_sync_kind, sync.name) AS kind,
-  sync.device,
-  sync.stream,
-  sync.ts_ns,
-  sync.dur_ns,
-  sync.correlation,
-  first_call.event_id AS runtime_id,
-  sync.arg.wait_on_stream,
-  sync.arg.wait_on_cuda_event_id AS wait_on_event,
-  sync.arg.wait_on_cuda_event_record_corr_id AS wait_on_correlation,
-  sync.step
-FROM sync
-LEFT JOIN first_call ON first_call.correlation = sync.correlation

@@ -3,7 +3,7 @@
 -- scope    = "run"
 -- name     = "clock_offsets"
 -- version  = 1
--- summary  = "How far each rank's clock is ahead of a reference rank's, from collectives on the GPU that all ranks leave together."
+-- summary  = "Clock offset of each rank relative to a reference rank, estimated from synchronizing collectives on the GPU."
 -- requires = ["collective_matches@1", "ranks@1"]
 -- grain    = ["run_id", "rank"]
 -- order    = ["run_id", "rank"]
@@ -11,17 +11,17 @@
 -- [columns]
 -- run_id         = { type = "VARCHAR", doc = "The run." }
 -- rank           = { type = "INTEGER", doc = "The rank." }
--- reference_rank = { type = "INTEGER", doc = "The lowest rank that shared collectives lead to, by way of other ranks too: ranks with another reference cannot be compared." }
--- offset_ns      = { type = "BIGINT", unit = "ns", signed = true, doc = "Its clock minus the reference's: the median of the differences of ends (the lower one of two in the middle), added up along the way. Its times minus this are the reference's." }
--- uncertainty_ns = { type = "BIGINT", unit = "ns", null = true, doc = "Median distance from that median (the upper one of two in the middle), added up along the way; null where it stands on one collective. A clock that drifts shows here." }
--- collectives    = { type = "BIGINT", unit = "count", null = true, doc = "Collectives it stands on, the fewest along the way; null for the reference." }
+-- reference_rank = { type = "INTEGER", doc = "The lowest rank reachable through shared collectives, directly or via other ranks. Offsets with different references cannot be compared." }
+-- offset_ns      = { type = "BIGINT", unit = "ns", signed = true, doc = "Clock of this rank minus clock of the reference: the median difference of end times (lower of the two middle values), summed along the chain of ranks. Subtract it from this rank's timestamps to get reference time." }
+-- uncertainty_ns = { type = "BIGINT", unit = "ns", null = true, doc = "Median absolute deviation of these differences (upper of the two middle values), summed along the chain; null if a link is estimated from a single collective. Clock drift shows here." }
+-- collectives    = { type = "BIGINT", unit = "count", null = true, doc = "Number of collectives behind the estimate: the minimum over the links of the chain; null for the reference." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH RECURSIVE
   ended AS (
-    -- Groups that were only assumed are asked where no group is told. Hosts see the end of a collective too late.
+    -- Assumed groups count only in runs without a known one. Hosts see the end of a collective too late.
     SELECT
       run_id,
       first_rank,
@@ -43,7 +43,7 @@ WITH RECURSIVE
       ended.first_rank,
       ended.rank,
       any_value(pair.offset_ns) AS offset_ns,
-      -- Of two in the middle the upper one: with two collectives the lower one is always nothing.
+      -- Upper of the two middle values: with two collectives the lower one is always 0.
       CASE WHEN count(*) > 1 THEN -quantile_disc(-abs(ended.ahead_ns - pair.offset_ns), 0.5) END AS uncertainty_ns,
       count(*) AS collectives
     FROM ended
@@ -59,7 +59,7 @@ WITH RECURSIVE
     FROM spread
   ),
   known AS (
-    -- Round by round each rank takes the lowest reference that it or a neighbour knows, until no rank finds a lower one.
+    -- Each round, a rank takes the lowest reference that it or a neighbor knows, until none finds a lower one.
     SELECT
       run_id,
       rank,

@@ -3,7 +3,7 @@
 -- scope    = "run"
 -- name     = "collective_arrivals"
 -- version  = 1
--- summary  = "Each rank's collectives: how long it waited there for the last rank, how long the transfer took, how late it came."
+-- summary  = "Collectives per rank, matched across ranks, with wait time, transfer time and lateness."
 -- requires = ["collective_matches@1", "clock_offsets@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "start_ns"]
@@ -12,27 +12,27 @@
 -- run_id        = { type = "VARCHAR", doc = "The run." }
 -- rank          = { type = "INTEGER", doc = "The rank." }
 -- event_id      = { type = "BIGINT", unit = "id", doc = "The collective on this rank." }
--- on_gpu        = { type = "BOOLEAN", doc = "It ran on the GPU." }
--- device        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; null on the host." }
--- stream        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream; null on the host." }
--- collective    = { type = "VARCHAR", doc = "all_reduce, all_gather, …." }
--- waits_for_all = { type = "BOOLEAN", doc = "No rank can leave it before the last one came." }
--- process_group = { type = "VARCHAR", null = true, doc = "Name of the process group; null where the trace does not say." }
--- group_told    = { type = "BOOLEAN", doc = "The trace says which process group it is; else all ranks are taken for it." }
--- group_size    = { type = "BIGINT", null = true, unit = "count", doc = "Ranks in the process group; where it is not told, the world size." }
--- bytes         = { type = "BIGINT", null = true, unit = "bytes", doc = "The larger of what this rank gives and gets." }
--- sequence      = { type = "BIGINT", null = true, unit = "id", doc = "Number of the collective in its process group, as the trace gives it." }
+-- on_gpu        = { type = "BOOLEAN", doc = "True if it ran on the GPU." }
+-- device        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; null for host collectives." }
+-- stream        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream; null for host collectives." }
+-- collective    = { type = "VARCHAR", doc = "Collective operation: all_reduce, all_gather, …." }
+-- waits_for_all = { type = "BOOLEAN", doc = "True if no rank can leave it before the last one arrives (a synchronizing collective)." }
+-- process_group = { type = "VARCHAR", null = true, doc = "Process group name; null if unknown." }
+-- group_told    = { type = "BOOLEAN", doc = "True if the trace names the process group or lists only one; false if all ranks are assumed to be members." }
+-- group_size    = { type = "BIGINT", null = true, unit = "count", doc = "Number of ranks in the process group; the world size if unknown." }
+-- bytes         = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
+-- sequence      = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
 -- step          = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
--- state         = { type = "VARCHAR", doc = "As `collective_matches` has it; apart too where, on aligned clocks, not all ranks are there at one moment, by more than twice their uncertainty." }
--- members       = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 where the state is neither whole nor partial." }
--- meeting       = { type = "VARCHAR", null = true, doc = "What names the collective on all its ranks; null where the state is neither whole nor partial." }
--- start_ns      = { type = "BIGINT", signed = true, unit = "ts", doc = "When this rank was there, by its own clock." }
--- dur_ns        = { type = "BIGINT", unit = "ns", doc = "How long it was there." }
--- wait_ns       = { type = "BIGINT", unit = "ns", null = true, doc = "What it was there longer than the rank that was there shortest: none can leave before the last one came, so it waited. No clocks are compared. Null where the collective does not wait for all, or is matched with no other rank." }
--- transfer_ns   = { type = "BIGINT", unit = "ns", null = true, doc = "The shortest length: what it takes once all are there. With wait_ns it makes dur_ns. Where the state is partial, at most this." }
--- waited_for    = { type = "INTEGER", null = true, doc = "The rank that was there shortest; the lowest of equal ones." }
--- late_ns       = { type = "BIGINT", unit = "ns", null = true, doc = "Start after that of the first rank, on aligned clocks; null where the offset of a rank is not known." }
--- doubt_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Twice the uncertainty of the two offsets; null where that is not known." }
+-- state         = { type = "VARCHAR", doc = "As in `collective_matches`; also apart if, on aligned clocks, there is no moment at which all ranks are in it, by more than twice their uncertainty." }
+-- members       = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 unless the state is whole or partial." }
+-- meeting       = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks; null unless the state is whole or partial." }
+-- start_ns      = { type = "BIGINT", signed = true, unit = "ts", doc = "Start on this rank's clock." }
+-- dur_ns        = { type = "BIGINT", unit = "ns", doc = "Duration on this rank." }
+-- wait_ns       = { type = "BIGINT", unit = "ns", null = true, doc = "Wait time: its duration minus the shortest duration of any rank. No rank can leave before the last one arrives, so no clocks are compared. Null if the collective does not synchronize or is not matched with another rank." }
+-- transfer_ns   = { type = "BIGINT", unit = "ns", null = true, doc = "Shortest duration of any rank: the time the collective takes once all ranks have arrived. wait_ns + transfer_ns = dur_ns. An upper bound if the state is partial." }
+-- waited_for    = { type = "INTEGER", null = true, doc = "The rank with the shortest duration, which arrived last; the lowest rank on ties." }
+-- late_ns       = { type = "BIGINT", unit = "ns", null = true, doc = "Start minus the start of the first rank, on aligned clocks; null if not matched or if a clock offset is unknown." }
+-- doubt_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Twice the summed uncertainty of the two clock offsets; null if unknown." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -65,7 +65,7 @@ WITH
     FROM collective_matches
   ),
   aligned AS (
-    -- Ranks without a common reference share no collective on the GPU: their starts cannot be compared.
+    -- Ranks without a common reference share no collective on the GPU, so their starts cannot be compared.
     SELECT
       match.run_id,
       match.rank,

@@ -3,7 +3,7 @@
 -- scope    = "run"
 -- name     = "collective_matches"
 -- version  = 1
--- summary  = "Each rank's collectives with what the other ranks show of the same ones, or why these cannot be told."
+-- summary  = "Collectives per rank, matched with the same collectives on other ranks, or the reason why they are not matched."
 -- requires = ["collectives@1", "ranks@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "start_ns"]
@@ -12,27 +12,27 @@
 -- run_id         = { type = "VARCHAR", doc = "The run." }
 -- rank           = { type = "INTEGER", doc = "The rank." }
 -- event_id       = { type = "BIGINT", unit = "id", doc = "The collective on this rank." }
--- on_gpu         = { type = "BOOLEAN", doc = "It ran on the GPU." }
--- device         = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; null on the host." }
--- stream         = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream; null on the host." }
--- collective     = { type = "VARCHAR", doc = "all_reduce, all_gather, …." }
--- waits_for_all  = { type = "BOOLEAN", doc = "No rank can leave it before the last one came." }
--- process_group  = { type = "VARCHAR", null = true, doc = "Name of the process group; null where the trace does not say." }
--- group_told     = { type = "BOOLEAN", doc = "The trace says which process group it is, or knows but one; else all ranks are taken for it." }
--- group_size     = { type = "BIGINT", null = true, unit = "count", doc = "Ranks in the process group; where it is not told, the world size." }
--- bytes          = { type = "BIGINT", null = true, unit = "bytes", doc = "The larger of what this rank gives and gets." }
--- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Number of the collective in its process group, as the trace gives it." }
+-- on_gpu         = { type = "BOOLEAN", doc = "True if it ran on the GPU." }
+-- device         = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; null for host collectives." }
+-- stream         = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream; null for host collectives." }
+-- collective     = { type = "VARCHAR", doc = "Collective operation: all_reduce, all_gather, …." }
+-- waits_for_all  = { type = "BOOLEAN", doc = "True if no rank can leave it before the last one arrives (a synchronizing collective)." }
+-- process_group  = { type = "VARCHAR", null = true, doc = "Process group name; null if unknown." }
+-- group_told     = { type = "BOOLEAN", doc = "True if the trace names the process group or lists only one; false if all ranks are assumed to be members." }
+-- group_size     = { type = "BIGINT", null = true, unit = "count", doc = "Number of ranks in the process group; the world size if unknown." }
+-- bytes          = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
+-- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
 -- step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
--- start_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "When this rank was there, by its own clock." }
--- end_ns         = { type = "BIGINT", signed = true, unit = "ts", doc = "When it was done, by its own clock." }
+-- start_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "Start on this rank's clock." }
+-- end_ns         = { type = "BIGINT", signed = true, unit = "ts", doc = "End on this rank's clock." }
 -- dur_ns         = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns." }
--- state          = { type = "VARCHAR", doc = "whole: all ranks of the group are there; partial: two or more; alone; ambiguous: ranks show different numbers of such collectives in the same step, or a rank shows two at one place; apart: no group is told, and no clocks make all ranks that show this kind be there together." }
--- members        = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 where the state is neither whole nor partial." }
--- meeting        = { type = "VARCHAR", null = true, doc = "What names the collective on all its ranks: group, signature and place. Null where the state is neither whole nor partial, and so below." }
--- first_rank     = { type = "INTEGER", null = true, doc = "The lowest rank that takes part." }
--- first_end_ns   = { type = "BIGINT", signed = true, unit = "ts", null = true, doc = "When the lowest rank was done, by its clock." }
--- shortest_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "The shortest length on any rank." }
--- waited_for     = { type = "INTEGER", null = true, doc = "The rank with the shortest length: it came last. The lowest of equal ones." }
+-- state          = { type = "VARCHAR", doc = "whole: all ranks of the group take part; partial: at least two; alone: only this rank; ambiguous: ranks have different numbers of such collectives in the same step, or a rank has two at the same position; apart: the group is unknown, and under no clock offsets do the ranks overlap in all collectives of this kind." }
+-- members        = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 unless the state is whole or partial." }
+-- meeting        = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks: group, signature and position. Null, like all columns below, unless the state is whole or partial." }
+-- first_rank     = { type = "INTEGER", null = true, doc = "Lowest participating rank." }
+-- first_end_ns   = { type = "BIGINT", signed = true, unit = "ts", null = true, doc = "End of the collective on first_rank, on that rank's clock." }
+-- shortest_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "Shortest duration of any rank." }
+-- waited_for     = { type = "INTEGER", null = true, doc = "The rank with the shortest duration, which arrived last; the lowest rank on ties." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -42,7 +42,7 @@ WITH
     SELECT
       run_id,
       max(world_size)::BIGINT AS world_size,
-      -- Where the header lists one group, collectives that name none are of that one.
+      -- If the header lists only one group, collectives without a group name belong to it.
       coalesce(max(json_array_length(process_groups)) = 1, FALSE) AS one_group
     FROM ranks
     GROUP BY run_id
@@ -89,7 +89,7 @@ WITH
       min(rank) AS first_rank,
       arg_min(start_ns, rank) AS first_start_ns,
       arg_min(end_ns, rank) AS first_end_ns,
-      -- What kind of collective it is, should its group not be told.
+      -- Kind of collective, used if its group is unknown.
       {name: any_value(collective), size: arg_min_null(bytes, rank)} AS kind,
       min(dur_ns) AS shortest_ns,
       arg_min(rank, (dur_ns, rank)) AS waited_for
@@ -97,7 +97,7 @@ WITH
     GROUP BY run_id, likeness, place
   ),
   pair AS (
-    -- Both are there at some moment, so the one's clock is ahead of the other's by no less than this, and no more than that.
+    -- Both ranks are in the collective at some moment, which bounds their clock difference on both sides.
     SELECT
       placed.run_id,
       meeting.kind,

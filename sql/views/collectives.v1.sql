@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "collectives"
 -- version  = 1
--- summary  = "A collective as one rank saw it: what it moved, between whom, when, and what finds it on the other ranks."
+-- summary  = "Collectives per rank: bytes, process group, times, and a key that matches them across ranks."
 -- requires = ["kernels@1", "annotations@1", "collective_rules@1", "dtypes@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "start_ns"]
@@ -10,35 +10,35 @@
 -- [columns]
 -- run_id        = { type = "VARCHAR", doc = "The run." }
 -- rank          = { type = "INTEGER", doc = "The rank." }
--- event_id      = { type = "BIGINT", unit = "id", doc = "The GPU row; on the host (gloo, MPI) the backend's annotation, which lasts until the collective is done." }
--- on_gpu        = { type = "BOOLEAN", doc = "It ran on the GPU." }
--- device        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; null on the host." }
--- stream        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream; null on the host." }
--- name          = { type = "VARCHAR", null = true, doc = "The row's name." }
--- collective    = { type = "VARCHAR", doc = "all_reduce, all_gather, … (`collective_rules`); other where no name tells." }
--- waits_for_all = { type = "BOOLEAN", doc = "No rank can leave it before the last one came." }
--- process_group = { type = "VARCHAR", null = true, doc = "Name of the process group; null where the trace does not say." }
--- group_size    = { type = "BIGINT", null = true, unit = "count", doc = "Ranks in the process group." }
--- group_key     = { type = "VARCHAR", null = true, doc = "Name, size and ranks of the process group: the same on all its ranks; null where the trace names none." }
--- dtype         = { type = "VARCHAR", null = true, doc = "Type of the elements." }
--- in_elements   = { type = "BIGINT", null = true, unit = "count", doc = "Elements that this rank gives." }
--- out_elements  = { type = "BIGINT", null = true, unit = "count", doc = "Elements that this rank gets." }
--- bytes         = { type = "BIGINT", null = true, unit = "bytes", doc = "The larger of the two, in bytes." }
--- sequence      = { type = "BIGINT", null = true, unit = "id", doc = "Number of the collective in its process group, as the trace gives it." }
--- step          = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step of its launch; on the host of its start." }
--- start_ns      = { type = "BIGINT", signed = true, unit = "ts", doc = "When this rank was there, by its own clock." }
--- end_ns        = { type = "BIGINT", signed = true, unit = "ts", doc = "When it was done." }
--- dur_ns        = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns: waiting for the other ranks is in it." }
--- signature     = { type = "VARCHAR", doc = "Collective and sequence number; where that is missing, collective, step, type and, if all ranks give as many, elements." }
--- place         = { type = "BIGINT", unit = "count", doc = "Its place among the rank's collectives of the same group and signature, by start, then end; equal ones share a place." }
--- places        = { type = "BIGINT", unit = "count", doc = "How many of the same group and signature the rank has." }
+-- event_id      = { type = "BIGINT", unit = "id", doc = "The GPU activity; for host collectives (gloo, MPI) the backend's annotation, which lasts until the collective is done." }
+-- on_gpu        = { type = "BOOLEAN", doc = "True if it ran on the GPU." }
+-- device        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; null for host collectives." }
+-- stream        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream; null for host collectives." }
+-- name          = { type = "VARCHAR", null = true, doc = "Name of the GPU activity or annotation." }
+-- collective    = { type = "VARCHAR", doc = "all_reduce, all_gather, … (from `collective_rules`); other if no rule matches the name." }
+-- waits_for_all = { type = "BOOLEAN", doc = "True if no rank can leave it before the last one arrives (a synchronizing collective)." }
+-- process_group = { type = "VARCHAR", null = true, doc = "Process group name; null if unknown." }
+-- group_size    = { type = "BIGINT", null = true, unit = "count", doc = "Number of ranks in the process group; null if unknown." }
+-- group_key     = { type = "VARCHAR", null = true, doc = "Name, size and ranks of the process group, equal on all its ranks; null if the trace records none of them." }
+-- dtype         = { type = "VARCHAR", null = true, doc = "Element type." }
+-- in_elements   = { type = "BIGINT", null = true, unit = "count", doc = "Number of input elements on this rank." }
+-- out_elements  = { type = "BIGINT", null = true, unit = "count", doc = "Number of output elements on this rank." }
+-- bytes         = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of in_elements and out_elements, in bytes." }
+-- sequence      = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
+-- step          = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step of its launch; for host collectives, of its start." }
+-- start_ns      = { type = "BIGINT", signed = true, unit = "ts", doc = "Start on this rank's clock." }
+-- end_ns        = { type = "BIGINT", signed = true, unit = "ts", doc = "End on this rank's clock." }
+-- dur_ns        = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns; includes the wait for other ranks." }
+-- signature     = { type = "VARCHAR", doc = "Collective and sequence number; without a sequence number: collective, step, element type and, if all ranks pass the same size, number of elements." }
+-- place         = { type = "BIGINT", unit = "count", doc = "Position among this rank's collectives of the same group and signature, by start, then end; equal ones share a position." }
+-- places        = { type = "BIGINT", unit = "count", doc = "Number of this rank's collectives of the same group and signature." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
   note AS (
-    -- What a backend says of a collective: `nccl:all_reduce` around the launch, `gloo:all_reduce` until it is done.
+    -- Backend annotations: `nccl:all_reduce` encloses the launch, `gloo:all_reduce` the entire collective.
     SELECT
       run_id,
       rank,
@@ -68,7 +68,7 @@ WITH
       kernels.device,
       kernels.stream,
       kernels.name,
-      -- In old traces annotations are operators.
+      -- In old traces annotations are recorded as operators.
       coalesce(
         kernels.collective,
         note.said,
@@ -136,7 +136,7 @@ WITH
       coalesce(ruled.waits_for_all, FALSE) AS waits_for_all,
       told.process_group,
       told.group_size,
-      -- Names alone do not do: in some jobs each rank counts its groups for itself.
+      -- The name alone is not enough: in some jobs each rank numbers its groups independently.
       nullif(concat_ws(' ', told.process_group, 'of ' || told.group_size, told.group_ranks), '') AS group_key,
       told.dtype,
       told.in_elements,

@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "device_gaps"
 -- version  = 1
--- summary  = "A stretch of a device's window in which none of its streams runs anything, with the rows on both sides of it."
+-- summary  = "Idle intervals of each device, with the GPU activities before and after."
 -- requires = ["kernels@1", "correlations@1"]
 -- grain    = ["run_id", "rank", "device", "start_ns"]
 -- order    = ["run_id", "rank", "device", "start_ns"]
@@ -10,13 +10,13 @@
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
 -- rank         = { type = "INTEGER", doc = "The rank." }
--- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- start_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Where the gap begins: the latest end of all rows before it." }
--- idle_ns      = { type = "BIGINT", unit = "ns", doc = "How long it is: never 0, rows that touch leave none; a row without length parts one in two." }
--- cause        = { type = "VARCHAR", doc = "host_wait: the row after it was launched after the gap had begun; ready: it was launched before, or just then; before the recording counts as before; unknown: its launch is not in the trace." }
--- before_id    = { type = "BIGINT", unit = "id", doc = "event_id of the GPU row that ends where the gap begins; of several the last in the file." }
--- after_id     = { type = "BIGINT", unit = "id", doc = "event_id of the GPU row that ends the gap; of several that start together the first by end, launch, stream and place in the file." }
--- call_late_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of the host call that launched the row after it, minus start_ns; null where no launch is known." }
+-- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- start_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap: the latest end of all earlier activities." }
+-- idle_ns      = { type = "BIGINT", unit = "ns", doc = "Duration of the gap; always positive. Activities that touch leave no gap; a zero-length activity splits a gap in two." }
+-- cause        = { type = "VARCHAR", doc = "host_wait: the next activity was launched after the gap began; ready: it was launched at or before the start of the gap (including before the recording); unknown: its launch is missing from the trace." }
+-- before_id    = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends where the gap begins; if several do, the last in the file." }
+-- after_id     = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends the gap; if several start together, the first by end, launch, stream and position in the file." }
+-- call_late_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of the host call that launched the next activity, minus start_ns; null if the launch is unknown." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -49,7 +49,7 @@ WITH
       call_ns,
       launch_state,
       max(end_ns) OVER earlier AS reached_ns,
-      -- The latest end and the row that has it in one number: event ids stay below 2 to the 40th.
+      -- Packs the latest end and the activity that has it into one number: event IDs are below 2 to the 40th.
       max(end_ns * 1099511627776::HUGEINT + event_id) OVER earlier AS latest
     FROM launched
     WINDOW earlier AS (

@@ -2,23 +2,23 @@
 -- kind     = "view"
 -- name     = "device_pieces"
 -- version  = 1
--- summary  = "A rank's time, cut so that each piece belongs to one GPU row, or is idle for one cause, and lies in one step's period."
+-- summary  = "A rank's time split into segments, each within one step's period and attributed to one GPU activity or one idle cause."
 -- requires = ["kernels@1", "runtime@1", "steps@1", "events@1"]
 -- grain    = ["run_id", "rank", "start_ns"]
 -- order    = ["run_id", "rank", "start_ns"]
 --
 -- [columns]
 -- run_id    = { type = "VARCHAR", doc = "The run." }
--- rank      = { type = "INTEGER", doc = "The rank; one without GPU rows has no pieces. Its devices are taken together: time with any of them busy is busy." }
--- start_ns  = { type = "BIGINT", unit = "ts", signed = true, doc = "Where the piece begins: the first with the first GPU row or the first step's period, whichever is earlier." }
--- piece_ns  = { type = "BIGINT", unit = "ns", doc = "How long it is: never 0. The next one begins at its end; the last ends with the last GPU row or the last period." }
--- step      = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period holds it; null before the first period and after the last." }
--- kind      = { type = "VARCHAR", doc = "computation, communication, memory or other: the first of these that runs, on any stream; idle: nothing runs." }
--- kernel_id = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU row that owns it: of those of its kind that run, the one that started first; of those that started together the first in the file. Null where idle." }
--- cause     = { type = "VARCHAR", null = true, doc = "Why it is idle. The row after the gap was launched after the gap had begun: sync, where the launching thread was inside a blocking call as the gap began (one that synchronises, or one that copies and returns after the copy), for as long as that call took: so much earlier the thread would have gone on; then dataloader, while that thread waits for data; else host. ready: that row was launched before, or just then; unknown: its launch is not in the trace; outside: before the first GPU row or after the last. Null where busy." }
--- wait_id   = { type = "BIGINT", unit = "id", null = true, doc = "The blocking call that the launching thread was inside as the gap began; null unless the cause is sync." }
--- after_id  = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU row that ends the gap; null where busy and outside." }
--- gap_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "How long the whole gap is, of which this is a piece; null where busy and outside." }
+-- rank      = { type = "INTEGER", doc = "The rank; ranks without GPU activity have no segments. Devices are combined: a rank is busy while any of its devices is busy." }
+-- start_ns  = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the segment. The first one starts with the first GPU activity or the first step's period, whichever is earlier." }
+-- piece_ns  = { type = "BIGINT", unit = "ns", doc = "Duration of the segment; always positive. Segments are contiguous; the last one ends with the last GPU activity or the last period, whichever is later." }
+-- step      = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains the segment; null before the first period and after the last." }
+-- kind      = { type = "VARCHAR", doc = "computation, communication, memory or other: the first of these that runs, on any stream; idle if nothing runs." }
+-- kernel_id = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU activity that the segment is attributed to: of the running activities of its kind, the one that started first; on ties the first in the file. Null if idle." }
+-- cause     = { type = "VARCHAR", null = true, doc = "Idle cause; null if busy. If the next activity was launched after the gap began: sync, if the launching thread was in a blocking call when the gap began (one that synchronizes, or one that copies and returns after the copy), for the duration of that call, because without it the thread would have continued that much earlier; then dataloader, while that thread waits for data; otherwise host. ready: the next activity was launched at or before the start of the gap; unknown: its launch is missing from the trace; outside: before the first GPU activity or after the last." }
+-- wait_id   = { type = "BIGINT", unit = "id", null = true, doc = "The blocking call that the launching thread was in when the gap began; null unless the cause is sync." }
+-- after_id  = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU activity that ends the gap; null if busy or outside." }
+-- gap_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "Duration of the entire gap that contains the segment; null if busy or outside." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -109,7 +109,7 @@ WITH
     WHERE cause = 'host'
   ),
   late AS (
-    -- Each gap that waits for a launch, with the wait of its thread that reaches furthest.
+    -- Each gap that waits for a launch, with the blocking call of its thread that ends last.
     SELECT
       run_id,
       rank,
@@ -155,8 +155,8 @@ WITH
     WHERE starts_with(name, 'enumerate(DataLoader)#') AND pre IS NOT NULL
   ),
   moment AS (
-    -- Where waits for data begin and end on a thread, and the gaps that wait for a launch of it: at an instant first
-    -- what begins or ends in a gap, then the gap that ends, then the one that begins.
+    -- Starts and ends of a thread's waits for data, and of gaps that wait for its launches. At one instant:
+    -- first what starts or ends within a gap, then the end of a gap, then the start of the next.
     SELECT run_id, rank, pid, tid, event_id, 0 AS turn, start_ns AS at_ns, end_ns AS data_end_ns,
       NULL::BIGINT AS gap_id, NULL::BIGINT AS sync_end_ns
     FROM data
@@ -220,7 +220,7 @@ WITH
     WHERE period_ns > 0
   ),
   point AS (
-    -- Where something ends (-1) or begins; a layer has at most one of both at an instant.
+    -- Ends (-1) and starts; a layer has at most one of each at an instant.
     SELECT run_id, rank, 1 AS turn, kind AS layer, own_ns AS at_ns, event_id AS owner_id
     FROM reached
     WHERE end_ns > own_ns

@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "device_timeline"
 -- version  = 1
--- summary  = "Each device's window, cut wherever a GPU row starts or ends, with the rows of each kind that run in each piece."
+-- summary  = "Each device's GPU window split wherever a GPU activity starts or ends, with the number of running activities of each kind."
 -- requires = ["kernels@1"]
 -- grain    = ["run_id", "rank", "device", "start_ns"]
 -- order    = ["run_id", "rank", "device", "start_ns"]
@@ -10,21 +10,21 @@
 -- [columns]
 -- run_id        = { type = "VARCHAR", doc = "The run." }
 -- rank          = { type = "INTEGER", doc = "The rank." }
--- device        = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- start_ns      = { type = "BIGINT", unit = "ts", doc = "Where the piece begins." }
--- end_ns        = { type = "BIGINT", unit = "ts", doc = "Where the next one begins; the last piece has no length and closes the window." }
--- piece_ns      = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns; the pieces of a device add up to its window." }
--- computation   = { type = "INTEGER", unit = "count", doc = "Computation rows that run in the piece, on any stream." }
--- communication = { type = "INTEGER", unit = "count", doc = "Communication rows that run in it." }
--- memory        = { type = "INTEGER", unit = "count", doc = "Memory copies and sets that run in it." }
--- other         = { type = "INTEGER", unit = "count", doc = "Rows of any other kind that run in it." }
+-- device        = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- start_ns      = { type = "BIGINT", unit = "ts", doc = "Start of the segment." }
+-- end_ns        = { type = "BIGINT", unit = "ts", doc = "Start of the next segment; the last segment has zero length and closes the window." }
+-- piece_ns      = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns; the segments of a device sum to its GPU window." }
+-- computation   = { type = "INTEGER", unit = "count", doc = "Computation activities that run in the segment, on any stream." }
+-- communication = { type = "INTEGER", unit = "count", doc = "Communication activities that run in the segment." }
+-- memory        = { type = "INTEGER", unit = "count", doc = "Memcpy and memset activities that run in the segment." }
+-- other         = { type = "INTEGER", unit = "count", doc = "Activities of any other kind that run in the segment." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
   lane AS (
-    -- Four running counts in one number, 31 bits each: one window sum instead of four.
+    -- Four running counts packed into one number, 31 bits each: one window sum instead of four.
     SELECT
       run_id,
       rank,
@@ -47,7 +47,7 @@ WITH
     FROM lane
   ),
   cut AS (
-    -- All edges of one instant together: a row without length leaves a cut and no time.
+    -- All edges of one instant combined: a zero-length activity adds a boundary but no time.
     SELECT run_id, rank, device, at_ns, sum(change)::HUGEINT AS change
     FROM edge
     GROUP BY run_id, rank, device, at_ns

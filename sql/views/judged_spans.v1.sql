@@ -2,18 +2,18 @@
 -- kind     = "view"
 -- name     = "judged_spans"
 -- version  = 1
--- summary  = "The stretch of a rank's time by which its findings are judged: its complete steps, else what was recorded."
+-- summary  = "The interval of each rank that the findings analyze: its complete steps, or what was recorded if there are none."
 -- requires = ["steps@1", "kernels@1", "events@1"]
 -- grain    = ["run_id", "rank"]
 -- order    = ["run_id", "rank"]
 --
 -- [columns]
 -- run_id    = { type = "VARCHAR", doc = "The run." }
--- rank      = { type = "INTEGER", doc = "The rank; one without slices, or without time in them, has no row." }
--- steps     = { type = "BIGINT", unit = "count", doc = "Complete steps in it; 0 where there is none, and the rank is judged by its GPU rows from the first start to the last end or, where that is no time, by its host slices." }
--- start_ns  = { type = "BIGINT", unit = "ts", signed = true, doc = "Where the period of the first complete step begins." }
--- end_ns    = { type = "BIGINT", unit = "ts", signed = true, doc = "Where the period of the last one ends." }
--- judged_ns = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns: never 0." }
+-- rank      = { type = "INTEGER", doc = "The rank; ranks without slices, or whose slices have no duration, have no row." }
+-- steps     = { type = "BIGINT", unit = "count", doc = "Complete steps in the interval. If 0, the interval is the GPU window (first start to last end of GPU activities) or, if that is empty, the time from the first to the last host slice." }
+-- start_ns  = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the interval; with complete steps, of the first one's period." }
+-- end_ns    = { type = "BIGINT", unit = "ts", signed = true, doc = "End of the interval; with complete steps, of the last one's period." }
+-- judged_ns = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns; always positive." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "kernel_operators"
 -- version  = 1
--- summary  = "Each GPU row with each operator around its launch."
+-- summary  = "Each GPU activity with every operator enclosing its launch."
 -- requires = ["kernels@1", "operators@1", "runtime@1"]
 -- grain    = ["run_id", "rank", "kernel_id", "op_id"]
 -- order    = ["run_id", "rank", "kernel_id", "level"]
@@ -10,11 +10,11 @@
 -- [columns]
 -- run_id    = { type = "VARCHAR", doc = "The run." }
 -- rank      = { type = "INTEGER", doc = "The rank." }
--- kernel_id = { type = "BIGINT", unit = "id", doc = "The GPU row; one whose launch is not known, or has no operator around it, has no row here." }
--- op_id     = { type = "BIGINT", unit = "id", doc = "An operator of the launching thread that had begun, and not ended, when the call began." }
--- name      = { type = "VARCHAR", null = true, doc = "Its name." }
--- level     = { type = "BIGINT", unit = "depth", doc = "Its level among operators: higher is further in." }
--- innermost = { type = "BOOLEAN", doc = "It is the innermost: op_id of kernels." }
+-- kernel_id = { type = "BIGINT", unit = "id", doc = "The GPU activity. Activities with an unknown launch or without an enclosing operator have no row." }
+-- op_id     = { type = "BIGINT", unit = "id", doc = "An operator of the launching thread that was open when the call began." }
+-- name      = { type = "VARCHAR", null = true, doc = "Operator name." }
+-- level     = { type = "BIGINT", unit = "depth", doc = "Nesting level among operators; higher is deeper." }
+-- innermost = { type = "BOOLEAN", doc = "True for the innermost operator: op_id of kernels." }
 --
 -- [changes]
 -- 1 = "First version."

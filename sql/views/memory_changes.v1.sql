@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "memory_changes"
 -- version  = 1
--- summary  = "The allocations and frees of each device in the order in which they came."
+-- summary  = "Allocations and frees of each device in chronological order."
 -- requires = ["memory_events@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "device_type", "device", "position"]
@@ -10,17 +10,17 @@
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
--- event_id        = { type = "BIGINT", unit = "id", doc = "The row. Rows without time or bytes have no place here; memory_peak counts them." }
+-- event_id        = { type = "BIGINT", unit = "id", doc = "The memory event. Events without time or bytes are excluded; memory_peak counts them." }
 -- device_type     = { type = "BIGINT", null = true, unit = "id", doc = "0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType." }
 -- device          = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; -1 for the CPU." }
--- position        = { type = "BIGINT", unit = "id", doc = "Its number on the device, 1 for the first: by time, at one instant by the profiler's number of the event, and where that does not tell, frees first." }
--- ts_ns           = { type = "BIGINT", signed = true, unit = "ts", doc = "When." }
--- address         = { type = "BIGINT", null = true, unit = "id", doc = "Where; null in traces that do not say." }
--- bytes           = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes allocated; negative: freed." }
--- net_bytes       = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes allocated less bytes freed, from the first row to this one." }
--- allocated_bytes = { type = "BIGINT", null = true, unit = "bytes", doc = "Allocated in all after it, what was there before the window too; null in traces that do not say." }
--- reserved_bytes  = { type = "BIGINT", null = true, unit = "bytes", doc = "Reserved in all after it." }
--- op_id           = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator open at this time on its thread." }
+-- position        = { type = "BIGINT", unit = "id", doc = "Sequence number on the device, starting at 1: by time, then by the profiler's event number, then frees first." }
+-- ts_ns           = { type = "BIGINT", signed = true, unit = "ts", doc = "Timestamp." }
+-- address         = { type = "BIGINT", null = true, unit = "id", doc = "Address; null if not recorded." }
+-- bytes           = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes allocated; negative for frees." }
+-- net_bytes       = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes allocated minus bytes freed, from the first event to this one." }
+-- allocated_bytes = { type = "BIGINT", null = true, unit = "bytes", doc = "Total allocated after the event, including allocations from before the profiling window; null if not recorded." }
+-- reserved_bytes  = { type = "BIGINT", null = true, unit = "bytes", doc = "Total reserved after the event; null if not recorded." }
+-- op_id           = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator open on its thread at this time." }
 -- step            = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step at this time." }
 --
 -- [changes]

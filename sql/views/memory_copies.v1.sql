@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "memory_copies"
 -- version  = 1
--- summary  = "A copy or set of a device's memory, from where to where, and how many bytes."
+-- summary  = "Memcpy and memset activities of each device, with direction and bytes."
 -- requires = ["kernels@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "event_id"]
@@ -10,13 +10,13 @@
 -- [columns]
 -- run_id    = { type = "VARCHAR", doc = "The run." }
 -- rank      = { type = "INTEGER", doc = "The rank." }
--- event_id  = { type = "BIGINT", unit = "id", doc = "The GPU row." }
--- device    = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- stream    = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
--- direction = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, … (H host, D device, P peer, A array, S shared) from the name, CUDA's `Memcpy HtoD (…)`, HIP's `CopyHostToDevice` or Intel's `Memcpy M2D (…)`; Memset; unknown where the name does not say." }
--- ts_ns     = { type = "BIGINT", signed = true, unit = "ts", doc = "Start." }
--- dur_ns    = { type = "BIGINT", unit = "ns", doc = "Length." }
--- bytes     = { type = "BIGINT", null = true, unit = "bytes", doc = "Bytes copied or set; null where the trace does not say." }
+-- event_id  = { type = "BIGINT", unit = "id", doc = "The GPU activity." }
+-- device    = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream    = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
+-- direction = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, … (H host, D device, P peer, A array, S shared), parsed from the name: CUDA's `Memcpy HtoD (…)`, HIP's `CopyHostToDevice` or Intel's `Memcpy M2D (…)`; Memset; unknown if the name does not match." }
+-- ts_ns     = { type = "BIGINT", signed = true, unit = "ts", doc = "Start time." }
+-- dur_ns    = { type = "BIGINT", unit = "ns", doc = "Duration." }
+-- bytes     = { type = "BIGINT", null = true, unit = "bytes", doc = "Bytes copied or set; null if unknown." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -49,7 +49,7 @@ SELECT
   stream,
   CASE
     WHEN activity = 'memset' THEN 'Memset'
-    -- Intel's M is memory of the host that no driver gave.
+    -- Intel's M is host memory that was not allocated by the driver.
     WHEN way.source <> ''
       THEN replace(upper(left(way.source, 1)) || 'to' || upper(left(way.target, 1)), 'M', 'H')
     ELSE 'unknown'

@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "operators"
 -- version  = 1
--- summary  = "Each operator of a host thread, and the operator around it."
+-- summary  = "Operators on host threads, each with its enclosing operator."
 -- requires = ["events@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "event_id"]
@@ -11,17 +11,17 @@
 -- run_id    = { type = "VARCHAR", doc = "The run." }
 -- rank      = { type = "INTEGER", doc = "The rank." }
 -- event_id  = { type = "BIGINT", unit = "id", doc = "The operator." }
--- name      = { type = "VARCHAR", null = true, doc = "Its name." }
+-- name      = { type = "VARCHAR", null = true, doc = "Operator name." }
 -- pid       = { type = "VARCHAR", null = true, doc = "The process." }
 -- tid       = { type = "VARCHAR", null = true, doc = "The thread." }
--- ts_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Start." }
--- dur_ns    = { type = "BIGINT", unit = "ns", doc = "Length." }
--- step      = { type = "BIGINT", unit = "id", null = true, doc = "The profiler step that holds its start." }
--- shapes    = { type = "JSON", null = true, doc = "Shapes of its inputs." }
--- level     = { type = "BIGINT", unit = "depth", doc = "Operators around it in the order of nesting, itself among them; frames between do not count: 1 for a root." }
--- parent_id = { type = "BIGINT", unit = "id", null = true, doc = "The innermost operator around it in the order of nesting; where slices cross it may have ended before this one began." }
--- pre       = { type = "BIGINT", unit = "id", doc = "Its place in the order of nesting." }
--- post      = { type = "BIGINT", unit = "id", doc = "Place of its last descendant." }
+-- ts_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Start time." }
+-- dur_ns    = { type = "BIGINT", unit = "ns", doc = "Duration." }
+-- step      = { type = "BIGINT", unit = "id", null = true, doc = "The profiler step that contains its start." }
+-- shapes    = { type = "JSON", null = true, doc = "Input shapes." }
+-- level     = { type = "BIGINT", unit = "depth", doc = "Nesting level among operators, itself included; other frames in between do not count. 1 for a root." }
+-- parent_id = { type = "BIGINT", unit = "id", null = true, doc = "The innermost enclosing operator in nesting order; if slices overlap without nesting, it may have ended before this one began." }
+-- pre       = { type = "BIGINT", unit = "id", doc = "Position in nesting order (preorder)." }
+-- post      = { type = "BIGINT", unit = "id", doc = "Position of its last descendant." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -33,7 +33,7 @@ WITH
     WHERE category = 'cpu_op' AND pre IS NOT NULL
   ),
   edge AS (
-    -- Where each begins, and behind its last descendant where it ends: odd places and even ones.
+    -- Each start, and each end placed after the last descendant: odd and even positions.
     SELECT run_id, rank, event_id, 2 * pre + 1 AS place, begun
     FROM op
     UNION ALL
@@ -41,7 +41,7 @@ WITH
     FROM op
   ),
   counted AS (
-    -- What has begun and not ended: of all edges so far, those that are no beginnings are ends.
+    -- Operators begun and not yet ended: of all edges so far, those that are not starts are ends.
     SELECT
       run_id,
       rank,
@@ -52,7 +52,7 @@ WITH
     FROM edge
   ),
   rung AS (
-    -- Each operator where it stands, and one level below, where it is what others stand in.
+    -- Each operator at its own level, and one level deeper, where it is the parent of others.
     SELECT run_id, rank, level AS rung, place, event_id, NULL::BIGINT AS holder_id
     FROM counted
     WHERE begun IS NOT NULL

@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "queue_changes"
 -- version  = 1
--- summary  = "Each time the queue of a stream grows by a GPU row that the host launches, or shrinks by one that starts."
+-- summary  = "Queue depth changes per stream: launch (+1) and start (-1) of each GPU activity."
 -- requires = ["kernels@1", "correlations@1"]
 -- grain    = ["run_id", "rank", "device", "stream", "event_id", "change"]
 -- order    = ["run_id", "rank", "device", "stream", "ts_ns", "-change", "event_id"]
@@ -10,13 +10,13 @@
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
 -- rank         = { type = "INTEGER", doc = "The rank." }
--- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
--- event_id     = { type = "BIGINT", unit = "id", doc = "The GPU row." }
--- ts_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "When: the start of the host call, or of the GPU row. A row that starts before its call does (the clocks disagree) is launched when it starts." }
--- change       = { type = "INTEGER", unit = "count", signed = true, doc = "1 where a row is launched, -1 where one starts; a graph launch has one change for each of its rows. Rows without a known launch have none." }
--- queue_length = { type = "BIGINT", unit = "count", doc = "Rows launched and not started, after this change; 0 before the first. Of changes at one moment all launches come before all starts, and first what starts first." }
--- held_ns      = { type = "BIGINT", unit = "ns", doc = "Time until the next change of the stream; 0 for the last one, which leaves the queue empty." }
+-- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
+-- event_id     = { type = "BIGINT", unit = "id", doc = "The GPU activity." }
+-- ts_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Time of the change: start of the host call for a launch, start of the activity otherwise. An activity that starts before its call (the clocks disagree) counts as launched when it starts." }
+-- change       = { type = "INTEGER", unit = "count", signed = true, doc = "1 for a launch, -1 for a start; a graph launch has one change per activity. Activities without a known launch are excluded." }
+-- queue_length = { type = "BIGINT", unit = "count", doc = "Activities launched but not yet started, after this change; 0 before the first. At the same time, launches come before starts, in the order in which the activities start." }
+-- held_ns      = { type = "BIGINT", unit = "ns", doc = "Time until the stream's next change; 0 for the last one, which empties the queue." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -49,8 +49,8 @@ WITH
     FROM happening
     ORDER BY run_id, rank, device, stream, ts_ns, change DESC, started_ns, event_id
   )
--- An empty OVER takes rows as they come, without a sort of its own: each stream leaves its queue empty, so the
--- sum begins anew with the next one.
+-- An empty OVER takes rows in their current order, without another sort. Each stream ends with an empty
+-- queue, so the sum restarts at 0 with the next one.
 SELECT
   run_id,
   rank,

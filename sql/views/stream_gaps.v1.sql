@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "stream_gaps"
 -- version  = 1
--- summary  = "A stretch of its device's window in which a stream runs nothing, with the rows on both sides of it."
+-- summary  = "Idle intervals of each stream within its device's GPU window, with the activities before and after."
 -- requires = ["kernels@1", "correlations@1"]
 -- grain    = ["run_id", "rank", "device", "stream", "start_ns"]
 -- order    = ["run_id", "rank", "device", "stream", "start_ns"]
@@ -10,14 +10,14 @@
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
 -- rank         = { type = "INTEGER", doc = "The rank." }
--- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
--- start_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Where the gap begins: the latest end of the stream's rows before it, else the start of the device's window." }
--- idle_ns      = { type = "BIGINT", unit = "ns", doc = "How long it is: never 0, rows that touch or overlap leave none; a row without length parts one in two." }
--- cause        = { type = "VARCHAR", doc = "before_first and after_last: from the start of the device's window to the stream's first row, and from its last one to the window's end; host_wait: the row after it was launched after the gap had begun; ready: it was launched before, or just then; before the recording counts as before; unknown: its launch is not in the trace." }
--- before_id    = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the stream's row that ends where the gap begins; of several the last in the file; null before the first row." }
--- after_id     = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the stream's row that ends the gap; of several that start together the first by end, launch and place in the file; null after the last row." }
--- call_late_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of the host call that launched the row after it, minus start_ns; null where there is none or its launch is not known." }
+-- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
+-- start_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap: the latest end of the stream's earlier activities, or the start of the device's GPU window." }
+-- idle_ns      = { type = "BIGINT", unit = "ns", doc = "Duration of the gap; always positive. Activities that touch or overlap leave no gap; a zero-length activity splits a gap in two." }
+-- cause        = { type = "VARCHAR", doc = "before_first: from the start of the device's GPU window to the stream's first activity; after_last: from its last activity to the end of the window; host_wait: the next activity was launched after the gap began; ready: it was launched at or before the start of the gap (including before the recording); unknown: its launch is missing from the trace." }
+-- before_id    = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the stream's activity that ends where the gap begins; if several do, the last in the file. Null before the first activity." }
+-- after_id     = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the stream's activity that ends the gap; if several start together, the first by end, launch and position in the file. Null after the last activity." }
+-- call_late_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of the host call that launched the next activity, minus start_ns; null if there is no next activity or its launch is unknown." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -51,7 +51,7 @@ WITH
       call_ns,
       is_missing,
       max(end_ns) OVER earlier AS reached_ns,
-      -- The latest end and the row that has it in one number: event ids stay below 2 to the 40th.
+      -- Packs the latest end and the activity that has it into one number: event IDs are below 2 to the 40th.
       max(end_ns * 1099511627776::HUGEINT + event_id) OVER earlier AS latest
     FROM launched
     WINDOW earlier AS (
@@ -78,7 +78,7 @@ WITH
     GROUP BY run_id, rank, device
   ),
   turn AS (
-    -- Each row, and the end of the window after the last one.
+    -- Each activity, and the end of the window after the last one.
     SELECT run_id, rank, device, stream, reached_ns, latest, event_id, ts_ns, call_ns, is_missing
     FROM reached
     UNION ALL

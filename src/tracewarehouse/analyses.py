@@ -15,339 +15,341 @@ class Analyses(Generic[T_co]):
         raise NotImplementedError
 
     def allocator_calls(self, *, warning_share: float = 0.01, critical_share: float = 0.05) -> T_co:
-        """Whether the host goes on calling the driver for memory after the first complete step.
+        """Detects driver calls that allocate or free memory after the first complete step.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            subject (VARCHAR): Always: allocations. A rank with fewer than two complete steps has no row.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): Time in calls that allocate or free over judged_ns.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Such calls.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): The periods of the complete steps after the first, added up: in the first
-                one allocations may be needed.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: the time in these calls.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            subject (VARCHAR): Always: allocations. Ranks with fewer than two complete steps have no row.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Time in calls that allocate or free memory, as a share of judged_ns.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of such calls.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the total period of all complete steps but the first, in
+                which allocations may be necessary.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: the time in these
+                calls.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
             event_id (BIGINT, id): The longest such call.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
         """
         return self.run("allocator_calls", warning_share=warning_share, critical_share=critical_share)
 
     def annotation_breakdown(self) -> T_co:
-        """How often each annotation was set, on the host or as the profiler's copy on a GPU, and how long it
-        lasted.
+        """Count and duration statistics of each annotation, on the host or as the profiler's copy on a GPU.
 
         Columns:
             run_id (VARCHAR): The run.
-            rank (INTEGER): The rank; one without annotations has no rows.
-            on_gpu (BOOLEAN): The profiler's copies on a GPU: each from the first to the last kernel launched
-                inside, so gaps between them count.
-            device (BIGINT, id): The device of the copies, -1 where the trace does not say; null on the host.
-            name (VARCHAR): The name given.
-            count (BIGINT, count): Annotations of that name.
-            sum_ns (BIGINT, ns): Their lengths added up, also where they overlap: within one another, on
-                several threads or streams.
-            union_ns (BIGINT, ns): Time in which at least one of them lasted, on any thread or stream.
-            min_ns (BIGINT, ns): The shortest.
-            p50_ns (BIGINT, ns): Half of them lasted no longer; a length that was measured, never one in
-                between.
-            max_ns (BIGINT, ns): The longest.
-            mean_ns (DOUBLE, ns): sum_ns over count.
-            std_ns (DOUBLE, ns): Standard deviation of the sample (n - 1); null for a single one.
+            rank (INTEGER): The rank; ranks without annotations have no rows.
+            on_gpu (BOOLEAN): True for the profiler's copies on a GPU: each from the first to the last kernel
+                launched inside, including gaps.
+            device (BIGINT, id): The device of the copies, -1 if unknown; null on the host.
+            name (VARCHAR): Annotation name.
+            count (BIGINT, count): Number of annotations with this name.
+            sum_ns (BIGINT, ns): Sum of durations (overlaps counted multiple times: nested, on several threads
+                or streams).
+            union_ns (BIGINT, ns): Time with at least one of them open, on any thread or stream.
+            min_ns (BIGINT, ns): Minimum duration.
+            p50_ns (BIGINT, ns): Median duration (lower of the two middle values).
+            max_ns (BIGINT, ns): Maximum duration.
+            mean_ns (DOUBLE, ns): Mean duration: sum_ns / count.
+            std_ns (DOUBLE, ns): Sample standard deviation (n - 1); null for a single annotation.
         """
         return self.run("annotation_breakdown")
 
     def blocking_copies(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
-        """Whether the GPU runs dry because the host waits until copies are done.
+        """Detects GPU idle time caused by copies that block the host.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             subject (VARCHAR): Always: copies.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): Idle time after copies in which the host waits, over judged_ns.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Such pieces of time.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Idle time after copies that block the host, as a share of judged_ns.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of such idle segments.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The call before the longest such piece.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The call before the longest such segment.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
         """
         return self.run("blocking_copies", warning_share=warning_share, critical_share=critical_share)
 
     def blocking_syncs(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
-        """Whether the GPU runs dry because the host waits for it in synchronising calls.
+        """Detects GPU idle time caused by synchronizing calls that block the host.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             subject (VARCHAR): Always: synchronising calls.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): Idle time after synchronising calls over judged_ns.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Such pieces of time.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Idle time after synchronizing calls, as a share of judged_ns.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of such idle segments.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The call before the longest such piece.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The call before the longest such segment.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
         """
         return self.run("blocking_syncs", warning_share=warning_share, critical_share=critical_share)
 
     def collective_waits(self) -> T_co:
-        """How long each rank waited at each collective for the last rank, how long the transfer took, and how
-        late it came.
+        """Wait time, transfer time and lateness of each rank at each collective.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            event_id (BIGINT, id): The collective on this rank: a GPU row, or on the host (gloo, MPI) the
-                backend's annotation.
-            collective (VARCHAR): all_reduce, all_gather, …; other where no name tells.
-            process_group (VARCHAR): Name of the process group; null where the trace does not say, and all
-                ranks are taken for it.
-            sequence (BIGINT, id): Number of the collective in its process group, as the trace gives it.
+            event_id (BIGINT, id): The collective on this rank: a GPU activity or, on the host (gloo, MPI),
+                the backend's annotation.
+            collective (VARCHAR): all_reduce, all_gather, …; other if the name is not recognized.
+            process_group (VARCHAR): Process group name; null if unknown, in which case all ranks are assumed
+                to be members.
+            sequence (BIGINT, id): Sequence number within the process group, as recorded in the trace.
             step (BIGINT, id): The profiler step.
-            bytes (BIGINT, bytes): The larger of what this rank gives and gets.
-            meeting (VARCHAR): What names the collective on all its ranks: group, collective with its number
-                or step and size, place among its like; null where it is not matched.
-            state (VARCHAR): whole: all ranks of the group are there; partial: two or more. Not matched:
-                alone; ambiguous (ranks show different numbers of such collectives in the same step, or a rank
-                shows two at one place); apart (not all ranks are there at one moment).
-            members (BIGINT, count): Ranks that take part; 1 where it is not matched.
-            dur_ns (BIGINT, ns): How long this rank was there.
-            wait_ns (BIGINT, ns): What it was there longer than the rank that was there shortest: no clocks
-                are compared. Null where it is not matched, and where a rank may leave before the last one
-                came (broadcast, send, receive, …).
-            transfer_ns (BIGINT, ns): The shortest length on any rank; wait_ns and transfer_ns make dur_ns.
-                Where the state is partial, the transfer took at most this.
-            waited_for (INTEGER): The rank that was there shortest, so came last; the lowest of equal ones.
-            late_ns (BIGINT, ns): Start after that of the first rank, on aligned clocks (`clock_offsets`).
+            bytes (BIGINT, bytes): Larger of the input and output sizes on this rank.
+            meeting (VARCHAR): Key of the collective instance, equal on all its ranks: group, collective with
+                its sequence number or step and size, and position among equal ones; null if not matched.
+            state (VARCHAR): whole: all ranks of the group take part; partial: at least two. Not matched:
+                alone (only this rank); ambiguous (ranks have different numbers of such collectives in the
+                same step, or a rank has two at the same position); apart (at no moment are all ranks in it).
+            members (BIGINT, count): Ranks that take part; 1 if not matched.
+            dur_ns (BIGINT, ns): Duration on this rank.
+            wait_ns (BIGINT, ns): Wait time: its duration minus the shortest duration of any rank, so no
+                clocks are compared. Null if not matched, or if a rank can leave before the last one arrives
+                (broadcast, send, receive, …).
+            transfer_ns (BIGINT, ns): Shortest duration of any rank; wait_ns + transfer_ns = dur_ns. An upper
+                bound on the transfer time if the state is partial.
+            waited_for (INTEGER): The rank with the shortest duration, which arrived last; the lowest rank on
+                ties.
+            late_ns (BIGINT, ns): Start minus the start of the first rank, on aligned clocks
+                (`clock_offsets`).
             reason (VARCHAR): Why late_ns is null: not matched; clock offset not known; clock uncertainty not
                 known; under twice the clock uncertainty.
         """
         return self.run("collective_waits")
 
     def comm_by_group(self) -> T_co:
-        """How much time each process group's communication took on a device, and how much of it computation
-        hid.
+        """Communication time of each process group per device, and how much of it is overlapped with
+        computation.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            process_group (VARCHAR): The name of the process group; null for all communication of which the
-                trace does not say. A device without communication has no row.
-            comm_ns (BIGINT, ns): Time with communication of the group running, on any stream. Where groups
-                communicate at once, their times add up to more than that of the device.
-            overlap_ns (BIGINT, ns): Of comm_ns, the time with computation running too.
-            exposed_ns (BIGINT, ns): Of comm_ns, the time without: comm_ns minus overlap_ns.
-            overlap (DOUBLE, ratio): overlap_ns over comm_ns; null where comm_ns is 0.
+            device (BIGINT, id): The device; -1 if unknown.
+            process_group (VARCHAR): Process group name; null for all communication whose group is unknown.
+                Devices without communication have no row.
+            comm_ns (BIGINT, ns): Time with communication of the group running, on any stream. If groups
+                communicate concurrently, their times sum to more than that of the device.
+            overlap_ns (BIGINT, ns): Part of comm_ns overlapped with computation.
+            exposed_ns (BIGINT, ns): Exposed communication: comm_ns minus overlap_ns.
+            overlap (DOUBLE, ratio): overlap_ns / comm_ns; null if comm_ns is 0.
         """
         return self.run("comm_by_group")
 
     def comm_comp_overlap(self) -> T_co:
-        """How much of each device's communication time computation hid.
+        """Share of each device's communication time that is overlapped with computation.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
+            device (BIGINT, id): The device; -1 if unknown.
             comm_ns (BIGINT, ns): Time with communication running, on any stream.
-            overlap_ns (BIGINT, ns): Of comm_ns, the time with computation running too.
-            exposed_ns (BIGINT, ns): Of comm_ns, the time without: comm_ns minus overlap_ns.
-            overlap (DOUBLE, ratio): overlap_ns over comm_ns; null where there is no communication.
+            overlap_ns (BIGINT, ns): Part of comm_ns overlapped with computation.
+            exposed_ns (BIGINT, ns): Exposed communication: comm_ns minus overlap_ns.
+            overlap (DOUBLE, ratio): overlap_ns / comm_ns; null if there is no communication.
         """
         return self.run("comm_comp_overlap")
 
     def coverage(self) -> T_co:
-        """How much of each device's GPU time has a known launch, and a known operator behind it.
+        """Share of each device's GPU time with a known launch, and with a known operator.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            gpu_ns (BIGINT, ns): Durations of all GPU rows added up: the sum of the next three.
-            linked_ns (BIGINT, ns): Of rows whose launch is in the trace.
-            before_window_ns (BIGINT, ns): Of rows launched before the recording began: unlinked, and earlier
-                than the first linked row of their stream.
-            missing_ns (BIGINT, ns): Of rows whose launch should be in the trace and is not.
-            with_op_ns (BIGINT, ns): Of linked rows whose launch lies within an operator.
-            linked (DOUBLE, ratio): linked_ns over gpu_ns; null where gpu_ns is 0.
-            before_window (DOUBLE, ratio): before_window_ns over gpu_ns.
-            missing (DOUBLE, ratio): missing_ns over gpu_ns.
-            with_op (DOUBLE, ratio): with_op_ns over gpu_ns.
+            device (BIGINT, id): The device; -1 if unknown.
+            gpu_ns (BIGINT, ns): Sum of durations of all GPU activities: the sum of the next three columns.
+            linked_ns (BIGINT, ns): Activities whose launch is in the trace.
+            before_window_ns (BIGINT, ns): Activities launched before the recording began: without a known
+                launch, and earlier than the first activity of their stream that has one.
+            missing_ns (BIGINT, ns): Activities whose launch should be in the trace but is missing.
+            with_op_ns (BIGINT, ns): Activities of linked_ns that were launched within an operator.
+            linked (DOUBLE, ratio): linked_ns / gpu_ns; null if gpu_ns is 0.
+            before_window (DOUBLE, ratio): before_window_ns / gpu_ns.
+            missing (DOUBLE, ratio): missing_ns / gpu_ns.
+            with_op (DOUBLE, ratio): with_op_ns / gpu_ns.
         """
         return self.run("coverage")
 
     def critical_path_breakdown(self) -> T_co:
-        """What the critical path of each step, or of another derived scope, is made of.
+        """Critical path of each step or other derived scope, by category.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             scope (VARCHAR): `step N`, `annotation NAME#K` or `trace`: from its start on the host to its end
-                there, or of the last GPU row launched in it.
+                there, or to the end of the last GPU activity launched in it.
             category (VARCHAR): host: in operators and host calls; host_gap: on the host outside of both;
-                launch: from the start of a launching call to that of its GPU row; computation, communication,
-                memory, other: GPU rows; kernel_gap: between a GPU row and the next that waited for it; sync:
-                from the end of a GPU row to the return of the call that waited for it; earlier: until work
-                launched before the scope was done; unknown_wait: nothing recorded explains it.
-            parts (BIGINT, count): Parts of the path of that category.
-            path_ns (BIGINT, ns): Their time; the categories of a scope add up to its length.
-            share (DOUBLE, ratio): path_ns over the length of the scope; null where that is 0.
-            inferred_ns (BIGINT, ns): Of path_ns, what follows from times alone: that one thing began right
-                after another, or that nothing explains it.
+                launch: from the start of a launch call to the start of its GPU activity; computation,
+                communication, memory, other: GPU activities; kernel_gap: between a GPU activity and the next
+                one that waited for it; sync: from the end of a GPU activity to the return of the call that
+                waited for it; earlier: until work launched before the scope was done; unknown_wait: no
+                recorded dependency explains it.
+            parts (BIGINT, count): Number of segments of the path in that category.
+            path_ns (BIGINT, ns): Their total time; the categories of a scope sum to its duration.
+            share (DOUBLE, ratio): path_ns as a share of the scope's duration; null if that is 0.
+            inferred_ns (BIGINT, ns): Part of path_ns that is inferred from times alone: something began right
+                after something else, or nothing explains the wait.
         """
         return self.run("critical_path_breakdown")
 
     def critical_path_by_op(self) -> T_co:
-        """Which operators, host calls and kernels the critical path of a scope goes through.
+        """Critical path of each scope by operator, host call and kernel.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            scope (VARCHAR): The scope: see critical_path_breakdown.
-            category (VARCHAR): What the time is: see critical_path_breakdown.
-            op (VARCHAR): The innermost operator: itself, around the host call, or around the launch of the
-                GPU row; null outside of operators.
-            name (VARCHAR): The operator, host call or GPU row that the time belongs to: of launch and
-                kernel_gap the row that starts; null between them.
-            parts (BIGINT, count): Parts of the path.
-            path_ns (BIGINT, ns): Their time; the rows of a scope add up to its length.
-            share (DOUBLE, ratio): path_ns over the length of the scope; null where that is 0.
+            scope (VARCHAR): The scope, as in critical_path_breakdown.
+            category (VARCHAR): The category, as in critical_path_breakdown.
+            op (VARCHAR): The innermost operator: the slice itself, or the one enclosing the host call or the
+                launch of the GPU activity; null outside operators.
+            name (VARCHAR): The operator, host call or GPU activity that the time is attributed to; for launch
+                and kernel_gap, the activity that starts; null between them.
+            parts (BIGINT, count): Number of segments of the path.
+            path_ns (BIGINT, ns): Their total time; the rows of a scope sum to its duration.
+            share (DOUBLE, ratio): path_ns as a share of the scope's duration; null if that is 0.
         """
         return self.run("critical_path_by_op")
 
     def cupti_counters(self) -> T_co:
-        """Hardware counters of each kernel, as the CUPTI range profiler took them, with the operators that
+        """Hardware counters of each kernel, measured by the CUPTI range profiler, with the operators that
         launched it.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            event_id (BIGINT, id): The profiler's range: one kernel.
-            counter (VARCHAR): The counter's name.
-            value (DOUBLE): What it counted; null where the trace has no number.
-            place (BIGINT, count): The kernel's place among the rank's ranges, by start, then position in the
-                file.
-            name (VARCHAR): The kernel's name; the profiler writes __missing__ where it lost it.
-            runtime_id (BIGINT, id): The call that launched it: ranges have no id of their own, so the n-th
-                range is of the n-th call that launches a kernel, by start. Their times are made up.
-            op_id (BIGINT, id): The innermost operator around that call.
-            op (VARCHAR): Its name.
-            top_op (VARCHAR): Name of the outermost operator around the call.
-            op_stack (VARCHAR[]): Names of the operators around the call, outermost first; null where there is
-                none.
-            reason (VARCHAR): Why the call is not known: the rank has another number of launches than of
-                ranges (both are named), or ranges of several devices, so that order tells nothing.
+            event_id (BIGINT, id): The profiler range: one kernel.
+            counter (VARCHAR): Counter name.
+            value (DOUBLE): Counter value; null if the trace has no number.
+            place (BIGINT, count): Position of the kernel among the rank's ranges, by start, then position in
+                the file.
+            name (VARCHAR): Kernel name; the profiler writes __missing__ if it lost the name.
+            runtime_id (BIGINT, id): The host call that launched it. Ranges have no correlation ID and no real
+                times: the n-th range is matched with the n-th call that launches a kernel, by start.
+            op_id (BIGINT, id): The innermost operator enclosing that call.
+            op (VARCHAR): Name of that operator.
+            top_op (VARCHAR): Name of the outermost operator enclosing the call.
+            op_stack (VARCHAR[]): Names of the operators enclosing the call, outermost first; null if there
+                are none.
+            reason (VARCHAR): Why the call is unknown: the rank's numbers of ranges and launches differ (both
+                are given), or there are ranges of several devices, whose order does not identify the launch.
         """
         return self.run("cupti_counters")
 
     def exposed_comm(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
-        """Whether communication that no computation hides takes a large part of the time.
+        """Detects a large share of exposed communication.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             subject (VARCHAR): Always: communication.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): Time with communication and no computation running over judged_ns.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Stretches of exposed communication.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Exposed communication as a share of judged_ns.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of segments of exposed communication.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The communication that was exposed longest at a stretch.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The communication activity with the longest exposed segment.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
         """
         return self.run("exposed_comm", warning_share=warning_share, critical_share=critical_share)
 
     def host_bound(
         self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
     ) -> T_co:
-        """Whether the GPU stands idle for long because the host does something else than launching.
+        """Detects long GPU idle gaps in which the host is busy with work other than launching.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             subject (VARCHAR): Always: host.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): Idle time in long gaps before rows that were launched late over judged_ns.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Such gaps.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Idle time in long gaps before activities that were launched late, as a
+                share of judged_ns.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of such gaps.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The GPU row that ends the longest such gap.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The GPU activity that ends the longest such gap.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
-            short_gap_ns: A gap up to this long is short: the host was busy launching, not away.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
+            short_gap_ns: Gaps up to this duration are short: the host was busy launching.
         """
         return self.run(
             "host_bound",
@@ -357,87 +359,88 @@ class Analyses(Generic[T_co]):
         )
 
     def idle_breakdown(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
-        """Why each device stood idle: waiting for the host, between kernels, or otherwise.
+        """Idle time of each device by cause: waiting for the host, between kernels, or other.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            cause (VARCHAR): host_wait: the row after the gap was launched after the gap had begun;
-                kernel_wait: it had been launched (before the recording counts), and the gap is short; other:
-                it had been launched, and the gap is not short; unknown: its launch is not in the trace.
-            idle_ns (BIGINT, ns): Length of such gaps: the causes add up to idle_ns of temporal_breakdown.
-            count (BIGINT, count): Such gaps.
-            share (DOUBLE, ratio): idle_ns over all idle time of the device.
+            device (BIGINT, id): The device; -1 if unknown.
+            cause (VARCHAR): host_wait: the activity after the gap was launched after the gap began;
+                kernel_wait: it had been launched (possibly before the recording) and the gap is short; other:
+                it had been launched and the gap is not short; unknown: its launch is missing from the trace.
+            idle_ns (BIGINT, ns): Total duration of such gaps; the causes sum to idle_ns of
+                temporal_breakdown.
+            count (BIGINT, count): Number of such gaps.
+            share (DOUBLE, ratio): idle_ns as a share of the device's idle time.
 
         Parameters:
-            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is a
-                kernel_wait.
+            kernel_wait_ns: A gap shorter than this is a kernel_wait if the next activity had been launched
+                when the gap began.
         """
         return self.run("idle_breakdown", kernel_wait_ns=kernel_wait_ns)
 
     def idle_intervals(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
-        """Each stretch in which a device stood idle, why, the GPU rows on both sides, and what launched the
-        one after it.
+        """Idle intervals of each device: cause, GPU activities before and after, and the call that launched
+        the one after.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            start_ns (BIGINT, ts): Where the gap begins.
-            idle_ns (BIGINT, ns): How long it is: never 0.
-            cause (VARCHAR): host_wait: the row after the gap was launched after the gap had begun;
-                kernel_wait: it had been launched (before the recording counts), and the gap is short; other:
-                it had been launched, and the gap is not short; unknown: its launch is not in the trace.
-            before_id (BIGINT, id): event_id of the GPU row that ends where the gap begins; of several the
-                last in the file.
-            before_name (VARCHAR): Its name.
-            after_id (BIGINT, id): event_id of the GPU row that ends the gap.
-            after_name (VARCHAR): Its name.
-            after_stream (BIGINT, id): Its stream; -1 where the trace does not say.
-            step (BIGINT, id): The profiler step that it was launched in.
-            call_id (BIGINT, id): event_id of the host call that launched it; null where it is not known.
-            api (VARCHAR): The function that the host called.
-            call_late_ns (BIGINT, ns): Start of that call minus start_ns: how long the host let the device
-                wait, where above 0.
-            op_id (BIGINT, id): event_id of the innermost operator around that call.
-            op_name (VARCHAR): Its name.
+            device (BIGINT, id): The device; -1 if unknown.
+            start_ns (BIGINT, ts): Start of the gap.
+            idle_ns (BIGINT, ns): Duration of the gap; always positive.
+            cause (VARCHAR): host_wait: the activity after the gap was launched after the gap began;
+                kernel_wait: it had been launched (possibly before the recording) and the gap is short; other:
+                it had been launched and the gap is not short; unknown: its launch is missing from the trace.
+            before_id (BIGINT, id): event_id of the GPU activity that ends where the gap begins; if several
+                do, the last in the file.
+            before_name (VARCHAR): Name of that activity.
+            after_id (BIGINT, id): event_id of the GPU activity that ends the gap.
+            after_name (VARCHAR): Name of that activity.
+            after_stream (BIGINT, id): Its stream; -1 if unknown.
+            step (BIGINT, id): The profiler step in which it was launched.
+            call_id (BIGINT, id): event_id of the host call that launched it; null if unknown.
+            api (VARCHAR): Name of that host function.
+            call_late_ns (BIGINT, ns): Start of that call minus start_ns: how long the host kept the device
+                waiting, if positive.
+            op_id (BIGINT, id): event_id of the innermost operator enclosing that call.
+            op_name (VARCHAR): Name of that operator.
 
         Parameters:
-            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is a
-                kernel_wait.
+            kernel_wait_ns: A gap shorter than this is a kernel_wait if the next activity had been launched
+                when the gap began.
         """
         return self.run("idle_intervals", kernel_wait_ns=kernel_wait_ns)
 
     def input_bound(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
-        """Whether the GPU stands idle while the training loop waits for the data loader.
+        """Detects GPU idle time while the training thread waits for the data loader.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             subject (VARCHAR): Always: data loader.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): Idle time in waits for data over judged_ns.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Such pieces of time.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Idle time during waits for data, as a share of judged_ns.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of such idle segments.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The GPU row that ends the longest such gap.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The GPU activity that ends the longest such gap.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
         """
         return self.run("input_bound", warning_share=warning_share, critical_share=critical_share)
 
@@ -449,28 +452,28 @@ class Analyses(Generic[T_co]):
         by_stream: bool = False,
         with_memory: bool = True,
     ) -> T_co:
-        """Which sequences of GPU rows operators launch, how often, and how long both take.
+        """Sequences of GPU activities that operators launch, with count, GPU time and operator time.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            name (VARCHAR): The operator. Empty where the trace gives no name.
-            device (BIGINT, id): The device, -1 where the trace does not say; null without by_stream.
-            stream (BIGINT, id): The stream, -1 where the trace does not say; null without by_stream.
-            kernels (VARCHAR): All GPU rows that the operator and those it called launched: names in the order
-                of launch, with | between; rows of one call by their start.
-            kernel_count (BIGINT, count): GPU rows of the sequence.
-            count (BIGINT, count): Times that an operator of that name launched just this.
-            kernel_sum_ns (BIGINT, ns): Durations of their GPU rows added up, also where they overlap.
-            op_sum_ns (BIGINT, ns): Durations of these operators on the host added up; with by_stream at each
-                stream again.
+            name (VARCHAR): Operator name; empty if the trace gives none.
+            device (BIGINT, id): The device, -1 if unknown; null without by_stream.
+            stream (BIGINT, id): The stream, -1 if unknown; null without by_stream.
+            kernels (VARCHAR): All GPU activities launched by the operator and the operators it called: names
+                in launch order, joined with |; activities of one call are ordered by start.
+            kernel_count (BIGINT, count): Number of GPU activities in the sequence.
+            count (BIGINT, count): How many times an operator of that name launched exactly this sequence.
+            kernel_sum_ns (BIGINT, ns): Sum of GPU activity durations (overlaps counted multiple times).
+            op_sum_ns (BIGINT, ns): Sum of the host durations of these operators; with by_stream, counted once
+                per stream.
 
         Parameters:
-            operator: Operators whose name contains this; of those within one another the outermost. Without
-                it the operators that stand in no other.
-            min_kernels: Shorter sequences are left out.
-            by_stream: A sequence per device and stream, instead of one over all.
-            with_memory: Memory copies and sets are part of a sequence.
+            operator: Operators whose name contains this text; the outermost of nested ones. Default:
+                operators not enclosed by another.
+            min_kernels: Minimum length; shorter sequences are left out.
+            by_stream: One sequence per device and stream instead of one across all.
+            with_memory: Include memcpy and memset in sequences.
         """
         return self.run(
             "kernel_sequences",
@@ -481,97 +484,96 @@ class Analyses(Generic[T_co]):
         )
 
     def kernel_summary(self) -> T_co:
-        """How often each kernel, copy and set ran on a device, and how long it took.
+        """Count and duration statistics of each kernel, memcpy and memset per device.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
+            device (BIGINT, id): The device; -1 if unknown.
             kind (VARCHAR): computation, communication, memory or other.
-            name (VARCHAR): The name in full.
-            count (BIGINT, count): GPU rows of that name.
-            sum_ns (BIGINT, ns): Their durations added up, also where they overlap.
-            min_ns (BIGINT, ns): The shortest.
-            p50_ns (BIGINT, ns): Half of them took no longer; a duration that was measured, never one in
-                between.
-            p95_ns (BIGINT, ns): 95 of 100 took no longer.
-            p99_ns (BIGINT, ns): 99 of 100 took no longer.
-            max_ns (BIGINT, ns): The longest.
-            mean_ns (DOUBLE, ns): sum_ns over count.
-            std_ns (DOUBLE, ns): Standard deviation of the sample (n - 1); null for a single row.
+            name (VARCHAR): Full name.
+            count (BIGINT, count): Number of GPU activities with this name.
+            sum_ns (BIGINT, ns): Sum of durations (overlaps counted multiple times).
+            min_ns (BIGINT, ns): Minimum duration.
+            p50_ns (BIGINT, ns): Median duration (lower of the two middle values).
+            p95_ns (BIGINT, ns): 95th percentile of the durations; always a measured duration.
+            p99_ns (BIGINT, ns): 99th percentile of the durations; always a measured duration.
+            max_ns (BIGINT, ns): Maximum duration.
+            mean_ns (DOUBLE, ns): Mean duration: sum_ns / count.
+            std_ns (DOUBLE, ns): Sample standard deviation (n - 1); null for a single activity.
         """
         return self.run("kernel_summary")
 
     def kernel_type_breakdown(self) -> T_co:
-        """What each device was busy with: every instant in one class, named after all kinds of GPU rows that
-        ran in it.
+        """Busy time of each device by the combination of kinds of GPU activity running at once.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            class (VARCHAR): The kinds that ran at once, on any stream: computation, communication, memory,
-                other, in this order with + between. A class that took no time has no row, nor has idle time.
-            class_ns (BIGINT, ns): Time with just these kinds running; of a device they add up to the busy
-                time of temporal_breakdown.
-            share (DOUBLE, ratio): class_ns over the device's busy time.
+            device (BIGINT, id): The device; -1 if unknown.
+            class (VARCHAR): The kinds running at once, on any stream: computation, communication, memory,
+                other, in this order, joined with +. Combinations without time, and idle time, have no row.
+            class_ns (BIGINT, ns): Time with exactly these kinds running; the classes of a device sum to
+                busy_ns of temporal_breakdown.
+            share (DOUBLE, ratio): class_ns as a share of the device's busy time.
         """
         return self.run("kernel_type_breakdown")
 
     def kernels_by_annotation(self) -> T_co:
-        """Each GPU row with all annotations that stood around its launch.
+        """GPU activities with all annotations enclosing the launch of each.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            kernel_id (BIGINT, id): event_id of the GPU row.
-            name (VARCHAR): The GPU row's name.
+            kernel_id (BIGINT, id): event_id of the GPU activity.
+            name (VARCHAR): Name of the GPU activity.
             kind (VARCHAR): computation, communication, memory or other.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            stream (BIGINT, id): The stream; -1 where the trace does not say.
-            kernel_ns (BIGINT, ns): How long the GPU row took.
-            launch_state (VARCHAR): linked; before_window or missing, where no launch is known and so no
-                annotation.
-            depth (BIGINT, depth): How many annotations of the launching thread held the start of the
-                launching call; 0 for none.
-            annotation_id (BIGINT, id): event_id of the innermost.
-            annotation (VARCHAR): The innermost.
-            path (VARCHAR): All of them, outermost first, with > between.
+            device (BIGINT, id): The device; -1 if unknown.
+            stream (BIGINT, id): The stream; -1 if unknown.
+            kernel_ns (BIGINT, ns): Duration of the GPU activity.
+            launch_state (VARCHAR): linked; before_window or missing: the launch is unknown, and so are its
+                annotations.
+            depth (BIGINT, depth): Number of annotations on the launching thread that enclose the start of the
+                launch call; 0 if none.
+            annotation_id (BIGINT, id): event_id of the innermost annotation.
+            annotation (VARCHAR): Name of the innermost annotation.
+            path (VARCHAR): All enclosing annotations, outermost first, joined with >.
         """
         return self.run("kernels_by_annotation")
 
     def launch_bound(
         self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
     ) -> T_co:
-        """Whether the GPU runs dry between kernels because the host launches them one by one too slowly.
+        """Detects short GPU idle gaps because the host cannot launch kernels fast enough (launch-bound).
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             subject (VARCHAR): Always: launches.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): Idle time in short gaps before rows that were launched late over judged_ns.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Such gaps.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Idle time in short gaps before activities that were launched late, as a
+                share of judged_ns.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of such gaps.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The GPU row that ends the longest such gap.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The GPU activity that ends the longest such gap.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
-            short_gap_ns: A gap up to this long is short: the host was busy launching, not away.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
+            short_gap_ns: Gaps up to this duration are short: the host was busy launching.
         """
         return self.run(
             "launch_bound",
@@ -581,509 +583,510 @@ class Analyses(Generic[T_co]):
         )
 
     def launch_stats(self) -> T_co:
-        """Each GPU row with the host call that launched it, and the delays between the two.
+        """GPU activities with the host call that launched each, and the launch delays.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            kernel_id (BIGINT, id): event_id of the GPU row.
-            runtime_id (BIGINT, id): event_id of the host call; null where no launch is known.
-            api (VARCHAR): The function that the host called; a graph launch stands at each of its GPU rows.
-            name (VARCHAR): The GPU row's name.
+            kernel_id (BIGINT, id): event_id of the GPU activity.
+            runtime_id (BIGINT, id): event_id of the host call; null if the launch is unknown.
+            api (VARCHAR): Name of the host function; a graph launch is repeated for each of its GPU
+                activities.
+            name (VARCHAR): Name of the GPU activity.
             kind (VARCHAR): computation, communication, memory or other.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            stream (BIGINT, id): The stream; -1 where the trace does not say.
-            call_ns (BIGINT, ns): How long the host call took.
-            kernel_ns (BIGINT, ns): How long the GPU row took.
-            return_to_start_ns (BIGINT, ns): GPU start minus end of the host call: time in the queue included;
-                negative where the row started before the call returned.
-            call_to_start_ns (BIGINT, ns): GPU start minus start of the host call; negative only where the
-                clocks disagree.
+            device (BIGINT, id): The device; -1 if unknown.
+            stream (BIGINT, id): The stream; -1 if unknown.
+            call_ns (BIGINT, ns): Duration of the host call.
+            kernel_ns (BIGINT, ns): Duration of the GPU activity.
+            return_to_start_ns (BIGINT, ns): GPU start minus end of the host call, including time in the
+                queue; negative if the activity started before the call returned.
+            call_to_start_ns (BIGINT, ns): GPU start minus start of the host call; negative only if the clocks
+                disagree.
         """
         return self.run("launch_stats")
 
     def launch_summary(
         self, *, runtime_cutoff_ns: int | str = 50000, delay_cutoff_ns: int | str = 100000
     ) -> T_co:
-        """Launches by the function that the host called: how many, and how many short kernels, slow calls and
-        late starts among them.
+        """Launch statistics by host function: counts, short kernels, slow calls, long delays.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device of the GPU rows, -1 where the trace does not say; null for calls
-                without one.
-            state (VARCHAR): linked; before_window and missing: GPU rows without a launch, as in kernels;
-                no_gpu_row: calls that by their name launch, and no GPU row is linked to; same_id: such calls
-                that share their id with a launch, mostly a driver call inside it.
-            api (VARCHAR): The function that the host called; null for GPU rows without a launch.
-            known (BOOLEAN): The function is known to launch by call_rules; false for one that we should
-                learn; null without a call.
-            launches (BIGINT, count): Calls; one with GPU rows on two devices counts on both.
-            gpu_rows (BIGINT, count): GPU rows; of linked, before_window and missing together all that the
-                device has.
+            device (BIGINT, id): The device of the GPU activities, -1 if unknown; null for calls without GPU
+                activity.
+            state (VARCHAR): linked; before_window and missing: GPU activities without a known launch, as in
+                kernels; no_gpu_row: launch calls, by name, without a GPU activity; same_id: such calls that
+                share their correlation ID with another launch, usually a driver call inside it.
+            api (VARCHAR): Name of the host function; null for GPU activities without a known launch.
+            known (BOOLEAN): True if call_rules recognizes the function as a launch; null without a call.
+            launches (BIGINT, count): Calls; a call with GPU activities on two devices counts on both.
+            gpu_rows (BIGINT, count): GPU activities; linked, before_window and missing together are all
+                activities of the device.
             short_kernels (BIGINT, count): Calls of at most runtime_cutoff_ns that took longer than their GPU
-                rows, of a graph all of them together.
+                activities (for a graph launch, all of them together).
             runtime_outliers (BIGINT, count): Calls longer than runtime_cutoff_ns.
-            delay_outliers (BIGINT, count): Calls whose first GPU row started more than delay_cutoff_ns after
-                the call returned: time in the queue included.
-            call_ns (BIGINT, ns): Durations of the calls added up.
-            gpu_ns (BIGINT, ns): Durations of the GPU rows added up, also where they overlap.
+            delay_outliers (BIGINT, count): Calls whose first GPU activity started more than delay_cutoff_ns
+                after the call returned, including time in the queue.
+            call_ns (BIGINT, ns): Sum of call durations.
+            gpu_ns (BIGINT, ns): Sum of GPU activity durations (overlaps counted multiple times).
 
         Parameters:
-            runtime_cutoff_ns: A call that takes longer is an outlier; a kernel is short only under a call
-                that does not.
-            delay_cutoff_ns: A GPU row that starts later than this after its call returned is an outlier.
+            runtime_cutoff_ns: Calls longer than this are outliers; kernels count as short only under calls
+                that are not.
+            delay_cutoff_ns: Activities that start later than this after their call returned are outliers.
         """
         return self.run(
             "launch_summary", runtime_cutoff_ns=runtime_cutoff_ns, delay_cutoff_ns=delay_cutoff_ns
         )
 
     def low_gpu_use(self, *, warning_share: float = 0.5, critical_share: float = 0.8) -> T_co:
-        """Whether a rank's GPU stands idle for most of the time.
+        """Detects GPUs that are idle most of the time.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            subject (VARCHAR): Always: GPU. A rank whose complete steps hold no GPU row has no row.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): Idle time over judged_ns.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Stretches of idle time, cut where the cause changes.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            subject (VARCHAR): Always: GPU. Ranks without GPU activity in their complete steps have no row.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Idle time as a share of judged_ns.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of idle segments, split where the cause changes.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The GPU row that ends the longest stretch without a change of cause; null
-                before the first and after the last row.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The GPU activity that ends the gap with the longest idle segment of one
+                cause; null before the first and after the last activity.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
         """
         return self.run("low_gpu_use", warning_share=warning_share, critical_share=critical_share)
 
     def memory_bandwidth(self, *, by_stream: bool = False) -> T_co:
-        """How fast each device copied and set memory in each direction, over time.
+        """Memcpy and memset bandwidth of each device by direction, over time.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            stream (BIGINT, id): The stream; -1 where the trace does not say; null where all streams are taken
-                together.
-            direction (VARCHAR): HtoD, DtoH, DtoD, PtoP, …; Memset; unknown where the name does not say.
-            ts_ns (BIGINT, ts): When it changes: a copy starts or ends. Rows without length or without bytes
-                change nothing; memory_bandwidth_summary counts them.
-            copies (BIGINT, count): Copies and sets that run from then on, until held_ns later.
-            bandwidth_bytes_per_ns (DOUBLE, bytes_per_ns): Their bytes over their lengths, added up; exactly 0
-                where none runs.
-            held_ns (BIGINT, ns): Time until the next change; 0 where there is none.
+            device (BIGINT, id): The device; -1 if unknown.
+            stream (BIGINT, id): The stream; -1 if unknown; null if all streams are combined.
+            direction (VARCHAR): HtoD, DtoH, DtoD, PtoP, …; Memset; unknown if the name does not match.
+            ts_ns (BIGINT, ts): Time of the change: a copy starts or ends. Activities without duration or
+                bytes are excluded; memory_bandwidth_summary counts them.
+            copies (BIGINT, count): Memcpy and memset activities that run from then on, for held_ns.
+            bandwidth_bytes_per_ns (DOUBLE, bytes_per_ns): Sum of their bandwidths (bytes / duration); exactly
+                0 if none runs.
+            held_ns (BIGINT, ns): Time until the next change; 0 if there is none.
 
         Parameters:
-            by_stream: Each stream for itself; else what runs at the same time on several streams is added up.
+            by_stream: One series per stream; otherwise concurrent copies on several streams are summed.
         """
         return self.run("memory_bandwidth", by_stream=by_stream)
 
     def memory_bandwidth_summary(self, *, by_stream: bool = False) -> T_co:
-        """How much each device copied and set in each direction, and how fast while it did.
+        """Bytes and bandwidth of memcpy and memset on each device, by direction.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            stream (BIGINT, id): The stream; -1 where the trace does not say; null where all streams are taken
-                together.
-            direction (VARCHAR): HtoD, DtoH, DtoD, PtoP, …; Memset; unknown where the name does not say.
-            count (BIGINT, count): Copies or sets.
-            untimed (BIGINT, count): Those without length or without bytes: they are in no column below.
+            device (BIGINT, id): The device; -1 if unknown.
+            stream (BIGINT, id): The stream; -1 if unknown; null if all streams are combined.
+            direction (VARCHAR): HtoD, DtoH, DtoD, PtoP, …; Memset; unknown if the name does not match.
+            count (BIGINT, count): Number of memcpy or memset activities.
+            untimed (BIGINT, count): Activities without duration or bytes; they are excluded from the columns
+                below.
             bytes (BIGINT, bytes): Bytes of the others.
             active_ns (BIGINT, ns): Time with at least one of them running.
-            mean_bytes_per_ns (DOUBLE, bytes_per_ns): bytes over active_ns: the mean over that time; null, as
-                are all below, where it is 0.
-            p50_bytes_per_ns (DOUBLE, bytes_per_ns): The lowest bandwidth, over all that run at once, that is
-                not exceeded for half of active_ns.
-            p95_bytes_per_ns (DOUBLE, bytes_per_ns): The same of 95 %.
-            max_bytes_per_ns (DOUBLE, bytes_per_ns): The highest.
+            mean_bytes_per_ns (DOUBLE, bytes_per_ns): Mean bandwidth: bytes / active_ns; null, like all
+                columns below, if active_ns is 0.
+            p50_bytes_per_ns (DOUBLE, bytes_per_ns): Time-weighted median bandwidth of all concurrent copies:
+                the lowest that is not exceeded for half of active_ns.
+            p95_bytes_per_ns (DOUBLE, bytes_per_ns): 95th percentile of the bandwidth over active_ns.
+            max_bytes_per_ns (DOUBLE, bytes_per_ns): Maximum bandwidth.
 
         Parameters:
-            by_stream: Each stream for itself; else what runs at the same time on several streams is added up.
+            by_stream: One series per stream; otherwise concurrent copies on several streams are summed.
         """
         return self.run("memory_bandwidth_summary", by_stream=by_stream)
 
     def memory_by_category(self) -> T_co:
-        """What the memory of a timeline was used for: at its peak, at the end, and the most of each category.
+        """Memory by category of a memory timeline: at the peak, at the end, and the maximum of each category.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             category (VARCHAR): parameter, optimizer_state, input, temporary, activation, gradient,
-                autograd_detail, unknown (torch could not tell); null for a number that torch does not use.
-            changes (BIGINT, count): Rows of the timeline.
-            preexisting_bytes (BIGINT, bytes): What was there before the first moment.
-            at_peak_bytes (BIGINT, bytes): Bytes in it when all together were most, for the first time; the
-                categories of a rank add up to the peak.
-            peak_at_ns (BIGINT, ts): When that was, the same for all categories; null where it never rose
-                above what was there before.
-            most_bytes (BIGINT, bytes): The most bytes in it at any moment.
-            most_at_ns (BIGINT, ts): When that was reached first; null where that was before the first moment.
-            end_bytes (BIGINT, bytes): What is left after the last moment.
+                autograd_detail, unknown (not classified by torch); null for a number that torch does not use.
+            changes (BIGINT, count): Number of timeline rows.
+            preexisting_bytes (BIGINT, bytes): Bytes allocated before the first timestamp.
+            at_peak_bytes (BIGINT, bytes): Bytes of the category when the total first peaked; the categories
+                of a rank sum to the peak.
+            peak_at_ns (BIGINT, ts): Time of the peak, the same for all categories; null if the total never
+                exceeded what was allocated before the first timestamp.
+            most_bytes (BIGINT, bytes): Maximum bytes of the category.
+            most_at_ns (BIGINT, ts): When the maximum was first reached; null if it was before the first
+                timestamp.
+            end_bytes (BIGINT, bytes): Bytes after the last timestamp.
         """
         return self.run("memory_by_category")
 
     def memory_by_op(self) -> T_co:
-        """How much memory each operator allocated and freed, and by how much it grew.
+        """Memory that each operator allocated and freed, and the net change.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             device_type (BIGINT, id): 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType.
             device (BIGINT, id): The device; -1 for the CPU.
-            op (VARCHAR): Name of the innermost operator open on the thread at that time: an operator has what
-                it did itself, not what operators in it did. Null: outside every operator, as what Python or
-                the autograd engine frees between two.
-            calls (BIGINT, count): Calls of it that allocated or freed; 0 for null.
-            allocations (BIGINT, count): Rows with 0 bytes or more.
-            frees (BIGINT, count): Rows with fewer than 0 bytes. A free counts where it happens, not where the
-                memory was allocated.
-            allocated_bytes (BIGINT, bytes): Bytes of the allocations.
-            freed_bytes (BIGINT, bytes): Bytes of the frees.
-            net_bytes (BIGINT, bytes): allocated_bytes less freed_bytes; those of a device add up to net_bytes
-                of memory_peak.
-            largest_bytes (BIGINT, bytes): The largest allocation; null where there is none.
+            op (VARCHAR): Name of the innermost operator open on the thread at that time; operators nested in
+                it count separately. Null outside all operators, for example for frees by Python or the
+                autograd engine.
+            calls (BIGINT, count): Operator calls that allocated or freed; 0 for null.
+            allocations (BIGINT, count): Number of events with 0 bytes or more.
+            frees (BIGINT, count): Number of events with negative bytes. A free counts where it happens, not
+                where the memory was allocated.
+            allocated_bytes (BIGINT, bytes): Bytes allocated.
+            freed_bytes (BIGINT, bytes): Bytes freed.
+            net_bytes (BIGINT, bytes): allocated_bytes minus freed_bytes; the operators of a device sum to
+                net_bytes of memory_peak.
+            largest_bytes (BIGINT, bytes): Largest allocation; null if there is none.
         """
         return self.run("memory_by_op")
 
     def memory_category_curve(self) -> T_co:
-        """How much memory parameters, gradients, activations and the rest took, after each moment of a memory
-        timeline.
+        """Memory by category (parameters, gradients, activations, …) after each moment of a memory timeline.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            position (BIGINT, id): Number of the moment, 1 for the first: all changes of one time are one
-                moment.
-            ts_ns (BIGINT, ts): When; null for what was there before, which comes first.
-            parameter_bytes (BIGINT, bytes): In parameters. A column below zero says that the file lets go
-                what it never gave to that category.
-            optimizer_state_bytes (BIGINT, bytes): In the state of optimizers.
-            input_bytes (BIGINT, bytes): In inputs.
-            temporary_bytes (BIGINT, bytes): In what is made and used up within a pass.
-            activation_bytes (BIGINT, bytes): In activations.
-            gradient_bytes (BIGINT, bytes): In gradients.
-            autograd_detail_bytes (BIGINT, bytes): In what autograd keeps for itself.
-            unknown_bytes (BIGINT, bytes): In what torch could not tell, or has no name for.
-            total_bytes (BIGINT, bytes): The sum of the eight.
+            position (BIGINT, id): Sequence number of the moment, starting at 1; all changes with the same
+                timestamp are one moment.
+            ts_ns (BIGINT, ts): Timestamp; null for preexisting memory, which comes first.
+            parameter_bytes (BIGINT, bytes): Bytes in parameters. A negative value in a column means that the
+                file frees more than it allocated in that category.
+            optimizer_state_bytes (BIGINT, bytes): Bytes in optimizer state.
+            input_bytes (BIGINT, bytes): Bytes in inputs.
+            temporary_bytes (BIGINT, bytes): Bytes in temporaries, which are created and consumed within a
+                pass.
+            activation_bytes (BIGINT, bytes): Bytes in activations.
+            gradient_bytes (BIGINT, bytes): Bytes in gradients.
+            autograd_detail_bytes (BIGINT, bytes): Bytes that autograd keeps internally.
+            unknown_bytes (BIGINT, bytes): Bytes not classified by torch, or in a category without a name.
+            total_bytes (BIGINT, bytes): Sum of the eight columns.
         """
         return self.run("memory_category_curve")
 
     def memory_curve(self) -> T_co:
-        """How much memory of each device was allocated and reserved, after each allocation and free.
+        """Allocated and reserved memory of each device after each allocation and free.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             device_type (BIGINT, id): 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType.
             device (BIGINT, id): The device; -1 for the CPU.
-            position (BIGINT, id): Number of the allocation or free on its device: by time, at one instant by
-                the profiler's number of the event, and where that does not tell, frees first.
-            ts_ns (BIGINT, ts): When.
-            bytes (BIGINT, bytes): Bytes allocated; negative: freed.
-            net_bytes (BIGINT, bytes): Bytes allocated less bytes freed since the window began: below zero
-                where more was freed.
-            allocated_bytes (BIGINT, bytes): Allocated in all, what was there before the window too; null
-                where the trace gives no totals.
-            reserved_bytes (BIGINT, bytes): Reserved in all by the allocator; null where the trace gives no
-                totals.
+            position (BIGINT, id): Sequence number of the event on its device: by time, then by the profiler's
+                event number, then frees first.
+            ts_ns (BIGINT, ts): Timestamp.
+            bytes (BIGINT, bytes): Bytes allocated; negative for frees.
+            net_bytes (BIGINT, bytes): Bytes allocated minus bytes freed since the start of the profiling
+                window; negative if more was freed.
+            allocated_bytes (BIGINT, bytes): Total allocated, including allocations from before the profiling
+                window; null if totals are not recorded.
+            reserved_bytes (BIGINT, bytes): Total reserved by the allocator; null if totals are not recorded.
         """
         return self.run("memory_curve")
 
     def memory_live(self) -> T_co:
-        """What was allocated on each device when its memory peaked: each allocation with operator and age,
-        and the rest.
+        """Allocations live at the peak memory of each device, with operator and age, and the rest of the
+        peak.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             device_type (BIGINT, id): 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType.
-            device (BIGINT, id): The device; -1 for the CPU. One whose rows give no totals has no known peak,
-                and no rows here.
-            event_id (BIGINT, id): The allocation, up to and with the one that reaches peak_bytes of
-                memory_peak first; null for the rest.
-            origin (VARCHAR): window: allocated in the window, and nothing came at its address until after the
-                peak. rest: the one row per device that makes up the total at the peak, what was allocated
-                before the window and by rows without address.
-            bytes (BIGINT, bytes): Its bytes; those of a device add up to its peak. Below zero for the rest
-                only, where frees are missing in the trace, so that more looks allocated than is.
-            address (BIGINT, id): Where it is; null for the rest.
-            op (VARCHAR): The innermost operator that allocated it; null outside operators, and for the rest.
-            op_id (BIGINT, id): The call of that operator.
+            device (BIGINT, id): The device; -1 for the CPU. Devices without recorded totals have no known
+                peak and no rows.
+            event_id (BIGINT, id): The allocation, up to the one that first reaches peak_bytes of memory_peak;
+                null for the rest.
+            origin (VARCHAR): window: allocated in the profiling window, with no other event at its address
+                until after the peak. rest: one row per device with the rest of the peak: allocations from
+                before the window and events without an address.
+            bytes (BIGINT, bytes): Its bytes; the rows of a device sum to its peak. Negative only for the
+                rest, if frees are missing from the trace and more seems allocated than is.
+            address (BIGINT, id): Its address; null for the rest.
+            op (VARCHAR): Name of the innermost operator that allocated it; null outside operators and for the
+                rest.
+            op_id (BIGINT, id): event_id of that operator.
             step (BIGINT, id): The profiler step of the allocation.
-            allocated_ns (BIGINT, ts): When it was allocated; null for the rest.
-            age_ns (BIGINT, ns): From then to the peak; null for the rest.
+            allocated_ns (BIGINT, ts): Time of the allocation; null for the rest.
+            age_ns (BIGINT, ns): Time from the allocation to the peak; null for the rest.
         """
         return self.run("memory_live")
 
     def memory_peak(self) -> T_co:
-        """The most memory of each device that was allocated and reserved at once, when, and in which step.
+        """Peak allocated and reserved memory of each device, with time and step.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             device_type (BIGINT, id): 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType.
             device (BIGINT, id): The device; -1 for the CPU.
-            changes (BIGINT, count): Allocations and frees.
-            unusable (BIGINT, count): Rows without time or bytes: they are in no other column, and in no other
-                analysis of memory.
-            peak_bytes (BIGINT, bytes): The largest total allocated that a row gives; null where no row gives
-                one. What was allocated before the window counts.
-            peak_at_ns (BIGINT, ts): When it was first reached.
-            peak_step (BIGINT, id): The profiler step of that moment; null outside steps.
-            peak_reserved_bytes (BIGINT, bytes): The largest total reserved that a row gives.
+            changes (BIGINT, count): Number of allocations and frees.
+            unusable (BIGINT, count): Events without time or bytes; they are excluded from all other columns
+                and memory analyses.
+            peak_bytes (BIGINT, bytes): Peak allocated memory: the largest recorded total, including
+                allocations from before the profiling window; null if totals are not recorded.
+            peak_at_ns (BIGINT, ts): When the peak was first reached.
+            peak_step (BIGINT, id): The profiler step at that time; null outside steps.
+            peak_reserved_bytes (BIGINT, bytes): Peak reserved memory: the largest recorded total.
             reserved_at_ns (BIGINT, ts): When that was first reached.
-            start_bytes (BIGINT, bytes): Allocated before the first row that gives a total: its total less its
+            start_bytes (BIGINT, bytes): Allocated before the first event with a total: its total minus its
                 bytes.
-            end_bytes (BIGINT, bytes): Allocated after the last row that gives a total.
-            net_bytes (BIGINT, bytes): Bytes allocated less bytes freed.
-            peak_net_bytes (BIGINT, bytes): The highest that bytes allocated less bytes freed rose above the
-                start of the window; 0 where it never did. Needs no totals.
-            unexplained_bytes (BIGINT, bytes): end_bytes less start_bytes less the bytes of the rows with
-                totals: 0 where the trace holds every change, else what changed without a row.
+            end_bytes (BIGINT, bytes): Allocated after the last event with a total.
+            net_bytes (BIGINT, bytes): Bytes allocated minus bytes freed.
+            peak_net_bytes (BIGINT, bytes): Maximum of bytes allocated minus bytes freed since the start of
+                the profiling window; 0 if never positive. Does not need totals.
+            unexplained_bytes (BIGINT, bytes): end_bytes minus start_bytes minus the bytes of the events with
+                totals: 0 if the trace records every change, otherwise the unrecorded change.
         """
         return self.run("memory_peak")
 
     def memory_pressure(self, *, warning_share: float = 0.9, critical_share: float = 0.97) -> T_co:
-        """Whether the memory of a GPU was nearly full.
+        """Detects GPU memory that was nearly full.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            subject (VARCHAR): The GPU by its number. A GPU whose memory, or whose total of allocations, the
-                trace does not tell has no row.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): The most bytes that were allocated at once over the memory of the device.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Allocations and frees.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): Always null: it is a risk, not time.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            subject (VARCHAR): The GPU by number. GPUs whose memory size or total allocation is not recorded
+                have no row.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Peak allocated bytes as a share of the device's memory.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of allocations and frees.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Always null: this is a risk, not lost time.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The allocation that reached the most first.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The allocation that first reached the peak.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
         """
         return self.run("memory_pressure", warning_share=warning_share, critical_share=critical_share)
 
     def name_summary(self, *, by_step: bool = False) -> T_co:
-        """How often each operator, call and annotation ran on the host, and each kernel on the GPU, and how
-        long: what two traces are compared by.
+        """Count and total time of each operator, host call and annotation, and of each GPU kernel; used to
+        compare two traces.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            step (BIGINT, id): The profiler step: of a host row the one that holds its start, of a GPU row
-                that of its launch; null outside of any, and where all are taken together.
-            on_gpu (BOOLEAN): GPU rows: kernels, copies and sets; else slices of host threads.
+            step (BIGINT, id): The profiler step: for host slices the one that contains the start, for GPU
+                activities that of the launch; null outside steps and without by_step.
+            on_gpu (BOOLEAN): True for GPU activities (kernel, memcpy, memset); false for slices on host
+                threads.
             category (VARCHAR): On the host the trace's category (cpu_op, cuda_runtime, user_annotation,
-                python_function, …), of a GPU row its kind.
-            name (VARCHAR): The name in full.
-            count (BIGINT, count): Rows of that name.
-            sum_ns (BIGINT, ns): Their lengths added up, also where they overlap or hold one another.
+                python_function, …); for GPU activities the kind.
+            name (VARCHAR): Full name.
+            count (BIGINT, count): Number of slices or GPU activities with this name.
+            sum_ns (BIGINT, ns): Sum of durations (overlapping and nested time counted multiple times).
 
         Parameters:
-            by_step: Each profiler step for itself; else all that was recorded.
+            by_step: Break down by profiler step; otherwise over the entire trace.
         """
         return self.run("name_summary", by_step=by_step)
 
     def op_kernel_delays(self, *, with_memory: bool = True) -> T_co:
-        """How long after an operator began the first of its GPU rows started, by operator and what it
-        launched.
+        """Delay from the start of an operator to its first GPU activity, by operator and launched activities.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            name (VARCHAR): The operator, any: the innermost around the calls, on their thread. Empty where
-                the trace gives no name.
-            kernels (VARCHAR): The GPU rows that it launched itself, not those of operators it called: names
-                in the order of launch, with | between; rows of one call by their start.
-            kernel_count (BIGINT, count): GPU rows of one occurrence.
-            count (BIGINT, count): Occurrences: operators of that name that launched just these.
-            kernel_sum_ns (BIGINT, ns): Durations of all their GPU rows added up.
-            op_to_kernel_ns (BIGINT, ns): From the start of the operator to the start of the first GPU row in
-                that order, added up.
-            launch_to_kernel_ns (BIGINT, ns): From the start of the call that launched it, added up: time in
-                the queue included.
-            mean_op_to_kernel_ns (DOUBLE, ns): op_to_kernel_ns over count.
-            mean_launch_to_kernel_ns (DOUBLE, ns): launch_to_kernel_ns over count.
+            name (VARCHAR): Name of the operator: the innermost enclosing the calls, on their thread. Empty if
+                the trace gives none.
+            kernels (VARCHAR): GPU activities launched by the operator itself, not by operators it called:
+                names in launch order, joined with |; activities of one call are ordered by start.
+            kernel_count (BIGINT, count): Number of GPU activities per occurrence.
+            count (BIGINT, count): Occurrences: operators of that name that launched exactly these activities.
+            kernel_sum_ns (BIGINT, ns): Sum of durations of all their GPU activities.
+            op_to_kernel_ns (BIGINT, ns): Total time from the start of the operator to the start of the first
+                GPU activity in that order.
+            launch_to_kernel_ns (BIGINT, ns): Total time from the start of the call that launched that
+                activity to its start, including time in the queue.
+            mean_op_to_kernel_ns (DOUBLE, ns): op_to_kernel_ns / count.
+            mean_launch_to_kernel_ns (DOUBLE, ns): launch_to_kernel_ns / count.
 
         Parameters:
-            with_memory: Memory copies and sets count as GPU rows; without them an operator that only copies
-                has no row.
+            with_memory: Count memcpy and memset as GPU activities; without them, operators that only copy
+                have no row.
         """
         return self.run("op_kernel_delays", with_memory=with_memory)
 
     def op_summary(self, *, by_shapes: bool = False) -> T_co:
-        """How often each operator ran, and the time of host and GPU that it and what it called took.
+        """Number of calls and self and total time of each operator, on host and GPU.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            name (VARCHAR): The operator; null for all GPU rows that no operator launched, or whose launch is
-                not known. Empty where the trace gives no name.
-            shapes (VARCHAR): Shapes of its inputs; null without by_shapes, and where the trace has none.
-            count (BIGINT, count): Times that it ran, within itself too.
-            host_ns (BIGINT, ns): Time of host threads in it and all it called; within itself it counts once,
-                threads add up.
-            host_self_ns (BIGINT, ns): Of host_ns, the time in no operator that it called: calls of the
-                runtime and Python count to it. Of all names it adds up to the time that threads spent in
-                operators.
-            kernel_self_count (BIGINT, count): GPU rows of which it is the innermost operator; all names
-                together have every GPU row once. Null, as all columns below, where the rank has no GPU rows.
-            kernel_self_sum_ns (BIGINT, ns): Their durations added up.
-            kernel_self_union_ns (BIGINT, ns): Time in which at least one of them ran, on any stream; devices
-                add up.
-            kernel_count (BIGINT, count): GPU rows that it or an operator it called launched; each counts
-                once, however often it stands within itself.
-            kernel_sum_ns (BIGINT, ns): Their durations added up.
-            kernel_union_ns (BIGINT, ns): Time in which at least one of them ran, on any stream; devices add
-                up.
+            name (VARCHAR): Operator name; null for all GPU activities with an unknown launch or launched
+                outside operators. Empty if the trace gives none.
+            shapes (VARCHAR): Input shapes; null without by_shapes or if not recorded.
+            count (BIGINT, count): Number of calls, including recursive ones.
+            host_ns (BIGINT, ns): Host time in the operator and everything it called; recursive calls count
+                once, threads are summed.
+            host_self_ns (BIGINT, ns): Self time: the part of host_ns outside operators that it called;
+                runtime calls and Python count as self time. Over all names it sums to the time that threads
+                spent in operators.
+            kernel_self_count (BIGINT, count): GPU activities whose innermost operator it is; over all names,
+                each GPU activity counts once. Null, like all columns below, if the rank has no GPU activity.
+            kernel_self_sum_ns (BIGINT, ns): Sum of their durations.
+            kernel_self_union_ns (BIGINT, ns): Time with at least one of them running, on any stream; devices
+                are summed.
+            kernel_count (BIGINT, count): GPU activities launched by it or by an operator that it called; each
+                counts once, even in recursive calls.
+            kernel_sum_ns (BIGINT, ns): Sum of their durations.
+            kernel_union_ns (BIGINT, ns): Time with at least one of them running, on any stream; devices are
+                summed.
 
         Parameters:
-            by_shapes: Tell operators of one name apart by the shapes of their inputs.
+            by_shapes: Separate operators of the same name by their input shapes.
         """
         return self.run("op_summary", by_shapes=by_shapes)
 
     def pageable_copies(self, *, warning_share: float = 0.02, critical_share: float = 0.1) -> T_co:
-        """Whether copies from or to pageable memory take time in which the GPU does nothing else.
+        """Detects exposed copies from or to pageable memory.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            subject (VARCHAR): Always: copies of pageable memory. A rank whose copies do not tell what memory
-                they are of has no row.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): Time with such a copy running, and no computation and no communication,
-                over judged_ns.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Stretches of such time.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            subject (VARCHAR): Always: copies of pageable memory. Ranks whose copies do not record the memory
+                type have no row.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Time with such a copy running, and neither computation nor communication,
+                as a share of judged_ns.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of such segments.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The copy that was alone longest at a stretch.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The copy with the longest exposed segment.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
         """
         return self.run("pageable_copies", warning_share=warning_share, critical_share=critical_share)
 
     def quality(self) -> T_co:
-        """Which data-quality rules fired, how often, and for how much time.
+        """Data-quality rules that fired, with the rows and time affected.
 
         Columns:
             run_id (VARCHAR): The run.
-            rank (INTEGER): The rank; null where the rule is about the run.
+            rank (INTEGER): The rank; null if the rule is about the run.
             rule (VARCHAR): The rule.
             severity (VARCHAR): error, warning or info.
-            rows (BIGINT, count): How many rows it concerns.
-            ns_affected (BIGINT, ns): How much time those rows hold; null where the rule is not about time.
-            example (VARCHAR): One of them.
+            rows (BIGINT, count): Number of rows affected.
+            ns_affected (BIGINT, ns): Time covered by those rows; null if the rule is not about time.
+            example (VARCHAR): One of the affected rows.
         """
         return self.run("quality")
 
     def queue_blocked(self, *, max_length: int = 1024) -> T_co:
-        """How long each stream's queue of launched GPU rows was full, so that the host had to wait.
+        """Time during which each stream's queue of launched GPU activities was full, so that the host had to
+        wait.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            stream (BIGINT, id): The stream; -1 where the trace does not say.
-            span_ns (BIGINT, ns): From the first launch to the last start of a row whose launch is known; null
-                where none is.
-            blocked_ns (BIGINT, ns): Time with a full queue; null where no launch is known.
-            share (DOUBLE, ratio): blocked_ns over span_ns; null where that is 0 or null.
+            device (BIGINT, id): The device; -1 if unknown.
+            stream (BIGINT, id): The stream; -1 if unknown.
+            span_ns (BIGINT, ns): From the first launch to the last start of an activity with a known launch;
+                null if there is none.
+            blocked_ns (BIGINT, ns): Time with a full queue; null if no launch is known.
+            share (DOUBLE, ratio): blocked_ns / span_ns; null if span_ns is 0 or null.
 
         Parameters:
-            max_length: Rows that the queue holds: it is full at this length or above.
+            max_length: Capacity of the queue: it is full at this depth or above.
         """
         return self.run("queue_blocked", max_length=max_length)
 
     def queue_length(self) -> T_co:
-        """How many GPU rows each stream had been given and had not started, over time.
+        """Queue depth of each stream over time: activities launched but not yet started.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            stream (BIGINT, id): The stream; -1 where the trace does not say.
-            ts_ns (BIGINT, ts): When the queue changes: a host call that launches starts, or a GPU row does.
-            launched (BIGINT, count): Rows launched at that moment; each row of a graph launch counts. A row
-                that starts before its call does (the clocks disagree) is launched when it starts; rows
-                without a known launch are in no queue, queue_length_summary counts them.
-            started (BIGINT, count): Rows that start at that moment.
-            queue_length (BIGINT, count): Rows in the queue from then on, until held_ns later: launched and
-                not started.
-            held_ns (BIGINT, ns): Time until the queue changes again; 0 where it does not.
+            device (BIGINT, id): The device; -1 if unknown.
+            stream (BIGINT, id): The stream; -1 if unknown.
+            ts_ns (BIGINT, ts): Time of the change: a launching host call or a GPU activity starts.
+            launched (BIGINT, count): Activities launched at that moment; a graph launch counts each of its
+                activities. An activity that starts before its call (the clocks disagree) counts as launched
+                when it starts. Activities without a known launch are excluded; queue_length_summary counts
+                them.
+            started (BIGINT, count): Activities that start at that moment.
+            queue_length (BIGINT, count): Queue depth from then on, for held_ns: activities launched but not
+                yet started.
+            held_ns (BIGINT, ns): Time until the next change of the queue; 0 if there is none.
         """
         return self.run("queue_length")
 
     def queue_length_summary(self) -> T_co:
-        """How long each stream's queue of launched GPU rows was: over its changes, and over time.
+        """Queue depth statistics of each stream, over its changes and over time.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            stream (BIGINT, id): The stream; -1 where the trace does not say.
-            launched (BIGINT, count): GPU rows with a known launch: they were in the queue from the start of
-                the host call to their own; each row of a graph launch counts.
-            unlinked (BIGINT, count): GPU rows without a known launch: they are in no queue.
-            span_ns (BIGINT, ns): From the first launch to the last start of such a row: what the time-
-                weighted columns are over; null where no launch is known, as are all below.
-            queued_ns (BIGINT, ns): Waits of all rows added up: length times time.
-            waiting_ns (BIGINT, ns): Time in which at least one row waited.
-            waiting (DOUBLE, ratio): waiting_ns over span_ns; null where that is 0.
-            max_length (BIGINT, count): The longest; launches of one moment come before its starts.
-            change_mean (DOUBLE, count): Mean length after a change: each launch and each start counts once.
-            change_p50 (BIGINT, count): The smallest length that half of the changes do not leave exceeded.
-            change_p95 (BIGINT, count): The same of 95 %.
-            change_p99 (BIGINT, count): The same of 99 %.
-            time_mean (DOUBLE, count): Mean length over time: queued_ns over span_ns; null where that is 0.
-            time_p50 (BIGINT, count): The smallest length that is not exceeded for half of the time; null
-                where span_ns is 0.
-            time_p95 (BIGINT, count): The same of 95 %.
-            time_p99 (BIGINT, count): The same of 99 %.
+            device (BIGINT, id): The device; -1 if unknown.
+            stream (BIGINT, id): The stream; -1 if unknown.
+            launched (BIGINT, count): GPU activities with a known launch, queued from the start of the host
+                call to their own start; a graph launch counts each of its activities.
+            unlinked (BIGINT, count): GPU activities without a known launch, which are never queued.
+            span_ns (BIGINT, ns): From the first launch to the last start of such an activity: the base of the
+                time-weighted columns. Null, like all columns below, if no launch is known.
+            queued_ns (BIGINT, ns): Total queueing time of all activities: depth times time.
+            waiting_ns (BIGINT, ns): Time with at least one activity in the queue.
+            waiting (DOUBLE, ratio): waiting_ns / span_ns; null if span_ns is 0.
+            max_length (BIGINT, count): Maximum queue depth; at the same time, launches come before starts.
+            change_mean (DOUBLE, count): Mean depth after a change; each launch and each start counts once.
+            change_p50 (BIGINT, count): Median depth after a change (lower of the two middle values).
+            change_p95 (BIGINT, count): 95th percentile of the depth after a change.
+            change_p99 (BIGINT, count): 99th percentile of the depth after a change.
+            time_mean (DOUBLE, count): Time-weighted mean depth: queued_ns / span_ns; null if span_ns is 0.
+            time_p50 (BIGINT, count): Time-weighted median depth: the smallest depth not exceeded for half of
+                the time; null if span_ns is 0.
+            time_p95 (BIGINT, count): 95th percentile of the depth over time.
+            time_p99 (BIGINT, count): 99th percentile of the depth over time.
         """
         return self.run("queue_length_summary")
 
@@ -1096,39 +1099,39 @@ class Analyses(Generic[T_co]):
         factor: float = 2.0,
         min_excess_ns: int | str = 100000,
     ) -> T_co:
-        """Whether single collectives took far longer than the usual one of their kind and size.
+        """Detects outlier collectives that took far longer than the median of their kind and size.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            subject (VARCHAR): Always: collectives. Only those are judged that wait for all ranks and are
-                matched with another rank: of others it cannot be told what was transfer and what was wait.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): What they took beyond the median, added up, over judged_ns.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Collectives that took too long.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: what these took beyond the
-                median.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            subject (VARCHAR): Always: collectives. Only synchronizing collectives matched with another rank
+                are analyzed; for others, transfer and wait cannot be separated.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Total time of the outliers beyond the median, as a share of judged_ns.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of outlier collectives.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: the time of the
+                outliers beyond the median.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The one that took longest beyond the median.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The outlier that exceeds the median most.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
-            min_count: Fewer collectives of a kind and size tell no usual length.
-            factor: Longer than this many times the median is too long.
-            min_excess_ns: By less than this over the median none is too long.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
+            min_count: Minimum number of collectives of a kind and size; with fewer the median is not used.
+            factor: Outliers take longer than this many times the median.
+            min_excess_ns: Outliers exceed the median by at least this much.
         """
         return self.run(
             "slow_collectives",
@@ -1140,248 +1143,250 @@ class Analyses(Generic[T_co]):
         )
 
     def slow_rank(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
-        """Whether the other ranks wait for one rank at collectives.
+        """Detects stragglers: ranks that the other ranks wait for at collectives.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
             subject (VARCHAR): Always: collectives.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): The longest that another rank waited for this one over the judged_ns of
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Longest total wait of another rank for this one, as a share of judged_ns of
                 that rank.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Collectives at which it came last and another rank waited.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is of the rank that waited for it longest; where none
-                did, its own.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: what the rank waited that waited
-                for it longest.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Collectives at which this rank arrived last and another rank waited.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time of the rank that waited longest for this one; its own if
+                none waited.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: the wait of the
+                rank that waited longest for this one.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): This rank's collective for which the others waited longest.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): This rank's collective at which the others waited longest in total.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
         """
         return self.run("slow_rank", warning_share=warning_share, critical_share=critical_share)
 
     def step_account(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
-        """Where the time of each step's period went, part by part: the parts add up to the period.
+        """Breakdown of each step's period by GPU activity and idle cause; the parts sum to the period.
 
         Columns:
             run_id (VARCHAR): The run.
-            rank (INTEGER): The rank; its devices are taken together.
-            step (BIGINT, id): The number of the step; one without length has no rows.
+            rank (INTEGER): The rank; its devices are combined.
+            step (BIGINT, id): Step number; steps without duration have no rows.
             part (VARCHAR): compute: computation runs; exposed_comm, exposed_memory, other: communication,
-                memory copies and sets, rows of another kind run, and none before them in this list; else
-                nothing runs. The row after the gap was launched after the gap had begun: idle_sync, where its
-                thread was inside a blocking call as the gap began, for as long as that call took; then
-                idle_dataloader, while that thread waits for data; else idle_host. It had been launched:
-                idle_kernel_wait where the gap is short, idle_other where not. idle_unknown: its launch is not
-                in the trace. idle_outside: before the first GPU row or after the last. Parts without time
-                have no row.
-            part_ns (BIGINT, ns): Time of the period that went there: the parts of a step add up to period_ns
-                of step_summary.
-            share (DOUBLE, ratio): part_ns over the period.
+                memcpy or memset, or activities of another kind run, and none before them in this list;
+                otherwise nothing runs. If the activity after the gap was launched after the gap began:
+                idle_sync, if its thread was in a blocking call when the gap began, for the duration of that
+                call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had
+                been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its
+                launch is missing from the trace. idle_outside: before the first GPU activity or after the
+                last. Parts without time have no row.
+            part_ns (BIGINT, ns): Time of the period in this part; the parts of a step sum to period_ns of
+                step_summary.
+            share (DOUBLE, ratio): part_ns as a share of the period.
 
         Parameters:
-            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is
-                idle_kernel_wait.
+            kernel_wait_ns: A gap shorter than this is idle_kernel_wait if the next activity had been launched
+                when the gap began.
         """
         return self.run("step_account", kernel_wait_ns=kernel_wait_ns)
 
     def step_kernels(self) -> T_co:
-        """What each kernel added to each step's period, and how often it ran there, by operator and place in
-        the model.
+        """Contribution of each kernel to each step's period, with its count, by operator and module path.
 
         Columns:
             run_id (VARCHAR): The run.
-            rank (INTEGER): The rank; its devices are taken together.
-            step (BIGINT, id): The number of the step whose period it is.
-            kind (VARCHAR): computation, communication, memory (copies and sets) or other.
-            name (VARCHAR): The kernel's name, in full.
+            rank (INTEGER): The rank; its devices are combined.
+            step (BIGINT, id): Step number.
+            kind (VARCHAR): computation, communication, memory (memcpy and memset) or other.
+            name (VARCHAR): Full kernel name.
             pass (VARCHAR): forward, backward, recompute, optimizer, data or other.
-            op (VARCHAR): The innermost operator around its launch.
-            op_sig (VARCHAR): That operator, with shapes and types of its inputs.
-            path_sig (VARCHAR): Modules and operators around the launch, outermost first.
-            is_graph (BOOLEAN): A graph launch replayed it.
-            count (BIGINT, count): GPU rows of it that start in the period; 0 where only the rest of one
-                reaches into it.
-            sum_ns (BIGINT, ns): Whole lengths of the GPU rows that start in the period, whatever runs beside
-                them.
-            exclusive_ns (BIGINT, ns): Time of the period that it owns: where several run, computation comes
-                before communication, memory and other, and within a kind who started first. So all rows of a
-                kind add up to its part of step_account.
+            op (VARCHAR): The innermost operator enclosing its launch.
+            op_sig (VARCHAR): That operator with the shapes and types of its inputs.
+            path_sig (VARCHAR): Modules and operators enclosing the launch, outermost first.
+            is_graph (BOOLEAN): True if it was replayed by a graph launch.
+            count (BIGINT, count): Number of its GPU activities that start in the period; 0 if only the
+                remainder of one extends into it.
+            sum_ns (BIGINT, ns): Sum of the full durations of the GPU activities that start in the period,
+                regardless of overlap.
+            exclusive_ns (BIGINT, ns): Time of the period attributed to it: if several activities run,
+                computation comes before communication, memory and other, and within a kind the one that
+                started first. All rows of a kind sum to its part of step_account.
         """
         return self.run("step_kernels")
 
     def step_summary(self) -> T_co:
-        """How long each profiler step took, on the host, on the device, and from step to step.
+        """Duration of each profiler step on the host, on the device, and from step to step.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            step (BIGINT, id): The number of the step.
+            step (BIGINT, id): Step number.
             host_ns (BIGINT, ns): Start to end of the step on the host.
-            device_ns (BIGINT, ns): First start to last end of the GPU rows it launched; null where there are
-                none.
-            period_ns (BIGINT, ns): From the end of the step before (of the first from its host start) to its
-                own: that of its last GPU row, of the host without one. Periods tile the time.
-            partial (BOOLEAN): Its host or device span touches the edge of the window, so the profiler may
-                have cut it.
+            device_ns (BIGINT, ns): First start to last end of the GPU activities it launched; null if there
+                are none.
+            period_ns (BIGINT, ns): From the end of the previous step (for the first step, from its host
+                start) to its own end: that of its last GPU activity or, without one, of the host. Periods are
+                contiguous.
+            partial (BOOLEAN): True if its host or device interval touches the edge of the profiling window,
+                so the profiler may have truncated it.
         """
         return self.run("step_summary")
 
     def stragglers(self) -> T_co:
-        """Which ranks the others wait for at collectives, how often, and how long.
+        """Ranks that other ranks wait for at collectives, with count and total wait.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            caused_wait_ns (BIGINT, ns): What the other ranks waited, added up, at collectives where this rank
-                was there shortest. Over all ranks of a run it adds up to their wait_ns. Null, as all but the
-                counts, where it is matched with no other rank.
-            share (DOUBLE, ratio): caused_wait_ns over that of all ranks of the run; null where none waited.
-            waited_for (BIGINT, count): Collectives at which this rank was there shortest, so came last; the
-                lowest of equal ones.
-            collectives (BIGINT, count): Its collectives that wait for all ranks and are matched with another
-                rank.
-            partial (BIGINT, count): Of these, collectives of which some ranks are not there: a rank that is
-                missing may be the one that came last.
-            assumed (BIGINT, count): Of these, collectives whose process group is not told: all ranks are
-                taken for it.
-            unmatched (BIGINT, count): Its other collectives that wait for all ranks (see `collective_waits`
-                for why).
-            wait_ns (BIGINT, ns): What it waited itself, added up over its collectives.
-            waiting_ns (BIGINT, ns): Time in which it waited: collectives that wait at the same time count
-                once.
-            late_ns (BIGINT, ns): Its starts after those of the first ranks, on aligned clocks
-                (`clock_offsets`), added up over its collectives.
+            caused_wait_ns (BIGINT, ns): Wait caused: total time that other ranks waited at collectives where
+                this rank had the shortest duration. Over all ranks of a run it sums to their wait_ns. Null,
+                like all columns but the counts, if no collective is matched with another rank.
+            share (DOUBLE, ratio): caused_wait_ns as a share of the run's total; null if no rank waited.
+            waited_for (BIGINT, count): Collectives at which this rank had the shortest duration, so it
+                arrived last; the lowest rank on ties.
+            collectives (BIGINT, count): Its synchronizing collectives that are matched with another rank.
+            partial (BIGINT, count): Of these, collectives with missing ranks: a missing rank may be the one
+                that arrived last.
+            assumed (BIGINT, count): Of these, collectives with an unknown process group: all ranks are
+                assumed to be members.
+            unmatched (BIGINT, count): Its other synchronizing collectives (see `collective_waits` for the
+                reason).
+            wait_ns (BIGINT, ns): Time that it waited itself, summed over its collectives.
+            waiting_ns (BIGINT, ns): Time in which it waited; concurrent waits count once.
+            late_ns (BIGINT, ns): Its starts minus those of the first ranks, on aligned clocks
+                (`clock_offsets`), summed over its collectives.
             reason (VARCHAR): Why late_ns is null: no collectives matched; clock offset not known; clock
-                uncertainty not known; under twice the clock uncertainty, added up likewise.
+                uncertainty not known; under twice the clock uncertainty, which is summed in the same way.
         """
         return self.run("stragglers")
 
     def stream_idle(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
-        """Why each stream stood idle within its device's window: waiting for the host, between kernels, or
-        otherwise.
+        """Idle time of each stream within its device's GPU window, by cause: waiting for the host, between
+        kernels, or other.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            stream (BIGINT, id): The stream; -1 where the trace does not say.
-            cause (VARCHAR): host_wait: the row after the gap was launched after the gap had begun;
-                kernel_wait: it had been launched (before the recording counts), and the gap is short; other:
-                it had been launched, and the gap is not short; unknown: its launch is not in the trace;
-                before_first and after_last: from the start of the device's window to the stream's first row,
-                and from its last one to the window's end.
-            idle_ns (BIGINT, ns): Length of such gaps: the causes of a stream add up to its device's window
-                less the time in which the stream runs anything.
-            count (BIGINT, count): Such gaps.
-            share (DOUBLE, ratio): idle_ns over all idle time of the stream.
+            device (BIGINT, id): The device; -1 if unknown.
+            stream (BIGINT, id): The stream; -1 if unknown.
+            cause (VARCHAR): host_wait: the activity after the gap was launched after the gap began;
+                kernel_wait: it had been launched (possibly before the recording) and the gap is short; other:
+                it had been launched and the gap is not short; unknown: its launch is missing from the trace;
+                before_first: from the start of the device's GPU window to the stream's first activity;
+                after_last: from its last activity to the end of the window.
+            idle_ns (BIGINT, ns): Total duration of such gaps; the causes of a stream sum to its device's GPU
+                window minus the stream's busy time.
+            count (BIGINT, count): Number of such gaps.
+            share (DOUBLE, ratio): idle_ns as a share of the stream's idle time.
 
         Parameters:
-            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is a
-                kernel_wait.
+            kernel_wait_ns: A gap shorter than this is a kernel_wait if the next activity had been launched
+                when the gap began.
         """
         return self.run("stream_idle", kernel_wait_ns=kernel_wait_ns)
 
     def stream_idle_intervals(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
-        """Each stretch in which a stream stood idle, why, the GPU rows on both sides, and what launched the
-        one after it.
+        """Idle intervals of each stream: cause, GPU activities before and after, and the call that launched
+        the one after.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            stream (BIGINT, id): The stream; -1 where the trace does not say.
-            start_ns (BIGINT, ts): Where the gap begins.
-            idle_ns (BIGINT, ns): How long it is: never 0.
-            cause (VARCHAR): host_wait: the row after the gap was launched after the gap had begun;
-                kernel_wait: it had been launched (before the recording counts), and the gap is short; other:
-                it had been launched, and the gap is not short; unknown: its launch is not in the trace;
-                before_first and after_last: from the start of the device's window to the stream's first row,
-                and from its last one to the window's end.
-            before_id (BIGINT, id): event_id of the GPU row that ends where the gap begins; of several the
-                last in the file; null before the stream's first row.
-            before_name (VARCHAR): Its name.
-            after_id (BIGINT, id): event_id of the GPU row that ends the gap; null after the stream's last
-                row.
-            after_name (VARCHAR): Its name.
-            step (BIGINT, id): The profiler step that it was launched in.
-            call_id (BIGINT, id): event_id of the host call that launched it; null where it is not known.
-            api (VARCHAR): The function that the host called.
-            call_late_ns (BIGINT, ns): Start of that call minus start_ns: how long the host let the device
-                wait, where above 0.
-            op_id (BIGINT, id): event_id of the innermost operator around that call.
-            op_name (VARCHAR): Its name.
+            device (BIGINT, id): The device; -1 if unknown.
+            stream (BIGINT, id): The stream; -1 if unknown.
+            start_ns (BIGINT, ts): Start of the gap.
+            idle_ns (BIGINT, ns): Duration of the gap; always positive.
+            cause (VARCHAR): host_wait: the activity after the gap was launched after the gap began;
+                kernel_wait: it had been launched (possibly before the recording) and the gap is short; other:
+                it had been launched and the gap is not short; unknown: its launch is missing from the trace;
+                before_first: from the start of the device's GPU window to the stream's first activity;
+                after_last: from its last activity to the end of the window.
+            before_id (BIGINT, id): event_id of the GPU activity that ends where the gap begins; if several
+                do, the last in the file. Null before the stream's first activity.
+            before_name (VARCHAR): Name of that activity.
+            after_id (BIGINT, id): event_id of the GPU activity that ends the gap; null after the stream's
+                last activity.
+            after_name (VARCHAR): Name of that activity.
+            step (BIGINT, id): The profiler step in which it was launched.
+            call_id (BIGINT, id): event_id of the host call that launched it; null if unknown.
+            api (VARCHAR): Name of that host function.
+            call_late_ns (BIGINT, ns): Start of that call minus start_ns: how long the host kept the device
+                waiting, if positive.
+            op_id (BIGINT, id): event_id of the innermost operator enclosing that call.
+            op_name (VARCHAR): Name of that operator.
 
         Parameters:
-            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is a
-                kernel_wait.
+            kernel_wait_ns: A gap shorter than this is a kernel_wait if the next activity had been launched
+                when the gap began.
         """
         return self.run("stream_idle_intervals", kernel_wait_ns=kernel_wait_ns)
 
     def temporal_breakdown(self) -> T_co:
-        """Where each device's time went: computation, communication and memory that nothing hid, and idle.
+        """Breakdown of each device's GPU window: computation, exposed communication, exposed memory
+        operations, other and idle.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            device (BIGINT, id): The device; -1 where the trace does not say.
-            window_ns (BIGINT, ns): First start to last end of the device's GPU rows: busy plus idle.
-            busy_ns (BIGINT, ns): Time with any GPU row running, on any stream: the sum of the next four.
+            device (BIGINT, id): The device; -1 if unknown.
+            window_ns (BIGINT, ns): GPU window: first start to last end of the device's GPU activities;
+                busy_ns + idle_ns.
+            busy_ns (BIGINT, ns): Time with at least one GPU activity on any stream: the sum of the next four
+                columns.
             compute_ns (BIGINT, ns): Time with computation running.
             exposed_comm_ns (BIGINT, ns): Time with communication and no computation running.
-            exposed_memory_ns (BIGINT, ns): Time with a memory copy or set, and neither of the two, running.
-            other_ns (BIGINT, ns): Time with rows of another kind only.
-            idle_ns (BIGINT, ns): Time within the window with nothing running.
+            exposed_memory_ns (BIGINT, ns): Time with a memcpy or memset, and neither computation nor
+                communication, running.
+            other_ns (BIGINT, ns): Time with only activities of other kinds running.
+            idle_ns (BIGINT, ns): Time within the GPU window with nothing running.
         """
         return self.run("temporal_breakdown")
 
     def tensor_cores(
         self, *, warning_share: float = 0.1, critical_share: float = 0.5, compute_major: int = 7
     ) -> T_co:
-        """Whether matrix products run without tensor cores on a GPU that has them.
+        """Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them.
 
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            subject (VARCHAR): Always: matrix products. A rank without an NVIDIA GPU of compute capability 7.0
-                or more, or without a kernel that is known to multiply matrices, has no row.
-            severity (VARCHAR): critical, warning, info (over the threshold, but the trace has no complete
-                step, so it may not show the usual) or none.
-            share (DOUBLE, ratio): Computation time that matrix products and convolutions without tensor cores
-                own, over all computation time.
-            threshold (DOUBLE, ratio): From this share on it is a finding.
-            count (BIGINT, count): Pieces of such time.
-            steps (BIGINT, count): Complete steps by which the rank is judged; 0 where it has none.
-            judged_ns (BIGINT, ns): How long the stretch is by which the rank is judged: its complete steps,
-                else its GPU rows from first to last.
-            saving_ns (BIGINT, ns): At most this can be saved in the stretch: all such time.
-            bound (VARCHAR): Why it cannot be more. Savings of several findings do not add up.
-            confidence (VARCHAR): high, medium or low: how far the trace can tell that it is so.
-            seen (VARCHAR): What is seen, in one sentence.
+            subject (VARCHAR): Always: matrix products. Ranks without an NVIDIA GPU of compute capability 7.0
+                or higher (compute_major), or without a kernel recognized as GEMM or convolution, have no row.
+            severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
+                step, so it may not be representative) or none.
+            share (DOUBLE, ratio): Computation time attributed to GEMMs and convolutions without tensor cores,
+                as a share of all computation time.
+            threshold (DOUBLE, ratio): Warning threshold.
+            count (BIGINT, count): Number of such segments.
+            steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
+            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+                none.
+            saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
+            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            confidence (VARCHAR): Confidence: high, medium or low.
+            seen (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
-            evidence (VARCHAR): The analysis whose rows show it.
-            evidence_filter (VARCHAR): Which of its rows, as a condition in SQL; null for all.
-            event_id (BIGINT, id): The kernel of the longest such piece.
-            from_ns (BIGINT, ts): Where the worst instance begins.
-            to_ns (BIGINT, ts): Where it ends.
+            evidence (VARCHAR): The analysis that shows the evidence.
+            evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
+            event_id (BIGINT, id): The kernel of the longest such segment.
+            from_ns (BIGINT, ts): Start of the worst occurrence.
+            to_ns (BIGINT, ts): End of the worst occurrence.
 
         Parameters:
-            warning_share: A share from here on is a finding.
-            critical_share: From here on it is critical.
-            compute_major: NVIDIA GPUs have tensor cores from this compute capability on.
+            warning_share: Warning threshold: lowest share that is a finding.
+            critical_share: Critical threshold.
+            compute_major: Lowest major compute capability of NVIDIA GPUs with tensor cores.
         """
         return self.run(
             "tensor_cores",
@@ -1391,60 +1396,62 @@ class Analyses(Generic[T_co]):
         )
 
     def window_account(self, *, annotation: str | None = None, kernel_wait_ns: int | str = 30000) -> T_co:
-        """Where the time of each rank's window went, or of each time it was inside an annotation, part by
-        part.
+        """Breakdown of each rank's GPU window, or of each occurrence of an annotation, by GPU activity and
+        idle cause.
 
         Columns:
             run_id (VARCHAR): The run.
-            rank (INTEGER): The rank; its devices are taken together.
-            occurrence (BIGINT, id): 1 for the window; of an annotation its number in time, from 1. One that
-                begins within an earlier one of its name is not counted.
+            rank (INTEGER): The rank; its devices are combined.
+            occurrence (BIGINT, id): 1 for the GPU window; for an annotation its number in time order,
+                starting at 1. An occurrence that begins within an earlier one of the same name is not
+                counted.
             part (VARCHAR): compute: computation runs; exposed_comm, exposed_memory, other: communication,
-                memory copies and sets, rows of another kind run, and none before them in this list; else
-                nothing runs. The row after the gap was launched after the gap had begun: idle_sync, where its
-                thread was inside a blocking call as the gap began, for as long as that call took; then
-                idle_dataloader, while that thread waits for data; else idle_host. It had been launched:
-                idle_kernel_wait where the gap is short, idle_other where not. idle_unknown: its launch is not
-                in the trace. idle_outside: before the first GPU row or after the last. Parts without time
-                have no row.
-            part_ns (BIGINT, ns): Time that went there: the parts add up to the window, from the first start
-                to the last end of a GPU row, or to the annotation's length on the host.
-            share (DOUBLE, ratio): part_ns over all parts.
+                memcpy or memset, or activities of another kind run, and none before them in this list;
+                otherwise nothing runs. If the activity after the gap was launched after the gap began:
+                idle_sync, if its thread was in a blocking call when the gap began, for the duration of that
+                call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had
+                been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its
+                launch is missing from the trace. idle_outside: before the first GPU activity or after the
+                last. Parts without time have no row.
+            part_ns (BIGINT, ns): Time in this part; the parts sum to the GPU window (first start to last end
+                of GPU activities), or to the annotation's duration on the host.
+            share (DOUBLE, ratio): part_ns as a share of all parts.
 
         Parameters:
-            annotation: The name of an annotation of the host: account for each time the rank was inside it;
-                else for the rank's whole window.
-            kernel_wait_ns: A gap shorter than this, whose next row had been launched when it began, is
-                idle_kernel_wait.
+            annotation: Name of a host annotation: analyze each of its occurrences instead of the rank's GPU
+                window.
+            kernel_wait_ns: A gap shorter than this is idle_kernel_wait if the next activity had been launched
+                when the gap began.
         """
         return self.run("window_account", annotation=annotation, kernel_wait_ns=kernel_wait_ns)
 
     def window_kernels(self, *, annotation: str | None = None) -> T_co:
-        """What each kernel added to each rank's window, or to each time it was inside an annotation, by
-        operator and place in the model.
+        """Contribution of each kernel to each rank's GPU window, or to each occurrence of an annotation, by
+        operator and module path.
 
         Columns:
             run_id (VARCHAR): The run.
-            rank (INTEGER): The rank; its devices are taken together.
-            occurrence (BIGINT, id): 1 for the window; of an annotation its number in time, from 1. One that
-                begins within an earlier one of its name is not counted.
-            kind (VARCHAR): computation, communication, memory (copies and sets) or other.
-            name (VARCHAR): The kernel's name, in full.
+            rank (INTEGER): The rank; its devices are combined.
+            occurrence (BIGINT, id): 1 for the GPU window; for an annotation its number in time order,
+                starting at 1. An occurrence that begins within an earlier one of the same name is not
+                counted.
+            kind (VARCHAR): computation, communication, memory (memcpy and memset) or other.
+            name (VARCHAR): Full kernel name.
             pass (VARCHAR): forward, backward, recompute, optimizer, data or other.
-            op (VARCHAR): The innermost operator around its launch.
-            op_sig (VARCHAR): That operator, with shapes and types of its inputs.
-            path_sig (VARCHAR): Modules and operators around the launch, outermost first.
-            is_graph (BOOLEAN): A graph launch replayed it.
-            count (BIGINT, count): GPU rows of it that start in the window, or within the annotation; 0 where
-                only the rest of one reaches into it.
-            sum_ns (BIGINT, ns): Whole lengths of the GPU rows that start in the window, or within the
-                annotation, whatever runs beside them.
-            exclusive_ns (BIGINT, ns): Time there that it owns: where several run, computation comes before
-                communication, memory and other, and within a kind who started first. So all rows of a kind
-                add up to its part of window_account.
+            op (VARCHAR): The innermost operator enclosing its launch.
+            op_sig (VARCHAR): That operator with the shapes and types of its inputs.
+            path_sig (VARCHAR): Modules and operators enclosing the launch, outermost first.
+            is_graph (BOOLEAN): True if it was replayed by a graph launch.
+            count (BIGINT, count): Number of its GPU activities that start in the window or annotation; 0 if
+                only the remainder of one extends into it.
+            sum_ns (BIGINT, ns): Sum of the full durations of the GPU activities that start in the window or
+                annotation, regardless of overlap.
+            exclusive_ns (BIGINT, ns): Time there attributed to it: if several activities run, computation
+                comes before communication, memory and other, and within a kind the one that started first.
+                All rows of a kind sum to its part of window_account.
 
         Parameters:
-            annotation: The name of an annotation of the host: account for each time the rank was inside it;
-                else for the rank's whole window.
+            annotation: Name of a host annotation: analyze each of its occurrences instead of the rank's GPU
+                window.
         """
         return self.run("window_kernels", annotation=annotation)

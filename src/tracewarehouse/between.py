@@ -28,7 +28,7 @@ WAREHOUSE_METHODS = frozenset(
     )
     + ("root", "catalog", "store", "chosen", "shell_file")
 )
-RUN_SCOPE_TABLES = ("runs", "ranks", "data_quality")
+RUN_SCOPE_TABLES = ("runs", "ranks", "rank_sources", "data_quality")
 
 
 def faults_of(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:

@@ -173,7 +173,7 @@ def _load(folder: Path) -> Catalog:
 
 
 def own_hash(contract: Contract) -> str:
-    """sha256 over kind, scope, name, version, grain, parameters, columns, needs and the body's tokens."""
+    """sha256 over all that the contract means, down to the body's tokens or the number of its definition."""
     meaning = {
         "kind": contract.kind,
         "scope": contract.scope,
@@ -186,6 +186,8 @@ def own_hash(contract: Contract) -> str:
         "columns": [[c.name, c.type, c.unit, c.better] for c in contract.columns],
         "body": token_texts(contract.body),
     }
+    if contract.definition is not None:
+        meaning["definition"] = contract.definition
     return sha256(json.dumps(meaning, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 

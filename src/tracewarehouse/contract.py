@@ -1,7 +1,8 @@
 """What a `.sql` file promises: the TOML block on its top as frozen values, every rule checked.
 
 The grammar: a `-- /// tw` line, TOML in comments, a `-- ///` line, then one SELECT. A table that the
-program fills has no SELECT.
+program fills has no SELECT. What a builder or a format fills for each rank has a `definition` in its place:
+a number that is raised when the same trace gives other rows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NEEDS = (
 # Needs that `tw derive` meets: each is the name of a derivation, and of the table that it ends in.
 DERIVED_NEEDS = ("critical_path",)
 COUNTED_NEEDS = re.compile(r"(steps|ranks)>=[1-9]\d*")
-RUN_TABLES = ("runs", "ranks")
+RUN_TABLES = ("runs", "ranks", "rank_sources")
 SHARED_OPTIONS = (
     "run", "rank", "head", "top", "format", "output", "json", "debug", "warehouse", "help",
     "by_rank", "all_steps", "measure",
@@ -38,7 +39,7 @@ SHARED_OPTIONS = (
 RUN_ARGUMENTS = ("self", "name", "version", "params")
 HEAD = (
     "kind", "scope", "name", "version", "summary", "requires", "needs", "grain", "order",
-    "deprecated", "transient", "derived", "params", "columns", "changes",
+    "deprecated", "transient", "derived", "definition", "params", "columns", "changes",
 )  # fmt: skip
 PARAM_KEYS = ("type", "default", "doc", "unit", "min", "max", "choices")
 
@@ -77,6 +78,7 @@ class Contract:
     deprecated: str | None
     transient: bool
     derived: str | None
+    definition: int | None
     body: str
     body_line: int
     source: str
@@ -129,6 +131,7 @@ def parse(text: str, path: PurePath) -> Contract:
         deprecated=text_or_none(head, "deprecated", place),
         transient=flag(head, "transient", place),
         derived=text_or_none(head, "derived", place),
+        definition=_definition(head, place),
         body=body,
         body_line=body_line,
         source=path.as_posix(),
@@ -188,6 +191,13 @@ def _needs(head: Mapping[str, Any], place: Place) -> tuple[str, ...]:
             known = f"{', '.join((*NEEDS, *DERIVED_NEEDS))}, steps>=N, ranks>=N"
             raise place.error(f"need {need!r} is not known", f"known are {known}", "needs")
     return needs
+
+
+def _definition(head: Mapping[str, Any], place: Place) -> int | None:
+    value = head.get("definition")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise place.error(f"definition {value!r} is no number from 1", "write definition = 1", "definition")
+    return value
 
 
 def _column_list(
@@ -300,7 +310,10 @@ def _check_body(contract: Contract, place: Place) -> None:
             raise place.error("there is no SELECT", "write it under the block")
         if contract.requires and not (contract.derived or contract.transient):
             raise place.error("without a SELECT nothing is required", "leave it out", "requires")
+        _check_definition(contract, place)
         return
+    if contract.definition is not None:
+        raise place.error("the SELECT is the definition", "leave the number out", "definition")
     found = token_texts(contract.body)
     if not found or found[0].upper() not in ("WITH", "SELECT") or ";" in found:
         raise ContractError(
@@ -310,6 +323,13 @@ def _check_body(contract: Contract, place: Place) -> None:
     if contract.kind != "table" and not contract.requires:
         raise place.error("nothing is required", 'name what the SELECT reads: ["kernels@1"]')
     _check_param_use(contract, found, place)
+
+
+def _check_definition(contract: Contract, place: Place) -> None:
+    """Stored rows of a rank have a SELECT or a number for what a builder or a format does."""
+    elsewhere = contract.scope == "run" or contract.transient or contract.derived
+    if contract.definition is None and not elsewhere:
+        raise place.error("the table has neither SELECT nor definition", "write definition = 1")
 
 
 def _check_param_use(contract: Contract, texts: Sequence[str], place: Place) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tracewarehouse import __version__
 from tracewarehouse.errors import TwError
 from tracewarehouse.simulation import Injection, Job, simulate
-from tracewarehouse.store import Store
+from tracewarehouse.storage import Store
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.outcome import Watch
@@ -144,7 +144,7 @@ def _names(store: Store, made: str) -> tuple[tuple[str, str], bool]:
         free = all(each is None or each.labels.get(_LABEL) == made for each in stored)
         if free and waiting.isdisjoint(names):
             break
-    return names, all(each is not None and len(each.units) == RANKS for each in stored)
+    return names, all(each is not None and len(each.ranks) == RANKS for each in stored)
 
 
 def _take_in(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from . import definitions
 from .catalog import Catalog, Locked, read_lock, write_lock
 from .checks import check_catalog, check_lock, finding
 from .contract import Contract, Ref
@@ -16,9 +17,13 @@ FOLDER_OF = {"table": "tables", "view": "views", "analysis": "analyses"}
 
 
 def sync(root: Path) -> list[Path]:
-    """Writes what is made from the contracts of a checkout; gives the files that changed."""
+    """Writes what is made from the contracts and golden files of a checkout; gives the files that changed."""
     changed = []
-    for path, text in generated(Catalog.read(_sql(root)), root).items():
+    catalog = Catalog.read(_sql(root))
+    locked = {catalog.folder / definitions.FILE: definitions.lock_text(catalog, root)}
+    for path, text in (generated(catalog, root) | locked).items():
+        if not text and not path.exists():
+            continue
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             changed.append(path)
@@ -30,7 +35,8 @@ def check(root: Path) -> list[Finding]:
     catalog, errors = Catalog.scan(_sql(root))
     if errors:
         return [finding(error) for error in errors]
-    return [*check_catalog(catalog), *_missing_goldens(catalog, root), *_stale(catalog, root)]
+    found = [*check_catalog(catalog), *_missing_goldens(catalog, root), *definitions.check(catalog, root)]
+    return [*found, *_stale(catalog, root)]
 
 
 def release(root: Path, names: Iterable[str] = (), *, retire: bool = False) -> list[Locked]:
@@ -121,8 +127,8 @@ def golden_stem(contract: Contract) -> str:
 
 
 def needs_golden(contract: Contract) -> bool:
-    """True where the SELECT makes rows of a trace that can be looked at."""
-    return bool(contract.requires) and not contract.transient
+    """True where rows of a trace come out that can be looked at."""
+    return bool(contract.requires or contract.definition) and not contract.transient
 
 
 def _missing_goldens(catalog: Catalog, root: Path) -> Iterator[Finding]:

@@ -147,7 +147,9 @@ def _facts(contract: Contract) -> str:
         facts.append("transient")
     if contract.derived:
         facts.append(f"made by `tw derive {contract.derived}`")
-    if contract.filled_by_program:
+    if contract.definition is not None:
+        facts.append(f"filled by the program, definition {contract.definition}")
+    elif contract.filled_by_program:
         facts.append("filled by the program")
     if contract.scope == "run":
         facts.append("looks at a whole run")

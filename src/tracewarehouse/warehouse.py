@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tracewarehouse import __version__
 from tracewarehouse.analyses import Analyses
@@ -26,7 +26,7 @@ from tracewarehouse.errors import (
 )
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks, spans
-from tracewarehouse.store import CleanReport, Problem, Published, Store, check_labels, parse_reference
+from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels, parse_reference
 
 if TYPE_CHECKING:
     import polars
@@ -236,7 +236,7 @@ class Warehouse(Analyses[Result]):
         if self._chosen is None:
             published = {each.run for each in chosen}
             waiting = self.store.waiting_runs()
-            pending = [pending_row(units) for run, units in waiting.items() if run not in published]
+            pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
             rows += pending
         told = tuple("{run_id}: pending {ranks_present}/{ranks_expected}".format_map(row) for row in pending)
         told = told or nothing_stored(chosen)
@@ -252,7 +252,9 @@ class Warehouse(Analyses[Result]):
         each = part.chosen()[0]
         contract = self.catalog.get("ranks", kind="table")
         ranks = Result(
-            table_of(contract, built_rows(contract, [each])), part._provenance(contract, {}), contract
+            table_of(contract, built_rows(self.root, contract, [each])),
+            part._provenance(contract, {}),
+            contract,
         )
         versions = self.store.versions(each.run)
         return RunInfo(run_row(each.version), ranks, table_sizes(each), versions)
@@ -392,12 +394,15 @@ class Warehouse(Analyses[Result]):
         strict: bool = False,
         inbox: bool = False,
         temp_dir: str | PathLike[str] | None = None,
+        time_unit: Literal["us", "ns"] | None = None,
         progress: Watch | None = None,
     ) -> IngestReport:
-        """Takes trace files and folders in; the report tells what became of each file.
+        """Ingests trace files and folders; the report says what became of each file.
 
         A file that cannot be read stops no other. The same content again writes nothing. What does not fit
-        into memory lies in `temp_dir` meanwhile, None for the warehouse's own disk.
+        into memory is kept in `temp_dir` meanwhile, None for the warehouse's own disk. `time_unit` is the unit of
+        the times in the files where it is not that of their format. `refresh` afterwards writes the file for
+        DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -413,6 +418,7 @@ class Warehouse(Analyses[Result]):
             strict=strict,
             inbox=inbox,
             temp_dir=Path(temp_dir) if temp_dir is not None else None,
+            time_unit=time_unit,
         )
         store = Store.create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)
@@ -458,12 +464,8 @@ class Warehouse(Analyses[Result]):
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
-        published = self.store.relabel(
-            self._one(self._whole(run, "a label")).chosen()[0].run, check_labels(labels)
-        )
-        if published.version is not None:
-            self.refresh()
-        return published
+        one = self._one(self._whole(run, "a label")).chosen()[0]
+        return self.store.relabel(one.run, check_labels(labels))
 
     def remove(
         self,
@@ -495,20 +497,22 @@ class Warehouse(Analyses[Result]):
         found = matching(chosen, labels, age, time.time_ns())
         results = self.store.results_of(each.version for each in found) if keep_results else {}
         gone = [
-            Removed(each.run, len(each.version.units), each.version.bytes, results.get(each.run, 0))
+            Removed(each.run, len(each.version.ranks), each.version.bytes, results.get(each.run, 0))
             for each in found
         ]
         gone += [Removed(run, ranks, 0) for run, ranks in waiting.items()]
         if gone and not dry_run:
             for each in gone:
                 self.store.remove(each.run, keep_results)
-            self.refresh()
         for run in () if dry_run else kept:
             self.store.drop_kept(run)
         return (*gone, *(Removed(run, 0, 0) for run in kept))
 
     def refresh(self) -> Path:
-        """Writes `warehouse.duckdb` anew, for the DuckDB shell; after a move of the folder, too."""
+        """Writes `warehouse.duckdb` for DuckDB shells, over the runs as they are now; gives its path.
+
+        `tw shell` and `tw ingest` do so too. Whatever else writes leaves the file as it was: out of date.
+        """
         from tracewarehouse.select.duckdb_file import refresh
 
         return refresh(self.store, self.catalog)
@@ -516,11 +520,19 @@ class Warehouse(Analyses[Result]):
     def upgrade(self) -> tuple[str, ...]:
         """Rebuilds tables that are stored in other versions than this release reads, from `events`.
 
-        Gives a line per table and run; nothing to do gives none.
+        A warehouse of format 1 is converted first, rank by rank; repeat the call after a kill. Gives a line
+        per run converted, and per table and run; nothing to do gives none.
         """
         from tracewarehouse.select.reads import readable
+        from tracewarehouse.storage.format1 import Format1
 
-        return self._with_tables(readable(self.catalog))[1]
+        converted: tuple[str, ...] = ()
+        if Format1.is_at(self.root):
+            from tracewarehouse.ingest.from_format1 import convert
+
+            converted = convert(self.root, self.catalog, __version__)
+            self.refresh()
+        return (*converted, *self._with_tables(readable(self.catalog))[1])
 
     def derive(
         self,
@@ -548,13 +560,13 @@ class Warehouse(Analyses[Result]):
         part, told = part._with_tables(sources(self.catalog))
         wanted = Wanted.of(steps, annotations, whole)
         derived = derive(self.store, self.catalog, part.chosen()[0], wanted)
-        if derived.version is not None:
-            self.refresh()
         return replace(derived, notices=(*told, *derived.notices))
 
     def verify(self) -> list[Problem]:
-        """What is wrong with the stored files; nothing in a sound warehouse."""
-        return self.store.verify()
+        """What is wrong with the stored files, of format 1 too; nothing in a sound warehouse."""
+        from tracewarehouse.storage.format1 import Format1
+
+        return Format1(self.root).verify() if Format1.is_at(self.root) else self.store.verify()
 
     def clean(self, grace_s: float = 86_400.0) -> CleanReport:
         """Takes away files that no kept version needs and that are older than `grace_s` seconds."""
@@ -620,7 +632,9 @@ class Warehouse(Analyses[Result]):
         wanted = set(runs)
         waiting = self.store.waiting_runs() if wanted else {}
         return {
-            run: len(units) for run, units in waiting.items() if run in wanted and not self.store.newest(run)
+            run: len({one.source.rank for one in waits})
+            for run, waits in waiting.items()
+            if run in wanted and not self.store.newest(run)
         }
 
     def _kept_only(self, wanted: Iterable[str]) -> list[str]:
@@ -663,7 +677,6 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.ingest.upgrade import upgrade
 
         upgrade(self.store, self.catalog, sorted(runs), tuple(missing))
-        self.refresh()
         told = tuple(
             f"{contract.ref} was rebuilt for {', '.join(each.run for each in part)}"
             for contract, part in missing.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -74,6 +75,48 @@ def simulated(bench: Bench, name: str) -> Simulated:
 def small(bench: Bench) -> Path:
     """The smallest trace."""
     return simulated(bench, "small").files[0]
+
+
+def tiny(bench: Bench) -> Path:
+    """The first 120 events of the smallest trace."""
+    path = bench.folder / "tiny" / "rank0.json.gz"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        trace = json.loads(igzip.decompress(small(bench).read_bytes()))
+        trace["traceEvents"] = trace["traceEvents"][:120]
+        path.write_bytes(gzip.compress(json.dumps(trace).encode(), 6, mtime=0))
+    return path
+
+
+def shared_ids(bench: Bench) -> Iterator[tuple[str, int, Path]]:
+    """Made-up files: what each is called, how many events it has, where it is."""
+    flows, nested = (40, 60) if bench.smoke else (16_000, 6_000)
+    made = {
+        f"{flows:,} flow events with one id": list(_flows(flows)),
+        f"{nested:,} nested operators, each with a launch": list(_launching(nested)),
+    }
+    for name, events in made.items():
+        path = bench.folder / f"ids-{len(events)}.json.gz"
+        path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode(), 6, mtime=0))
+        yield name, len(events), path
+
+
+def _flows(count: int) -> Iterator[dict[str, Any]]:
+    for number in range(count):
+        event = {"ph": "sf"[number % 2], "cat": "ac2g", "name": "ac2g", "id": 7, "bp": "e"}
+        yield {**event, "pid": 1, "tid": 1, "ts": 1000 + number}
+
+
+def _launching(count: int) -> Iterator[dict[str, Any]]:
+    """Operators inside one another, a launch in each, and the kernels."""
+    host = {"ph": "X", "pid": 1, "tid": 1}
+    for number in range(count):
+        name = f"aten::op{number % 50}"
+        yield {**host, "cat": "cpu_op", "name": name, "ts": 3 * number, "dur": 9 * count - 6 * number}
+        launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "args": {"correlation": number + 1}}
+        yield {**host, **launch, "ts": 3 * number + 1, "dur": 1}
+        kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 10 * count + number}
+        yield {**kernel, "dur": 1, "args": {"correlation": number + 1, "device": 0, "stream": 7}}
 
 
 def first(bench: Bench) -> Path | None:

@@ -9,7 +9,7 @@ from typing import Any
 from . import inputs
 from .bench import Bench
 from .ingest import Judge, ingest, told
-from .model import Case, Row, Run, Target, check, seconds
+from .model import Case, Row, Run, Target, check
 
 _GB = 1_000_000_000
 
@@ -37,30 +37,36 @@ def _repetitions(bench: Bench, text_bytes: int) -> int:
     return max(2, round(text_bytes / one))
 
 
-def _taken(bench: Bench, times: int) -> Run:
-    return ingest(bench, [inputs.longer(bench, times)], as_repeated(bench, times))
+def _ingested(bench: Bench, times: int) -> Run:
+    return ingest(bench, [inputs.longer(bench, times)], as_repeated(bench, times), shell=False)
 
 
 def _forget(bench: Bench, times: int) -> None:
-    """Takes away an input that is too large to keep."""
+    """Removes an input that is too large to keep."""
     path: Path = inputs.longer(bench, times)
     path.unlink()
 
 
-def peak(bench: Bench) -> Iterator[Row]:
-    """Most memory of the whole tree of processes, a 1 GB file, and with --huge 5 GB."""
+def large(bench: Bench) -> Iterator[Row]:
+    """CPU time per event and the most memory of the whole tree of processes: 1 GB, and with --huge 5 GB."""
     first = _large(bench, 1)
-    first_mb = first.peak_bytes / 1e6
-    yield Row("peak-memory", _what(first), Target(700, "MB"), (first_mb,), "MB", {"ours": told([first])})
+    sides = {"ours": told([first])}
+    cpu_us = first.cpu_s / first.answer["events"] * 1e6
+    yield Row("large", f"{_what(first)}: CPU per event", Target(6, "µs", aim=3), (cpu_us,), "µs", sides)
+    memory = (first.peak_bytes / 1e6,)
+    yield Row("large", f"{_what(first)}: memory", Target(700, "MB"), memory, "MB", sides)
     if bench.huge:
         run = _large(bench, 5)
-        figures, sides = (run.peak_bytes / first.peak_bytes,), {"ours": told([run])}
-        yield Row("peak-memory", f"{_what(run)}: over that of 1 GB", Target(1.2), figures, "×", sides)
+        sides = {"ours": told([run])}
+        over = run.cpu_s / run.answer["events"] * 1e6 / cpu_us
+        yield Row("large", f"{_what(run)}: CPU per event over that of 1 GB", Target(1.3), (over,), "×", sides)
+        memory = (run.peak_bytes / 1e6,)
+        yield Row("large", f"{_what(run)}: memory", Target(1_200, "MB"), memory, "MB", sides)
 
 
 def _large(bench: Bench, gigabytes: int) -> Run:
     times = _repetitions(bench, gigabytes * _GB // (5_000 if bench.smoke else 1))
-    run = _taken(bench, times)
+    run = _ingested(bench, times)
     _forget(bench, times)
     return run
 
@@ -69,32 +75,18 @@ def _what(run: Run) -> str:
     return f"{run.answer['text_bytes'] / 1e6:,.0f} MB JSON, {run.answer['events']:,} events"
 
 
-def flat(bench: Bench) -> Iterator[Row]:
-    """Seconds per event as a file grows tenfold, and with --huge a hundredfold."""
-    each = inputs.to_repeat(bench).again
-    wanted = [100_000, 1_000_000] + ([10_000_000] if bench.huge else [])
-    times = [max(1, round(events / each)) for events in wanted]
-    times = [2, 3] if bench.smoke else times
-    taken = bench.turns(**{str(n): lambda n=n: _taken(bench, n) for n in times})
-    base = taken[str(times[0])]
-    sides = {
-        f"{runs[0].answer['events']:,} events": f"{seconds(runs)}, {_per_event_us(runs[0]):.2f} µs each"
-        for runs in taken.values()
-    }
-    for n in times[1:]:
-        pairs = zip(taken[str(n)], base, strict=True)
-        figures = tuple(_per_event_us(long) / _per_event_us(short) for long, short in pairs)
-        events = taken[str(n)][0].answer["events"]
-        what = f"{events:,} events in a file over {base[0].answer['events']:,}"
-        yield Row("flat", what, Target(1.3), figures, "×", sides)
-        _forget(bench, n)
+def ids(bench: Bench) -> Iterator[Row]:
+    """Files whose ids or operators would cost the square of their number if each were paired with each."""
+    for name, events, path in inputs.shared_ids(bench):
 
+        def judge(stored: dict[str, Any], events: int = events) -> None:
+            check(stored["events"] == events, f"{stored['events']} of {events} events")
 
-def _per_event_us(run: Run) -> float:
-    return run.seconds / float(run.answer["events"]) * 1e6
+        run = ingest(bench, [path], judge, shell=False)
+        yield Row("ids", name, Target(300, "MB"), (run.peak_bytes / 1e6,), "MB", {"ours": told([run])})
 
 
 CASES = (
-    Case("peak-memory", "highest memory of an ingest of one large file", peak),
-    Case("flat", "cost per event of a long file over that of a short one", flat),
+    Case("large", "CPU per event and highest memory of an ingest of one large file", large),
+    Case("ids", "highest memory where thousands of rows share an id or a stack", ids),
 )

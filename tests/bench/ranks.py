@@ -10,7 +10,7 @@ from isal import igzip
 
 from . import inputs
 from .bench import Bench
-from .ingest import check_split
+from .ingest import check_split, told
 from .inputs import Simulated
 from .model import Case, Row, Run, Target, check, seconds
 
@@ -22,7 +22,7 @@ def over(bench: Bench) -> Iterator[Row]:
     made = inputs.simulated(bench, "many")
     few = len(made.files)
     wanted = [2 * few] if bench.smoke else [4 * few, 16 * few] if bench.huge else [4 * few]
-    folder = _stored(bench, made, wanted[-1])
+    folder = _stored(bench, wanted[-1])
     counts = [few, *wanted]
     taken = bench.turns(**{str(n): lambda n=n: _run(bench, folder, made, n) for n in counts})
     sides = {f"{n} ranks": seconds(runs) for n, runs in zip(counts, taken.values(), strict=True)}
@@ -45,18 +45,23 @@ def _run(bench: Bench, folder: Path, made: Simulated, ranks: int) -> Run:
     return run
 
 
-def _stored(bench: Bench, made: Simulated, ranks: int) -> Path:
+def _stored(bench: Bench, ranks: int) -> Path:
     """A warehouse of so many ranks: the simulated ones again and again, each under a rank of its own."""
     folder, traces = bench.houses / f"ranks-{ranks}", bench.houses / "many-ranks"
     for path in (folder, traces):
         path.mkdir()
-    few = len(made.files)
-    for rank in range(ranks):
-        _as_rank(made.files[rank % few], rank % few, traces / f"rank{rank}.json.gz", rank)
+    _write_ranks(bench, traces, ranks)
     run = bench.ours("ingest", paths=[traces], small=inputs.first(bench), folder=folder)
     check(run.answer["states"] == ["whole"] * ranks, "not every rank is whole")
     shutil.rmtree(traces)
     return folder
+
+
+def _write_ranks(bench: Bench, folder: Path, ranks: int) -> None:
+    """The simulated ranks again and again, each under a rank number of its own."""
+    files = inputs.simulated(bench, "many").files
+    for rank in range(ranks):
+        _as_rank(files[rank % len(files)], rank % len(files), folder / f"rank{rank}.json.gz", rank)
 
 
 def _as_rank(path: Path, was: int, to: Path, rank: int) -> None:
@@ -65,4 +70,31 @@ def _as_rank(path: Path, was: int, to: Path, rank: int) -> None:
     to.write_bytes(igzip.compress(text.replace(header % was, header % rank), 1))
 
 
-CASES = (Case("many-ranks", "temporal_breakdown over 64 ranks and more", over),)
+def taken(bench: Bench) -> Iterator[Row]:
+    """Ingest of 64 ranks and more: CPU time per rank, and memory of the whole tree of processes."""
+    few = len(inputs.simulated(bench, "many").files)
+    wanted = [2 * few] if bench.smoke else [16 * few] if bench.huge else [4 * few]
+    runs = {ranks: _ingested(bench, ranks) for ranks in (few, *wanted)}
+    for ranks in wanted:
+        over = (runs[ranks].cpu_s / ranks) / (runs[few].cpu_s / few)
+        sides = {f"{count} ranks": told([run]) for count, run in runs.items()}
+        what = f"CPU per rank, {ranks:,} ranks over {few}"
+        yield Row("ranks-ingest", what, Target(1.1), (over,), "×", sides)
+        memory = (runs[ranks].peak_bytes / 1e6,)
+        yield Row("ranks-ingest", f"memory, {ranks:,} ranks", Target(1_000, "MB"), memory, "MB")
+
+
+def _ingested(bench: Bench, ranks: int) -> Run:
+    with bench.passing() as folder:
+        traces = folder / "many-ranks"
+        traces.mkdir()
+        _write_ranks(bench, traces, ranks)
+        run = bench.ours("ingest", paths=[traces], small=inputs.first(bench), folder=folder)
+        check(run.answer["states"] == ["whole"] * ranks, "not every rank is whole")
+        return run
+
+
+CASES = (
+    Case("ranks-ingest", "ingest of 64 ranks and more", taken),
+    Case("many-ranks", "temporal_breakdown over 64 ranks and more", over),
+)

@@ -23,7 +23,17 @@ def test_every_case_gives_right_answers(tmp_path: Path) -> None:
     rows = json.loads(told.read_text(encoding="utf-8"))["rows"]
     assert not [row for row in rows if row["wrong"]]
     measured = {row["case"] for row in rows}
-    assert {"ingest-one", "peak-memory", "size", "hta-analyses", "one-run", "many-ranks"} <= measured
+    assert {
+        "ingest-one",
+        "large",
+        "ids",
+        "tiny",
+        "ranks-ingest",
+        "size",
+        "hta-analyses",
+        "one-run",
+        "many-ranks",
+    } <= measured
 
 
 def test_the_page_is_of_its_figures() -> None:

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from listing import NO_CHANGE, read
+from listing import NO_CHANGE, Line, read
 
-EVERY = [line for lines in read().values() for line in lines]
+pytestmark = pytest.mark.deep
+
+
+@pytest.fixture(scope="module")
+def every() -> list[Line]:
+    """The lines of the list."""
+    return [line for lines in read().values() for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +31,16 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         judge.KILLERS.clear()
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize(("kinds", "count"), [(("golden ",), 60), (("law ", "truth "), 20)])
-def test_what_is_named_catches_the_mutant(kinds: tuple[str, ...], count: int, judge: Any) -> None:
-    named = [line for line in EVERY if line.killed_by.startswith(kinds)]
+def test_what_is_named_catches_the_mutant(
+    kinds: tuple[str, ...], count: int, every: list[Line], judge: Any
+) -> None:
+    named = [line for line in every if line.killed_by.startswith(kinds)]
     for line in random.Random(7).sample(named, min(count, len(named))):
         assert judge.catches(line), line
 
 
-@pytest.mark.deep
-def test_neither_law_nor_truth_catches_what_has_a_reason(judge: Any) -> None:
-    for line in (line for line in EVERY if line.killed_by == NO_CHANGE):
+def test_neither_law_nor_truth_catches_what_has_a_reason(every: list[Line], judge: Any) -> None:
+    for line in (line for line in every if line.killed_by == NO_CHANGE):
         (found,) = judge.by_laws(line.contract, [(line.change, line.place)], False)
         assert found.killed_by == NO_CHANGE, found

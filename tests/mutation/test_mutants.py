@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
-from listing import EQUIVALENT, NO_CHANGE, is_current, mutated, read
+from listing import EQUIVALENT, NO_CHANGE, Line, Lines, is_current, mutated, read
 from mutants import mutants
 
 from tracewarehouse.contract import Contract
 
-LINES = read()
-EVERY = [line for lines in LINES.values() for line in lines]
 AGAIN = "PYTHONPATH=src python -m tests.mutation --only"
 
 SELECT = """
@@ -35,33 +34,49 @@ FROM lane
 COLUMNS = (("run_id", None), ("word", None), ("x_ns", "ns"))
 
 
+@cache
+def listed() -> Lines:
+    """The list, read once, and by the tests of it alone."""
+    return read()
+
+
+def every() -> list[Line]:
+    """Its lines."""
+    return [line for lines in listed().values() for line in lines]
+
+
 def test_what_is_made_of_a_select(same_text: Callable[[str, str], None]) -> None:
     contract = next(each for each in mutated() if each.params and each.params[0].type == "BIGINT")
     columns = tuple(replace(contract.columns[0], name=name, unit=unit) for name, unit in COLUMNS)
     params = (replace(contract.params[0], name="least_ns"),)
     drawn = replace(contract, body=SELECT, columns=columns, params=params)
-    made, listed = mutants(drawn, every=True), {mutant.contract.body for mutant in mutants(drawn)}
+    made, kept = mutants(drawn, every=True), {mutant.contract.body for mutant in mutants(drawn)}
     assert len({mutant.contract.body for mutant in made}) == len(made)
     assert len({(mutant.change, mutant.place) for mutant in made}) == len(made)
-    marked = [("listed" if mutant.contract.body in listed else "more", mutant) for mutant in made]
+    marked = [("listed" if mutant.contract.body in kept else "more", mutant) for mutant in made]
     same_text("mutants.txt", "".join(f"{mark}: {one.change} | {one.place}\n" for mark, one in marked))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("contract", [pytest.param(each, id=str(each.ref)) for each in mutated()])
 def test_the_list_is_of_the_select_as_it_is(contract: Contract) -> None:
-    known = LINES.get(str(contract.ref), [])
+    known = listed().get(str(contract.ref), [])
     assert is_current(known, contract), f"what breaks it is not known: {AGAIN} {contract.ref}"
 
 
+@pytest.mark.deep
 def test_the_list_names_no_contract_that_is_gone() -> None:
-    assert set(LINES) <= {str(contract.ref) for contract in mutated()}
+    assert set(listed()) <= {str(contract.ref) for contract in mutated()}
 
 
+@pytest.mark.deep
 def test_each_mutant_is_caught_or_has_a_reason() -> None:
-    alive = [f"{line.contract}: {line.change} | {line.place}" for line in EVERY if not line.killed_by]
+    alive = [f"{line.contract}: {line.change} | {line.place}" for line in every() if not line.killed_by]
     assert not alive, "\n".join(["draw these in a golden file, then run the mutation check again:", *alive])
 
 
+@pytest.mark.deep
 def test_each_reason_is_needed() -> None:
-    used = {(line.contract, f"{line.change} | {line.place}") for line in EVERY if line.killed_by == NO_CHANGE}
+    equivalent = [line for line in every() if line.killed_by == NO_CHANGE]
+    used = {(line.contract, f"{line.change} | {line.place}") for line in equivalent}
     assert used == {(ref, about) for ref, reasons in EQUIVALENT.items() for about in reasons}

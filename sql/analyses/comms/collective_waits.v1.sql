@@ -3,7 +3,7 @@
 -- scope    = "run"
 -- name     = "collective_waits"
 -- version  = 1
--- summary  = "How long each rank waited at each collective for the last rank, how long the transfer took, and how late it came."
+-- summary  = "Wait time, transfer time and lateness of each rank at each collective."
 -- requires = ["collective_arrivals@1"]
 -- needs    = ["collectives", "ranks>=2"]
 -- grain    = ["run_id", "rank", "event_id"]
@@ -12,20 +12,20 @@
 -- [columns]
 -- run_id        = { type = "VARCHAR", doc = "The run." }
 -- rank          = { type = "INTEGER", doc = "The rank." }
--- event_id      = { type = "BIGINT", unit = "id", doc = "The collective on this rank: a GPU row, or on the host (gloo, MPI) the backend's annotation." }
--- collective    = { type = "VARCHAR", doc = "all_reduce, all_gather, …; other where no name tells." }
--- process_group = { type = "VARCHAR", null = true, doc = "Name of the process group; null where the trace does not say, and all ranks are taken for it." }
--- sequence      = { type = "BIGINT", null = true, unit = "id", doc = "Number of the collective in its process group, as the trace gives it." }
+-- event_id      = { type = "BIGINT", unit = "id", doc = "The collective on this rank: a GPU activity or, on the host (gloo, MPI), the backend's annotation." }
+-- collective    = { type = "VARCHAR", doc = "all_reduce, all_gather, …; other if the name is not recognized." }
+-- process_group = { type = "VARCHAR", null = true, doc = "Process group name; null if unknown, in which case all ranks are assumed to be members." }
+-- sequence      = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
 -- step          = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
--- bytes         = { type = "BIGINT", null = true, unit = "bytes", doc = "The larger of what this rank gives and gets." }
--- meeting       = { type = "VARCHAR", null = true, doc = "What names the collective on all its ranks: group, collective with its number or step and size, place among its like; null where it is not matched." }
--- state         = { type = "VARCHAR", doc = "whole: all ranks of the group are there; partial: two or more. Not matched: alone; ambiguous (ranks show different numbers of such collectives in the same step, or a rank shows two at one place); apart (not all ranks are there at one moment)." }
--- members       = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 where it is not matched." }
--- dur_ns        = { type = "BIGINT", unit = "ns", better = "lower", doc = "How long this rank was there." }
--- wait_ns       = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "What it was there longer than the rank that was there shortest: no clocks are compared. Null where it is not matched, and where a rank may leave before the last one came (broadcast, send, receive, …)." }
--- transfer_ns   = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "The shortest length on any rank; wait_ns and transfer_ns make dur_ns. Where the state is partial, the transfer took at most this." }
--- waited_for    = { type = "INTEGER", null = true, doc = "The rank that was there shortest, so came last; the lowest of equal ones." }
--- late_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Start after that of the first rank, on aligned clocks (`clock_offsets`)." }
+-- bytes         = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
+-- meeting       = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks: group, collective with its sequence number or step and size, and position among equal ones; null if not matched." }
+-- state         = { type = "VARCHAR", doc = "whole: all ranks of the group take part; partial: at least two. Not matched: alone (only this rank); ambiguous (ranks have different numbers of such collectives in the same step, or a rank has two at the same position); apart (at no moment are all ranks in it)." }
+-- members       = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 if not matched." }
+-- dur_ns        = { type = "BIGINT", unit = "ns", better = "lower", doc = "Duration on this rank." }
+-- wait_ns       = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Wait time: its duration minus the shortest duration of any rank, so no clocks are compared. Null if not matched, or if a rank can leave before the last one arrives (broadcast, send, receive, …)." }
+-- transfer_ns   = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Shortest duration of any rank; wait_ns + transfer_ns = dur_ns. An upper bound on the transfer time if the state is partial." }
+-- waited_for    = { type = "INTEGER", null = true, doc = "The rank with the shortest duration, which arrived last; the lowest rank on ties." }
+-- late_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Start minus the start of the first rank, on aligned clocks (`clock_offsets`)." }
 -- reason        = { type = "VARCHAR", null = true, doc = "Why late_ns is null: not matched; clock offset not known; clock uncertainty not known; under twice the clock uncertainty." }
 --
 -- [changes]

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "comm_by_group"
 -- version  = 1
--- summary  = "How much time each process group's communication took on a device, and how much of it computation hid."
+-- summary  = "Communication time of each process group per device, and how much of it is overlapped with computation."
 -- requires = ["device_timeline@1", "kernels@1"]
 -- needs    = ["gpu", "collectives"]
 -- grain    = ["run_id", "rank", "device", "process_group"]
@@ -11,12 +11,12 @@
 -- [columns]
 -- run_id        = { type = "VARCHAR", doc = "The run." }
 -- rank          = { type = "INTEGER", doc = "The rank." }
--- device        = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- process_group = { type = "VARCHAR", null = true, doc = "The name of the process group; null for all communication of which the trace does not say. A device without communication has no row." }
--- comm_ns       = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with communication of the group running, on any stream. Where groups communicate at once, their times add up to more than that of the device." }
--- overlap_ns    = { type = "BIGINT", unit = "ns", better = "higher", doc = "Of comm_ns, the time with computation running too." }
--- exposed_ns    = { type = "BIGINT", unit = "ns", better = "lower", doc = "Of comm_ns, the time without: comm_ns minus overlap_ns." }
--- overlap       = { type = "DOUBLE", unit = "ratio", better = "higher", null = true, doc = "overlap_ns over comm_ns; null where comm_ns is 0." }
+-- device        = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- process_group = { type = "VARCHAR", null = true, doc = "Process group name; null for all communication whose group is unknown. Devices without communication have no row." }
+-- comm_ns       = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with communication of the group running, on any stream. If groups communicate concurrently, their times sum to more than that of the device." }
+-- overlap_ns    = { type = "BIGINT", unit = "ns", better = "higher", doc = "Part of comm_ns overlapped with computation." }
+-- exposed_ns    = { type = "BIGINT", unit = "ns", better = "lower", doc = "Exposed communication: comm_ns minus overlap_ns." }
+-- overlap       = { type = "DOUBLE", unit = "ratio", better = "higher", null = true, doc = "overlap_ns / comm_ns; null if comm_ns is 0." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -42,7 +42,7 @@ WITH
       process_group,
       start_ns,
       end_ns,
-      -- Where the group's rows that started earlier have been: up to here its time is counted.
+      -- Latest end of the group's earlier activities: time up to here is already counted.
       coalesce(max(end_ns) OVER earlier, start_ns) AS counted_ns
     FROM comm
     WINDOW earlier AS (
@@ -62,7 +62,7 @@ WITH
     FROM behind
   ),
   clock AS (
-    -- Each instant at which a GPU row starts or ends, with the time that computation has taken until then.
+    -- Each instant at which a GPU activity starts or ends, with the computation time until then.
     SELECT
       run_id,
       rank,

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "comm_comp_overlap"
 -- version  = 1
--- summary  = "How much of each device's communication time computation hid."
+-- summary  = "Share of each device's communication time that is overlapped with computation."
 -- requires = ["device_timeline@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device"]
@@ -11,11 +11,11 @@
 -- [columns]
 -- run_id     = { type = "VARCHAR", doc = "The run." }
 -- rank       = { type = "INTEGER", doc = "The rank." }
--- device     = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
+-- device     = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- comm_ns    = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with communication running, on any stream." }
--- overlap_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Of comm_ns, the time with computation running too." }
--- exposed_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Of comm_ns, the time without: comm_ns minus overlap_ns." }
--- overlap    = { type = "DOUBLE", unit = "ratio", fold = "overlap_ns/comm_ns", better = "higher", null = true, doc = "overlap_ns over comm_ns; null where there is no communication." }
+-- overlap_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Part of comm_ns overlapped with computation." }
+-- exposed_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Exposed communication: comm_ns minus overlap_ns." }
+-- overlap    = { type = "DOUBLE", unit = "ratio", fold = "overlap_ns/comm_ns", better = "higher", null = true, doc = "overlap_ns / comm_ns; null if there is no communication." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -3,7 +3,7 @@
 -- scope    = "run"
 -- name     = "stragglers"
 -- version  = 1
--- summary  = "Which ranks the others wait for at collectives, how often, and how long."
+-- summary  = "Ranks that other ranks wait for at collectives, with count and total wait."
 -- requires = ["collective_arrivals@1", "ranks@1"]
 -- needs    = ["collectives", "ranks>=2"]
 -- grain    = ["run_id", "rank"]
@@ -12,17 +12,17 @@
 -- [columns]
 -- run_id         = { type = "VARCHAR", doc = "The run." }
 -- rank           = { type = "INTEGER", doc = "The rank." }
--- caused_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "What the other ranks waited, added up, at collectives where this rank was there shortest. Over all ranks of a run it adds up to their wait_ns. Null, as all but the counts, where it is matched with no other rank." }
--- share          = { type = "DOUBLE", unit = "ratio", better = "lower", null = true, doc = "caused_wait_ns over that of all ranks of the run; null where none waited." }
--- waited_for     = { type = "BIGINT", unit = "count", better = "lower", doc = "Collectives at which this rank was there shortest, so came last; the lowest of equal ones." }
--- collectives    = { type = "BIGINT", unit = "count", doc = "Its collectives that wait for all ranks and are matched with another rank." }
--- partial        = { type = "BIGINT", unit = "count", doc = "Of these, collectives of which some ranks are not there: a rank that is missing may be the one that came last." }
--- assumed        = { type = "BIGINT", unit = "count", doc = "Of these, collectives whose process group is not told: all ranks are taken for it." }
--- unmatched      = { type = "BIGINT", unit = "count", better = "lower", doc = "Its other collectives that wait for all ranks (see `collective_waits` for why)." }
--- wait_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "What it waited itself, added up over its collectives." }
--- waiting_ns     = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time in which it waited: collectives that wait at the same time count once." }
--- late_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its starts after those of the first ranks, on aligned clocks (`clock_offsets`), added up over its collectives." }
--- reason         = { type = "VARCHAR", null = true, doc = "Why late_ns is null: no collectives matched; clock offset not known; clock uncertainty not known; under twice the clock uncertainty, added up likewise." }
+-- caused_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Wait caused: total time that other ranks waited at collectives where this rank had the shortest duration. Over all ranks of a run it sums to their wait_ns. Null, like all columns but the counts, if no collective is matched with another rank." }
+-- share          = { type = "DOUBLE", unit = "ratio", better = "lower", null = true, doc = "caused_wait_ns as a share of the run's total; null if no rank waited." }
+-- waited_for     = { type = "BIGINT", unit = "count", better = "lower", doc = "Collectives at which this rank had the shortest duration, so it arrived last; the lowest rank on ties." }
+-- collectives    = { type = "BIGINT", unit = "count", doc = "Its synchronizing collectives that are matched with another rank." }
+-- partial        = { type = "BIGINT", unit = "count", doc = "Of these, collectives with missing ranks: a missing rank may be the one that arrived last." }
+-- assumed        = { type = "BIGINT", unit = "count", doc = "Of these, collectives with an unknown process group: all ranks are assumed to be members." }
+-- unmatched      = { type = "BIGINT", unit = "count", better = "lower", doc = "Its other synchronizing collectives (see `collective_waits` for the reason)." }
+-- wait_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time that it waited itself, summed over its collectives." }
+-- waiting_ns     = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time in which it waited; concurrent waits count once." }
+-- late_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its starts minus those of the first ranks, on aligned clocks (`clock_offsets`), summed over its collectives." }
+-- reason         = { type = "VARCHAR", null = true, doc = "Why late_ns is null: no collectives matched; clock offset not known; clock uncertainty not known; under twice the clock uncertainty, which is summed in the same way." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -50,7 +50,7 @@ WITH
       rank,
       start_ns,
       start_ns + wait_ns AS end_ns,
-      -- The latest end of a wait that began earlier: up to here the time is already counted.
+      -- Latest end of earlier waits: time up to here is already counted.
       coalesce(max(start_ns + wait_ns) OVER earlier, start_ns) AS counted_ns
     FROM arrival
     WHERE matched

@@ -2,36 +2,36 @@
 -- kind     = "analysis"
 -- name     = "allocator_calls"
 -- version  = 1
--- summary  = "Whether the host goes on calling the driver for memory after the first complete step."
+-- summary  = "Detects driver calls that allocate or free memory after the first complete step."
 -- requires = ["runtime@1", "steps@1"]
 -- needs    = ["gpu", "launches", "steps>=2"]
 -- grain    = ["run_id", "rank", "subject"]
 -- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.01, unit = "ratio", min = 0, doc = "A share from here on is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "From here on it is critical." }
+-- warning_share  = { type = "DOUBLE", default = 0.01, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
+-- critical_share = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "Critical threshold." }
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: allocations. A rank with fewer than two complete steps has no row." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Time in calls that allocate or free over judged_ns." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Such calls." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps by which the rank is judged; 0 where it has none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "The periods of the complete steps after the first, added up: in the first one allocations may be needed." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "At most this can be saved in the stretch: the time in these calls." }
--- bound           = { type = "VARCHAR", doc = "Why it cannot be more. Savings of several findings do not add up." }
--- confidence      = { type = "VARCHAR", doc = "high, medium or low: how far the trace can tell that it is so." }
--- seen            = { type = "VARCHAR", doc = "What is seen, in one sentence." }
+-- subject         = { type = "VARCHAR", doc = "Always: allocations. Ranks with fewer than two complete steps have no row." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
+-- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Time in calls that allocate or free memory, as a share of judged_ns." }
+-- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
+-- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of such calls." }
+-- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
+-- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the total period of all complete steps but the first, in which allocations may be necessary." }
+-- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: the time in these calls." }
+-- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
+-- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
+-- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis whose rows show it." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "Which of its rows, as a condition in SQL; null for all." }
+-- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
+-- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
 -- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The longest such call." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where the worst instance begins." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where it ends." }
+-- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
+-- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -55,7 +55,7 @@ WITH
       runtime.event_id,
       runtime.ts_ns,
       runtime.dur_ns,
-      -- The latest end of earlier calls: up to here the time is already counted.
+      -- Latest end of earlier calls: time up to here is already counted.
       greatest(runtime.ts_ns, coalesce(max(runtime.ts_ns + runtime.dur_ns) OVER earlier, runtime.ts_ns)) AS fresh_ns
     FROM runtime
     SEMI JOIN settled
@@ -98,10 +98,10 @@ SELECT
   steps,
   judged_ns,
   saving_ns,
-  'the time in these calls; what the GPU does meanwhile goes on' AS bound,
+  'the time in these calls; less where the GPU is busy meanwhile' AS bound,
   'high' AS confidence,
-  'After the first complete step the host still asks the driver for memory or gives it back, which can stop the whole device.' AS seen,
-  'Let the caching allocator keep what it has: no torch.cuda.empty_cache() in the loop, sizes that do not change from step to step, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation.' AS advice,
+  'After the first complete step the host still calls cudaMalloc/cudaFree (or their HIP equivalents), which can stall the device.' AS seen,
+  'Let the caching allocator keep its memory: no torch.cuda.empty_cache() in the loop, sizes that do not change from step to step, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation.' AS advice,
   'name_summary' AS evidence,
   'category = ''cuda_runtime''' AS evidence_filter,
   event_id,

@@ -2,36 +2,36 @@
 -- kind     = "analysis"
 -- name     = "blocking_copies"
 -- version  = 1
--- summary  = "Whether the GPU runs dry because the host waits until copies are done."
+-- summary  = "Detects GPU idle time caused by copies that block the host."
 -- requires = ["judged_pieces@1", "runtime@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "subject"]
 -- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "A share from here on is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.2, unit = "ratio", min = 0, doc = "From here on it is critical." }
+-- warning_share  = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
+-- critical_share = { type = "DOUBLE", default = 0.2, unit = "ratio", min = 0, doc = "Critical threshold." }
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- subject         = { type = "VARCHAR", doc = "Always: copies." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Idle time after copies in which the host waits, over judged_ns." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Such pieces of time." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps by which the rank is judged; 0 where it has none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "How long the stretch is by which the rank is judged: its complete steps, else its GPU rows from first to last." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "At most this can be saved in the stretch: all such time." }
--- bound           = { type = "VARCHAR", doc = "Why it cannot be more. Savings of several findings do not add up." }
--- confidence      = { type = "VARCHAR", doc = "high, medium or low: how far the trace can tell that it is so." }
--- seen            = { type = "VARCHAR", doc = "What is seen, in one sentence." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
+-- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Idle time after copies that block the host, as a share of judged_ns." }
+-- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
+-- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of such idle segments." }
+-- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
+-- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
+-- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
+-- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
+-- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
+-- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis whose rows show it." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "Which of its rows, as a condition in SQL; null for all." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The call before the longest such piece." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where the worst instance begins." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where it ends." }
+-- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
+-- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
+-- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The call before the longest such segment." }
+-- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
+-- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -82,10 +82,10 @@ SELECT
   steps,
   judged_ns,
   saving_ns,
-  'the idle time that each copy cost, at most as long as its call took' AS bound,
+  'the idle time caused by each copy, at most the duration of its call' AS bound,
   CASE WHEN steps = 0 THEN 'low' ELSE 'high' END AS confidence,
-  'The host stays in the call that copies until the copy is done, and the GPU then waits for the host.' AS seen,
-  'Copy from and to pinned memory with non_blocking=True, on a stream of its own, ahead of time.' AS advice,
+  'Synchronous copies block the host, which then launches work late.' AS seen,
+  'Copy from and to pinned memory with non_blocking=True, on a separate stream, and prefetch.' AS advice,
   CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END AS evidence,
   'part = ''idle_sync''' AS evidence_filter,
   event_id,

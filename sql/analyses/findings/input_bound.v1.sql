@@ -2,36 +2,36 @@
 -- kind     = "analysis"
 -- name     = "input_bound"
 -- version  = 1
--- summary  = "Whether the GPU stands idle while the training loop waits for the data loader."
+-- summary  = "Detects GPU idle time while the training thread waits for the data loader."
 -- requires = ["judged_pieces@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "subject"]
 -- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "A share from here on is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.2, unit = "ratio", min = 0, doc = "From here on it is critical." }
+-- warning_share  = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
+-- critical_share = { type = "DOUBLE", default = 0.2, unit = "ratio", min = 0, doc = "Critical threshold." }
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- subject         = { type = "VARCHAR", doc = "Always: data loader." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Idle time in waits for data over judged_ns." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Such pieces of time." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps by which the rank is judged; 0 where it has none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "How long the stretch is by which the rank is judged: its complete steps, else its GPU rows from first to last." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "At most this can be saved in the stretch: all such time." }
--- bound           = { type = "VARCHAR", doc = "Why it cannot be more. Savings of several findings do not add up." }
--- confidence      = { type = "VARCHAR", doc = "high, medium or low: how far the trace can tell that it is so." }
--- seen            = { type = "VARCHAR", doc = "What is seen, in one sentence." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
+-- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Idle time during waits for data, as a share of judged_ns." }
+-- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
+-- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of such idle segments." }
+-- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
+-- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
+-- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
+-- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
+-- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
+-- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis whose rows show it." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "Which of its rows, as a condition in SQL; null for all." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The GPU row that ends the longest such gap." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where the worst instance begins." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where it ends." }
+-- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
+-- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
+-- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that ends the longest such gap." }
+-- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
+-- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -72,10 +72,10 @@ SELECT
   steps,
   judged_ns,
   saving_ns,
-  'the idle time that lies in waits for data; other idle time stays as it is' AS bound,
+  'the idle time during waits for data; other idle time remains' AS bound,
   CASE WHEN steps = 0 THEN 'low' ELSE 'high' END AS confidence,
-  'The GPU stands idle while the thread that feeds it waits for the next batch.' AS seen,
-  'Load with worker processes (num_workers above 0, persistent_workers), prefetch more, pin memory and copy without blocking, or do less work per sample.' AS advice,
+  'The GPU idles while the training thread waits for the data loader.' AS seen,
+  'Load data in worker processes (num_workers above 0, persistent_workers=True), prefetch more batches, use pinned memory and non-blocking copies, or do less work per sample.' AS advice,
   CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END AS evidence,
   'part = ''idle_dataloader''' AS evidence_filter,
   event_id,

@@ -2,36 +2,36 @@
 -- kind     = "analysis"
 -- name     = "pageable_copies"
 -- version  = 1
--- summary  = "Whether copies from or to pageable memory take time in which the GPU does nothing else."
+-- summary  = "Detects exposed copies from or to pageable memory."
 -- requires = ["judged_pieces@1", "kernels@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "subject"]
 -- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.02, unit = "ratio", min = 0, doc = "A share from here on is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.1, unit = "ratio", min = 0, doc = "From here on it is critical." }
+-- warning_share  = { type = "DOUBLE", default = 0.02, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
+-- critical_share = { type = "DOUBLE", default = 0.1, unit = "ratio", min = 0, doc = "Critical threshold." }
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: copies of pageable memory. A rank whose copies do not tell what memory they are of has no row." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Time with such a copy running, and no computation and no communication, over judged_ns." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Stretches of such time." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps by which the rank is judged; 0 where it has none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "How long the stretch is by which the rank is judged: its complete steps, else its GPU rows from first to last." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "At most this can be saved in the stretch: all such time." }
--- bound           = { type = "VARCHAR", doc = "Why it cannot be more. Savings of several findings do not add up." }
--- confidence      = { type = "VARCHAR", doc = "high, medium or low: how far the trace can tell that it is so." }
--- seen            = { type = "VARCHAR", doc = "What is seen, in one sentence." }
+-- subject         = { type = "VARCHAR", doc = "Always: copies of pageable memory. Ranks whose copies do not record the memory type have no row." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
+-- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Time with such a copy running, and neither computation nor communication, as a share of judged_ns." }
+-- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
+-- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of such segments." }
+-- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
+-- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
+-- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
+-- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
+-- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
+-- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis whose rows show it." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "Which of its rows, as a condition in SQL; null for all." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The copy that was alone longest at a stretch." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where the worst instance begins." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where it ends." }
+-- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
+-- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
+-- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The copy with the longest exposed segment." }
+-- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
+-- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -87,9 +87,9 @@ SELECT
   steps,
   judged_ns,
   saving_ns,
-  'the time in which only these copies run; from pinned memory they are faster and can run beside computation' AS bound,
+  'the time in which only these copies run; copies of pinned memory are faster and can overlap with computation' AS bound,
   CASE WHEN steps = 0 THEN 'low' ELSE 'high' END AS confidence,
-  'Copies between the GPU and pageable memory run while nothing else does: they go through a buffer of the driver, and the host waits for them.' AS seen,
+  'Copies from or to pageable memory are exposed: they are staged through a driver buffer and block the host.' AS seen,
   'Pin the memory (DataLoader with pin_memory=True, tensor.pin_memory()) and copy with non_blocking=True.' AS advice,
   'memory_bandwidth_summary' AS evidence,
   'direction IN (''HtoD'', ''DtoH'')' AS evidence_filter,

@@ -3,39 +3,39 @@
 -- scope    = "run"
 -- name     = "slow_collectives"
 -- version  = 1
--- summary  = "Whether single collectives took far longer than the usual one of their kind and size."
+-- summary  = "Detects outlier collectives that took far longer than the median of their kind and size."
 -- requires = ["collective_arrivals@1", "judged_spans@1"]
 -- needs    = ["collectives", "ranks>=2"]
 -- grain    = ["run_id", "rank", "subject"]
 -- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.02, unit = "ratio", min = 0, doc = "A share from here on is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.1, unit = "ratio", min = 0, doc = "From here on it is critical." }
--- min_count      = { type = "BIGINT", default = 5, unit = "count", min = 1, doc = "Fewer collectives of a kind and size tell no usual length." }
--- factor         = { type = "DOUBLE", default = 2.0, min = 1, doc = "Longer than this many times the median is too long." }
--- min_excess_ns  = { type = "BIGINT", default = 100000, unit = "ns", min = 0, doc = "By less than this over the median none is too long." }
+-- warning_share  = { type = "DOUBLE", default = 0.02, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
+-- critical_share = { type = "DOUBLE", default = 0.1, unit = "ratio", min = 0, doc = "Critical threshold." }
+-- min_count      = { type = "BIGINT", default = 5, unit = "count", min = 1, doc = "Minimum number of collectives of a kind and size; with fewer the median is not used." }
+-- factor         = { type = "DOUBLE", default = 2.0, min = 1, doc = "Outliers take longer than this many times the median." }
+-- min_excess_ns  = { type = "BIGINT", default = 100000, unit = "ns", min = 0, doc = "Outliers exceed the median by at least this much." }
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: collectives. Only those are judged that wait for all ranks and are matched with another rank: of others it cannot be told what was transfer and what was wait." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "What they took beyond the median, added up, over judged_ns." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Collectives that took too long." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps by which the rank is judged; 0 where it has none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "How long the stretch is by which the rank is judged: its complete steps, else its GPU rows from first to last." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "At most this can be saved in the stretch: what these took beyond the median." }
--- bound           = { type = "VARCHAR", doc = "Why it cannot be more. Savings of several findings do not add up." }
--- confidence      = { type = "VARCHAR", doc = "high, medium or low: how far the trace can tell that it is so." }
--- seen            = { type = "VARCHAR", doc = "What is seen, in one sentence." }
+-- subject         = { type = "VARCHAR", doc = "Always: collectives. Only synchronizing collectives matched with another rank are analyzed; for others, transfer and wait cannot be separated." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
+-- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Total time of the outliers beyond the median, as a share of judged_ns." }
+-- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
+-- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of outlier collectives." }
+-- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
+-- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
+-- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: the time of the outliers beyond the median." }
+-- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
+-- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
+-- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis whose rows show it." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "Which of its rows, as a condition in SQL; null for all." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The one that took longest beyond the median." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where the worst instance begins." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where it ends." }
+-- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
+-- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
+-- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The outlier that exceeds the median most." }
+-- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
+-- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -108,10 +108,10 @@ SELECT
   steps,
   judged_ns,
   saving_ns,
-  'what they took beyond the median of their kind and size; less where computation hides them' AS bound,
+  'the time beyond the median of their kind and size; less where it is overlapped with computation' AS bound,
   CASE WHEN steps = 0 THEN 'low' ELSE 'medium' END AS confidence,
   'Some collectives take far longer than others of the same kind, group and size.' AS seen,
-  'Look at what else uses the links then (other jobs, checkpoints, copies), and at the health of links and network.' AS advice,
+  'Check what else uses the links at that time (other jobs, checkpoints, copies), and check link and network health.' AS advice,
   'collective_waits' AS evidence,
   NULL::VARCHAR AS evidence_filter,
   event_id,

@@ -3,36 +3,36 @@
 -- scope    = "run"
 -- name     = "slow_rank"
 -- version  = 1
--- summary  = "Whether the other ranks wait for one rank at collectives."
+-- summary  = "Detects stragglers: ranks that the other ranks wait for at collectives."
 -- requires = ["collective_arrivals@1", "judged_spans@1"]
 -- needs    = ["collectives", "ranks>=2"]
 -- grain    = ["run_id", "rank", "subject"]
 -- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "A share from here on is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.2, unit = "ratio", min = 0, doc = "From here on it is critical." }
+-- warning_share  = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
+-- critical_share = { type = "DOUBLE", default = 0.2, unit = "ratio", min = 0, doc = "Critical threshold." }
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- subject         = { type = "VARCHAR", doc = "Always: collectives." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "The longest that another rank waited for this one over the judged_ns of that rank." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Collectives at which it came last and another rank waited." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps by which the rank is judged; 0 where it has none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "How long the stretch is of the rank that waited for it longest; where none did, its own." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "At most this can be saved in the stretch: what the rank waited that waited for it longest." }
--- bound           = { type = "VARCHAR", doc = "Why it cannot be more. Savings of several findings do not add up." }
--- confidence      = { type = "VARCHAR", doc = "high, medium or low: how far the trace can tell that it is so." }
--- seen            = { type = "VARCHAR", doc = "What is seen, in one sentence." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
+-- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Longest total wait of another rank for this one, as a share of judged_ns of that rank." }
+-- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
+-- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Collectives at which this rank arrived last and another rank waited." }
+-- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
+-- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time of the rank that waited longest for this one; its own if none waited." }
+-- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: the wait of the rank that waited longest for this one." }
+-- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
+-- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
+-- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis whose rows show it." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "Which of its rows, as a condition in SQL; null for all." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "This rank's collective for which the others waited longest." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where the worst instance begins." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where it ends." }
+-- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
+-- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
+-- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "This rank's collective at which the others waited longest in total." }
+-- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
+-- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -51,7 +51,7 @@ WITH
       arrival.wait_ns,
       span.steps,
       span.judged_ns,
-      -- The latest end of earlier waits for that rank: up to here the time is already counted.
+      -- Latest end of earlier waits for that rank: time up to here is already counted.
       coalesce(max(arrival.start_ns + arrival.wait_ns) OVER earlier, arrival.start_ns) AS counted_ns
     FROM collective_arrivals AS arrival
     JOIN judged_spans AS span
@@ -118,7 +118,7 @@ WITH
       coalesce(blame.judged_ns, own.judged_ns) AS judged_ns,
       coalesce(blame.saving_ns, 0) AS saving_ns,
       coalesce(blame.saving_ns, 0) / coalesce(blame.judged_ns, own.judged_ns) AS share,
-      -- Halfway between its equal share of all waits and all of them: more than chance gives.
+      -- Halfway between its equal share of all waits and all of them: more than chance would give.
       coalesce(2 * blame.caused_ns * count(*) OVER of_run >= sum(blame.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS stands_out
     FROM own
     LEFT JOIN blame ON blame.run_id = own.run_id AND blame.rank = own.rank
@@ -140,10 +140,10 @@ SELECT
   steps,
   judged_ns,
   saving_ns,
-  'what the rank waited that waited for it longest; once it is faster, the next slowest decides' AS bound,
+  'the longest wait of any rank; after a fix the next slowest rank sets the pace' AS bound,
   CASE WHEN steps = 0 THEN 'low' ELSE 'high' END AS confidence,
-  'The other ranks wait at collectives for this one, for more of their waits than chance gives.' AS seen,
-  'Compare what it does before its collectives with another rank (tw diff, tw export trace of both): its data, its host, its clocks and heat, its part of the work.' AS advice,
+  'This rank is a straggler: the other ranks wait for it at collectives.' AS seen,
+  'Compare what it does before its collectives with another rank (tw diff, tw export trace of both): input data, host load, GPU clocks and temperature, and share of work.' AS advice,
   'stragglers' AS evidence,
   NULL::VARCHAR AS evidence_filter,
   event_id,

@@ -2,37 +2,37 @@
 -- kind     = "analysis"
 -- name     = "tensor_cores"
 -- version  = 1
--- summary  = "Whether matrix products run without tensor cores on a GPU that has them."
+-- summary  = "Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."
 -- requires = ["judged_pieces@1", "kernels@1", "matmul_rules@1", "ranks@1"]
 -- needs    = ["gpu", "device_properties"]
 -- grain    = ["run_id", "rank", "subject"]
 -- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.1, unit = "ratio", min = 0, doc = "A share from here on is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.5, unit = "ratio", min = 0, doc = "From here on it is critical." }
--- compute_major  = { type = "BIGINT", default = 7, unit = "count", min = 1, doc = "NVIDIA GPUs have tensor cores from this compute capability on." }
+-- warning_share  = { type = "DOUBLE", default = 0.1, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
+-- critical_share = { type = "DOUBLE", default = 0.5, unit = "ratio", min = 0, doc = "Critical threshold." }
+-- compute_major  = { type = "BIGINT", default = 7, unit = "count", min = 1, doc = "Lowest major compute capability of NVIDIA GPUs with tensor cores." }
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: matrix products. A rank without an NVIDIA GPU of compute capability 7.0 or more, or without a kernel that is known to multiply matrices, has no row." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (over the threshold, but the trace has no complete step, so it may not show the usual) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Computation time that matrix products and convolutions without tensor cores own, over all computation time." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "From this share on it is a finding." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Pieces of such time." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps by which the rank is judged; 0 where it has none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "How long the stretch is by which the rank is judged: its complete steps, else its GPU rows from first to last." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "At most this can be saved in the stretch: all such time." }
--- bound           = { type = "VARCHAR", doc = "Why it cannot be more. Savings of several findings do not add up." }
--- confidence      = { type = "VARCHAR", doc = "high, medium or low: how far the trace can tell that it is so." }
--- seen            = { type = "VARCHAR", doc = "What is seen, in one sentence." }
+-- subject         = { type = "VARCHAR", doc = "Always: matrix products. Ranks without an NVIDIA GPU of compute capability 7.0 or higher (compute_major), or without a kernel recognized as GEMM or convolution, have no row." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
+-- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Computation time attributed to GEMMs and convolutions without tensor cores, as a share of all computation time." }
+-- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
+-- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of such segments." }
+-- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
+-- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
+-- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
+-- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
+-- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
+-- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis whose rows show it." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "Which of its rows, as a condition in SQL; null for all." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The kernel of the longest such piece." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where the worst instance begins." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Where it ends." }
+-- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
+-- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
+-- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The kernel of the longest such segment." }
+-- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
+-- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -109,10 +109,10 @@ SELECT
   steps,
   judged_ns,
   saving_ns,
-  'the time of these kernels; what lower precision would leave of it depends on their shapes and on memory' AS bound,
+  'the time in these kernels; the saving from lower precision depends on their shapes and on memory' AS bound,
   CASE WHEN steps = 0 THEN 'low' ELSE 'medium' END AS confidence,
-  'Matrix products or convolutions run on the ordinary units, though the GPU has tensor cores.' AS seen,
-  'Use automatic mixed precision (bf16 or fp16), or from A100 on allow TF32 (torch.set_float32_matmul_precision(''high'')); keep sizes multiples of 8.' AS advice,
+  'GEMMs or convolutions do not use tensor cores.' AS seen,
+  'Use automatic mixed precision (bf16 or fp16) or, from A100 on, allow TF32 (torch.set_float32_matmul_precision(''high'')); keep sizes multiples of 8.' AS advice,
   'kernel_summary' AS evidence,
   'kind = ''computation''' AS evidence_filter,
   event_id,

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "cupti_counters"
 -- version  = 1
--- summary  = "Hardware counters of each kernel, as the CUPTI range profiler took them, with the operators that launched it."
+-- summary  = "Hardware counters of each kernel, measured by the CUPTI range profiler, with the operators that launched it."
 -- requires = ["events@1", "runtime@1"]
 -- needs    = ["kernel_counters"]
 -- grain    = ["run_id", "rank", "event_id", "counter"]
@@ -11,17 +11,17 @@
 -- [columns]
 -- run_id     = { type = "VARCHAR", doc = "The run." }
 -- rank       = { type = "INTEGER", doc = "The rank." }
--- event_id   = { type = "BIGINT", unit = "id", doc = "The profiler's range: one kernel." }
--- counter    = { type = "VARCHAR", doc = "The counter's name." }
--- value      = { type = "DOUBLE", null = true, doc = "What it counted; null where the trace has no number." }
--- place      = { type = "BIGINT", unit = "count", doc = "The kernel's place among the rank's ranges, by start, then position in the file." }
--- name       = { type = "VARCHAR", null = true, doc = "The kernel's name; the profiler writes __missing__ where it lost it." }
--- runtime_id = { type = "BIGINT", unit = "id", null = true, doc = "The call that launched it: ranges have no id of their own, so the n-th range is of the n-th call that launches a kernel, by start. Their times are made up." }
--- op_id      = { type = "BIGINT", unit = "id", null = true, doc = "The innermost operator around that call." }
--- op         = { type = "VARCHAR", null = true, doc = "Its name." }
--- top_op     = { type = "VARCHAR", null = true, doc = "Name of the outermost operator around the call." }
--- op_stack   = { type = "VARCHAR[]", null = true, doc = "Names of the operators around the call, outermost first; null where there is none." }
--- reason     = { type = "VARCHAR", null = true, doc = "Why the call is not known: the rank has another number of launches than of ranges (both are named), or ranges of several devices, so that order tells nothing." }
+-- event_id   = { type = "BIGINT", unit = "id", doc = "The profiler range: one kernel." }
+-- counter    = { type = "VARCHAR", doc = "Counter name." }
+-- value      = { type = "DOUBLE", null = true, doc = "Counter value; null if the trace has no number." }
+-- place      = { type = "BIGINT", unit = "count", doc = "Position of the kernel among the rank's ranges, by start, then position in the file." }
+-- name       = { type = "VARCHAR", null = true, doc = "Kernel name; the profiler writes __missing__ if it lost the name." }
+-- runtime_id = { type = "BIGINT", unit = "id", null = true, doc = "The host call that launched it. Ranges have no correlation ID and no real times: the n-th range is matched with the n-th call that launches a kernel, by start." }
+-- op_id      = { type = "BIGINT", unit = "id", null = true, doc = "The innermost operator enclosing that call." }
+-- op         = { type = "VARCHAR", null = true, doc = "Name of that operator." }
+-- top_op     = { type = "VARCHAR", null = true, doc = "Name of the outermost operator enclosing the call." }
+-- op_stack   = { type = "VARCHAR[]", null = true, doc = "Names of the operators enclosing the call, outermost first; null if there are none." }
+-- reason     = { type = "VARCHAR", null = true, doc = "Why the call is unknown: the rank's numbers of ranges and launches differ (both are given), or there are ranges of several devices, whose order does not identify the launch." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -41,7 +41,7 @@ WITH RECURSIVE
     WHERE category = 'cuda_profiler_range'
   ),
   outermost AS (
-    -- A driver call inside a call of the runtime shares its correlation: one launch.
+    -- A driver call inside a runtime call shares its correlation ID: one launch.
     SELECT
       run_id,
       rank,

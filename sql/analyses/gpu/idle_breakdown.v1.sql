@@ -2,23 +2,23 @@
 -- kind     = "analysis"
 -- name     = "idle_breakdown"
 -- version  = 1
--- summary  = "Why each device stood idle: waiting for the host, between kernels, or otherwise."
+-- summary  = "Idle time of each device by cause: waiting for the host, between kernels, or other."
 -- requires = ["device_gaps@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "cause"]
 -- order    = ["run_id", "rank", "device", "-idle_ns"]
 --
 -- [params]
--- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this, whose next row had been launched when it began, is a kernel_wait." }
+-- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this is a kernel_wait if the next activity had been launched when the gap began." }
 --
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
--- device   = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- cause    = { type = "VARCHAR", doc = "host_wait: the row after the gap was launched after the gap had begun; kernel_wait: it had been launched (before the recording counts), and the gap is short; other: it had been launched, and the gap is not short; unknown: its launch is not in the trace." }
--- idle_ns  = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Length of such gaps: the causes add up to idle_ns of temporal_breakdown." }
--- count    = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Such gaps." }
--- share    = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "idle_ns over all idle time of the device." }
+-- device   = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- cause    = { type = "VARCHAR", doc = "host_wait: the activity after the gap was launched after the gap began; kernel_wait: it had been launched (possibly before the recording) and the gap is short; other: it had been launched and the gap is not short; unknown: its launch is missing from the trace." }
+-- idle_ns  = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Total duration of such gaps; the causes sum to idle_ns of temporal_breakdown." }
+-- count    = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of such gaps." }
+-- share    = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "idle_ns as a share of the device's idle time." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,33 +2,33 @@
 -- kind     = "analysis"
 -- name     = "idle_intervals"
 -- version  = 1
--- summary  = "Each stretch in which a device stood idle, why, the GPU rows on both sides, and what launched the one after it."
+-- summary  = "Idle intervals of each device: cause, GPU activities before and after, and the call that launched the one after."
 -- requires = ["device_gaps@1", "kernels@1", "runtime@1", "events@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "start_ns"]
 -- order    = ["run_id", "rank", "device", "-idle_ns"]
 --
 -- [params]
--- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this, whose next row had been launched when it began, is a kernel_wait." }
+-- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this is a kernel_wait if the next activity had been launched when the gap began." }
 --
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
 -- rank         = { type = "INTEGER", doc = "The rank." }
--- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- start_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Where the gap begins." }
--- idle_ns      = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "How long it is: never 0." }
--- cause        = { type = "VARCHAR", doc = "host_wait: the row after the gap was launched after the gap had begun; kernel_wait: it had been launched (before the recording counts), and the gap is short; other: it had been launched, and the gap is not short; unknown: its launch is not in the trace." }
--- before_id    = { type = "BIGINT", unit = "id", doc = "event_id of the GPU row that ends where the gap begins; of several the last in the file." }
--- before_name  = { type = "VARCHAR", null = true, doc = "Its name." }
--- after_id     = { type = "BIGINT", unit = "id", doc = "event_id of the GPU row that ends the gap." }
--- after_name   = { type = "VARCHAR", null = true, doc = "Its name." }
--- after_stream = { type = "BIGINT", unit = "id", signed = true, doc = "Its stream; -1 where the trace does not say." }
--- step         = { type = "BIGINT", unit = "id", null = true, doc = "The profiler step that it was launched in." }
--- call_id      = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the host call that launched it; null where it is not known." }
--- api          = { type = "VARCHAR", null = true, doc = "The function that the host called." }
--- call_late_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of that call minus start_ns: how long the host let the device wait, where above 0." }
--- op_id        = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the innermost operator around that call." }
--- op_name      = { type = "VARCHAR", null = true, doc = "Its name." }
+-- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- start_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap." }
+-- idle_ns      = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Duration of the gap; always positive." }
+-- cause        = { type = "VARCHAR", doc = "host_wait: the activity after the gap was launched after the gap began; kernel_wait: it had been launched (possibly before the recording) and the gap is short; other: it had been launched and the gap is not short; unknown: its launch is missing from the trace." }
+-- before_id    = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends where the gap begins; if several do, the last in the file." }
+-- before_name  = { type = "VARCHAR", null = true, doc = "Name of that activity." }
+-- after_id     = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends the gap." }
+-- after_name   = { type = "VARCHAR", null = true, doc = "Name of that activity." }
+-- after_stream = { type = "BIGINT", unit = "id", signed = true, doc = "Its stream; -1 if unknown." }
+-- step         = { type = "BIGINT", unit = "id", null = true, doc = "The profiler step in which it was launched." }
+-- call_id      = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the host call that launched it; null if unknown." }
+-- api          = { type = "VARCHAR", null = true, doc = "Name of that host function." }
+-- call_late_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of that call minus start_ns: how long the host kept the device waiting, if positive." }
+-- op_id        = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the innermost operator enclosing that call." }
+-- op_name      = { type = "VARCHAR", null = true, doc = "Name of that operator." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "kernel_summary"
 -- version  = 1
--- summary  = "How often each kernel, copy and set ran on a device, and how long it took."
+-- summary  = "Count and duration statistics of each kernel, memcpy and memset per device."
 -- requires = ["kernels@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "kind", "name"]
@@ -11,18 +11,18 @@
 -- [columns]
 -- run_id  = { type = "VARCHAR", doc = "The run." }
 -- rank    = { type = "INTEGER", doc = "The rank." }
--- device  = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
+-- device  = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- kind    = { type = "VARCHAR", doc = "computation, communication, memory or other." }
--- name    = { type = "VARCHAR", null = true, doc = "The name in full." }
--- count   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU rows of that name." }
--- sum_ns  = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Their durations added up, also where they overlap." }
--- min_ns  = { type = "BIGINT", unit = "ns", fold = "min", better = "lower", doc = "The shortest." }
--- p50_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "Half of them took no longer; a duration that was measured, never one in between." }
--- p95_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "95 of 100 took no longer." }
--- p99_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "99 of 100 took no longer." }
--- max_ns  = { type = "BIGINT", unit = "ns", fold = "max", better = "lower", doc = "The longest." }
--- mean_ns = { type = "DOUBLE", unit = "ns", fold = "sum_ns/count", better = "lower", doc = "sum_ns over count." }
--- std_ns  = { type = "DOUBLE", unit = "ns", better = "lower", null = true, doc = "Standard deviation of the sample (n - 1); null for a single row." }
+-- name    = { type = "VARCHAR", null = true, doc = "Full name." }
+-- count   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of GPU activities with this name." }
+-- sum_ns  = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of durations (overlaps counted multiple times)." }
+-- min_ns  = { type = "BIGINT", unit = "ns", fold = "min", better = "lower", doc = "Minimum duration." }
+-- p50_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "Median duration (lower of the two middle values)." }
+-- p95_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "95th percentile of the durations; always a measured duration." }
+-- p99_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "99th percentile of the durations; always a measured duration." }
+-- max_ns  = { type = "BIGINT", unit = "ns", fold = "max", better = "lower", doc = "Maximum duration." }
+-- mean_ns = { type = "DOUBLE", unit = "ns", fold = "sum_ns/count", better = "lower", doc = "Mean duration: sum_ns / count." }
+-- std_ns  = { type = "DOUBLE", unit = "ns", better = "lower", null = true, doc = "Sample standard deviation (n - 1); null for a single activity." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "kernel_type_breakdown"
 -- version  = 1
--- summary  = "What each device was busy with: every instant in one class, named after all kinds of GPU rows that ran in it."
+-- summary  = "Busy time of each device by the combination of kinds of GPU activity running at once."
 -- requires = ["device_timeline@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "class"]
@@ -11,10 +11,10 @@
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
--- device   = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- class    = { type = "VARCHAR", doc = "The kinds that ran at once, on any stream: computation, communication, memory, other, in this order with + between. A class that took no time has no row, nor has idle time." }
--- class_ns = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Time with just these kinds running; of a device they add up to the busy time of temporal_breakdown." }
--- share    = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "class_ns over the device's busy time." }
+-- device   = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- class    = { type = "VARCHAR", doc = "The kinds running at once, on any stream: computation, communication, memory, other, in this order, joined with +. Combinations without time, and idle time, have no row." }
+-- class_ns = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Time with exactly these kinds running; the classes of a device sum to busy_ns of temporal_breakdown." }
+-- share    = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "class_ns as a share of the device's busy time." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "temporal_breakdown"
 -- version  = 1
--- summary  = "Where each device's time went: computation, communication and memory that nothing hid, and idle."
+-- summary  = "Breakdown of each device's GPU window: computation, exposed communication, exposed memory operations, other and idle."
 -- requires = ["device_timeline@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device"]
@@ -11,14 +11,14 @@
 -- [columns]
 -- run_id            = { type = "VARCHAR", doc = "The run." }
 -- rank              = { type = "INTEGER", doc = "The rank." }
--- device            = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- window_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "First start to last end of the device's GPU rows: busy plus idle." }
--- busy_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Time with any GPU row running, on any stream: the sum of the next four." }
+-- device            = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- window_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "GPU window: first start to last end of the device's GPU activities; busy_ns + idle_ns." }
+-- busy_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Time with at least one GPU activity on any stream: the sum of the next four columns." }
 -- compute_ns        = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with computation running." }
 -- exposed_comm_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with communication and no computation running." }
--- exposed_memory_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with a memory copy or set, and neither of the two, running." }
--- other_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with rows of another kind only." }
--- idle_ns           = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time within the window with nothing running." }
+-- exposed_memory_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with a memcpy or memset, and neither computation nor communication, running." }
+-- other_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with only activities of other kinds running." }
+-- idle_ns           = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time within the GPU window with nothing running." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "coverage"
 -- version  = 1
--- summary  = "How much of each device's GPU time has a known launch, and a known operator behind it."
+-- summary  = "Share of each device's GPU time with a known launch, and with a known operator."
 -- requires = ["kernels@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device"]
@@ -11,16 +11,16 @@
 -- [columns]
 -- run_id           = { type = "VARCHAR", doc = "The run." }
 -- rank             = { type = "INTEGER", doc = "The rank." }
--- device           = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- gpu_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Durations of all GPU rows added up: the sum of the next three." }
--- linked_ns        = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Of rows whose launch is in the trace." }
--- before_window_ns = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Of rows launched before the recording began: unlinked, and earlier than the first linked row of their stream." }
--- missing_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Of rows whose launch should be in the trace and is not." }
--- with_op_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Of linked rows whose launch lies within an operator." }
--- linked           = { type = "DOUBLE", unit = "ratio", fold = "linked_ns/gpu_ns", better = "higher", null = true, doc = "linked_ns over gpu_ns; null where gpu_ns is 0." }
--- before_window    = { type = "DOUBLE", unit = "ratio", fold = "before_window_ns/gpu_ns", null = true, doc = "before_window_ns over gpu_ns." }
--- missing          = { type = "DOUBLE", unit = "ratio", fold = "missing_ns/gpu_ns", better = "lower", null = true, doc = "missing_ns over gpu_ns." }
--- with_op          = { type = "DOUBLE", unit = "ratio", fold = "with_op_ns/gpu_ns", better = "higher", null = true, doc = "with_op_ns over gpu_ns." }
+-- device           = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- gpu_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Sum of durations of all GPU activities: the sum of the next three columns." }
+-- linked_ns        = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities whose launch is in the trace." }
+-- before_window_ns = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Activities launched before the recording began: without a known launch, and earlier than the first activity of their stream that has one." }
+-- missing_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Activities whose launch should be in the trace but is missing." }
+-- with_op_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities of linked_ns that were launched within an operator." }
+-- linked           = { type = "DOUBLE", unit = "ratio", fold = "linked_ns/gpu_ns", better = "higher", null = true, doc = "linked_ns / gpu_ns; null if gpu_ns is 0." }
+-- before_window    = { type = "DOUBLE", unit = "ratio", fold = "before_window_ns/gpu_ns", null = true, doc = "before_window_ns / gpu_ns." }
+-- missing          = { type = "DOUBLE", unit = "ratio", fold = "missing_ns/gpu_ns", better = "lower", null = true, doc = "missing_ns / gpu_ns." }
+-- with_op          = { type = "DOUBLE", unit = "ratio", fold = "with_op_ns/gpu_ns", better = "higher", null = true, doc = "with_op_ns / gpu_ns." }
 --
 -- [changes]
 -- 1 = "First version."

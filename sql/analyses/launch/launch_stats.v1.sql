@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "launch_stats"
 -- version  = 1
--- summary  = "Each GPU row with the host call that launched it, and the delays between the two."
+-- summary  = "GPU activities with the host call that launched each, and the launch delays."
 -- requires = ["kernels@1", "runtime@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "kernel_id"]
@@ -11,17 +11,17 @@
 -- [columns]
 -- run_id             = { type = "VARCHAR", doc = "The run." }
 -- rank               = { type = "INTEGER", doc = "The rank." }
--- kernel_id          = { type = "BIGINT", unit = "id", doc = "event_id of the GPU row." }
--- runtime_id         = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the host call; null where no launch is known." }
--- api                = { type = "VARCHAR", null = true, doc = "The function that the host called; a graph launch stands at each of its GPU rows." }
--- name               = { type = "VARCHAR", null = true, doc = "The GPU row's name." }
+-- kernel_id          = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity." }
+-- runtime_id         = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the host call; null if the launch is unknown." }
+-- api                = { type = "VARCHAR", null = true, doc = "Name of the host function; a graph launch is repeated for each of its GPU activities." }
+-- name               = { type = "VARCHAR", null = true, doc = "Name of the GPU activity." }
 -- kind               = { type = "VARCHAR", doc = "computation, communication, memory or other." }
--- device             = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- stream             = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
--- call_ns            = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "How long the host call took." }
--- kernel_ns          = { type = "BIGINT", unit = "ns", better = "lower", doc = "How long the GPU row took." }
--- return_to_start_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "GPU start minus end of the host call: time in the queue included; negative where the row started before the call returned." }
--- call_to_start_ns   = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "GPU start minus start of the host call; negative only where the clocks disagree." }
+-- device             = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream             = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
+-- call_ns            = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Duration of the host call." }
+-- kernel_ns          = { type = "BIGINT", unit = "ns", better = "lower", doc = "Duration of the GPU activity." }
+-- return_to_start_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "GPU start minus end of the host call, including time in the queue; negative if the activity started before the call returned." }
+-- call_to_start_ns   = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "GPU start minus start of the host call; negative only if the clocks disagree." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -45,5 +45,5 @@ LEFT JOIN runtime
   ON runtime.run_id = kernels.run_id
   AND runtime.rank = kernels.rank
   AND runtime.event_id = kernels.runtime_id
-  -- What launched a GPU row is a launch: the others need not be looked up.
+  -- Every call that launched a GPU activity is a launch: the others need not be looked up.
   AND runtime.is_launch

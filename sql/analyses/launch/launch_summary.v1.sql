@@ -2,30 +2,30 @@
 -- kind     = "analysis"
 -- name     = "launch_summary"
 -- version  = 1
--- summary  = "Launches by the function that the host called: how many, and how many short kernels, slow calls and late starts among them."
+-- summary  = "Launch statistics by host function: counts, short kernels, slow calls, long delays."
 -- requires = ["call_rules@1", "correlations@1", "kernels@1", "runtime@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "state", "api"]
 -- order    = ["run_id", "rank", "device", "-launches", "-gpu_rows", "state", "api"]
 --
 -- [params]
--- runtime_cutoff_ns = { type = "BIGINT", default = 50000, min = 0, unit = "ns", doc = "A call that takes longer is an outlier; a kernel is short only under a call that does not." }
--- delay_cutoff_ns   = { type = "BIGINT", default = 100000, min = 0, unit = "ns", doc = "A GPU row that starts later than this after its call returned is an outlier." }
+-- runtime_cutoff_ns = { type = "BIGINT", default = 50000, min = 0, unit = "ns", doc = "Calls longer than this are outliers; kernels count as short only under calls that are not." }
+-- delay_cutoff_ns   = { type = "BIGINT", default = 100000, min = 0, unit = "ns", doc = "Activities that start later than this after their call returned are outliers." }
 --
 -- [columns]
 -- run_id           = { type = "VARCHAR", doc = "The run." }
 -- rank             = { type = "INTEGER", doc = "The rank." }
--- device           = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device of the GPU rows, -1 where the trace does not say; null for calls without one." }
--- state            = { type = "VARCHAR", doc = "linked; before_window and missing: GPU rows without a launch, as in kernels; no_gpu_row: calls that by their name launch, and no GPU row is linked to; same_id: such calls that share their id with a launch, mostly a driver call inside it." }
--- api              = { type = "VARCHAR", null = true, doc = "The function that the host called; null for GPU rows without a launch." }
--- known            = { type = "BOOLEAN", null = true, doc = "The function is known to launch by call_rules; false for one that we should learn; null without a call." }
--- launches         = { type = "BIGINT", unit = "count", fold = "sum", doc = "Calls; one with GPU rows on two devices counts on both." }
--- gpu_rows         = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU rows; of linked, before_window and missing together all that the device has." }
--- short_kernels    = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls of at most runtime_cutoff_ns that took longer than their GPU rows, of a graph all of them together." }
+-- device           = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device of the GPU activities, -1 if unknown; null for calls without GPU activity." }
+-- state            = { type = "VARCHAR", doc = "linked; before_window and missing: GPU activities without a known launch, as in kernels; no_gpu_row: launch calls, by name, without a GPU activity; same_id: such calls that share their correlation ID with another launch, usually a driver call inside it." }
+-- api              = { type = "VARCHAR", null = true, doc = "Name of the host function; null for GPU activities without a known launch." }
+-- known            = { type = "BOOLEAN", null = true, doc = "True if call_rules recognizes the function as a launch; null without a call." }
+-- launches         = { type = "BIGINT", unit = "count", fold = "sum", doc = "Calls; a call with GPU activities on two devices counts on both." }
+-- gpu_rows         = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU activities; linked, before_window and missing together are all activities of the device." }
+-- short_kernels    = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls of at most runtime_cutoff_ns that took longer than their GPU activities (for a graph launch, all of them together)." }
 -- runtime_outliers = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls longer than runtime_cutoff_ns." }
--- delay_outliers   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls whose first GPU row started more than delay_cutoff_ns after the call returned: time in the queue included." }
--- call_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Durations of the calls added up." }
--- gpu_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Durations of the GPU rows added up, also where they overlap." }
+-- delay_outliers   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls whose first GPU activity started more than delay_cutoff_ns after the call returned, including time in the queue." }
+-- call_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of call durations." }
+-- gpu_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Sum of GPU activity durations (overlaps counted multiple times)." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -37,7 +37,7 @@ WITH
     JOIN call_rules ON call_rules.action = 'launch' AND regexp_matches(call.name, call_rules.pattern)
   ),
   launch AS (
-    -- A call with its GPU rows on one device; all rows without a call are together, and make no launch.
+    -- A call with its GPU activities on one device; activities without a call form one group, not a launch.
     SELECT
       kernels.run_id,
       kernels.rank,

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "queue_length_summary"
 -- version  = 1
--- summary  = "How long each stream's queue of launched GPU rows was: over its changes, and over time."
+-- summary  = "Queue depth statistics of each stream, over its changes and over time."
 -- requires = ["kernels@1", "queue_changes@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "device", "stream"]
@@ -11,23 +11,23 @@
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
 -- rank         = { type = "INTEGER", doc = "The rank." }
--- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
--- launched     = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU rows with a known launch: they were in the queue from the start of the host call to their own; each row of a graph launch counts." }
--- unlinked     = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU rows without a known launch: they are in no queue." }
--- span_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "From the first launch to the last start of such a row: what the time-weighted columns are over; null where no launch is known, as are all below." }
--- queued_ns    = { type = "BIGINT", unit = "ns", fold = "sum", null = true, doc = "Waits of all rows added up: length times time." }
--- waiting_ns   = { type = "BIGINT", unit = "ns", null = true, doc = "Time in which at least one row waited." }
--- waiting      = { type = "DOUBLE", unit = "ratio", null = true, doc = "waiting_ns over span_ns; null where that is 0." }
--- max_length   = { type = "BIGINT", unit = "count", fold = "max", null = true, doc = "The longest; launches of one moment come before its starts." }
--- change_mean  = { type = "DOUBLE", unit = "count", null = true, doc = "Mean length after a change: each launch and each start counts once." }
--- change_p50   = { type = "BIGINT", unit = "count", null = true, doc = "The smallest length that half of the changes do not leave exceeded." }
--- change_p95   = { type = "BIGINT", unit = "count", null = true, doc = "The same of 95 %." }
--- change_p99   = { type = "BIGINT", unit = "count", null = true, doc = "The same of 99 %." }
--- time_mean    = { type = "DOUBLE", unit = "count", null = true, doc = "Mean length over time: queued_ns over span_ns; null where that is 0." }
--- time_p50     = { type = "BIGINT", unit = "count", null = true, doc = "The smallest length that is not exceeded for half of the time; null where span_ns is 0." }
--- time_p95     = { type = "BIGINT", unit = "count", null = true, doc = "The same of 95 %." }
--- time_p99     = { type = "BIGINT", unit = "count", null = true, doc = "The same of 99 %." }
+-- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
+-- launched     = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU activities with a known launch, queued from the start of the host call to their own start; a graph launch counts each of its activities." }
+-- unlinked     = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU activities without a known launch, which are never queued." }
+-- span_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "From the first launch to the last start of such an activity: the base of the time-weighted columns. Null, like all columns below, if no launch is known." }
+-- queued_ns    = { type = "BIGINT", unit = "ns", fold = "sum", null = true, doc = "Total queueing time of all activities: depth times time." }
+-- waiting_ns   = { type = "BIGINT", unit = "ns", null = true, doc = "Time with at least one activity in the queue." }
+-- waiting      = { type = "DOUBLE", unit = "ratio", null = true, doc = "waiting_ns / span_ns; null if span_ns is 0." }
+-- max_length   = { type = "BIGINT", unit = "count", fold = "max", null = true, doc = "Maximum queue depth; at the same time, launches come before starts." }
+-- change_mean  = { type = "DOUBLE", unit = "count", null = true, doc = "Mean depth after a change; each launch and each start counts once." }
+-- change_p50   = { type = "BIGINT", unit = "count", null = true, doc = "Median depth after a change (lower of the two middle values)." }
+-- change_p95   = { type = "BIGINT", unit = "count", null = true, doc = "95th percentile of the depth after a change." }
+-- change_p99   = { type = "BIGINT", unit = "count", null = true, doc = "99th percentile of the depth after a change." }
+-- time_mean    = { type = "DOUBLE", unit = "count", null = true, doc = "Time-weighted mean depth: queued_ns / span_ns; null if span_ns is 0." }
+-- time_p50     = { type = "BIGINT", unit = "count", null = true, doc = "Time-weighted median depth: the smallest depth not exceeded for half of the time; null if span_ns is 0." }
+-- time_p95     = { type = "BIGINT", unit = "count", null = true, doc = "95th percentile of the depth over time." }
+-- time_p99     = { type = "BIGINT", unit = "count", null = true, doc = "99th percentile of the depth over time." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -57,7 +57,7 @@ WITH
     GROUP BY run_id, rank, device, stream, queue_length
   ),
   so_far AS (
-    -- How many changes, and how much time, up to each length; and in all.
+    -- Number of changes, and time, up to each depth, and in total.
     SELECT
       run_id,
       rank,

@@ -2,32 +2,32 @@
 -- kind     = "analysis"
 -- name     = "memory_bandwidth"
 -- version  = 1
--- summary  = "How fast each device copied and set memory in each direction, over time."
+-- summary  = "Memcpy and memset bandwidth of each device by direction, over time."
 -- requires = ["memory_copies@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "stream", "direction", "ts_ns"]
 -- order    = ["run_id", "rank", "device", "stream", "direction", "ts_ns"]
 --
 -- [params]
--- by_stream = { type = "BOOLEAN", default = false, doc = "Each stream for itself; else what runs at the same time on several streams is added up." }
+-- by_stream = { type = "BOOLEAN", default = false, doc = "One series per stream; otherwise concurrent copies on several streams are summed." }
 --
 -- [columns]
 -- run_id                 = { type = "VARCHAR", doc = "The run." }
 -- rank                   = { type = "INTEGER", doc = "The rank." }
--- device                 = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- stream                 = { type = "BIGINT", unit = "id", null = true, signed = true, doc = "The stream; -1 where the trace does not say; null where all streams are taken together." }
--- direction              = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, …; Memset; unknown where the name does not say." }
--- ts_ns                  = { type = "BIGINT", unit = "ts", signed = true, doc = "When it changes: a copy starts or ends. Rows without length or without bytes change nothing; memory_bandwidth_summary counts them." }
--- copies                 = { type = "BIGINT", unit = "count", doc = "Copies and sets that run from then on, until held_ns later." }
--- bandwidth_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", doc = "Their bytes over their lengths, added up; exactly 0 where none runs." }
--- held_ns                = { type = "BIGINT", unit = "ns", doc = "Time until the next change; 0 where there is none." }
+-- device                 = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream                 = { type = "BIGINT", unit = "id", null = true, signed = true, doc = "The stream; -1 if unknown; null if all streams are combined." }
+-- direction              = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, …; Memset; unknown if the name does not match." }
+-- ts_ns                  = { type = "BIGINT", unit = "ts", signed = true, doc = "Time of the change: a copy starts or ends. Activities without duration or bytes are excluded; memory_bandwidth_summary counts them." }
+-- copies                 = { type = "BIGINT", unit = "count", doc = "Memcpy and memset activities that run from then on, for held_ns." }
+-- bandwidth_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", doc = "Sum of their bandwidths (bytes / duration); exactly 0 if none runs." }
+-- held_ns                = { type = "BIGINT", unit = "ns", doc = "Time until the next change; 0 if there is none." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
   timed AS (
-    -- Bytes per ns in steps of 2 to the -72nd: what a start adds its end takes off again, to the last digit.
+    -- Bytes per ns in units of 2 to the -72nd: each end subtracts exactly what its start added.
     SELECT
       run_id,
       rank,

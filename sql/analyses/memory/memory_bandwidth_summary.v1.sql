@@ -2,36 +2,36 @@
 -- kind     = "analysis"
 -- name     = "memory_bandwidth_summary"
 -- version  = 1
--- summary  = "How much each device copied and set in each direction, and how fast while it did."
+-- summary  = "Bytes and bandwidth of memcpy and memset on each device, by direction."
 -- requires = ["memory_copies@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "stream", "direction"]
 -- order    = ["run_id", "rank", "device", "stream", "direction"]
 --
 -- [params]
--- by_stream = { type = "BOOLEAN", default = false, doc = "Each stream for itself; else what runs at the same time on several streams is added up." }
+-- by_stream = { type = "BOOLEAN", default = false, doc = "One series per stream; otherwise concurrent copies on several streams are summed." }
 --
 -- [columns]
 -- run_id            = { type = "VARCHAR", doc = "The run." }
 -- rank              = { type = "INTEGER", doc = "The rank." }
--- device            = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- stream            = { type = "BIGINT", unit = "id", null = true, signed = true, doc = "The stream; -1 where the trace does not say; null where all streams are taken together." }
--- direction         = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, …; Memset; unknown where the name does not say." }
--- count             = { type = "BIGINT", unit = "count", fold = "sum", doc = "Copies or sets." }
--- untimed           = { type = "BIGINT", unit = "count", fold = "sum", doc = "Those without length or without bytes: they are in no column below." }
+-- device            = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream            = { type = "BIGINT", unit = "id", null = true, signed = true, doc = "The stream; -1 if unknown; null if all streams are combined." }
+-- direction         = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, …; Memset; unknown if the name does not match." }
+-- count             = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of memcpy or memset activities." }
+-- untimed           = { type = "BIGINT", unit = "count", fold = "sum", doc = "Activities without duration or bytes; they are excluded from the columns below." }
 -- bytes             = { type = "BIGINT", unit = "bytes", fold = "sum", doc = "Bytes of the others." }
 -- active_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with at least one of them running." }
--- mean_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", fold = "bytes/active_ns", better = "higher", null = true, doc = "bytes over active_ns: the mean over that time; null, as are all below, where it is 0." }
--- p50_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", better = "higher", null = true, doc = "The lowest bandwidth, over all that run at once, that is not exceeded for half of active_ns." }
--- p95_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", better = "higher", null = true, doc = "The same of 95 %." }
--- max_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", fold = "max", better = "higher", null = true, doc = "The highest." }
+-- mean_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", fold = "bytes/active_ns", better = "higher", null = true, doc = "Mean bandwidth: bytes / active_ns; null, like all columns below, if active_ns is 0." }
+-- p50_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", better = "higher", null = true, doc = "Time-weighted median bandwidth of all concurrent copies: the lowest that is not exceeded for half of active_ns." }
+-- p95_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", better = "higher", null = true, doc = "95th percentile of the bandwidth over active_ns." }
+-- max_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", fold = "max", better = "higher", null = true, doc = "Maximum bandwidth." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
   copy AS (
-    -- Bytes per ns in steps of 2 to the -72nd: what a start adds its end takes off again, to the last digit.
+    -- Bytes per ns in units of 2 to the -72nd: each end subtracts exactly what its start added.
     SELECT
       run_id,
       rank,
@@ -93,7 +93,7 @@ WITH
     WINDOW onwards AS (PARTITION BY run_id, rank, device, stream, direction ORDER BY ts_ns)
   ),
   so_far AS (
-    -- How much time up to each bandwidth, and in all.
+    -- Time up to each bandwidth, and in total.
     SELECT
       run_id,
       rank,

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "memory_by_category"
 -- version  = 1
--- summary  = "What the memory of a timeline was used for: at its peak, at the end, and the most of each category."
+-- summary  = "Memory by category of a memory timeline: at the peak, at the end, and the maximum of each category."
 -- requires = ["memory_timeline@1"]
 -- needs    = ["memory_timeline"]
 -- grain    = ["run_id", "rank", "category"]
@@ -11,14 +11,14 @@
 -- [columns]
 -- run_id            = { type = "VARCHAR", doc = "The run." }
 -- rank              = { type = "INTEGER", doc = "The rank." }
--- category          = { type = "VARCHAR", null = true, doc = "parameter, optimizer_state, input, temporary, activation, gradient, autograd_detail, unknown (torch could not tell); null for a number that torch does not use." }
--- changes           = { type = "BIGINT", unit = "count", doc = "Rows of the timeline." }
--- preexisting_bytes = { type = "BIGINT", signed = true, unit = "bytes", doc = "What was there before the first moment." }
--- at_peak_bytes     = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Bytes in it when all together were most, for the first time; the categories of a rank add up to the peak." }
--- peak_at_ns        = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When that was, the same for all categories; null where it never rose above what was there before." }
--- most_bytes        = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "The most bytes in it at any moment." }
--- most_at_ns        = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When that was reached first; null where that was before the first moment." }
--- end_bytes         = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "What is left after the last moment." }
+-- category          = { type = "VARCHAR", null = true, doc = "parameter, optimizer_state, input, temporary, activation, gradient, autograd_detail, unknown (not classified by torch); null for a number that torch does not use." }
+-- changes           = { type = "BIGINT", unit = "count", doc = "Number of timeline rows." }
+-- preexisting_bytes = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes allocated before the first timestamp." }
+-- at_peak_bytes     = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Bytes of the category when the total first peaked; the categories of a rank sum to the peak." }
+-- peak_at_ns        = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Time of the peak, the same for all categories; null if the total never exceeded what was allocated before the first timestamp." }
+-- most_bytes        = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Maximum bytes of the category." }
+-- most_at_ns        = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When the maximum was first reached; null if it was before the first timestamp." }
+-- end_bytes         = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Bytes after the last timestamp." }
 --
 -- [changes]
 -- 1 = "First version."

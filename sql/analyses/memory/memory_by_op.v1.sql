@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "memory_by_op"
 -- version  = 1
--- summary  = "How much memory each operator allocated and freed, and by how much it grew."
+-- summary  = "Memory that each operator allocated and freed, and the net change."
 -- requires = ["memory_changes@1", "events@1"]
 -- needs    = ["memory_events"]
 -- grain    = ["run_id", "rank", "device_type", "device", "op"]
@@ -13,14 +13,14 @@
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- device_type     = { type = "BIGINT", null = true, unit = "id", doc = "0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType." }
 -- device          = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; -1 for the CPU." }
--- op              = { type = "VARCHAR", null = true, doc = "Name of the innermost operator open on the thread at that time: an operator has what it did itself, not what operators in it did. Null: outside every operator, as what Python or the autograd engine frees between two." }
--- calls           = { type = "BIGINT", unit = "count", doc = "Calls of it that allocated or freed; 0 for null." }
--- allocations     = { type = "BIGINT", unit = "count", better = "lower", doc = "Rows with 0 bytes or more." }
--- frees           = { type = "BIGINT", unit = "count", doc = "Rows with fewer than 0 bytes. A free counts where it happens, not where the memory was allocated." }
--- allocated_bytes = { type = "BIGINT", unit = "bytes", better = "lower", doc = "Bytes of the allocations." }
--- freed_bytes     = { type = "BIGINT", unit = "bytes", doc = "Bytes of the frees." }
--- net_bytes       = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "allocated_bytes less freed_bytes; those of a device add up to net_bytes of memory_peak." }
--- largest_bytes   = { type = "BIGINT", null = true, unit = "bytes", better = "lower", doc = "The largest allocation; null where there is none." }
+-- op              = { type = "VARCHAR", null = true, doc = "Name of the innermost operator open on the thread at that time; operators nested in it count separately. Null outside all operators, for example for frees by Python or the autograd engine." }
+-- calls           = { type = "BIGINT", unit = "count", doc = "Operator calls that allocated or freed; 0 for null." }
+-- allocations     = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of events with 0 bytes or more." }
+-- frees           = { type = "BIGINT", unit = "count", doc = "Number of events with negative bytes. A free counts where it happens, not where the memory was allocated." }
+-- allocated_bytes = { type = "BIGINT", unit = "bytes", better = "lower", doc = "Bytes allocated." }
+-- freed_bytes     = { type = "BIGINT", unit = "bytes", doc = "Bytes freed." }
+-- net_bytes       = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "allocated_bytes minus freed_bytes; the operators of a device sum to net_bytes of memory_peak." }
+-- largest_bytes   = { type = "BIGINT", null = true, unit = "bytes", better = "lower", doc = "Largest allocation; null if there is none." }
 --
 -- [changes]
 -- 1 = "First version."

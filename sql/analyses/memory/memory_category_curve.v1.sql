@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "memory_category_curve"
 -- version  = 1
--- summary  = "How much memory parameters, gradients, activations and the rest took, after each moment of a memory timeline."
+-- summary  = "Memory by category (parameters, gradients, activations, …) after each moment of a memory timeline."
 -- requires = ["memory_timeline@1"]
 -- needs    = ["memory_timeline"]
 -- grain    = ["run_id", "rank", "position"]
@@ -11,17 +11,17 @@
 -- [columns]
 -- run_id                = { type = "VARCHAR", doc = "The run." }
 -- rank                  = { type = "INTEGER", doc = "The rank." }
--- position              = { type = "BIGINT", unit = "id", doc = "Number of the moment, 1 for the first: all changes of one time are one moment." }
--- ts_ns                 = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When; null for what was there before, which comes first." }
--- parameter_bytes       = { type = "BIGINT", signed = true, unit = "bytes", doc = "In parameters. A column below zero says that the file lets go what it never gave to that category." }
--- optimizer_state_bytes = { type = "BIGINT", signed = true, unit = "bytes", doc = "In the state of optimizers." }
--- input_bytes           = { type = "BIGINT", signed = true, unit = "bytes", doc = "In inputs." }
--- temporary_bytes       = { type = "BIGINT", signed = true, unit = "bytes", doc = "In what is made and used up within a pass." }
--- activation_bytes      = { type = "BIGINT", signed = true, unit = "bytes", doc = "In activations." }
--- gradient_bytes        = { type = "BIGINT", signed = true, unit = "bytes", doc = "In gradients." }
--- autograd_detail_bytes = { type = "BIGINT", signed = true, unit = "bytes", doc = "In what autograd keeps for itself." }
--- unknown_bytes         = { type = "BIGINT", signed = true, unit = "bytes", doc = "In what torch could not tell, or has no name for." }
--- total_bytes           = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "The sum of the eight." }
+-- position              = { type = "BIGINT", unit = "id", doc = "Sequence number of the moment, starting at 1; all changes with the same timestamp are one moment." }
+-- ts_ns                 = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Timestamp; null for preexisting memory, which comes first." }
+-- parameter_bytes       = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes in parameters. A negative value in a column means that the file frees more than it allocated in that category." }
+-- optimizer_state_bytes = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes in optimizer state." }
+-- input_bytes           = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes in inputs." }
+-- temporary_bytes       = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes in temporaries, which are created and consumed within a pass." }
+-- activation_bytes      = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes in activations." }
+-- gradient_bytes        = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes in gradients." }
+-- autograd_detail_bytes = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes that autograd keeps internally." }
+-- unknown_bytes         = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes not classified by torch, or in a category without a name." }
+-- total_bytes           = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Sum of the eight columns." }
 --
 -- [changes]
 -- 1 = "First version."

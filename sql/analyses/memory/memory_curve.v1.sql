@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "memory_curve"
 -- version  = 1
--- summary  = "How much memory of each device was allocated and reserved, after each allocation and free."
+-- summary  = "Allocated and reserved memory of each device after each allocation and free."
 -- requires = ["memory_changes@1"]
 -- needs    = ["memory_events"]
 -- grain    = ["run_id", "rank", "device_type", "device", "position"]
@@ -13,12 +13,12 @@
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- device_type     = { type = "BIGINT", null = true, unit = "id", doc = "0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType." }
 -- device          = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; -1 for the CPU." }
--- position        = { type = "BIGINT", unit = "id", doc = "Number of the allocation or free on its device: by time, at one instant by the profiler's number of the event, and where that does not tell, frees first." }
--- ts_ns           = { type = "BIGINT", signed = true, unit = "ts", doc = "When." }
--- bytes           = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes allocated; negative: freed." }
--- net_bytes       = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes allocated less bytes freed since the window began: below zero where more was freed." }
--- allocated_bytes = { type = "BIGINT", null = true, unit = "bytes", doc = "Allocated in all, what was there before the window too; null where the trace gives no totals." }
--- reserved_bytes  = { type = "BIGINT", null = true, unit = "bytes", doc = "Reserved in all by the allocator; null where the trace gives no totals." }
+-- position        = { type = "BIGINT", unit = "id", doc = "Sequence number of the event on its device: by time, then by the profiler's event number, then frees first." }
+-- ts_ns           = { type = "BIGINT", signed = true, unit = "ts", doc = "Timestamp." }
+-- bytes           = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes allocated; negative for frees." }
+-- net_bytes       = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes allocated minus bytes freed since the start of the profiling window; negative if more was freed." }
+-- allocated_bytes = { type = "BIGINT", null = true, unit = "bytes", doc = "Total allocated, including allocations from before the profiling window; null if totals are not recorded." }
+-- reserved_bytes  = { type = "BIGINT", null = true, unit = "bytes", doc = "Total reserved by the allocator; null if totals are not recorded." }
 --
 -- [changes]
 -- 1 = "First version."

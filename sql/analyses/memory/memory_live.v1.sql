@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "memory_live"
 -- version  = 1
--- summary  = "What was allocated on each device when its memory peaked: each allocation with operator and age, and the rest."
+-- summary  = "Allocations live at the peak memory of each device, with operator and age, and the rest of the peak."
 -- requires = ["memory_changes@1", "events@1"]
 -- needs    = ["memory_events"]
 -- grain    = ["run_id", "rank", "device_type", "device", "event_id"]
@@ -12,16 +12,16 @@
 -- run_id       = { type = "VARCHAR", doc = "The run." }
 -- rank         = { type = "INTEGER", doc = "The rank." }
 -- device_type  = { type = "BIGINT", null = true, unit = "id", doc = "0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType." }
--- device       = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; -1 for the CPU. One whose rows give no totals has no known peak, and no rows here." }
--- event_id     = { type = "BIGINT", null = true, unit = "id", doc = "The allocation, up to and with the one that reaches peak_bytes of memory_peak first; null for the rest." }
--- origin       = { type = "VARCHAR", doc = "window: allocated in the window, and nothing came at its address until after the peak. rest: the one row per device that makes up the total at the peak, what was allocated before the window and by rows without address." }
--- bytes        = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Its bytes; those of a device add up to its peak. Below zero for the rest only, where frees are missing in the trace, so that more looks allocated than is." }
--- address      = { type = "BIGINT", null = true, unit = "id", doc = "Where it is; null for the rest." }
--- op           = { type = "VARCHAR", null = true, doc = "The innermost operator that allocated it; null outside operators, and for the rest." }
--- op_id        = { type = "BIGINT", null = true, unit = "id", doc = "The call of that operator." }
+-- device       = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; -1 for the CPU. Devices without recorded totals have no known peak and no rows." }
+-- event_id     = { type = "BIGINT", null = true, unit = "id", doc = "The allocation, up to the one that first reaches peak_bytes of memory_peak; null for the rest." }
+-- origin       = { type = "VARCHAR", doc = "window: allocated in the profiling window, with no other event at its address until after the peak. rest: one row per device with the rest of the peak: allocations from before the window and events without an address." }
+-- bytes        = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Its bytes; the rows of a device sum to its peak. Negative only for the rest, if frees are missing from the trace and more seems allocated than is." }
+-- address      = { type = "BIGINT", null = true, unit = "id", doc = "Its address; null for the rest." }
+-- op           = { type = "VARCHAR", null = true, doc = "Name of the innermost operator that allocated it; null outside operators and for the rest." }
+-- op_id        = { type = "BIGINT", null = true, unit = "id", doc = "event_id of that operator." }
 -- step         = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step of the allocation." }
--- allocated_ns = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When it was allocated; null for the rest." }
--- age_ns       = { type = "BIGINT", null = true, unit = "ns", doc = "From then to the peak; null for the rest." }
+-- allocated_ns = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Time of the allocation; null for the rest." }
+-- age_ns       = { type = "BIGINT", null = true, unit = "ns", doc = "Time from the allocation to the peak; null for the rest." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -41,7 +41,7 @@ WITH
     GROUP BY run_id, rank, device_type, device
   ),
   tenancy AS (
-    -- An address is held until the next row at it, be it a free or, where that is missing, an allocation.
+    -- An address is in use until the next event at it: a free or, if that is missing, an allocation.
     SELECT
       run_id,
       rank,

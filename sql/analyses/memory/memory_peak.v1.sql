@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "memory_peak"
 -- version  = 1
--- summary  = "The most memory of each device that was allocated and reserved at once, when, and in which step."
+-- summary  = "Peak allocated and reserved memory of each device, with time and step."
 -- requires = ["memory_events@1", "memory_changes@1"]
 -- needs    = ["memory_events"]
 -- grain    = ["run_id", "rank", "device_type", "device"]
@@ -13,18 +13,18 @@
 -- rank                = { type = "INTEGER", doc = "The rank." }
 -- device_type         = { type = "BIGINT", null = true, unit = "id", doc = "0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType." }
 -- device              = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; -1 for the CPU." }
--- changes             = { type = "BIGINT", unit = "count", doc = "Allocations and frees." }
--- unusable            = { type = "BIGINT", unit = "count", doc = "Rows without time or bytes: they are in no other column, and in no other analysis of memory." }
--- peak_bytes          = { type = "BIGINT", null = true, unit = "bytes", better = "lower", doc = "The largest total allocated that a row gives; null where no row gives one. What was allocated before the window counts." }
--- peak_at_ns          = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When it was first reached." }
--- peak_step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step of that moment; null outside steps." }
--- peak_reserved_bytes = { type = "BIGINT", null = true, unit = "bytes", better = "lower", doc = "The largest total reserved that a row gives." }
+-- changes             = { type = "BIGINT", unit = "count", doc = "Number of allocations and frees." }
+-- unusable            = { type = "BIGINT", unit = "count", doc = "Events without time or bytes; they are excluded from all other columns and memory analyses." }
+-- peak_bytes          = { type = "BIGINT", null = true, unit = "bytes", better = "lower", doc = "Peak allocated memory: the largest recorded total, including allocations from before the profiling window; null if totals are not recorded." }
+-- peak_at_ns          = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When the peak was first reached." }
+-- peak_step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step at that time; null outside steps." }
+-- peak_reserved_bytes = { type = "BIGINT", null = true, unit = "bytes", better = "lower", doc = "Peak reserved memory: the largest recorded total." }
 -- reserved_at_ns      = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When that was first reached." }
--- start_bytes         = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Allocated before the first row that gives a total: its total less its bytes." }
--- end_bytes           = { type = "BIGINT", null = true, unit = "bytes", better = "lower", doc = "Allocated after the last row that gives a total." }
--- net_bytes           = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Bytes allocated less bytes freed." }
--- peak_net_bytes      = { type = "BIGINT", unit = "bytes", better = "lower", doc = "The highest that bytes allocated less bytes freed rose above the start of the window; 0 where it never did. Needs no totals." }
--- unexplained_bytes   = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "end_bytes less start_bytes less the bytes of the rows with totals: 0 where the trace holds every change, else what changed without a row." }
+-- start_bytes         = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Allocated before the first event with a total: its total minus its bytes." }
+-- end_bytes           = { type = "BIGINT", null = true, unit = "bytes", better = "lower", doc = "Allocated after the last event with a total." }
+-- net_bytes           = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Bytes allocated minus bytes freed." }
+-- peak_net_bytes      = { type = "BIGINT", unit = "bytes", better = "lower", doc = "Maximum of bytes allocated minus bytes freed since the start of the profiling window; 0 if never positive. Does not need totals." }
+-- unexplained_bytes   = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "end_bytes minus start_bytes minus the bytes of the events with totals: 0 if the trace records every change, otherwise the unrecorded change." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,25 +2,25 @@
 -- kind     = "analysis"
 -- name     = "annotation_breakdown"
 -- version  = 1
--- summary  = "How often each annotation was set, on the host or as the profiler's copy on a GPU, and how long it lasted."
+-- summary  = "Count and duration statistics of each annotation, on the host or as the profiler's copy on a GPU."
 -- requires = ["annotations@1"]
 -- grain    = ["run_id", "rank", "on_gpu", "device", "name"]
 -- order    = ["run_id", "rank", "on_gpu", "device", "-sum_ns", "name"]
 --
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
--- rank     = { type = "INTEGER", doc = "The rank; one without annotations has no rows." }
--- on_gpu   = { type = "BOOLEAN", doc = "The profiler's copies on a GPU: each from the first to the last kernel launched inside, so gaps between them count." }
--- device   = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device of the copies, -1 where the trace does not say; null on the host." }
--- name     = { type = "VARCHAR", null = true, doc = "The name given." }
--- count    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Annotations of that name." }
--- sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Their lengths added up, also where they overlap: within one another, on several threads or streams." }
--- union_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time in which at least one of them lasted, on any thread or stream." }
--- min_ns   = { type = "BIGINT", unit = "ns", fold = "min", better = "lower", doc = "The shortest." }
--- p50_ns   = { type = "BIGINT", unit = "ns", better = "lower", doc = "Half of them lasted no longer; a length that was measured, never one in between." }
--- max_ns   = { type = "BIGINT", unit = "ns", fold = "max", better = "lower", doc = "The longest." }
--- mean_ns  = { type = "DOUBLE", unit = "ns", fold = "sum_ns/count", better = "lower", doc = "sum_ns over count." }
--- std_ns   = { type = "DOUBLE", unit = "ns", better = "lower", null = true, doc = "Standard deviation of the sample (n - 1); null for a single one." }
+-- rank     = { type = "INTEGER", doc = "The rank; ranks without annotations have no rows." }
+-- on_gpu   = { type = "BOOLEAN", doc = "True for the profiler's copies on a GPU: each from the first to the last kernel launched inside, including gaps." }
+-- device   = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device of the copies, -1 if unknown; null on the host." }
+-- name     = { type = "VARCHAR", null = true, doc = "Annotation name." }
+-- count    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of annotations with this name." }
+-- sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of durations (overlaps counted multiple times: nested, on several threads or streams)." }
+-- union_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with at least one of them open, on any thread or stream." }
+-- min_ns   = { type = "BIGINT", unit = "ns", fold = "min", better = "lower", doc = "Minimum duration." }
+-- p50_ns   = { type = "BIGINT", unit = "ns", better = "lower", doc = "Median duration (lower of the two middle values)." }
+-- max_ns   = { type = "BIGINT", unit = "ns", fold = "max", better = "lower", doc = "Maximum duration." }
+-- mean_ns  = { type = "DOUBLE", unit = "ns", fold = "sum_ns/count", better = "lower", doc = "Mean duration: sum_ns / count." }
+-- std_ns   = { type = "DOUBLE", unit = "ns", better = "lower", null = true, doc = "Sample standard deviation (n - 1); null for a single annotation." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -48,7 +48,7 @@ WITH
       name,
       dur_ns,
       end_ns,
-      -- Where those of the name that started earlier have been: up to here the time is counted.
+      -- Latest end of earlier annotations of this name: time up to here is already counted.
       greatest(ts_ns, coalesce(max(end_ns) OVER earlier, ts_ns)) AS fresh_ns
     FROM annotation
     WINDOW earlier AS (

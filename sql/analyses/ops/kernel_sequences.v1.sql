@@ -2,29 +2,29 @@
 -- kind     = "analysis"
 -- name     = "kernel_sequences"
 -- version  = 1
--- summary  = "Which sequences of GPU rows operators launch, how often, and how long both take."
+-- summary  = "Sequences of GPU activities that operators launch, with count, GPU time and operator time."
 -- requires = ["events@1", "kernel_operators@1", "kernels@1", "runtime@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "name", "device", "stream", "kernels"]
 -- order    = ["run_id", "rank", "-count", "-kernel_sum_ns", "name", "device", "stream", "kernels"]
 --
 -- [params]
--- operator    = { type = "VARCHAR", doc = "Operators whose name contains this; of those within one another the outermost. Without it the operators that stand in no other." }
--- min_kernels = { type = "BIGINT", default = 3, min = 1, unit = "count", doc = "Shorter sequences are left out." }
--- by_stream   = { type = "BOOLEAN", default = false, doc = "A sequence per device and stream, instead of one over all." }
--- with_memory = { type = "BOOLEAN", default = true, doc = "Memory copies and sets are part of a sequence." }
+-- operator    = { type = "VARCHAR", doc = "Operators whose name contains this text; the outermost of nested ones. Default: operators not enclosed by another." }
+-- min_kernels = { type = "BIGINT", default = 3, min = 1, unit = "count", doc = "Minimum length; shorter sequences are left out." }
+-- by_stream   = { type = "BOOLEAN", default = false, doc = "One sequence per device and stream instead of one across all." }
+-- with_memory = { type = "BOOLEAN", default = true, doc = "Include memcpy and memset in sequences." }
 --
 -- [columns]
 -- run_id        = { type = "VARCHAR", doc = "The run." }
 -- rank          = { type = "INTEGER", doc = "The rank." }
--- name          = { type = "VARCHAR", doc = "The operator. Empty where the trace gives no name." }
--- device        = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device, -1 where the trace does not say; null without by_stream." }
--- stream        = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The stream, -1 where the trace does not say; null without by_stream." }
--- kernels       = { type = "VARCHAR", doc = "All GPU rows that the operator and those it called launched: names in the order of launch, with | between; rows of one call by their start." }
--- kernel_count  = { type = "BIGINT", unit = "count", doc = "GPU rows of the sequence." }
--- count         = { type = "BIGINT", unit = "count", fold = "sum", doc = "Times that an operator of that name launched just this." }
--- kernel_sum_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Durations of their GPU rows added up, also where they overlap." }
--- op_sum_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Durations of these operators on the host added up; with by_stream at each stream again." }
+-- name          = { type = "VARCHAR", doc = "Operator name; empty if the trace gives none." }
+-- device        = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device, -1 if unknown; null without by_stream." }
+-- stream        = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The stream, -1 if unknown; null without by_stream." }
+-- kernels       = { type = "VARCHAR", doc = "All GPU activities launched by the operator and the operators it called: names in launch order, joined with |; activities of one call are ordered by start." }
+-- kernel_count  = { type = "BIGINT", unit = "count", doc = "Number of GPU activities in the sequence." }
+-- count         = { type = "BIGINT", unit = "count", fold = "sum", doc = "How many times an operator of that name launched exactly this sequence." }
+-- kernel_sum_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of GPU activity durations (overlaps counted multiple times)." }
+-- op_sum_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Sum of the host durations of these operators; with by_stream, counted once per stream." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -85,7 +85,7 @@ WITH
       count(*) AS kernel_count,
       sum(dur_ns)::BIGINT AS kernel_sum_ns
     FROM counted
-    -- Before names are put in order, which takes longest.
+    -- Filter before sorting names, which takes longest.
     WHERE kernel_count >= $min_kernels
     GROUP BY run_id, rank, op_id, device, stream
   )

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "kernels_by_annotation"
 -- version  = 1
--- summary  = "Each GPU row with all annotations that stood around its launch."
+-- summary  = "GPU activities with all annotations enclosing the launch of each."
 -- requires = ["annotations@1", "kernels@1", "runtime@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "kernel_id"]
@@ -11,17 +11,17 @@
 -- [columns]
 -- run_id        = { type = "VARCHAR", doc = "The run." }
 -- rank          = { type = "INTEGER", doc = "The rank." }
--- kernel_id     = { type = "BIGINT", unit = "id", doc = "event_id of the GPU row." }
--- name          = { type = "VARCHAR", null = true, doc = "The GPU row's name." }
+-- kernel_id     = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity." }
+-- name          = { type = "VARCHAR", null = true, doc = "Name of the GPU activity." }
 -- kind          = { type = "VARCHAR", doc = "computation, communication, memory or other." }
--- device        = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- stream        = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
--- kernel_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "How long the GPU row took." }
--- launch_state  = { type = "VARCHAR", doc = "linked; before_window or missing, where no launch is known and so no annotation." }
--- depth         = { type = "BIGINT", unit = "depth", doc = "How many annotations of the launching thread held the start of the launching call; 0 for none." }
--- annotation_id = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the innermost." }
--- annotation    = { type = "VARCHAR", null = true, doc = "The innermost." }
--- path          = { type = "VARCHAR", null = true, doc = "All of them, outermost first, with > between." }
+-- device        = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream        = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
+-- kernel_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Duration of the GPU activity." }
+-- launch_state  = { type = "VARCHAR", doc = "linked; before_window or missing: the launch is unknown, and so are its annotations." }
+-- depth         = { type = "BIGINT", unit = "depth", doc = "Number of annotations on the launching thread that enclose the start of the launch call; 0 if none." }
+-- annotation_id = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the innermost annotation." }
+-- annotation    = { type = "VARCHAR", null = true, doc = "Name of the innermost annotation." }
+-- path          = { type = "VARCHAR", null = true, doc = "All enclosing annotations, outermost first, joined with >." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -32,7 +32,7 @@ WITH RECURSIVE
     FROM annotations
   ),
   stack AS (
-    -- Each with those around it, from the outside in, and the first end of all of them.
+    -- Each annotation with those enclosing it, outermost first, and the earliest end of them.
     SELECT
       run_id,
       rank,
@@ -76,7 +76,7 @@ WITH RECURSIVE
       stack.depth,
       stack.path,
       runtime.ts_ns < stack.until_ns AS within_all,
-      -- An annotation that crosses another may have outlived it when the call began.
+      -- If annotations overlap without nesting, an outer one may have ended before the call began.
       CASE
         WHEN runtime.ts_ns >= stack.until_ns
           THEN list_filter(stack.layers, LAMBDA layer: layer.end_ns > runtime.ts_ns)

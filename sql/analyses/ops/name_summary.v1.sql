@@ -2,23 +2,23 @@
 -- kind     = "analysis"
 -- name     = "name_summary"
 -- version  = 1
--- summary  = "How often each operator, call and annotation ran on the host, and each kernel on the GPU, and how long: what two traces are compared by."
+-- summary  = "Count and total time of each operator, host call and annotation, and of each GPU kernel; used to compare two traces."
 -- requires = ["events@1", "kernels@1"]
 -- grain    = ["run_id", "rank", "step", "on_gpu", "category", "name"]
 -- order    = ["run_id", "rank", "step", "on_gpu", "-sum_ns", "category", "name"]
 --
 -- [params]
--- by_step = { type = "BOOLEAN", default = false, doc = "Each profiler step for itself; else all that was recorded." }
+-- by_step = { type = "BOOLEAN", default = false, doc = "Break down by profiler step; otherwise over the entire trace." }
 --
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
--- step     = { type = "BIGINT", unit = "id", null = true, doc = "The profiler step: of a host row the one that holds its start, of a GPU row that of its launch; null outside of any, and where all are taken together." }
--- on_gpu   = { type = "BOOLEAN", doc = "GPU rows: kernels, copies and sets; else slices of host threads." }
--- category = { type = "VARCHAR", null = true, doc = "On the host the trace's category (cpu_op, cuda_runtime, user_annotation, python_function, …), of a GPU row its kind." }
--- name     = { type = "VARCHAR", null = true, doc = "The name in full." }
--- count    = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Rows of that name." }
--- sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Their lengths added up, also where they overlap or hold one another." }
+-- step     = { type = "BIGINT", unit = "id", null = true, doc = "The profiler step: for host slices the one that contains the start, for GPU activities that of the launch; null outside steps and without by_step." }
+-- on_gpu   = { type = "BOOLEAN", doc = "True for GPU activities (kernel, memcpy, memset); false for slices on host threads." }
+-- category = { type = "VARCHAR", null = true, doc = "On the host the trace's category (cpu_op, cuda_runtime, user_annotation, python_function, …); for GPU activities the kind." }
+-- name     = { type = "VARCHAR", null = true, doc = "Full name." }
+-- count    = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of slices or GPU activities with this name." }
+-- sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of durations (overlapping and nested time counted multiple times)." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,27 +2,27 @@
 -- kind     = "analysis"
 -- name     = "op_kernel_delays"
 -- version  = 1
--- summary  = "How long after an operator began the first of its GPU rows started, by operator and what it launched."
+-- summary  = "Delay from the start of an operator to its first GPU activity, by operator and launched activities."
 -- requires = ["events@1", "kernels@1", "runtime@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "name", "kernels"]
 -- order    = ["run_id", "rank", "-count", "-op_to_kernel_ns", "name", "kernels"]
 --
 -- [params]
--- with_memory = { type = "BOOLEAN", default = true, doc = "Memory copies and sets count as GPU rows; without them an operator that only copies has no row." }
+-- with_memory = { type = "BOOLEAN", default = true, doc = "Count memcpy and memset as GPU activities; without them, operators that only copy have no row." }
 --
 -- [columns]
 -- run_id                   = { type = "VARCHAR", doc = "The run." }
 -- rank                     = { type = "INTEGER", doc = "The rank." }
--- name                     = { type = "VARCHAR", doc = "The operator, any: the innermost around the calls, on their thread. Empty where the trace gives no name." }
--- kernels                  = { type = "VARCHAR", doc = "The GPU rows that it launched itself, not those of operators it called: names in the order of launch, with | between; rows of one call by their start." }
--- kernel_count             = { type = "BIGINT", unit = "count", doc = "GPU rows of one occurrence." }
--- count                    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Occurrences: operators of that name that launched just these." }
--- kernel_sum_ns            = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Durations of all their GPU rows added up." }
--- op_to_kernel_ns          = { type = "BIGINT", unit = "ns", fold = "sum", signed = true, better = "lower", doc = "From the start of the operator to the start of the first GPU row in that order, added up." }
--- launch_to_kernel_ns      = { type = "BIGINT", unit = "ns", fold = "sum", signed = true, better = "lower", doc = "From the start of the call that launched it, added up: time in the queue included." }
--- mean_op_to_kernel_ns     = { type = "DOUBLE", unit = "ns", fold = "op_to_kernel_ns/count", signed = true, better = "lower", doc = "op_to_kernel_ns over count." }
--- mean_launch_to_kernel_ns = { type = "DOUBLE", unit = "ns", fold = "launch_to_kernel_ns/count", signed = true, better = "lower", doc = "launch_to_kernel_ns over count." }
+-- name                     = { type = "VARCHAR", doc = "Name of the operator: the innermost enclosing the calls, on their thread. Empty if the trace gives none." }
+-- kernels                  = { type = "VARCHAR", doc = "GPU activities launched by the operator itself, not by operators it called: names in launch order, joined with |; activities of one call are ordered by start." }
+-- kernel_count             = { type = "BIGINT", unit = "count", doc = "Number of GPU activities per occurrence." }
+-- count                    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Occurrences: operators of that name that launched exactly these activities." }
+-- kernel_sum_ns            = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of durations of all their GPU activities." }
+-- op_to_kernel_ns          = { type = "BIGINT", unit = "ns", fold = "sum", signed = true, better = "lower", doc = "Total time from the start of the operator to the start of the first GPU activity in that order." }
+-- launch_to_kernel_ns      = { type = "BIGINT", unit = "ns", fold = "sum", signed = true, better = "lower", doc = "Total time from the start of the call that launched that activity to its start, including time in the queue." }
+-- mean_op_to_kernel_ns     = { type = "DOUBLE", unit = "ns", fold = "op_to_kernel_ns/count", signed = true, better = "lower", doc = "op_to_kernel_ns / count." }
+-- mean_launch_to_kernel_ns = { type = "DOUBLE", unit = "ns", fold = "launch_to_kernel_ns/count", signed = true, better = "lower", doc = "launch_to_kernel_ns / count." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -59,7 +59,7 @@ WITH
     GROUP BY run_id, rank, op_id
   ),
   several AS (
-    -- Most operators launch one GPU row: putting names in order takes longest, and only these need it.
+    -- Sorting names takes longest, and most operators launch a single GPU activity: only the others need it.
     SELECT
       run_id,
       rank,

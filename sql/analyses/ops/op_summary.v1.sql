@@ -2,28 +2,28 @@
 -- kind     = "analysis"
 -- name     = "op_summary"
 -- version  = 1
--- summary  = "How often each operator ran, and the time of host and GPU that it and what it called took."
+-- summary  = "Number of calls and self and total time of each operator, on host and GPU."
 -- requires = ["kernel_operators@1", "kernels@1", "operators@1"]
 -- grain    = ["run_id", "rank", "name", "shapes"]
 -- order    = ["run_id", "rank", "-kernel_self_sum_ns", "-host_self_ns", "name", "shapes"]
 --
 -- [params]
--- by_shapes = { type = "BOOLEAN", default = false, doc = "Tell operators of one name apart by the shapes of their inputs." }
+-- by_shapes = { type = "BOOLEAN", default = false, doc = "Separate operators of the same name by their input shapes." }
 --
 -- [columns]
 -- run_id               = { type = "VARCHAR", doc = "The run." }
 -- rank                 = { type = "INTEGER", doc = "The rank." }
--- name                 = { type = "VARCHAR", null = true, doc = "The operator; null for all GPU rows that no operator launched, or whose launch is not known. Empty where the trace gives no name." }
--- shapes               = { type = "VARCHAR", null = true, doc = "Shapes of its inputs; null without by_shapes, and where the trace has none." }
--- count                = { type = "BIGINT", unit = "count", fold = "sum", doc = "Times that it ran, within itself too." }
--- host_ns              = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time of host threads in it and all it called; within itself it counts once, threads add up." }
--- host_self_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Of host_ns, the time in no operator that it called: calls of the runtime and Python count to it. Of all names it adds up to the time that threads spent in operators." }
--- kernel_self_count    = { type = "BIGINT", unit = "count", fold = "sum", null = true, doc = "GPU rows of which it is the innermost operator; all names together have every GPU row once. Null, as all columns below, where the rank has no GPU rows." }
--- kernel_self_sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", null = true, better = "lower", doc = "Their durations added up." }
--- kernel_self_union_ns = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time in which at least one of them ran, on any stream; devices add up." }
--- kernel_count         = { type = "BIGINT", unit = "count", null = true, doc = "GPU rows that it or an operator it called launched; each counts once, however often it stands within itself." }
--- kernel_sum_ns        = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Their durations added up." }
--- kernel_union_ns      = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time in which at least one of them ran, on any stream; devices add up." }
+-- name                 = { type = "VARCHAR", null = true, doc = "Operator name; null for all GPU activities with an unknown launch or launched outside operators. Empty if the trace gives none." }
+-- shapes               = { type = "VARCHAR", null = true, doc = "Input shapes; null without by_shapes or if not recorded." }
+-- count                = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of calls, including recursive ones." }
+-- host_ns              = { type = "BIGINT", unit = "ns", better = "lower", doc = "Host time in the operator and everything it called; recursive calls count once, threads are summed." }
+-- host_self_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Self time: the part of host_ns outside operators that it called; runtime calls and Python count as self time. Over all names it sums to the time that threads spent in operators." }
+-- kernel_self_count    = { type = "BIGINT", unit = "count", fold = "sum", null = true, doc = "GPU activities whose innermost operator it is; over all names, each GPU activity counts once. Null, like all columns below, if the rank has no GPU activity." }
+-- kernel_self_sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", null = true, better = "lower", doc = "Sum of their durations." }
+-- kernel_self_union_ns = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running, on any stream; devices are summed." }
+-- kernel_count         = { type = "BIGINT", unit = "count", null = true, doc = "GPU activities launched by it or by an operator that it called; each counts once, even in recursive calls." }
+-- kernel_sum_ns        = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Sum of their durations." }
+-- kernel_union_ns      = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running, on any stream; devices are summed." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -44,7 +44,7 @@ WITH RECURSIVE
     FROM operators
   ),
   label AS MATERIALIZED (
-    -- The rows of the answer, numbered: a name of a rank, and none of a rank with GPU rows.
+    -- Rows of the result, numbered: one per name of a rank, and one without a name per rank with GPU activity.
     SELECT run_id, rank, name, shapes, row_number() OVER (ORDER BY run_id, rank, name, shapes) AS label_id
     FROM (
       SELECT DISTINCT run_id, rank, name, shapes
@@ -73,7 +73,7 @@ WITH RECURSIVE
       AND label.shapes IS NOT DISTINCT FROM called.shapes
   ),
   cover AS (
-    -- What an operator takes of those around it: of its parent; where it outlives that, of the next one out.
+    -- Time that an operator takes from enclosing ones: its parent and, where it outlives that, the next one out.
     SELECT
       inside.run_id,
       inside.rank,
@@ -108,7 +108,7 @@ WITH RECURSIVE
     SELECT
       op.label_id,
       op.end_ns - op.ts_ns - coalesce(covered.covered_ns, 0) AS self_ns,
-      -- Where those of the name on the thread that started earlier have been: up to here the time is counted.
+      -- Latest end of earlier calls of this name on the thread: time up to here is already counted.
       greatest(op.end_ns - greatest(op.ts_ns, coalesce(max(op.end_ns) OVER earlier, op.ts_ns)), 0) AS fresh_ns
     FROM op
     LEFT JOIN covered
@@ -129,7 +129,7 @@ WITH RECURSIVE
     GROUP BY label_id
   ),
   gpu_row AS (
-    -- Each with the label of its operator, and the label of those without one.
+    -- Each activity with the label of its operator, and the label of activities without one.
     SELECT
       kernels.run_id,
       kernels.rank,
@@ -145,7 +145,7 @@ WITH RECURSIVE
     LEFT JOIN op ON op.run_id = kernels.run_id AND op.rank = kernels.rank AND op.event_id = kernels.op_id
   ),
   use AS (
-    -- A GPU row under each name around its launch: once for all of them, once more for the innermost.
+    -- A GPU activity under each name enclosing its launch, and once more under the innermost.
     SELECT gpu_row.event_id, around.label_id, FALSE AS own, gpu_row.device, gpu_row.ts_ns, gpu_row.dur_ns
     FROM (
       SELECT DISTINCT above.run_id, above.rank, above.kernel_id, op.label_id

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "critical_path_breakdown"
 -- version  = 1
--- summary  = "What the critical path of each step, or of another derived scope, is made of."
+-- summary  = "Critical path of each step or other derived scope, by category."
 -- requires = ["critical_path@1"]
 -- needs    = ["critical_path"]
 -- grain    = ["run_id", "rank", "scope", "category"]
@@ -11,12 +11,12 @@
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
 -- rank        = { type = "INTEGER", doc = "The rank." }
--- scope       = { type = "VARCHAR", doc = "`step N`, `annotation NAME#K` or `trace`: from its start on the host to its end there, or of the last GPU row launched in it." }
--- category    = { type = "VARCHAR", doc = "host: in operators and host calls; host_gap: on the host outside of both; launch: from the start of a launching call to that of its GPU row; computation, communication, memory, other: GPU rows; kernel_gap: between a GPU row and the next that waited for it; sync: from the end of a GPU row to the return of the call that waited for it; earlier: until work launched before the scope was done; unknown_wait: nothing recorded explains it." }
--- parts       = { type = "BIGINT", unit = "count", doc = "Parts of the path of that category." }
--- path_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Their time; the categories of a scope add up to its length." }
--- share       = { type = "DOUBLE", unit = "ratio", null = true, doc = "path_ns over the length of the scope; null where that is 0." }
--- inferred_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Of path_ns, what follows from times alone: that one thing began right after another, or that nothing explains it." }
+-- scope       = { type = "VARCHAR", doc = "`step N`, `annotation NAME#K` or `trace`: from its start on the host to its end there, or to the end of the last GPU activity launched in it." }
+-- category    = { type = "VARCHAR", doc = "host: in operators and host calls; host_gap: on the host outside of both; launch: from the start of a launch call to the start of its GPU activity; computation, communication, memory, other: GPU activities; kernel_gap: between a GPU activity and the next one that waited for it; sync: from the end of a GPU activity to the return of the call that waited for it; earlier: until work launched before the scope was done; unknown_wait: no recorded dependency explains it." }
+-- parts       = { type = "BIGINT", unit = "count", doc = "Number of segments of the path in that category." }
+-- path_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Their total time; the categories of a scope sum to its duration." }
+-- share       = { type = "DOUBLE", unit = "ratio", null = true, doc = "path_ns as a share of the scope's duration; null if that is 0." }
+-- inferred_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Part of path_ns that is inferred from times alone: something began right after something else, or nothing explains the wait." }
 --
 -- [changes]
 -- 1 = "First version."

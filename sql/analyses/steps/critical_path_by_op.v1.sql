@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "critical_path_by_op"
 -- version  = 1
--- summary  = "Which operators, host calls and kernels the critical path of a scope goes through."
+-- summary  = "Critical path of each scope by operator, host call and kernel."
 -- requires = ["critical_path@1", "events@1", "kernels@1", "runtime@1"]
 -- needs    = ["critical_path"]
 -- grain    = ["run_id", "rank", "scope", "category", "op", "name"]
@@ -11,13 +11,13 @@
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
--- scope    = { type = "VARCHAR", doc = "The scope: see critical_path_breakdown." }
--- category = { type = "VARCHAR", doc = "What the time is: see critical_path_breakdown." }
--- op       = { type = "VARCHAR", null = true, doc = "The innermost operator: itself, around the host call, or around the launch of the GPU row; null outside of operators." }
--- name     = { type = "VARCHAR", null = true, doc = "The operator, host call or GPU row that the time belongs to: of launch and kernel_gap the row that starts; null between them." }
--- parts    = { type = "BIGINT", unit = "count", doc = "Parts of the path." }
--- path_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "Their time; the rows of a scope add up to its length." }
--- share    = { type = "DOUBLE", unit = "ratio", null = true, doc = "path_ns over the length of the scope; null where that is 0." }
+-- scope    = { type = "VARCHAR", doc = "The scope, as in critical_path_breakdown." }
+-- category = { type = "VARCHAR", doc = "The category, as in critical_path_breakdown." }
+-- op       = { type = "VARCHAR", null = true, doc = "The innermost operator: the slice itself, or the one enclosing the host call or the launch of the GPU activity; null outside operators." }
+-- name     = { type = "VARCHAR", null = true, doc = "The operator, host call or GPU activity that the time is attributed to; for launch and kernel_gap, the activity that starts; null between them." }
+-- parts    = { type = "BIGINT", unit = "count", doc = "Number of segments of the path." }
+-- path_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "Their total time; the rows of a scope sum to its duration." }
+-- share    = { type = "DOUBLE", unit = "ratio", null = true, doc = "path_ns as a share of the scope's duration; null if that is 0." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,22 +2,22 @@
 -- kind     = "analysis"
 -- name     = "step_account"
 -- version  = 1
--- summary  = "Where the time of each step's period went, part by part: the parts add up to the period."
+-- summary  = "Breakdown of each step's period by GPU activity and idle cause; the parts sum to the period."
 -- requires = ["device_pieces@1"]
 -- needs    = ["gpu", "steps>=1"]
 -- grain    = ["run_id", "rank", "step", "part"]
 -- order    = ["run_id", "rank", "step", "-part_ns"]
 --
 -- [params]
--- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this, whose next row had been launched when it began, is idle_kernel_wait." }
+-- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this is idle_kernel_wait if the next activity had been launched when the gap began." }
 --
 -- [columns]
 -- run_id  = { type = "VARCHAR", doc = "The run." }
--- rank    = { type = "INTEGER", doc = "The rank; its devices are taken together." }
--- step    = { type = "BIGINT", unit = "id", doc = "The number of the step; one without length has no rows." }
--- part    = { type = "VARCHAR", doc = "compute: computation runs; exposed_comm, exposed_memory, other: communication, memory copies and sets, rows of another kind run, and none before them in this list; else nothing runs. The row after the gap was launched after the gap had begun: idle_sync, where its thread was inside a blocking call as the gap began, for as long as that call took; then idle_dataloader, while that thread waits for data; else idle_host. It had been launched: idle_kernel_wait where the gap is short, idle_other where not. idle_unknown: its launch is not in the trace. idle_outside: before the first GPU row or after the last. Parts without time have no row." }
--- part_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the period that went there: the parts of a step add up to period_ns of step_summary." }
--- share   = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "part_ns over the period." }
+-- rank    = { type = "INTEGER", doc = "The rank; its devices are combined." }
+-- step    = { type = "BIGINT", unit = "id", doc = "Step number; steps without duration have no rows." }
+-- part    = { type = "VARCHAR", doc = "compute: computation runs; exposed_comm, exposed_memory, other: communication, memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. If the activity after the gap was launched after the gap began: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its launch is missing from the trace. idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
+-- part_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the period in this part; the parts of a step sum to period_ns of step_summary." }
+-- share   = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "part_ns as a share of the period." }
 --
 -- [changes]
 -- 1 = "First version."

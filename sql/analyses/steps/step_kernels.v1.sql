@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "step_kernels"
 -- version  = 1
--- summary  = "What each kernel added to each step's period, and how often it ran there, by operator and place in the model."
+-- summary  = "Contribution of each kernel to each step's period, with its count, by operator and module path."
 -- requires = ["device_pieces@1", "kernels@1", "correlations@1", "steps@1", "events@1"]
 -- needs    = ["gpu", "steps>=1"]
 -- grain    = ["run_id", "rank", "step", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
@@ -10,18 +10,18 @@
 --
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
--- rank         = { type = "INTEGER", doc = "The rank; its devices are taken together." }
--- step         = { type = "BIGINT", unit = "id", doc = "The number of the step whose period it is." }
--- kind         = { type = "VARCHAR", doc = "computation, communication, memory (copies and sets) or other." }
--- name         = { type = "VARCHAR", null = true, doc = "The kernel's name, in full." }
+-- rank         = { type = "INTEGER", doc = "The rank; its devices are combined." }
+-- step         = { type = "BIGINT", unit = "id", doc = "Step number." }
+-- kind         = { type = "VARCHAR", doc = "computation, communication, memory (memcpy and memset) or other." }
+-- name         = { type = "VARCHAR", null = true, doc = "Full kernel name." }
 -- pass         = { type = "VARCHAR", doc = "forward, backward, recompute, optimizer, data or other." }
--- op           = { type = "VARCHAR", null = true, doc = "The innermost operator around its launch." }
--- op_sig       = { type = "VARCHAR", null = true, doc = "That operator, with shapes and types of its inputs." }
--- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators around the launch, outermost first." }
--- is_graph     = { type = "BOOLEAN", doc = "A graph launch replayed it." }
--- count        = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU rows of it that start in the period; 0 where only the rest of one reaches into it." }
--- sum_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Whole lengths of the GPU rows that start in the period, whatever runs beside them." }
--- exclusive_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the period that it owns: where several run, computation comes before communication, memory and other, and within a kind who started first. So all rows of a kind add up to its part of step_account." }
+-- op           = { type = "VARCHAR", null = true, doc = "The innermost operator enclosing its launch." }
+-- op_sig       = { type = "VARCHAR", null = true, doc = "That operator with the shapes and types of its inputs." }
+-- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch, outermost first." }
+-- is_graph     = { type = "BOOLEAN", doc = "True if it was replayed by a graph launch." }
+-- count        = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of its GPU activities that start in the period; 0 if only the remainder of one extends into it." }
+-- sum_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of the full durations of the GPU activities that start in the period, regardless of overlap." }
+-- exclusive_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the period attributed to it: if several activities run, computation comes before communication, memory and other, and within a kind the one that started first. All rows of a kind sum to its part of step_account." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -46,7 +46,7 @@ WITH
     WHERE kernels.ts_ns < period.end_ns
   ),
   owned AS (
-    -- First by GPU row: names and signatures are long.
+    -- Aggregate by GPU activity first: names and signatures are long.
     SELECT
       run_id,
       rank,

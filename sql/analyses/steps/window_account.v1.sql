@@ -2,23 +2,23 @@
 -- kind     = "analysis"
 -- name     = "window_account"
 -- version  = 1
--- summary  = "Where the time of each rank's window went, or of each time it was inside an annotation, part by part."
+-- summary  = "Breakdown of each rank's GPU window, or of each occurrence of an annotation, by GPU activity and idle cause."
 -- requires = ["device_pieces@1", "kernels@1", "annotations@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "occurrence", "part"]
 -- order    = ["run_id", "rank", "occurrence", "-part_ns"]
 --
 -- [params]
--- annotation     = { type = "VARCHAR", doc = "The name of an annotation of the host: account for each time the rank was inside it; else for the rank's whole window." }
--- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this, whose next row had been launched when it began, is idle_kernel_wait." }
+-- annotation     = { type = "VARCHAR", doc = "Name of a host annotation: analyze each of its occurrences instead of the rank's GPU window." }
+-- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this is idle_kernel_wait if the next activity had been launched when the gap began." }
 --
 -- [columns]
 -- run_id     = { type = "VARCHAR", doc = "The run." }
--- rank       = { type = "INTEGER", doc = "The rank; its devices are taken together." }
--- occurrence = { type = "BIGINT", unit = "id", doc = "1 for the window; of an annotation its number in time, from 1. One that begins within an earlier one of its name is not counted." }
--- part       = { type = "VARCHAR", doc = "compute: computation runs; exposed_comm, exposed_memory, other: communication, memory copies and sets, rows of another kind run, and none before them in this list; else nothing runs. The row after the gap was launched after the gap had begun: idle_sync, where its thread was inside a blocking call as the gap began, for as long as that call took; then idle_dataloader, while that thread waits for data; else idle_host. It had been launched: idle_kernel_wait where the gap is short, idle_other where not. idle_unknown: its launch is not in the trace. idle_outside: before the first GPU row or after the last. Parts without time have no row." }
--- part_ns    = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time that went there: the parts add up to the window, from the first start to the last end of a GPU row, or to the annotation's length on the host." }
--- share      = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "part_ns over all parts." }
+-- rank       = { type = "INTEGER", doc = "The rank; its devices are combined." }
+-- occurrence = { type = "BIGINT", unit = "id", doc = "1 for the GPU window; for an annotation its number in time order, starting at 1. An occurrence that begins within an earlier one of the same name is not counted." }
+-- part       = { type = "VARCHAR", doc = "compute: computation runs; exposed_comm, exposed_memory, other: communication, memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. If the activity after the gap was launched after the gap began: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its launch is missing from the trace. idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
+-- part_ns    = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time in this part; the parts sum to the GPU window (first start to last end of GPU activities), or to the annotation's duration on the host." }
+-- share      = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "part_ns as a share of all parts." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -60,7 +60,7 @@ WITH
     FROM device_pieces
   ),
   point AS (
-    -- Where an occurrence ends (-1) or begins, and where a piece begins; after the last piece comes none.
+    -- Ends (-1) and starts of occurrences, and starts of segments; no segment follows the last.
     SELECT run_id, rank, start_ns AS at_ns, 1 AS turn, occurrence, NULL::BIGINT AS piece_at_ns
     FROM span
     UNION ALL

@@ -2,29 +2,29 @@
 -- kind     = "analysis"
 -- name     = "window_kernels"
 -- version  = 1
--- summary  = "What each kernel added to each rank's window, or to each time it was inside an annotation, by operator and place in the model."
+-- summary  = "Contribution of each kernel to each rank's GPU window, or to each occurrence of an annotation, by operator and module path."
 -- requires = ["device_pieces@1", "kernels@1", "correlations@1", "annotations@1", "events@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "occurrence", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
 -- order    = ["run_id", "rank", "occurrence", "-exclusive_ns", "name"]
 --
 -- [params]
--- annotation = { type = "VARCHAR", doc = "The name of an annotation of the host: account for each time the rank was inside it; else for the rank's whole window." }
+-- annotation = { type = "VARCHAR", doc = "Name of a host annotation: analyze each of its occurrences instead of the rank's GPU window." }
 --
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
--- rank         = { type = "INTEGER", doc = "The rank; its devices are taken together." }
--- occurrence   = { type = "BIGINT", unit = "id", doc = "1 for the window; of an annotation its number in time, from 1. One that begins within an earlier one of its name is not counted." }
--- kind         = { type = "VARCHAR", doc = "computation, communication, memory (copies and sets) or other." }
--- name         = { type = "VARCHAR", null = true, doc = "The kernel's name, in full." }
+-- rank         = { type = "INTEGER", doc = "The rank; its devices are combined." }
+-- occurrence   = { type = "BIGINT", unit = "id", doc = "1 for the GPU window; for an annotation its number in time order, starting at 1. An occurrence that begins within an earlier one of the same name is not counted." }
+-- kind         = { type = "VARCHAR", doc = "computation, communication, memory (memcpy and memset) or other." }
+-- name         = { type = "VARCHAR", null = true, doc = "Full kernel name." }
 -- pass         = { type = "VARCHAR", doc = "forward, backward, recompute, optimizer, data or other." }
--- op           = { type = "VARCHAR", null = true, doc = "The innermost operator around its launch." }
--- op_sig       = { type = "VARCHAR", null = true, doc = "That operator, with shapes and types of its inputs." }
--- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators around the launch, outermost first." }
--- is_graph     = { type = "BOOLEAN", doc = "A graph launch replayed it." }
--- count        = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU rows of it that start in the window, or within the annotation; 0 where only the rest of one reaches into it." }
--- sum_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Whole lengths of the GPU rows that start in the window, or within the annotation, whatever runs beside them." }
--- exclusive_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time there that it owns: where several run, computation comes before communication, memory and other, and within a kind who started first. So all rows of a kind add up to its part of window_account." }
+-- op           = { type = "VARCHAR", null = true, doc = "The innermost operator enclosing its launch." }
+-- op_sig       = { type = "VARCHAR", null = true, doc = "That operator with the shapes and types of its inputs." }
+-- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch, outermost first." }
+-- is_graph     = { type = "BOOLEAN", doc = "True if it was replayed by a graph launch." }
+-- count        = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of its GPU activities that start in the window or annotation; 0 if only the remainder of one extends into it." }
+-- sum_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of the full durations of the GPU activities that start in the window or annotation, regardless of overlap." }
+-- exclusive_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time there attributed to it: if several activities run, computation comes before communication, memory and other, and within a kind the one that started first. All rows of a kind sum to its part of window_account." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -66,7 +66,7 @@ WITH
     FROM device_pieces
   ),
   point AS (
-    -- Where an occurrence ends (-1) or begins, and where a piece begins; after the last piece comes none.
+    -- Ends (-1) and starts of occurrences, and starts of segments; no segment follows the last.
     SELECT run_id, rank, start_ns AS at_ns, 1 AS turn, occurrence, NULL::BIGINT AS piece_at_ns
     FROM span
     UNION ALL
@@ -120,7 +120,7 @@ WITH
     WHERE kernels.ts_ns < span.end_ns
   ),
   owned AS (
-    -- First by GPU row: names and signatures are long.
+    -- Aggregate by GPU activity first: names and signatures are long.
     SELECT
       run_id,
       rank,

@@ -127,9 +127,9 @@ def _options(group: click.Group, ctx: click.Context, words: str = "") -> Iterato
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from tracewarehouse import __version__
+        from tracewarehouse.formats.kineto.native import version_line
 
-        click.echo(f"tw {__version__}")
+        click.echo(version_line())
         ctx.exit()
 
 

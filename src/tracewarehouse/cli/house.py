@@ -19,9 +19,16 @@ from tracewarehouse.errors import WarehouseError
 def verify(session: Session, /) -> None:
     """Check every manifest and file: there, whole, with the rows and checksum it was stored with."""
     from tracewarehouse.result import Field, from_rows
+    from tracewarehouse.storage.format1 import Format1
 
     warehouse = session.open()
     problems = warehouse.verify()
+    if not problems and Format1.is_at(warehouse.root):
+        runs = len(Format1(warehouse.root).runs())
+        session.out.say(
+            f"all well: format 1, {runs} run{'s' if runs != 1 else ''}; tw upgrade converts it", []
+        )
+        return
     if not problems:
         runs = len(warehouse.store.runs())
         session.out.say(f"all well: {runs} run{'s' if runs != 1 else ''}", [])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from tracewarehouse.cli.session import Pair, Session, Span, examples, output_options, pass_session
+from tracewarehouse.errors import TwError
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.outcome import FileOutcome, IngestReport
+    from tracewarehouse.warehouse import Warehouse
 
 
 @click.command(
@@ -49,6 +51,11 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Where large files are worked on. [default: on the disk of the warehouse]",
 )
+@click.option(
+    "--time-unit",
+    type=click.Choice(["us", "ns"]),
+    help="Unit of the times in the files. [default: that of their format]",
+)
 @output_options
 @pass_session
 def ingest(
@@ -65,14 +72,19 @@ def ingest(
     strict: bool,
     inbox: bool,
     temp_dir: str | None,
+    time_unit: Literal["us", "ns"] | None,
 ) -> int:
     """Take traces into the warehouse: files, or folders with one file per rank."""
+    from tracewarehouse.formats.kineto import native
     from tracewarehouse.render.progress import bars
 
     if not paths and not inbox:
         raise click.UsageError("name the files or folders to take in, or say --inbox")
+    if (notice := native.notice()) is not None:
+        session.out.notice(f"note: {notice}")
+    warehouse = session.open()
     with bars() as progress:
-        report = session.open().ingest(
+        report = warehouse.ingest(
             *paths,
             run=run,
             labels=dict(labels),
@@ -84,10 +96,21 @@ def ingest(
             strict=strict,
             inbox=inbox,
             temp_dir=temp_dir,
+            time_unit=time_unit,
             progress=progress,
         )
     _tell(session, report)
+    if any(run.written for run in report.runs):
+        _refresh(session, warehouse)
     return report.exit_code
+
+
+def _refresh(session: Session, warehouse: Warehouse) -> None:
+    """What is published stays so where the file for DuckDB shells cannot be written; a notice says it."""
+    try:
+        warehouse.refresh()
+    except (TwError, OSError) as error:
+        session.out.notice(f"note: warehouse.duckdb is not up to date: {error}; tw refresh writes it")
 
 
 def _tell(session: Session, report: IngestReport) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tracewarehouse.errors import TwError
-from tracewarehouse.ingest.look import TRACES
+from tracewarehouse.ingest.survey import TRACES
 from tracewarehouse.render.values import count, duration, rank_list, ratio, size
 
 if TYPE_CHECKING:

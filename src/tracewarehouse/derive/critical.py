@@ -13,11 +13,11 @@ from tracewarehouse.derive.scopes import READS, Row, Wanted, find, names
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.pool import Failure, Tell, Workers
-from tracewarehouse.ingest.worker import tables_told, too_much
-from tracewarehouse.ingest.write import write_tables
+from tracewarehouse.ingest.upgrade import rebuilt, tables_told
+from tracewarehouse.ingest.write import too_much, write_tables
 from tracewarehouse.select.chosen import Chosen, spans
 from tracewarehouse.select.session import session
-from tracewarehouse.store import Changes, Json, RunVersion, Staged, Store, Unit, uid
+from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store
 
 _FACT = "derived"
 # Of less text than this a process takes longer to start than the work takes.
@@ -40,7 +40,8 @@ class _Make:
 
     root: Path
     version: RunVersion
-    unit: Unit
+    source: RankSource
+    header: str
     scopes: tuple[Row, ...]
     folder: Path
     sql: Path
@@ -50,34 +51,31 @@ class _Make:
     def run(self, tell: Tell) -> Staged:
         from tracewarehouse.engine import Error, connect
 
-        catalog, unit = Catalog.load(self.sql), self.unit
+        catalog, source = Catalog.load(self.sql), self.source
         self.folder.mkdir(parents=True)
         spill = self.folder / "spill"
         con = connect(threads=self.threads, memory_limit=self.memory_limit, temp_directory=spill)
         with closing(con):
             try:
-                attach(con, self.root, Chosen(self.version, (unit.rank,)), sources(catalog))
+                attach(con, self.root, Chosen(self.version, (source.rank,)), sources(catalog))
                 build(con, catalog, self.scopes)
                 made = write_tables(con, catalog, stored(catalog), self.folder)
             except Error as error:
-                raise too_much(Path(f"{unit.run} rank {unit.rank}"), error) from error
-        facts = _facts(catalog, unit, names(self.scopes))
-        told = {"tables": facts["tables"], _FACT: facts[_FACT]}
-        source = uid(unit.digest, unit.run, unit.rank, unit.reader, told)
+                raise too_much(Path(f"{source.run} rank {source.rank}"), error) from error
+        facts = _facts(catalog, source, names(self.scopes))
         ours = {contract.name for contract in stored(catalog)}
-        kept = tuple(file for file in unit.files if file.table not in ours)
-        return Staged(unit.run, unit.rank, source, unit.digest, unit.text_bytes, unit.reader, unit.status,
-                      made, facts, kept=kept)  # fmt: skip
+        kept = tuple(file for file in source.files if file.table not in ours)
+        return rebuilt(source, self.header, made, facts, source.definitions, kept)
 
 
-def _facts(catalog: Catalog, unit: Unit, scopes: Sequence[str]) -> dict[str, Json]:
-    """The facts of the unit with what is now derived of it."""
-    told, derived = unit.facts.get("tables"), unit.facts.get(_FACT)
+def _facts(catalog: Catalog, source: RankSource, scopes: Sequence[str]) -> dict[str, Json]:
+    """The facts of the source with what is now derived of it."""
+    told, derived = source.facts.get("tables"), source.facts.get(_FACT)
     ours = {contract.name for contract in stored(catalog)}
     others = {name: held for name, held in told.items() if name not in ours} if isinstance(told, dict) else {}
     found: dict[str, Json] = dict(derived) if isinstance(derived, dict) else {}
     found[NAME] = {"hash": _hash(catalog), "scopes": list(scopes)}
-    return {**unit.facts, NAME: True, "tables": tables_told(stored(catalog), others), _FACT: found}
+    return {**source.facts, NAME: True, "tables": tables_told(stored(catalog), others), _FACT: found}
 
 
 def _hash(catalog: Catalog) -> str:
@@ -86,14 +84,14 @@ def _hash(catalog: Catalog) -> str:
 
 @dataclass(frozen=True)
 class _Known:
-    """The scopes that a unit holds, and whether they were derived as they would be now."""
+    """The scopes that a rank holds, and whether they were derived as they would be now."""
 
     scopes: frozenset[str]
     current: bool
 
     @classmethod
-    def of(cls, catalog: Catalog, unit: Unit) -> _Known:
-        derived = unit.facts.get(_FACT)
+    def of(cls, catalog: Catalog, rank: Rank) -> _Known:
+        derived = rank.main.facts.get(_FACT)
         told = derived.get(NAME) if isinstance(derived, dict) else None
         if not isinstance(told, dict) or not isinstance(scopes := told.get("scopes"), list):
             return cls(frozenset(), False)
@@ -105,7 +103,7 @@ def derive(store: Store, catalog: Catalog, chosen: Chosen, wanted: Wanted) -> De
 
     What is there already is not made again. Raises UnknownName where no rank has a scope that is wanted.
     """
-    known = {unit.rank: _Known.of(catalog, unit) for unit in chosen.units}
+    known = {rank.rank: _Known.of(catalog, rank) for rank in chosen.by_rank}
     rows = scope_rows(
         store.root, catalog, chosen, wanted, {scope for one in known.values() for scope in one.scopes}
     )
@@ -148,14 +146,16 @@ def check(chosen: Chosen, wanted: Wanted, found: Mapping[int, Sequence[Row]]) ->
 def _publish(
     store: Store, catalog: Catalog, chosen: Chosen, todo: Mapping[int, tuple[Row, ...]]
 ) -> RunVersion | None:
-    size = sum(unit.text_bytes for unit in chosen.units if unit.rank in todo)
+    wanted = [rank.main for rank in chosen.by_rank if rank.rank in todo]
+    headers = store.headers(wanted)
+    size = sum(source.text_bytes for source in wanted)
     jobs = min(machine.cores(), len(todo), 1 + size // _WORTH_A_PROCESS_BYTES)
     with store.staging() as staging, Workers(jobs) as workers:
         tasks = [
-            _Make(store.root, chosen.version, unit, todo[unit.rank], staging / f"{unit.rank:06d}",
-                  catalog.folder, machine.threads(jobs), f"{machine.memory_bytes(jobs)}B")
-            for unit in chosen.units
-            if unit.rank in todo
+            _Make(store.root, chosen.version, source, headers.get(source.name, "{}"), todo[source.rank],
+                  staging / f"{source.rank:06d}", catalog.folder, machine.threads(jobs),
+                  f"{machine.memory_bytes(jobs)}B")
+            for source in wanted
         ]  # fmt: skip
         results = [
             value for _, value in sorted(workers.run(tasks, lambda *_: None), key=lambda item: item[0])
@@ -163,5 +163,5 @@ def _publish(
         for result in results:
             if isinstance(result, Failure):
                 raise TwError(result.message, result.hint)
-        units = store.commit([result for result in results if isinstance(result, Staged)])
-        return store.publish(chosen.run, Changes(units=units, rebuilt=True)).version
+        sources = store.commit([result for result in results if isinstance(result, Staged)])
+        return store.publish(chosen.run, Changes(sources=sources, rebuilt=True)).version

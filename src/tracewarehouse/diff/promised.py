@@ -38,6 +38,7 @@ def promised(level: str, per: str) -> Contract:
         deprecated=None,
         transient=False,
         derived=None,
+        definition=None,
         body="",
         body_line=0,
         source=f"account_{level}",

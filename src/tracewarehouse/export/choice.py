@@ -17,7 +17,7 @@ from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.needs import able
 from tracewarehouse.sqltext import quote_name
 
-_ALWAYS = ("events", "ranks", "flows")
+_ALWAYS = ("events", "ranks", "flows", "memory_timeline")
 _FOR_TRACKS = ("kernels",)
 _OF_A_PART = (COUNTERS["queue_length"], OVERLAYS["steps"], OVERLAYS["idle"], FINDINGS)
 

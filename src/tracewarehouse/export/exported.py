@@ -63,7 +63,7 @@ def export(
 
 def _part(source: Source, run: Chosen, asked: Asked, wanted: Additions, found: Rows) -> Exported:
     root, catalog, chosen = source.root, source.catalog, source.chosen
-    rows = built_rows(catalog.get("ranks", kind="table"), [chosen])
+    rows = built_rows(root, catalog.get("ranks", kind="table"), [chosen])
     facts = {row["rank"]: row for row in rows}
     known = clocks.clocks(root, catalog, run, chosen.ranks)
     cuts = windows(root, catalog, chosen, asked, facts, known, found) if asked.is_cut else {}

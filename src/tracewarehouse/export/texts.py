@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracewarehouse import engine
+from tracewarehouse.formats.memory_timeline.rows import ACTIONS, CATEGORIES
 
 ROWS_AT_ONCE = 10_000
 DUPLICATES = "__duplicates__"
@@ -82,6 +83,35 @@ SELECT
 FROM member
 ORDER BY event_id
 """
+
+
+# The elements of a memory timeline, for a rank that has no events. `file_...` is what no other column holds.
+_TIMELINE_TEXTS = """
+SELECT
+  coalesce(
+    element,
+    '[' || concat_ws(
+      ',',
+      coalesce(ts_ns, file_time_ns),
+      coalesce(list_position($actions, action), file_action),
+      bytes,
+      coalesce(list_position($categories, category) - 1, file_category)
+    ) || ']'
+  ) AS text
+FROM memory_timeline
+WHERE run_id = $run AND rank = $rank
+  AND NOT EXISTS (SELECT 1 FROM events WHERE events.run_id = $run AND events.rank = $rank)
+ORDER BY event_id
+"""
+
+
+def timeline_texts(con: engine.Connection, run: str, rank: int) -> Iterator[str]:
+    """The elements of a rank's memory timeline as in the file; none where the rank has events."""
+    given = {"run": run, "rank": rank, "actions": list(ACTIONS[1:]), "categories": list(CATEGORIES)}
+    with con.cursor() as cursor:
+        cursor.execute(_TIMELINE_TEXTS, given)
+        while rows := cursor.fetchmany(ROWS_AT_ONCE):
+            yield from (text for (text,) in rows)
 
 
 def event_texts(con: engine.Connection, run: str, rank: int, source: str = "events") -> Iterator[str]:

@@ -16,7 +16,7 @@ from tracewarehouse.export.added import added_texts
 from tracewarehouse.export.choice import Additions
 from tracewarehouse.export.found import Rows
 from tracewarehouse.export.place import Place
-from tracewarehouse.export.texts import event_texts, header_members
+from tracewarehouse.export.texts import event_texts, header_members, timeline_texts
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.session import session
 
@@ -50,7 +50,8 @@ def whole_text(source: Source, traced: Traced) -> Iterator[str]:
         part.no_part(con)
         names, rest = added_texts(con, chosen.run, rank, more.added, traced.place)
         members = header_members(_header(con))
-        yield from _document(members, chain(event_texts(con, chosen.run, rank), names, rest))
+        own = chain(event_texts(con, chosen.run, rank), timeline_texts(con, chosen.run, rank))
+        yield from _document(members, chain(own, names, rest))
 
 
 def part_text(source: Source, ranks: Sequence[Traced], told: Mapping[str, Any]) -> Iterator[str]:

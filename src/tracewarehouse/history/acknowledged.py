@@ -9,7 +9,7 @@ from hashlib import sha256
 from tracewarehouse.errors import ParamError
 from tracewarehouse.metric import Metric
 from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.store import Store
+from tracewarehouse.storage import Store
 
 
 @dataclass(frozen=True)

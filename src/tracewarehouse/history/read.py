@@ -19,7 +19,7 @@ from tracewarehouse.result import Provenance
 from tracewarehouse.select.chosen import Chosen, in_order, known, narrow
 from tracewarehouse.select.removal import matching, parse_where
 from tracewarehouse.stats.points import FEWEST
-from tracewarehouse.store import Recorded, Store
+from tracewarehouse.storage import Recorded, Store
 
 _NAMED = 3  # runs that a notice names
 
@@ -182,9 +182,9 @@ def _notices(asking: Asking, subjects: Sequence[Subject], lines: Sequence[Line],
 
 def _machines(subject: Subject) -> str:
     """How many ranks the run has, on which GPUs."""
-    units = subject.chosen.version.units
-    names = {str(unit.facts["device_name"]) for unit in units if unit.facts.get("device_name")}
-    return f"{len(units)} × {' and '.join(sorted(names)) or 'unknown'}"
+    ranks = subject.chosen.version.by_rank
+    names = {str(rank.facts["device_name"]) for rank in ranks if rank.facts.get("device_name")}
+    return f"{len(ranks)} × {' and '.join(sorted(names)) or 'unknown'}"
 
 
 def _count(some: Sequence[str], total: int) -> str:

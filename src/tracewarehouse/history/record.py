@@ -15,7 +15,7 @@ from tracewarehouse.metric.measured import COMPLETE, answered
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.needs import able
 from tracewarehouse.select.notices import notices
-from tracewarehouse.store import Json, Recorded, Store, write_result
+from tracewarehouse.storage import Json, Recorded, Store, write_result
 
 # Runs are asked together: opening a session costs more than a small analysis. Their rows must fit in memory.
 _RUNS_AT_ONCE = 32

@@ -10,7 +10,7 @@ from hashlib import sha256
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
 from tracewarehouse.metric.model import BY_STEP
-from tracewarehouse.store import Recorded, RunVersion, run_key
+from tracewarehouse.storage import Recorded, RunVersion, run_key
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Asking:
     def _asked(self, version: RunVersion, params: Mapping[str, object]) -> str:
         """8 hex digits for the parameters, and for tables that were derived after the trace was read."""
         derived = [
-            [unit.rank, file.table, file.sha256]
-            for unit in version.units
-            for file in unit.files
+            [source.rank, file.table, file.sha256]
+            for source in version.sources
+            for file in source.files
             if file.table in self.derived
         ]
         return sha256(json.dumps([sorted(params.items()), sorted(derived)]).encode()).hexdigest()[:8]

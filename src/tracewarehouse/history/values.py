@@ -12,7 +12,7 @@ from tracewarehouse.errors import WarehouseError
 from tracewarehouse.metric import Measured, Metric, Ranks
 from tracewarehouse.metric.values import COMPLETE, ROWS, Step, evaluate_in, threads_for
 from tracewarehouse.sqltext import quote_name, quote_text
-from tracewarehouse.store import RECORDED, Store
+from tracewarehouse.storage import RECORDED, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

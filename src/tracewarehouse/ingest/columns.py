@@ -41,7 +41,7 @@ class Codes(NamedTuple):
 
     def where(self, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The rows whose text is wanted; `wanted` has one entry per word. False for null."""
-        return np.append(wanted, False)[self.codes]
+        return np.take(np.append(wanted, False), self.codes, mode="wrap")  # -1 is the last
 
     def is_one_of(self, texts: Iterable[str]) -> NDArray[np.bool_]:
         """The rows whose text is one of these."""
@@ -124,6 +124,8 @@ class Columns:
             column = column.slice(start, stop - start)
         elif rows is not None:
             column = column.take(pa.array(rows))
+        if column.num_chunks == 1:
+            return column.chunk(0)
         found = column.combine_chunks()
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 

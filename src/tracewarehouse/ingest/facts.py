@@ -44,6 +44,12 @@ def rank_of(header: Mapping[str, Any]) -> int | None:
     return rank if rank is not None and rank <= MAX_RANK else None
 
 
+def rank_in_file(header: Mapping[str, Any]) -> int | None:
+    """The rank that the trace itself says, whether or not it can be one."""
+    rank = _mapping(header.get("distributedInfo")).get("rank")
+    return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+
+
 def world_size_of(header: Mapping[str, Any]) -> int | None:
     """The world size that the trace itself says."""
     return number(_mapping(header.get("distributedInfo")).get("world_size"))

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.inbox import beside, inbox
-from tracewarehouse.store.names import check_labels, run_name
+from tracewarehouse.storage.names import check_labels, run_name
 
 # The launchers' names for a process' place, most telling first: torchrun, Slurm, Open MPI, MPICH.
 _RANK_NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -90,7 +90,7 @@ class _Handler:
         from tracewarehouse.catalog import Catalog
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
-        from tracewarehouse.store import Store
+        from tracewarehouse.storage import Store
 
         store = Store.open_or_create(self.warehouse)
         report = ingest(store, Catalog.load(), [path], Options(jobs=1, inbox=True))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 # Below this a process takes longer to start than the work takes.
 _WORTH_A_PROCESS_BYTES = 1 << 20
-# Below this a thread more costs a sixth more processor time and saves none.
-_WORTH_A_THREAD_BYTES = 48 << 20
+# What this process has open beside its workers, and what it has open for each of them while it starts one.
+_OWN_FILES, _FILES_PER_PROCESS = 32, 2
 _SHARE = 0.7
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -25,20 +27,12 @@ def jobs(asked: int | None, paths: Iterable[Path]) -> int:
     sizes = [path.stat().st_size for path in paths if path.exists()]
     if asked is None and sum(sizes) < 2 * _WORTH_A_PROCESS_BYTES:
         return 1
-    return max(1, min(asked or cores(), len(sizes)))
+    return max(1, min(asked or cores(), len(sizes), _processes_by_open_files()))
 
 
 def threads(jobs: int) -> int:
     """Threads for each of so many processes."""
     return max(1, cores() // jobs)
-
-
-def threads_for(text_bytes: int, jobs: int) -> int:
-    """DuckDB's threads for a file of so much text, in one of so many processes.
-
-    Reading, making and writing tables have a thread each; more of them pay for large files alone.
-    """
-    return min(threads(jobs), max(1, text_bytes // _WORTH_A_THREAD_BYTES))
 
 
 def memory_bytes(jobs: int) -> int:
@@ -51,3 +45,11 @@ def _total_bytes() -> int:
     with suppress(OSError, ValueError):
         total = min(total, int(_CGROUP_LIMIT.read_text()))
     return total
+
+
+def _processes_by_open_files() -> int:
+    """As many processes as this one may have pipes to."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(1, (most - _OWN_FILES) // _FILES_PER_PROCESS)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from tracewarehouse.store.names import MAX_RUN_NAME
+from tracewarehouse.storage.names import MAX_RUN_NAME
 
 _LEFT = r"(?<![A-Za-z0-9])"
 _RIGHT = r"(?![A-Za-z0-9])"
@@ -58,9 +58,8 @@ class NameParts:
 
 def split_name(name: str) -> NameParts:
     """Take a file name apart by the tokens that profilers, launchers and people put into it."""
-    stem = _stem(PurePath(name).name)
-    host = _HOST_PID.fullmatch(stem)
-    rest = stem
+    rest = stem(PurePath(name).name)
+    host = _HOST_PID.fullmatch(rest)
     for pattern in _TIMES:
         rest = _cut(rest, pattern.search(rest))
     rank, world_size, rest = _take_rank(rest)
@@ -86,7 +85,8 @@ def folder_run_name(text: str) -> str:
     return f"{name[: MAX_RUN_NAME - 9]}-{mark}"
 
 
-def _stem(name: str) -> str:
+def stem(name: str) -> str:
+    """A file name without the endings of its kind."""
     while match := _ENDINGS.search(name):
         name = name[: match.start()]
     return name

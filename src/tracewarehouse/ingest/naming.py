@@ -14,16 +14,17 @@ from pathlib import Path
 
 from tracewarehouse.ingest.names import NameParts, folder_run_name, numbered, split_name
 from tracewarehouse.ingest.spans import Window, spans_of
-from tracewarehouse.store.names import run_name
+from tracewarehouse.storage.names import run_name
 
 WindowsOf = Callable[[Sequence[Path]], Mapping[Path, Window]]
 
 
 @dataclass(frozen=True)
 class TraceFile:
-    """What naming needs to know of a surveyed trace; `rank` and `world_size` as the trace says them.
+    """What naming needs to know of a trace; `rank` and `world_size` as the trace says them.
 
-    `run` and `span` are set for files that the trace handler put into an inbox: it knew both.
+    `part` tells traces of one file apart, where it has several. `run` and `span` are set for files that the
+    trace handler put into an inbox: it knew both.
     """
 
     path: Path
@@ -33,6 +34,12 @@ class TraceFile:
     damaged: bool = False
     run: str | None = None
     span: int | None = None
+    part: str = ""
+
+    @property
+    def source(self) -> tuple[Path, str]:
+        """Path and part: which trace it is."""
+        return self.path, self.part
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class Assignment:
     world_size: int | None = None
     span: int | None = None
     notes: tuple[str, ...] = ()
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,7 @@ class Duplicate:
     of: Path
     run: str
     rank: int
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,7 @@ class Refusal:
     hint: str
     run: str | None = None
     rank: int | None = None
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,7 +124,7 @@ def assign(
     `windows` gives the first start and last end of traces; it is asked only for files that collide.
     Raises ParamError for a run name that cannot be used.
     """
-    named = _resolve_remainders([_split(file) for file in sorted(files, key=lambda file: file.path)])
+    named = _resolve_remainders([_split(file) for file in sorted(files, key=lambda file: file.source)])
     out = _Outcome([], [], [], [])
     for name, members in _groups(named, run, out).items():
         _place(name, _with_ranks(members, rank, lone=len(named) == 1), windows, out)
@@ -136,7 +146,7 @@ def _groups(named: Sequence[_Named], run: str | None, out: _Outcome) -> dict[str
         name = names[one.kind]
         if name is None:
             reason, hint = "its run name is that of another folder of this call", "`--run NAME` with it alone"
-            out.refusals.append(Refusal(one.file.path, reason, hint))
+            out.refusals.append(Refusal(one.file.path, reason, hint, part=one.file.part))
         else:
             groups[name].append(one)
     return groups
@@ -295,23 +305,19 @@ def _ranks_by_place(members: Sequence[_Named]) -> dict[Path, int]:
 def _place(run: str, members: Sequence[_Named], windows: WindowsOf, out: _Outcome) -> None:
     """Settle who gets (run, rank): doubles go, spans are told apart, then the later name loses."""
     kept: list[_Named] = []
-    for one in sorted(members, key=lambda one: (one.file.damaged, one.file.path)):
-        first = _same_content(one, kept)
+    contents: dict[tuple[int, str, str, int | None], _Named] = {}
+    for one in sorted(members, key=lambda one: (one.file.damaged, one.file.source)):
+        file = one.file
         if one.rank is None:
-            hint = "`--rank N` with this file alone"
-            out.refusals.append(Refusal(one.file.path, f"says no rank, and run {run} has ranks", hint, run))
-        elif first is not None:
-            out.duplicates.append(Duplicate(one.file.path, first.file.path, run, one.rank))
+            reason, hint = f"says no rank, and run {run} has ranks", "`--rank N` with this file alone"
+            out.refusals.append(Refusal(file.path, reason, hint, run, part=file.part))
+            continue
+        first = contents.setdefault((one.rank, file.digest, file.part, file.span), one)
+        if first is not one:
+            out.duplicates.append(Duplicate(file.path, first.file.path, run, one.rank, file.part))
         else:
             kept.append(one)
     _give_spans(run, kept, windows, out)
-
-
-def _same_content(one: _Named, kept: Sequence[_Named]) -> _Named | None:
-    for other in kept:
-        if (other.rank, other.file.digest, other.file.span) == (one.rank, one.file.digest, one.file.span):
-            return other
-    return None
 
 
 def _give_spans(run: str, kept: Sequence[_Named], windows: WindowsOf, out: _Outcome) -> None:
@@ -335,7 +341,7 @@ def _assignment(run: str, one: _Named, slot: int, *, many: bool) -> Assignment:
     suffix = f"~{slot}" if many or (told is not None and told > 1) else ""
     span = slot if many or told is not None else None
     world_size = one.file.world_size if one.file.world_size is not None else one.parts.world_size
-    return Assignment(one.file.path, f"{run}{suffix}", one.rank, world_size, span, one.notes)
+    return Assignment(one.file.path, f"{run}{suffix}", one.rank, world_size, span, one.notes, one.file.part)
 
 
 def _slots(kept: Sequence[_Named], windows: WindowsOf) -> list[tuple[_Named, int]]:
@@ -366,4 +372,4 @@ def _taken(run: str, one: _Named, holder: _Named) -> Refusal:
     if token is not None and token != one.rank:
         hint = f"`--rank {token}` with this file alone: its name says so"
     reason = f"rank {one.rank} of run {run} is taken by {holder.file.path.name}"
-    return Refusal(one.file.path, reason, hint, run, one.rank)
+    return Refusal(one.file.path, reason, hint, run, one.rank, one.file.part)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tracewarehouse.store.names import check_labels
+from tracewarehouse.storage.names import check_labels
 
 State = Literal["whole", "repaired", "damaged", "refused", "skipped", "same", "pending"]
 Stage = Literal["survey", "read", "tables", "done"]
@@ -21,7 +21,8 @@ class Options:
     `jobs`: processes at most, None for one per core. `settle_s`: a file cut short that was written to less
     than this many seconds ago is left for later. `strict`: nothing is stored unless every file can be, whole.
     `inbox`: the files lie in the warehouse's inbox, and go from there once they are published. `temp_dir`:
-    where what does not fit into memory lies meanwhile, None for the warehouse's own disk.
+    where what does not fit into memory lies meanwhile, None for the warehouse's own disk. `time_unit`: the
+    unit of the times in the files, where it is not the one that their format says.
     """
 
     run: str | None = None
@@ -34,6 +35,7 @@ class Options:
     strict: bool = False
     inbox: bool = False
     temp_dir: Path | None = None
+    time_unit: Literal["us", "ns"] | None = None
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
@@ -77,6 +79,7 @@ class FileOutcome:
     """What became of one file. `content` is None where it was not read in this call.
 
     `same`: already stored, nothing written. `pending`: left for later, or waiting for other ranks.
+    A file that holds several ranks has an outcome for each.
     """
 
     path: Path

@@ -40,6 +40,15 @@ class Failure:
     details: str = ""
 
 
+@dataclass(frozen=True)
+class Died(Failure):
+    """The worker process ended in the middle of the task."""
+
+
+_DIED = Died("the worker process died", "it may need more memory: --jobs 1")
+_DIED_TWICE = Died("the worker process died twice", "it may need more memory: --jobs 1")
+
+
 class Workers:
     """Up to `jobs` processes; with one job the tasks run in this process."""
 
@@ -54,11 +63,12 @@ class Workers:
         for worker in self._idle:
             worker.stop()
 
-    def run(self, tasks: Sequence[Task], told: Told) -> Iterator[tuple[int, object]]:
+    def run(self, tasks: Sequence[Task], told: Told, *, retry: bool = True) -> Iterator[tuple[int, object]]:
         """Each task's number with its result or Failure, as they finish.
 
-        `told(number, done, total)` is called as tasks tell how far they are. A task whose worker dies is
-        tried once more when it is alone: what killed it may have been the memory of the others.
+        `told(number, done, total)` is called as tasks report how far they are. A task whose worker dies is
+        tried once more when it is alone: what killed it may have been the memory of the others. Without
+        `retry` it gives Died.
         """
         if self.jobs == 1 or len(tasks) <= 1:
             for number, task in enumerate(tasks):
@@ -66,11 +76,20 @@ class Workers:
             return
         lost: list[int] = []
         yield from self._run(tasks, range(len(tasks)), self.jobs, told, lost)
-        for number in sorted(lost):
-            again: list[int] = []
-            yield from self._run(tasks, [number], 1, told, again)
-            if again:
-                yield number, Failure("the worker process died twice", "it may need more memory: --jobs 1")
+        if not retry:
+            yield from ((number, _DIED) for number in sorted(lost))
+            return
+        again = [tasks[number] for number in sorted(lost)]
+        for number, value in self.run_alone(again, lambda index, *step: told(sorted(lost)[index], *step)):
+            yield sorted(lost)[number], value
+
+    def run_alone(self, tasks: Sequence[Task], told: Told) -> Iterator[tuple[int, object]]:
+        """Like `run`, for tasks whose worker died: each in a process, and no other task beside it."""
+        for number in range(len(tasks)):
+            lost: list[int] = []
+            yield from self._run(tasks, [number], 1, told, lost)
+            if lost:
+                yield number, _DIED_TWICE
 
     def _run(
         self, tasks: Sequence[Task], numbers: Sequence[int], jobs: int, told: Told, lost: list[int]

@@ -2,69 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract, Ref
 from tracewarehouse.errors import SchemaVersionError, TwError
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.pool import Failure, Tell, Workers
-from tracewarehouse.ingest.worker import tables_told, too_much
-from tracewarehouse.ingest.write import write_tables
-from tracewarehouse.store import Changes, Json, RunVersion, Staged, Store, Unit, uid
+from tracewarehouse.ingest.rank_files import RankFiles
+from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.stored_rank import READ, StoredRank
+from tracewarehouse.storage import (
+    Changes,
+    Json,
+    RankSource,
+    RunVersion,
+    Staged,
+    StagedTable,
+    Store,
+    TableFile,
+    disk_error,
+    uid,
+)
+
+if TYPE_CHECKING:
+    from tracewarehouse.ingest.rank_files import Rows
 
 EVENTS = "events"
-# What the tables are made from: the events, and what was found while the file was read.
-SOURCES = (EVENTS, "data_quality")
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Make tables of one stored rank anew, from its events alone."""
+    """Make some tables of one stored rank anew, from what is stored of it."""
 
-    unit: Unit
+    source: RankSource
+    header: str
     stored: Mapping[str, tuple[Path, ...]]
     wanted: tuple[Ref, ...]
     folder: Path
     sql: Path
-    threads: int
-    memory_limit: str
 
     def run(self, tell: Tell) -> Staged:
-        from tracewarehouse.engine import Error, connect, create_table
-        from tracewarehouse.ingest import sql_tables as tables
-
-        catalog = Catalog.load(self.sql)
+        catalog, source = Catalog.load(self.sql), self.source
         wanted = tuple(catalog.contracts[ref] for ref in self.wanted)
-        self.folder.mkdir(parents=True)
-        con = connect(
-            threads=self.threads, memory_limit=self.memory_limit, temp_directory=self.folder / "spill"
-        )
+        rank = StoredRank(source, self.header, self.stored, ())
         try:
-            for table, paths in self.stored.items():
-                create_table(con, catalog.get(table, kind="table"))
-                if paths:
-                    con.execute(
-                        f"INSERT INTO {table} BY NAME FROM read_parquet(?, hive_partitioning = false) "
-                        "WHERE rank = ?",
-                        [[str(path) for path in paths], self.unit.rank],
-                    )
-            tables.rebuild(con, catalog, wanted)
-            made = write_tables(con, catalog, wanted, self.folder)
-        except Error as error:
-            raise too_much(Path(f"{self.unit.run} rank {self.unit.rank}"), error) from error
-        finally:
-            con.close()
-        facts: dict[str, Json] = {
-            **self.unit.facts,
-            "tables": tables_told(wanted, self.unit.facts.get("tables")),
-        }
-        unit = self.unit
-        source = uid(unit.digest, unit.run, unit.rank, unit.reader, {"tables": facts["tables"]})
-        return Staged(unit.run, unit.rank, source, unit.digest, unit.text_bytes, unit.reader, unit.status,
-                      made, facts, kept=unit.files)  # fmt: skip
+            self.folder.mkdir(parents=True)
+            with (
+                RankFiles(catalog, self.folder, alone=False) as files,
+                TemporaryDirectory(prefix="tw-") as spill,
+            ):
+                rank.build(rules_of(self.sql), _Some(files, {ref.name for ref in self.wanted}), Path(spill))
+                made = files.staged(source.run).get(source.rank, ())
+        except OSError as error:
+            raise disk_error(self.folder, error) from error
+        told = tables_told(wanted, source.facts.get("tables"))
+        definitions = {**source.definitions, **{each.name: each.definition or 0 for each in wanted}}
+        return rebuilt(source, self.header, made, {**source.facts, "tables": told}, definitions)
+
+
+@dataclass(frozen=True)
+class _Some:
+    """Takes the wanted tables of all that are built."""
+
+    files: RankFiles
+    wanted: Collection[str]
+
+    def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
+        """The rows of a table."""
+        if table in self.wanted:
+            self.files.add(run, rank, table, rows)
+
+
+def tables_told(made: Iterable[Contract], before: Json = None) -> dict[str, Json]:
+    """Table → the versions a source holds, empty ones included: no rows, no file."""
+    told: dict[str, Json] = dict(before) if isinstance(before, dict) else {}
+    for contract in made:
+        held = told.get(contract.name)
+        versions: list[Json] = held if isinstance(held, list) else []
+        told[contract.name] = versions if contract.version in versions else [*versions, contract.version]
+    return told
+
+
+def rebuilt(
+    source: RankSource,
+    header: str,
+    tables: tuple[StagedTable, ...],
+    facts: Mapping[str, Json],
+    definitions: Mapping[str, int],
+    kept: tuple[TableFile, ...] | None = None,
+) -> Staged:
+    """A stored source with these tables beside its own files (`kept`; None: all of them), to be committed."""
+    key = uid(
+        source.digest,
+        source.run,
+        source.rank,
+        part=source.part,
+        format=source.format,
+        format_version=source.format_version,
+        definitions=definitions,
+        options={name: facts.get(name) for name in ("tables", "derived")},
+    )
+    return Staged(
+        run=source.run,
+        rank=source.rank,
+        uid=key,
+        digest=source.digest,
+        part=source.part,
+        text_bytes=source.text_bytes,
+        format=source.format,
+        format_version=source.format_version,
+        definitions=definitions,
+        status=source.status,
+        tables=tables,
+        facts=facts,
+        header=header,
+        kept=source.files if kept is None else kept,
+    )
 
 
 def upgrade(
@@ -77,26 +135,30 @@ def upgrade(
     written = []
     for run in runs:
         version = store.newest(run)
-        todo = [unit for unit in version.units if _missing(unit, wanted)] if version else []
+        todo = [one for one in version.sources if _missing(one, wanted)] if version else []
         if version and todo:
             written += _upgrade_run(store, catalog, version, todo, wanted)
     return tuple(written)
 
 
 def _upgrade_run(
-    store: Store, catalog: Catalog, version: RunVersion, todo: Sequence[Unit], wanted: Sequence[Contract]
+    store: Store,
+    catalog: Catalog,
+    version: RunVersion,
+    todo: Sequence[RankSource],
+    wanted: Sequence[Contract],
 ) -> list[str]:
     jobs = min(machine.cores(), len(todo))
     with store.staging() as staging, Workers(jobs) as workers:
-        tasks = [_task(store, catalog, version, unit, wanted, staging, jobs) for unit in todo]
+        tasks = [_task(store, catalog, version, one, wanted, staging) for one in todo]
         results = [
             value for _, value in sorted(workers.run(tasks, lambda *_: None), key=lambda item: item[0])
         ]
         for result in results:
             if isinstance(result, Failure):
                 raise TwError(result.message, result.hint)
-        units = store.commit([result for result in results if isinstance(result, Staged)])
-        published = store.publish(version.run, Changes(units=units, rebuilt=True))
+        sources = store.commit([result for result in results if isinstance(result, Staged)])
+        published = store.publish(version.run, Changes(sources=sources, rebuilt=True))
     return [version.run] if published.version else []
 
 
@@ -104,32 +166,31 @@ def _task(
     store: Store,
     catalog: Catalog,
     version: RunVersion,
-    unit: Unit,
+    source: RankSource,
     wanted: Sequence[Contract],
     staging: Path,
-    jobs: int,
 ) -> Rebuild:
-    stored = {table: stored_files(store, catalog, version, unit, table) for table in SOURCES}
-    missing = tuple(contract.ref for contract in _missing(unit, wanted))
-    return Rebuild(unit, stored, missing, staging / f"{unit.rank:06d}", catalog.folder,
-                   machine.threads(jobs), f"{machine.memory_bytes(jobs)}B")  # fmt: skip
+    stored = {table: stored_files(store, catalog, version, source, table) for table in READ}
+    missing = tuple(contract.ref for contract in _missing(source, wanted))
+    header = store.headers([source]).get(source.name, "{}")
+    return Rebuild(source, header, stored, missing, staging / source.name, catalog.folder)
 
 
 def stored_files(
-    store: Store, catalog: Catalog, version: RunVersion, unit: Unit, table: str
+    store: Store, catalog: Catalog, version: RunVersion, source: RankSource, table: str
 ) -> tuple[Path, ...]:
-    """The files that hold a table of the unit. Raises SchemaVersionError where its events are others."""
+    """The files that hold a table of the source. Raises SchemaVersionError where its events are others."""
     needed = catalog.get(table, kind="table").version
-    scans = version.scan_plan(table, needed, [unit.rank])
-    if table == EVENTS and not scans and any(file.table == EVENTS for file in unit.files):
+    scans = version.scan_plan(table, needed, [source.rank])
+    if table == EVENTS and not scans and any(file.table == EVENTS for file in source.files):
         raise SchemaVersionError(
-            f"run {unit.run} rank {unit.rank} holds events of another version than {EVENTS}@{needed}",
+            f"run {source.run} rank {source.rank} holds events of another version than {EVENTS}@{needed}",
             "ingest the trace again with --replace",
         )
     return tuple(store.path(scan.path) for scan in scans)
 
 
-def _missing(unit: Unit, wanted: Sequence[Contract]) -> list[Contract]:
+def _missing(source: RankSource, wanted: Sequence[Contract]) -> list[Contract]:
     from tracewarehouse.select.versions import held
 
-    return [contract for contract in wanted if contract.version not in held(unit, contract.name)]
+    return [contract for contract in wanted if contract.version not in held(source, contract.name)]

@@ -23,7 +23,7 @@ class Asked:
     def __init__(self, side: Side, con: Connection) -> None:
         self.side = side
         (self.chosen,) = side.chosen()
-        starts = (unit.facts.get("start_ns") for unit in self.chosen.units)
+        starts = (rank.facts.get("start_ns") for rank in self.chosen.by_rank)
         self.start_ns = min((each for each in starts if isinstance(each, int)), default=0)
         self._con = con
         self._results: dict[str, Result] = {}

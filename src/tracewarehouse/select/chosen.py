@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.select.selectors import Known, Pick, pick
-from tracewarehouse.store import Brief, RunVersion, Store, Unit
+from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,21 @@ class Chosen:
         return f"{self.run}@v{self.version.number}"
 
     @property
-    def units(self) -> tuple[Unit, ...]:
-        """The units of the chosen ranks."""
+    def by_rank(self) -> tuple[Rank, ...]:
+        """The chosen ranks with their sources."""
         wanted = frozenset(self.ranks)
-        return tuple(unit for unit in self.version.units if unit.rank in wanted)
+        return tuple(rank for rank in self.version.by_rank if rank.rank in wanted)
+
+    @property
+    def sources(self) -> tuple[RankSource, ...]:
+        """The sources of the chosen ranks."""
+        wanted = frozenset(self.ranks)
+        return tuple(source for source in self.version.sources if source.rank in wanted)
 
     @property
     def is_part(self) -> bool:
         """Whether ranks of the run are left out."""
-        return len(self.ranks) < len(self.version.units)
+        return len(self.ranks) < len(self.version.by_rank)
 
 
 class StoredRuns:

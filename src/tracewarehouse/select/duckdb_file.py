@@ -1,6 +1,7 @@
-"""`warehouse.duckdb`: the warehouse for people with a DuckDB shell. Derived, and written anew as a whole.
+"""`warehouse.duckdb`: the warehouse for people with a DuckDB shell. Derived, and written as a whole.
 
-It holds no events, only views over the Parquet files by absolute path: after a move it is written again.
+It holds no events, only views over the Parquet files by absolute path. `tw ingest`, `tw refresh` and
+`tw shell` write it; whatever else publishes leaves it stale: its stamp says which versions it was made of.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
-from threading import Thread
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
@@ -21,21 +21,20 @@ from tracewarehouse.errors import WarehouseError
 from tracewarehouse.result import Abstained
 from tracewarehouse.select.chosen import Chosen, choose
 from tracewarehouse.select.needs import able
-from tracewarehouse.select.reads import is_built
-from tracewarehouse.select.session import create
+from tracewarehouse.select.reads import is_built, is_stored
 from tracewarehouse.select.skeleton import (
     ABOUT,
     ABSTAINED,
     COLUMNS,
     SCHEMAS,
     attach,
-    comments,
+    point,
+    point_latest,
     relations_of,
     shape,
     skeleton,
 )
-from tracewarehouse.sqltext import quote_name
-from tracewarehouse.store import Store, disk_errors
+from tracewarehouse.storage import Store, disk_errors
 
 NAME = "warehouse.duckdb"
 
@@ -43,8 +42,8 @@ NAME = "warehouse.duckdb"
 def refresh(store: Store, catalog: Catalog) -> Path:
     """Writes the file over the newest version of every run, and gives its path.
 
-    Whoever publishes refreshes afterwards, so the last one to rename has seen the last version.
-    Raises WarehouseError.
+    It ends when nobody has published meanwhile, so of several calls the last to rename has seen the last
+    version. Raises WarehouseError.
     """
     path = store.root / NAME
     while True:
@@ -57,17 +56,6 @@ def refresh(store: Store, catalog: Catalog) -> Path:
                 (staging / NAME).replace(path)
         if [each.selector for each in choose(store)] == [each.selector for each in chosen]:
             return path
-
-
-def prepare(store: Store, catalog: Catalog) -> None:
-    """Begins what the first refresh of a warehouse takes longest for, beside whatever is done until then."""
-    if store.shell(f"{shape(catalog)}.duckdb") is None:
-        Thread(target=_try_skeleton, args=(catalog,)).start()
-
-
-def _try_skeleton(catalog: Catalog) -> None:
-    with suppress(WarehouseError):  # the refresh meets it again, and tells
-        skeleton(catalog)
 
 
 def _blank(store: Store, catalog: Catalog) -> bytes:
@@ -106,12 +94,13 @@ def write(path: Path, store: Store, catalog: Catalog, chosen: Sequence[Chosen]) 
     try:
         attach(con, path)
         con.execute("BEGIN")  # one for all: each statement alone would wait for the disk
-        for schema, part in zip(SCHEMAS, (tuple(chosen), tuple(chosen[-1:])), strict=True):
+        latest = tuple(chosen[-1:])
+        for schema, part in zip(SCHEMAS, (tuple(chosen), latest), strict=True):
             con.execute(f"USE tw_file.{schema}")
-            _point(con, root, catalog, part, columns=schema == SCHEMAS[0])
-        about = {"stamp": _stamp(root, catalog, chosen), "warehouse": str(root)}
+            _point(con, root, catalog, part)
+        point_latest(con, latest[0].run if latest else None)
         con.execute("USE tw_file.main")
-        insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
+        _fill(con, root, catalog, tuple(chosen))
         con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH tw_file")
@@ -121,20 +110,25 @@ def write(path: Path, store: Store, catalog: Catalog, chosen: Sequence[Chosen]) 
         con.close()
 
 
-def _point(
-    con: Connection, root: Path, catalog: Catalog, chosen: tuple[Chosen, ...], *, columns: bool
-) -> None:
-    """Puts some runs under the views of the current schema, which has none yet."""
+def _point(con: Connection, root: Path, catalog: Catalog, chosen: tuple[Chosen, ...]) -> None:
+    """Puts the files of some runs under the views of the current schema, which has none yet."""
     relations, contracts = relations_of(catalog, root, chosen)
     for contract in contracts:
-        if relations.holds(contract):
-            create(con, relations, contract, replace=True)
-            if not is_built(contract):  # a view that is replaced loses what was said of it
-                name = quote_name(relations.names[contract.ref])
-                con.execute(";".join(comments(contract, name, columns=columns)))
+        if is_stored(contract) and relations.holds(contract):
+            point(con, relations, contract)
+
+
+def _fill(con: Connection, root: Path, catalog: Catalog, chosen: tuple[Chosen, ...]) -> None:
+    """Fills the tables that hold rows: about the runs, what analyses leave out, and the file itself."""
+    relations, contracts = relations_of(catalog, root, chosen)
+    for contract in contracts:
+        if is_built(contract):
+            relations.create(con, contract, replace=True)
     abstained = {each: able(each, chosen).abstained for each in catalog.all("analysis")}
     rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in _abstained_rows(chosen, abstained)]
     insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)
+    about = {"stamp": _stamp(root, catalog, chosen), "warehouse": str(root)}
+    insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
 
 
 def _abstained_rows(

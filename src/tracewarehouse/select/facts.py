@@ -1,43 +1,59 @@
-"""The tables `runs` and `ranks`: made from published versions at the moment of reading, never stored."""
+"""The tables `runs`, `ranks` and `rank_sources`: made from published versions on reading, never stored."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from tracewarehouse.columns import Column
 from tracewarehouse.contract import Contract
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.quality import expected_ranks, world_size
-from tracewarehouse.store import RunVersion, Unit, Waiting
+from tracewarehouse.storage import Rank, RankSource, RunVersion, Versions, Waiting
 
-BUILT = ("runs", "ranks")
+BUILT = ("runs", "ranks", "rank_sources")
+_HEADER = "header"
 
 
-def built_rows(contract: Contract, chosen: Sequence[Chosen]) -> list[dict[str, Any]]:
-    """The rows of `runs` (each run as a whole) or `ranks` (the chosen ones), keyed like the contract."""
+def built_rows(
+    root: Path, contract: Contract, chosen: Sequence[Chosen], columns: Iterable[Column] | None = None
+) -> list[dict[str, Any]]:
+    """The rows of `runs` (each run as a whole), `ranks` or `rank_sources` (the chosen ones), keyed like the
+    contract.
+
+    The headers of ranks are read from the manifests, and only where `columns` (None: all) has them.
+    """
+    wanted = contract.columns if columns is None else tuple(columns)
     if contract.name == "runs":
         return [run_row(each.version) for each in chosen]
-    return [_rank_row(contract, unit) for each in chosen for unit in each.units]
+    if contract.name == "rank_sources":
+        return [_source_row(wanted, source) for each in chosen for source in each.sources]
+    ranks = [rank for each in chosen for rank in each.by_rank]
+    headers: Mapping[str, str] = {}
+    if any(column.name == _HEADER for column in wanted):
+        headers = Versions(root).headers(rank.main for rank in ranks)
+    return [_rank_row(wanted, rank, headers) for rank in ranks]
 
 
 def run_row(version: RunVersion) -> dict[str, Any]:
     """What there is to say about a run, keyed like the contract `runs`."""
-    units = version.units
+    ranks = version.by_rank
     return {
         "run_id": version.run,
         "labels": dict(version.labels),
-        "start_ns": min(_numbers(units, "start_ns"), default=None),
-        "end_ns": max(_numbers(units, "end_ns"), default=None),
+        "start_ns": min(_numbers(ranks, "start_ns"), default=None),
+        "end_ns": max(_numbers(ranks, "end_ns"), default=None),
         "world_size": world_size(version),
-        "ranks_present": len(units),
+        "ranks_present": len(ranks),
         "ranks_expected": expected_ranks(version),
-        "device_names": _words(units, "device_name"),
-        "framework_versions": _words(units, "framework_version"),
+        "device_names": _words(ranks, "device_name"),
+        "framework_versions": _words(ranks, "framework_version"),
         "schema_versions": {table: numbers[-1] for table, numbers in version.table_versions().items()},
         "tool_version": version.tool,
-        "ingested_at": moment(max((unit.committed_at for unit in units), default=version.created_at)),
+        "ingested_at": moment(max((rank.committed_at for rank in ranks), default=version.created_at)),
         "version": version.number,
         "state": state(version),
         "bytes": version.bytes,
@@ -47,7 +63,7 @@ def run_row(version: RunVersion) -> dict[str, Any]:
 def state(version: RunVersion) -> str:
     """`whole`, or `incomplete` where ranks are missing or damaged."""
     missing = set(range(expected_ranks(version) or 0)) - set(version.ranks)
-    damaged = any(unit.status == "damaged" for unit in version.units)
+    damaged = any(rank.status == "damaged" for rank in version.by_rank)
     return "incomplete" if missing or damaged else "whole"
 
 
@@ -60,23 +76,42 @@ def moment(text: str) -> datetime:
 def pending_row(waiting: Sequence[Waiting]) -> dict[str, Any]:
     """A run of which nothing is published yet, because it waits for announced ranks."""
     first = waiting[0]
-    units = tuple(each.unit for each in waiting)
-    version = RunVersion(first.unit.run, 0, units, {}, first.expected_ranks, units[-1].committed_at, "")
+    sources = tuple(each.source for each in waiting)
+    version = RunVersion(first.source.run, 0, sources, {}, first.expected_ranks, sources[-1].committed_at, "")
     return run_row(version) | {"state": "pending"}
 
 
-def _rank_row(contract: Contract, unit: Unit) -> dict[str, Any]:
-    known = {
-        "run_id": unit.run,
-        "rank": unit.rank,
-        "source_sha256": unit.digest,
-        "text_bytes": unit.text_bytes,
-        "status": unit.status,
-        "reader_version": unit.reader,
-        "ingested_at": unit.committed_at,
+def _rank_row(columns: Iterable[Column], rank: Rank, headers: Mapping[str, str]) -> dict[str, Any]:
+    """What the main source says, and the facts of all."""
+    known = _known(rank.main) | {"status": rank.status, "ingested_at": rank.committed_at}
+    row = {**rank.facts, **known, _HEADER: headers.get(rank.main.name)}
+    return {column.name: _value(row.get(column.name), column.type) for column in columns}
+
+
+def _source_row(columns: Iterable[Column], source: RankSource) -> dict[str, Any]:
+    row = {
+        **source.facts,
+        **_known(source),
+        "tables": json.dumps(sorted({file.table for file in source.files})),
     }
-    row = {**unit.facts, **known}
-    return {column.name: _value(row.get(column.name), column.type) for column in contract.columns}
+    return {column.name: _value(row.get(column.name), column.type) for column in columns}
+
+
+def _known(source: RankSource) -> dict[str, Any]:
+    """The columns that are no facts of the trace, but of its ingest."""
+    return {
+        "run_id": source.run,
+        "rank": source.rank,
+        "source": source.name,
+        "source_sha256": source.digest,
+        "source_format": source.format,
+        "source_part": source.part,
+        "text_bytes": source.text_bytes,
+        "status": source.status,
+        "reader_version": source.format_version,
+        "format_version": source.format_version,
+        "ingested_at": source.committed_at,
+    }
 
 
 def _value(value: Any, type_: str) -> Any:
@@ -89,9 +124,9 @@ def _value(value: Any, type_: str) -> Any:
     return value
 
 
-def _numbers(units: Iterable[Unit], fact: str) -> list[int]:
-    return [value for unit in units if isinstance(value := unit.facts.get(fact), int)]
+def _numbers(ranks: Iterable[Rank], fact: str) -> list[int]:
+    return [value for rank in ranks if isinstance(value := rank.facts.get(fact), int)]
 
 
-def _words(units: Iterable[Unit], fact: str) -> list[str]:
-    return sorted({value for unit in units if isinstance(value := unit.facts.get(fact), str)})
+def _words(ranks: Iterable[Rank], fact: str) -> list[str]:
+    return sorted({value for rank in ranks if isinstance(value := rank.facts.get(fact), str)})

@@ -37,8 +37,8 @@ def table_sizes(chosen: Chosen) -> tuple[TableSize, ...]:
     """The stored tables of the chosen ranks, by name and version."""
     rows: dict[tuple[str, int], int] = {}
     sizes: dict[tuple[str, int], dict[str, int]] = {}
-    for unit in chosen.units:
-        for file in unit.files:
+    for source in chosen.sources:
+        for file in source.files:
             key = (file.table, file.version)
             rows[key] = rows.get(key, 0) + file.rows
             sizes.setdefault(key, {})[file.path] = file.bytes

@@ -9,7 +9,7 @@ from tracewarehouse.contract import DERIVED_NEEDS, Contract
 from tracewarehouse.result import Abstained
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.versions import held
-from tracewarehouse.store import Unit
+from tracewarehouse.storage import Rank
 
 _MISSING = {
     "gpu": "no GPU rows recorded",
@@ -49,30 +49,30 @@ def able(contract: Contract, chosen: Sequence[Chosen]) -> Able:
 
 
 def _reasons(contract: Contract, chosen: Chosen) -> dict[int, str]:
-    units = chosen.units
+    ranks = chosen.by_rank
     of_a_rank = [need for need in contract.needs if not need.startswith("ranks>=")]
     versions = {ref.name: ref.version for ref in contract.requires}
-    found = {unit.rank: _lack(unit, of_a_rank, versions) for unit in units}
+    found = {rank.rank: _lack(rank, of_a_rank, versions) for rank in ranks}
     reasons = {rank: reason for rank, reason in found.items() if reason}
-    able_ranks = len(units) - len(reasons)
+    able_ranks = len(ranks) - len(reasons)
     for need in contract.needs:
         if need.startswith("ranks>=") and able_ranks < _number(need):
             few = f"{_plural(able_ranks, 'rank')}, needs {_number(need)}"
-            return {unit.rank: reasons.get(unit.rank, few) for unit in units}
+            return {rank.rank: reasons.get(rank.rank, few) for rank in ranks}
     return reasons
 
 
-def _lack(unit: Unit, needs: Sequence[str], versions: Mapping[str, int]) -> str | None:
+def _lack(rank: Rank, needs: Sequence[str], versions: Mapping[str, int]) -> str | None:
     for need in needs:
         if need in DERIVED_NEEDS:
-            if versions.get(need) not in held(unit, need):
-                return f"not derived: tw derive {need} {unit.run}"
+            if versions.get(need) not in held(rank, need):
+                return f"not derived: tw derive {need} {rank.run}"
             continue
         if need.startswith("steps>="):
-            steps = unit.facts.get("steps") or 0
+            steps = rank.facts.get("steps") or 0
             if not isinstance(steps, int) or steps < _number(need):
                 return f"{_plural(steps, 'step')}, needs {_number(need)}"
-        elif unit.facts.get(need) is not True:
+        elif rank.facts.get(need) is not True:
             return _MISSING[need]
     return None
 

@@ -14,9 +14,9 @@ NOTHING_STORED = "no run is stored yet: tw ingest PATH takes traces in"
 def notices(chosen: Sequence[Chosen], contract: Contract | None = None) -> tuple[str, ...]:
     """One line each for GPU time without a launch (where launches matter), damaged ranks, missing ranks."""
     told = _coverage(chosen) if contract and "launches" in contract.needs else []
-    damaged = [unit for each in chosen for unit in each.units if unit.status == "damaged"]
+    damaged = [rank for each in chosen for rank in each.by_rank if rank.status == "damaged"]
     if damaged:
-        named = ", ".join(f"{unit.run} rank {unit.rank}" for unit in damaged[:3])
+        named = ", ".join(f"{rank.run} rank {rank.rank}" for rank in damaged[:3])
         more = ", …" if len(damaged) > 3 else ""
         told.append(f"{len(damaged)} damaged {'rank' if len(damaged) == 1 else 'ranks'} ({named}{more})")
     for each in chosen:
@@ -42,5 +42,5 @@ def _coverage(chosen: Sequence[Chosen]) -> list[str]:
 
 
 def _total(chosen: Sequence[Chosen], fact: str) -> int:
-    values = (unit.facts.get(fact) for each in chosen for unit in each.units)
+    values = (rank.facts.get(fact) for each in chosen for rank in each.by_rank)
     return sum(value for value in values if isinstance(value, int))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tracewarehouse.select.chosen import Chosen, spans
-from tracewarehouse.store import RunVersion, Unit
+from tracewarehouse.storage import Rank, RunVersion
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def usual(values: Iterable[object]) -> int | None:
 
 def world_size(version: RunVersion) -> int | None:
     """The world size that most ranks name, on a tie the one that the lowest of them names."""
-    return usual(unit.facts.get("world_size") for unit in version.units)
+    return usual(rank.facts.get("world_size") for rank in version.by_rank)
 
 
 def expected_ranks(version: RunVersion) -> int | None:
@@ -67,44 +66,40 @@ def _ranks_missing(version: RunVersion) -> Iterator[Fired]:
 
 def _world_size_differs(version: RunVersion) -> Iterator[Fired]:
     most = world_size(version)
-    for unit in version.units:
-        own = unit.facts.get("world_size")
+    for rank in version.by_rank:
+        own = rank.facts.get("world_size")
         if isinstance(own, int) and own != most:
-            yield _fired(unit, "world_size_differs", "warning", f"world size {own}, elsewhere {most}")
+            yield _fired(rank, "world_size_differs", "warning", f"world size {own}, elsewhere {most}")
 
 
 def _time_base_differs(version: RunVersion) -> Iterator[Fired]:
     """Bases are added to the times, so another base does no harm unless the windows lie apart."""
-    most = usual(unit.facts.get("base_time_ns") for unit in version.units)
-    others = [unit for unit in version.units if unit.facts.get("base_time_ns") == most]
-    for unit in version.units:
-        own = unit.facts.get("base_time_ns")
+    most = usual(rank.facts.get("base_time_ns") for rank in version.by_rank)
+    others = [rank for rank in version.by_rank if rank.facts.get("base_time_ns") == most]
+    for rank in version.by_rank:
+        own = rank.facts.get("base_time_ns")
         if isinstance(own, int) and own != most:
-            severity = "info" if any(_meet(unit, other) for other in others) else "warning"
-            yield _fired(unit, "time_base_differs", severity, f"base {own} ns, elsewhere {most} ns")
+            severity = "info" if any(_meet(rank, other) for other in others) else "warning"
+            yield _fired(rank, "time_base_differs", severity, f"base {own} ns, elsewhere {most} ns")
 
 
-def _meet(one: Unit, other: Unit) -> bool:
-    spans_ns = [(unit.facts.get("start_ns"), unit.facts.get("end_ns")) for unit in (one, other)]
+def _meet(one: Rank, other: Rank) -> bool:
+    spans_ns = [(rank.facts.get("start_ns"), rank.facts.get("end_ns")) for rank in (one, other)]
     times = [time for span in spans_ns for time in span if isinstance(time, int)]
     return len(times) == 4 and times[0] <= times[3] and times[2] <= times[1]
 
 
 def _rank_conflict(version: RunVersion) -> Iterator[Fired]:
-    for unit in version.units:
-        said = _rank_in_file(unit)
-        if said is not None and said != unit.rank:
-            yield _fired(unit, "rank_conflict", "warning", f"the file says rank {said}")
+    for rank in version.by_rank:
+        said = _rank_in_file(rank)
+        if said is not None and said != rank.rank:
+            yield _fired(rank, "rank_conflict", "warning", f"the file says rank {said}")
 
 
-def _rank_in_file(unit: Unit) -> int | None:
-    header = unit.facts.get("header")
-    if isinstance(header, str):
-        header = json.loads(header) if '"distributedInfo"' in header else None
-    info = header.get("distributedInfo") if isinstance(header, dict) else None
-    rank = info.get("rank") if isinstance(info, dict) else None
-    return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+def _rank_in_file(rank: Rank) -> int | None:
+    said = rank.facts.get("rank_in_file")
+    return said if isinstance(said, int) and not isinstance(said, bool) else None
 
 
-def _fired(unit: Unit, rule: str, severity: str, example: str) -> Fired:
-    return Fired(unit.run, unit.rank, rule, severity, 1, None, example)
+def _fired(rank: Rank, rule: str, severity: str, example: str) -> Fired:
+    return Fired(rank.run, rank.rank, rule, severity, 1, None, example)

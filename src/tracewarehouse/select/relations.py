@@ -37,7 +37,7 @@ class Relations:
         if is_built(contract):
             types = {column.name: column.type for column in contract.columns}
             made = insert_rows if replace else create_from_rows
-            made(con, name, types, built_rows(contract, self.chosen))
+            made(con, name, types, built_rows(self.root, contract, self.chosen))
         else:
             verb = "CREATE OR REPLACE" if replace else "CREATE"
             con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self.sql(contract)}")
@@ -53,6 +53,14 @@ class Relations:
         if is_stored(contract):
             return self._stored_sql(contract)
         return self.body(contract, sql_with_params(contract, bind(contract, {})))
+
+    def files_sql(self, contract: Contract) -> str:
+        """The rows of a stored table as its files have them: in their types, with more columns perhaps."""
+        files = data_files(self.root, contract, self.chosen)
+        parts = [_rows_sql("*", paths, ranks) for ranks, paths in files.items()]
+        if contract.name == _QUALITY and (fired := run_rules(self.chosen)):
+            parts.append(_values_sql(contract.columns, map(vars, fired)))
+        return "\nUNION ALL BY NAME\n".join(parts) if parts else _empty_sql(contract.columns)
 
     def body(
         self, contract: Contract, sql: str, schema: str | None = None, keep: Mapping[Ref, str] | None = None
@@ -100,7 +108,8 @@ class Relations:
             return f"NOT MATERIALIZED (\n{self._stored_sql(contract, names, run)}\n)"
         if is_built(contract):
             columns = _of_run(_named(contract, names), run)
-            return f"(\n{_values_sql(columns, built_rows(contract, self.chosen)) or _empty_sql(columns)}\n)"
+            rows = built_rows(self.root, contract, self.chosen, columns)
+            return f"(\n{_values_sql(columns, rows) or _empty_sql(columns)}\n)"
         return f"(\n{self.sql(contract)}\n)"
 
     def _stored_sql(
@@ -128,10 +137,19 @@ def data_files(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> File
 def _scan_sql(
     columns: Iterable[Column], paths: Sequence[str], ranks: tuple[int, ...] | None, run: str | None
 ) -> str:
+    return _rows_sql(_casts(columns, run), paths, ranks)
+
+
+def _rows_sql(columns: str, paths: Sequence[str], ranks: tuple[int, ...] | None) -> str:
     # Hive partitions are never guessed from a path: with two of them ASOF JOIN gives wrong rows.
     listed = ", ".join(map(quote_text, paths))
-    sql = f"SELECT {_casts(columns, run)} FROM read_parquet([{listed}], hive_partitioning = false)"
+    sql = f"SELECT {columns} FROM read_parquet([{listed}], hive_partitioning = false)"
     return sql if ranks is None else f"{sql} WHERE rank IN ({', '.join(map(str, ranks))})"
+
+
+def typed_sql(contract: Contract, source: str) -> str:
+    """A SELECT of the contract's columns in their declared types from rows that have them by name."""
+    return f"SELECT {_casts(contract.columns, None)} FROM {source}"
 
 
 def _casts(columns: Iterable[Column], run: str | None) -> str:

@@ -27,13 +27,13 @@ def scan(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> polars.Laz
     """
     if not (is_stored(contract) or is_built(contract)):
         raise UnknownName("stored table", contract.name, [], "views and analyses are read with query or run")
-    return lazy_frame(data_files(root, contract, chosen), table_of(contract, _rows(contract, chosen)))
+    return lazy_frame(data_files(root, contract, chosen), table_of(contract, _rows(root, contract, chosen)))
 
 
-def _rows(contract: Contract, chosen: Sequence[Chosen]) -> list[dict[str, object]]:
+def _rows(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> list[dict[str, object]]:
     """The rows that stand in no file."""
     if is_built(contract):
-        return built_rows(contract, chosen)
+        return built_rows(root, contract, chosen)
     if contract.name == "data_quality":
         return [vars(fired) for fired in run_rules(chosen)]
     return []

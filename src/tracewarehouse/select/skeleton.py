@@ -1,6 +1,9 @@
 """Everything there is to ask, as a DuckDB file over no run: `warehouse.duckdb` is a copy with runs in it.
 
-Views and macros are the same whatever the runs are, and binding them takes seconds: it is done once.
+Views and macros are the same whatever the runs are, and binding them takes seconds: it is done once. What
+differs by run is told by macros that the views call: `tw_files_kernels()` names the files of a table,
+`latest.tw_run()` the latest run. Replacing a macro costs little, and its view keeps its types and comments.
+Tables of rows are in `main` only, and `latest` has views of them; of files it reads just those of its run.
 """
 
 from __future__ import annotations
@@ -29,19 +32,21 @@ from tracewarehouse.engine import (
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.select import cache
 from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.reads import below, is_built, names_of
-from tracewarehouse.select.relations import Relations
+from tracewarehouse.select.reads import below, is_built, is_stored, names_of
+from tracewarehouse.select.relations import Relations, typed_sql
 from tracewarehouse.select.session import create
 from tracewarehouse.sqltext import quote_name, quote_text, replace_params
 
 Contracts = tuple[Contract, ...]
 SCHEMAS = ("main", "latest")
+_MAIN, _LATEST = SCHEMAS
 ABSTAINED = "tw_abstained"
 ABOUT = "tw_about"
 _HELP = "tw_help"
+_RUN = "tw_run"
 # The newest format that the shell on PyPI reads as well as we do.
 _STORAGE_VERSION = "v1.4.0"
-_LAYOUT = 1  # of what this module makes of the same contracts
+_LAYOUT = 2  # of what this module makes of the same contracts
 COLUMNS = {
     ABOUT: {"stamp": "VARCHAR", "warehouse": "VARCHAR"},
     ABSTAINED: {
@@ -129,6 +134,17 @@ def relations_of(catalog: Catalog, root: Path, chosen: tuple[Chosen, ...]) -> tu
     return Relations(root, chosen, names_of((*contracts, *analyses))), contracts
 
 
+def point(con: Connection, relations: Relations, contract: Contract) -> None:
+    """Puts the files of the chosen ranks under a stored table's view in the current schema."""
+    name = quote_name(f"tw_files_{relations.names[contract.ref]}")
+    con.execute(f"CREATE OR REPLACE MACRO {name}() AS TABLE\n{relations.files_sql(contract)}")
+
+
+def point_latest(con: Connection, run: str | None) -> None:
+    """Says which run is the latest, None for none."""
+    con.execute(f"CREATE OR REPLACE MACRO {_LATEST}.{_RUN}() AS {literal(run, 'VARCHAR')}")
+
+
 @dataclass(frozen=True)
 class _Schema:
     """Everything there is to ask, over no run, as the current schema of a connection."""
@@ -142,30 +158,49 @@ class _Schema:
         analyses = self.catalog.all("analysis")
         for contract in contracts:
             create_table(self.con, contract, name=relations.names[contract.ref])
-        self._insert(ABSTAINED, [])
+        if self.name == _LATEST:
+            point_latest(self.con, None)
+        self._told(ABSTAINED, [], by_run=True)
         for contract in analyses:
             self._analysis(relations, contract)
         # Users before what they use: whatever is bound stands on tables, not on views upon views.
         for contract in reversed(contracts):
             self.con.execute(f"DROP TABLE {quote_name(relations.names[contract.ref])}")
-            create(self.con, relations, contract)
+            self._relation(relations, contract)
         self._explain(relations, (*contracts, *analyses))
 
+    def _relation(self, relations: Relations, contract: Contract) -> None:
+        name = relations.names[contract.ref]
+        if is_stored(contract):
+            point(self.con, relations, contract)
+            typed = typed_sql(contract, f"{quote_name(f'tw_files_{name}')}()")
+            self.con.execute(f"CREATE VIEW {quote_name(name)} AS\n{typed}")
+        elif is_built(contract) and self.name == _LATEST:
+            self._of_main(name, by_run=True)
+        else:
+            create(self.con, relations, contract)
+
+    def _of_main(self, name: str, by_run: bool) -> None:
+        """A view of what `main` has by that name, of the latest run where it is `by_run`."""
+        where = f" WHERE run_id = {_RUN}()" if by_run else ""
+        self.con.execute(f"CREATE VIEW {quote_name(name)} AS FROM {_MAIN}.{quote_name(name)}{where}")
+
     def _analysis(self, relations: Relations, contract: Contract) -> None:
+        """A macro with the contract's parameters, and a view of its answer to their defaults.
+
+        A macro is read where it is called, so it names the schema of what it reads; in a view it is read
+        where the view stands, so that the view also answers in a database that is attached.
+        """
         name = quote_name(relations.names[contract.ref])
         defaults = bind(contract, {})
-        literals = {param.name: literal(defaults[param.name], param.type) for param in contract.params}
-        view = self._body(relations, contract, literals, None)
-        self._run(contract, f"CREATE VIEW {name} AS\n{ordered(contract, view)}")
-        # A macro is read where it is called, so it names the schema of what it reads.
-        arguments = {
-            param.name: f"CAST({quote_name(param.name)} AS {param.type})" for param in contract.params
-        }
-        macro = self._body(relations, contract, arguments, self.name)
-        heads = [
-            f"{quote_name(param.name)} {param.type} := {literals[param.name]}" for param in contract.params
-        ]
-        self._run(contract, f"CREATE MACRO {name}({', '.join(heads)}) AS TABLE\n{ordered(contract, macro)}")
+        heads, arguments = [], {}
+        for param in contract.params:
+            told = quote_name(param.name)
+            heads.append(f"{told} {param.type} := {literal(defaults[param.name], param.type)}")
+            arguments[param.name] = f"CAST({told} AS {param.type})"
+        body = self._body(relations, contract, arguments, self.name)
+        self._run(contract, f"CREATE MACRO {name}({', '.join(heads)}) AS TABLE\n{ordered(contract, body)}")
+        self._run(contract, f"CREATE VIEW {name} AS FROM {name}()")
 
     def _body(
         self,
@@ -191,11 +226,13 @@ class _Schema:
         for contract in contracts:
             name = relations.names[contract.ref]
             rows += _help_rows(contract, name)
-            told = comments(contract, quote_name(name), columns=self.name == SCHEMAS[0])
-            self.con.execute(";".join(told))
-        self._insert(_HELP, rows)
+            self.con.execute(";".join(_comments(contract, quote_name(name), self.name)))
+        self._told(_HELP, rows, by_run=False)
 
-    def _insert(self, table: str, rows: Sequence[Sequence[object]]) -> None:
+    def _told(self, table: str, rows: Sequence[Sequence[object]], by_run: bool) -> None:
+        if self.name == _LATEST:
+            self._of_main(table, by_run)
+            return
         columns = COLUMNS[table]
         create_from_rows(self.con, table, columns, [dict(zip(columns, row, strict=True)) for row in rows])
 
@@ -223,15 +260,16 @@ def _help_rows(contract: Contract, name: str) -> list[tuple[object, ...]]:
     return rows
 
 
-def comments(contract: Contract, name: str, *, columns: bool) -> Iterator[str]:
-    """The statements that tell what a relation is, and with `columns` what each of its columns is.
+def _comments(contract: Contract, name: str, schema: str) -> Iterator[str]:
+    """The statements that tell what a relation is, and in `main` what each of its columns is.
 
     There are over a thousand columns: once is enough.
     """
     told = quote_text(contract.summary)
-    yield f"COMMENT ON {'TABLE' if is_built(contract) else 'VIEW'} {name} IS {told}"
+    table = is_built(contract) and schema == _MAIN
+    yield f"COMMENT ON {'TABLE' if table else 'VIEW'} {name} IS {told}"
     if contract.kind == "analysis":
         yield f"COMMENT ON MACRO TABLE {name} IS {told}"
-    for column in contract.columns if columns else ():
+    for column in contract.columns if schema == _MAIN else ():
         unit = f" [{column.unit}]" if column.unit else ""
         yield f"COMMENT ON COLUMN {name}.{quote_name(column.name)} IS {quote_text(column.doc + unit)}"

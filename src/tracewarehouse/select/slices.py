@@ -8,7 +8,7 @@ from dataclasses import replace
 from tracewarehouse.contract import Contract
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.reads import is_built
-from tracewarehouse.store import Unit
+from tracewarehouse.storage import Rank
 
 # So many are asked about at once: sorting and grouping more takes longer for each.
 SLICE_EVENTS = 2_000_000
@@ -17,7 +17,7 @@ _FIRST = ["run_id", "rank"]
 
 def events(chosen: Iterable[Chosen]) -> int:
     """The events of all chosen ranks."""
-    return sum(_events(unit) for each in chosen for unit in each.units)
+    return sum(_events(rank) for each in chosen for rank in each.by_rank)
 
 
 def slices(
@@ -39,16 +39,16 @@ def _cut(chosen: Iterable[Chosen]) -> Iterator[tuple[Chosen, ...]]:
     count = 0
     for each in chosen:
         ranks: list[int] = []
-        for unit in each.units:
-            if count and count + _events(unit) > SLICE_EVENTS:
+        for rank in each.by_rank:
+            if count and count + _events(rank) > SLICE_EVENTS:
                 yield (*taken, replace(each, ranks=tuple(ranks))) if ranks else tuple(taken)
                 taken, ranks, count = [], [], 0
-            ranks.append(unit.rank)
-            count += _events(unit)
+            ranks.append(rank.rank)
+            count += _events(rank)
         taken.append(replace(each, ranks=tuple(ranks)))
     yield tuple(taken)
 
 
-def _events(unit: Unit) -> int:
-    count = unit.facts.get("events")
+def _events(rank: Rank) -> int:
+    count = rank.facts.get("events")
     return count if isinstance(count, int) else 0

@@ -1,6 +1,6 @@
-"""Which versions of its tables a unit holds. Empty tables are not written, so files alone do not tell.
+"""Which versions of its tables a source holds. Empty tables are not written, so files alone do not tell.
 
-A unit may say it itself: its fact `tables` maps a table to the versions it has of it, empty ones too.
+A source says it itself: its fact `tables` maps a table to the versions it has of it, empty ones too.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 from tracewarehouse.contract import Contract
 from tracewarehouse.select.chosen import Chosen
 from tracewarehouse.select.reads import is_stored
-from tracewarehouse.store import Unit
+from tracewarehouse.storage import Rank, RankSource
 
 
-def held(unit: Unit, table: str) -> frozenset[int]:
-    """The versions of a table that a unit holds; none where nothing is known of it."""
-    told = unit.facts.get("tables")
+def held(source: Rank | RankSource, table: str) -> frozenset[int]:
+    """The versions of a table that a source or a rank holds; none where nothing is known of it."""
+    told = source.facts.get("tables")
     if isinstance(told, dict) and table in told:
         versions = told[table]
         listed = versions if isinstance(versions, list) else [versions]
         return frozenset(version for version in listed if isinstance(version, int))
-    return frozenset(file.version for file in unit.files if file.table == table)
+    return frozenset(file.version for file in source.files if file.table == table)
 
 
 def lacking(contracts: Iterable[Contract], chosen: Sequence[Chosen]) -> dict[Contract, tuple[Chosen, ...]]:
@@ -28,12 +28,12 @@ def lacking(contracts: Iterable[Contract], chosen: Sequence[Chosen]) -> dict[Con
     found: dict[Contract, tuple[Chosen, ...]] = {}
     for contract in contracts:
         if is_stored(contract) and not contract.derived:
-            runs = tuple(each for each in chosen if any(_lacks(unit, contract) for unit in each.units))
+            runs = tuple(each for each in chosen if any(_lacks(rank, contract) for rank in each.by_rank))
             if runs:
                 found[contract] = runs
     return found
 
 
-def _lacks(unit: Unit, contract: Contract) -> bool:
-    versions = held(unit, contract.name)
+def _lacks(rank: Rank, contract: Contract) -> bool:
+    versions = held(rank, contract.name)
     return bool(versions) and contract.version not in versions

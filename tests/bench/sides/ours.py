@@ -16,16 +16,37 @@ from stages import stages
 import tracewarehouse as tw
 
 
-def ingest(paths: list[str], small: str | None, folder: str) -> dict[str, Any]:
-    """Takes in a small trace first, that imports are apart; then all paths as the run `run`."""
+def ingest(paths: list[str], small: str | None, folder: str, shell: bool = True) -> dict[str, Any]:
+    """Ingests a small trace first, so that imports do not count; then all paths as the run `run`."""
     if small:
-        tw.open(Path(folder, "small")).ingest(small)
+        first = tw.open(Path(folder, "small"))
+        first.ingest(small)
+        first.refresh()
     house = tw.open(Path(folder, "house"))
-    taken = timed(lambda: house.ingest(*paths, run="run"))
+
+    taken = timed(lambda: _ingested(house, paths, "run", shell))
     report = taken[2]
     events = sum(file.content.events for file in report.stored if file.content)
     states = [file.state for file in report.files]
     return told(taken, {"states": states, "events": events, "text_bytes": report.bytes})
+
+
+def _ingested(house: tw.Warehouse, paths: list[str], run: str | None, shell: bool) -> Any:
+    """Like `tw ingest`, which writes the file for the DuckDB shell at its end."""
+    report = house.ingest(*paths, run=run)
+    if shell:
+        house.refresh()
+    return report
+
+
+def repeatedly(path: str, folder: str, times: int) -> dict[str, Any]:
+    """Ingests one file as one run after the other; the first one, with its imports, does not count."""
+    house = tw.open(Path(folder, "house"))
+    taken = [
+        timed(lambda number=number: house.ingest(path, run=f"run-{number}")) for number in range(times + 1)
+    ]
+    events = [file.content.events for each in taken for file in each[2].stored if file.content]
+    return told(taken[-1], {"cpu_s": [each[1] for each in taken[1:]], "events": events})
 
 
 def stored(warehouse: str) -> dict[str, Any]:
@@ -98,12 +119,13 @@ def simulate(folder: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
 def many(warehouse: str, paths: list[str]) -> dict[str, Any]:
     """Takes in folders, each a run of its own name."""
     house = tw.open(warehouse)
-    taken = timed(lambda: house.ingest(*paths))
+    taken = timed(lambda: _ingested(house, paths, None, True))
     return told(taken, {"runs": len(house.chosen()), "states": sorted({f.state for f in taken[2].files})})
 
 
 SIDES: dict[str, Callable[..., dict[str, Any]]] = {
     "ingest": ingest,
+    "repeatedly": repeatedly,
     "stored": stored,
     "round_trip": round_trip,
     "analyses": analyses,

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from clock import cpu_s, timed, told
 
-from tracewarehouse import reader
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
-from tracewarehouse.engine import connect
-from tracewarehouse.ingest import sql_tables as tables
-from tracewarehouse.ingest.write import write_tables
+from tracewarehouse.formats.base import ACTIVITIES, Request
+from tracewarehouse.formats.kineto.format import KinetoFormat
+from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.parquet import TableWriter
+from tracewarehouse.ingest.rules import Rules
+from tracewarehouse.ingest.tables.build import build
 
 
 def stages(path: str, small: str | None, folder: str) -> dict[str, Any]:
-    """CPU seconds of each step of taking in one file; a small file goes first, that imports are apart."""
+    """CPU seconds of each step of an ingest of one file; a small file goes first, so imports do not count."""
+    catalog = Catalog.load()
+    tools = Rules(catalog), TableWriter(catalog)
     if small:
-        _steps(Path(small), Path(folder))
+        _steps(Path(small), Path(folder), *tools)
     found: dict[str, float] = {}
-    taken = timed(lambda: found.update(_steps(Path(path), Path(folder))))
+    taken = timed(lambda: found.update(_steps(Path(path), Path(folder), *tools)))
     return told(taken, found)
 
 
-def _steps(path: Path, folder: Path) -> dict[str, float]:
+def _steps(path: Path, folder: Path, rules: Rules, writer: TableWriter) -> dict[str, float]:
     found: dict[str, float] = {}
     before = cpu_s()
 
@@ -34,25 +37,18 @@ def _steps(path: Path, folder: Path) -> dict[str, float]:
         now = cpu_s()
         found[name], before = now - before, now
 
-    reader.survey(path, b"")
-    step("survey: what the file is")
-    catalog, con = Catalog.load(), connect(threads=1)
-    reader.load(con, path, run_id="run", rank=0, salt=b"", texts=False)
-    step("load: text to raw rows")
-    tables.build(con, catalog, made=_each(con, catalog, folder, step))
-    con.close()
+    def add(name: str, rows: Any) -> None:
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
+        step(f"build {name}")
+        contract = rules.catalog.get(name, kind="table")
+        file = folder / f"{name}.v{contract.version}.parquet"
+        writer.write(contract, table, run_id="run", rank=0, path=file)
+        step(f"write {name}")
+
+    file = KinetoFormat().open(path)
+    source = file.read(file.parts()[0], Request(salt=b"", spill=folder))
+    columns = Columns.read(source.tables[ACTIVITIES])
+    step("read: text to activities")
+    build({ACTIVITIES: columns}, source.outcome(), rules, add)
+    step("build facts")
     return found
-
-
-def _each(
-    con: Any, catalog: Catalog, folder: Path, step: Callable[[str], None]
-) -> Callable[[Contract], None]:
-    stored = tables.stored_tables(catalog)
-
-    def made(table: Contract) -> None:
-        step(f"make {table.name}")
-        if table in stored:
-            write_tables(con, catalog, [table], folder)
-            step(f"write {table.name}")
-
-    return made

@@ -63,7 +63,7 @@ def test_damaged_texts_get_the_verdict_of_strict_json() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("first", range(1000, 101_000, 5000))
+@pytest.mark.parametrize("first", range(1000, 21_000, 5000))
 def test_many_random_and_damaged_texts(first: int) -> None:
     for seed in range(first, first + 5000):
         check_rows(seed)

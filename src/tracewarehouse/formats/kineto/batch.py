@@ -23,17 +23,17 @@ WORDS_MOST: Final = 1 << 20
 WORDS_BYTES: Final = 128 << 20
 
 # Flags of a row.
-# ODD: not an event of known keys and types; only `text` holds it, all other columns are null in it, and the row
+# ODD: not an event of known keys and types; only `text` holds it, all other columns are null, and the row
 # path fills the row. Its strings may be in no `new_strings` and no dictionary: its text must be searched.
 ODD: Final = 1
-# SLOW: a known argument is repeated or of an odd type; all typed arguments are null in it and the row path fills
+# SLOW: a known argument is repeated or of an odd type; all typed arguments are null, and the row path fills
 # them from `text`. Its other columns hold, COLLECTIVE may be missing; its text must be searched, too.
 SLOW: Final = 2
 COLLECTIVE: Final = 4  # `args` has the key "Collective name" at its top level
 SUBNS: Final = 8  # a time has digits below a nanosecond: the row path rounds it
 
-# Dictionary-encoded columns: codes of a batch point into `words` of that batch. Those begin with the words of the
-# batch before and grow, until a dictionary is full: then it restarts empty, and `restarted` names the column.
+# Dictionary-encoded columns: codes of a batch point into `words` of that batch. Those begin with the words of
+# the batch before and grow, until a dictionary is full: then it restarts empty, and `restarted` names it.
 # ph, cat, name, extra, and the text arguments are decoded strings; pid and tid are JSON tokens (a string
 # keeps its quotes); shapes and dtypes are minified JSON text. extra is the JSON object of `bp` and `s`.
 CODES: Final = (
@@ -124,7 +124,9 @@ class Batch:
     the file (escapes and all): what is to be searched for secrets besides `words` (which hold all strings of
     shapes and dtypes). None where there were too many to keep: then each row must be searched. `restarted`
     are the dictionaries that do not begin with the words of the batch before.
-    The arrays of `codes`, `ints`, `doubles` and `flags` belong to the batch and may be written to.
+
+    The arrays of `codes`, `ints`, `doubles` and `flags` belong to the batch and may be written to. Whoever
+    keeps one keeps the memory of the whole batch.
     """
 
     rows: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -20,12 +21,15 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).resolve().parent
-ZIG: Final = "ziglang==0.15.1"
+SOURCE: Final = FOLDER / "scan.c"
+ZIG: Final = "ziglang==0.17.1"
+# The platforms that this package has wheels for.
+_ZIG_MACHINES: Final = ("x86_64", "amd64", "aarch64", "arm64")
 REMEDY: Final = (
     "the native scanner could not be built: install a C compiler (gcc or clang), or install with"
     " TW_NO_NATIVE=1 to do without it, which makes ingest several times slower"
 )
-_FLAGS: Final = ("-std=c11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
+_FLAGS: Final = ("-std=c11", "-O3", "-g0", "-shared", "-fPIC", "-fvisibility=hidden")
 
 
 class BuildError(Exception):
@@ -53,21 +57,34 @@ def library_name() -> str:
     return f"_scan-{sysconfig.get_platform()}{libc()}{suffix}"
 
 
+def platform_tag() -> str:
+    """The platform in a wheel's name."""
+    name = sysconfig.get_platform().replace("universal2", platform.machine())
+    return name.replace("-", "_").replace(".", "_")
+
+
+def requirements() -> list[str]:
+    """What an installation needs beyond the machine's own compiler."""
+    needed = wanted() and system_compiler() is None and platform.machine().lower() in _ZIG_MACHINES
+    return [ZIG] if needed else []
+
+
 def system_compiler() -> list[str] | None:
-    """The command of this machine's C compiler."""
+    """The command of this machine's C compiler, if it finds the headers that it needs."""
     given = shlex.split(os.environ.get("CC", ""))
     for command in (given, ["cc"], ["gcc"], ["clang"]):
-        if command and shutil.which(command[0]):
+        if command and shutil.which(command[0]) and _run([*command, "-fsyntax-only", str(SOURCE)]) is None:
             return command
     return None
 
 
-def _zig() -> list[str] | None:
+def zig_compiler() -> list[str] | None:
+    """The command of the compiler from PyPI, if it is installed."""
     if find_spec("ziglang") is None:
         return None
     target = ["-target", f"{os.uname().machine}-linux{libc()}"] if sys.platform.startswith("linux") else []
-    # Zig builds with checks for undefined behavior, which need its runtime, unless told otherwise.
-    return [sys.executable, "-m", "ziglang", "cc", *target, "-fno-sanitize=undefined"]
+    # Zig checks for undefined behavior by default, which needs its runtime.
+    return [sys.executable, "-m", "ziglang", "cc", *target, "-fno-sanitize=undefined", "-Wl,-s"]
 
 
 def build(folder: Path, *more: str) -> Path:
@@ -75,7 +92,7 @@ def build(folder: Path, *more: str) -> Path:
     tried = []
     with tempfile.TemporaryDirectory() as work:
         made = Path(work, library_name())
-        for compiler in filter(None, (system_compiler(), _zig())):
+        for compiler in filter(None, (system_compiler(), zig_compiler())):
             error = _compile(compiler, made, Path(work), more)
             if error is None:
                 # Replaced at once: another process may have the old one open.
@@ -87,13 +104,17 @@ def build(folder: Path, *more: str) -> Path:
 
 
 def _compile(compiler: list[str], out: Path, work: Path, more: tuple[str, ...]) -> str | None:
-    """None if it worked."""
-    source = FOLDER / "scan.c"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    command = [*compiler, *_FLAGS, *more, f'-DSOURCE_HASH="{digest}"', "-o", str(out), str(source)]
-    env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(work / "zig"), "ZIG_LOCAL_CACHE_DIR": str(work / "zig")}
+    """None if it worked, else what the compiler said."""
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    command = [*compiler, *_FLAGS, *more, f'-DSOURCE_HASH="{digest}"', "-o", str(out), str(SOURCE)]
+    return _run(command, ZIG_GLOBAL_CACHE_DIR=str(work / "zig"), ZIG_LOCAL_CACHE_DIR=str(work / "zig"))
+
+
+def _run(command: list[str], **environment: str) -> str | None:
     try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        )
     except OSError as error:
         return str(error)
     return None if done.returncode == 0 else (done.stderr.strip() or "failed")[-2000:]

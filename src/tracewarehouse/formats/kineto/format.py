@@ -20,6 +20,7 @@ _WIDE_OR_MARKED: Final = (
     codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"{\0", b"[\0", b"\0{", b"\0[",
 )  # fmt: skip
 _EVENTS: Final = b'"traceEvents"'
+_OF_EVENTS: Final = (b'"ph"', b"'ph'", b"traceEvents")
 
 
 class KinetoFormat:
@@ -37,7 +38,10 @@ class KinetoFormat:
         first = head.lstrip()[:1]
         if first == b"[":
             return True
-        return first == b"{" and foreign.object_format(foreign.top_keys(head)) == foreign.NO_EVENTS
+        # Of settings and other small JSON files all is known.
+        if first != b"{" or (len(head) < _HEAD_BYTES and not any(word in head for word in _OF_EVENTS)):
+            return False
+        return foreign.object_format(foreign.top_keys(head)) == foreign.NO_EVENTS
 
     def open(self, path: Path) -> KinetoFile:
         """The file, of which nothing is read yet."""

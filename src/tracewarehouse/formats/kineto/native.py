@@ -11,6 +11,7 @@ import hashlib
 import os
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ABI: Final = 1
 _FOLDER: Final = Path(__file__).parent
+_REMEDY: Final = "install the package again where there is a C compiler"
 _BATCH_ENDED: Final = 4
 _NO_MEMORY: Final = 5
 _CODES: Final = len(columns.CODES)
@@ -102,6 +104,15 @@ def notice() -> str | None:
     return None if reason is None else f"ingesting without the native scanner, several times slower: {reason}"
 
 
+def version_line() -> str:
+    """What `tw --version` prints."""
+    from tracewarehouse import __version__
+
+    reason = why_not()
+    scanner = "native scanner" if reason is None else f"without the native scanner: {reason}"
+    return f"tw {__version__}, DuckDB {version('duckdb')}, {scanner}"
+
+
 @cache
 def _library() -> ctypes.CDLL:
     return load(_FOLDER / library_name(), _FOLDER / "scan.c")
@@ -110,7 +121,7 @@ def _library() -> ctypes.CDLL:
 def load(path: Path, source: Path) -> ctypes.CDLL:
     """The library, if it was made from this source. Raises NativeScannerError."""
     if not path.is_file():
-        raise NativeScannerError(f"{path.name} was not built when the package was installed")
+        raise NativeScannerError(f"{path.name} is missing, {_REMEDY} and without TW_NO_NATIVE")
     try:
         library = ctypes.CDLL(str(path))
         for name, (result, arguments) in _SIGNATURES.items():
@@ -119,9 +130,9 @@ def load(path: Path, source: Path) -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         raise NativeScannerError(f"{path.name} cannot be loaded ({error})") from error
     if library.tw_abi() != ABI or library.tw_column_names().decode().split() != list(_NAMES):
-        raise NativeScannerError(f"{path.name} has another interface than this release; install it again")
+        raise NativeScannerError(f"{path.name} has another interface than this release, {_REMEDY}")
     if library.tw_source_hash().decode() != hashlib.sha256(source.read_bytes()).hexdigest():
-        raise NativeScannerError(f"{path.name} was built from another scan.c; install the package again")
+        raise NativeScannerError(f"{path.name} was built from another scan.c, {_REMEDY}")
     return library
 
 
@@ -137,9 +148,10 @@ class _Memory:
 
     def array(self, address: int, count: int, dtype: type[np.generic]) -> NDArray[Any]:
         """Values at an address, which may be written to."""
-        block = (ctypes.c_char * (count * np.dtype(dtype).itemsize)).from_address(address)
+        block = (ctypes.c_uint8 * (count * np.dtype(dtype).itemsize)).from_address(address)
         block.memory = self  # type: ignore[attr-defined]  # keeps the batch as long as the array
-        return np.frombuffer(block, dtype)
+        found: NDArray[Any] = np.frombuffer(memoryview(block), np.dtype(dtype))
+        return found
 
     def buffer(self, address: int | None, size: int) -> pa.Buffer:
         """Bytes at an address."""
@@ -172,6 +184,7 @@ class NativeScanner:
         self.longest_bytes = LONGEST_BYTES
         self._state = State.MORE
         self._words: dict[str, pa.Array] = {}
+        self._ready: list[Batch] = []
 
     def __del__(self) -> None:
         if self._scanner:
@@ -194,30 +207,28 @@ class NativeScanner:
         if self._state not in (State.MORE, State.TOO_LONG):
             raise ValueError("the array was read to its end")
         buffer = pa.py_buffer(piece)
-        return self._feed(buffer.address, buffer.size, self.longest_bytes)
+        self._ready += self._feed(buffer.address, buffer.size, self.longest_bytes)
+        return self._full()
 
     def feed_array(self, array: bytes | bytearray | memoryview) -> list[Batch]:
         """See `Scanner.feed_array`."""
-        whole = pa.py_buffer(array)
-        before = self.offset
-        start = len(whole) - len(bytes(whole).lstrip(b" \t\r\n"))
-        if whole.size > MOST_BYTES or whole.slice(start, 1).to_pybytes() != b"[" or self._rest_length():
+        text = pa.py_buffer(bytes(array).strip(b" \t\r\n"))
+        if text.size > MOST_BYTES or text.to_pybytes()[:1] != b"[" or self._rest_length():
             raise RefusedError("not an array of strict JSON")
-        batches = self._feed(whole.address + start + 1, whole.size - start - 1, MOST_BYTES)
-        state, self._state = self._state, State.MORE
-        tail = whole.slice(self.offset - before + start + 1).to_pybytes()
-        if state is not State.CLOSED or tail.strip(b" \t\r\n") != b"]":
-            raise RefusedError("not an array of strict JSON")
+        start = self.offset
+        self._ready += self._feed(text.address + 1, text.size - 1, MOST_BYTES)
+        closed = self._state is State.CLOSED and self.offset - start == text.size - 2
+        self._state = State.MORE
         self._library.tw_next_array(self._scanner)
-        return batches
+        if not closed:
+            raise RefusedError("not an array of strict JSON")
+        return self._full()
 
     def flush(self) -> Batch | None:
         """See `Scanner.flush`."""
         if self._state is State.MORE:
-            (first,) = self._feed(None, 0, self.longest_bytes) or (None,)
-            if first is not None:
-                return first
-        return self._take()
+            self._ready += self._feed(None, 0, self.longest_bytes)
+        return self._ready.pop(0) if self._ready else self._take()
 
     def take_rest(self) -> bytes:
         """See `Scanner.take_rest`."""
@@ -228,6 +239,10 @@ class NativeScanner:
         if self._state is State.TOO_LONG:
             self._state = State.MORE
         return rest
+
+    def _full(self) -> list[Batch]:
+        found, self._ready = self._ready, []
+        return found
 
     def _rest_length(self) -> int:
         length = c_int64()
@@ -300,8 +315,8 @@ class NativeScanner:
 def _copied(view: _View, first: int) -> pa.Array:
     """The strings of a dictionary from `first` on."""
     count = view.count - first
-    if count <= 0:
-        return pa.array([], pa.string())
+    if count <= 0:  # pa.array would import pandas
+        return pa.Array.from_buffers(pa.string(), 0, [None, pa.py_buffer(bytes(4)), pa.py_buffer(b"")])
     offsets = np.frombuffer(ctypes.string_at(view.offsets + 4 * first, 4 * (count + 1)), np.int32)
     text = ctypes.string_at(view.bytes + int(offsets[0]), int(offsets[-1] - offsets[0]))
     return pa.Array.from_buffers(

@@ -1,21 +1,27 @@
-/* Text of a Chrome/Kineto event array to columns.
+/* Text of a Chrome/Kineto event array to columns. `python build.py` beside this file builds it in a checkout.
 
    Text comes in pieces of any size. Each element of the array becomes a row of a batch; columns are those of
    batch.py, in its order. Text that is not strict JSON in UTF-8 is refused at the first wrong element. What is
    strict but unusual is flagged in its row and kept as text; the row-by-row path reads it then.
 
    - Little-endian, 64 bits. SSE2 where there is, else plain loops. No Python.h: the interface is at the end.
+     Tests also build it with PLAIN_LOOPS, and with fewer PROBES.
    - Text is copied to a buffer that ends in PADDING zero bytes. So tokens may be read without looking for the
      end of the text: a zero byte ends every loop, and only what seems wrong asks whether the text ended there.
    - Nothing recurses. Memory per element is a small multiple of its length.
    - Nothing is allocated per event. Every allocation goes through `resize`, which can be made to fail; an
      error leaves the scanner at the beginning of the element that was being read. */
 
+#define _GNU_SOURCE
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __SSE2__
+#if defined(__SSE2__) && !defined(PLAIN_LOOPS)
+#define SIMD
 #include <emmintrin.h>
+#endif
+#ifdef __linux__
+#include <sys/mman.h>
 #endif
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -26,6 +32,9 @@
 #endif
 #ifndef SOURCE_HASH
 #define SOURCE_HASH ""
+#endif
+#ifndef PROBES
+#define PROBES 128
 #endif
 #define ABI 1
 
@@ -44,7 +53,7 @@ typedef unsigned __int128 u128;
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-enum { PADDING = 64 };
+enum { PADDING = 64, FIRST_ROWS = 2048, BLOCKS = 4, HUGE_PAGE = 2 << 20 };
 
 /* ---- Columns ------------------------------------------------------------------------------------------- */
 
@@ -80,6 +89,13 @@ typedef struct {
   size_t used, capacity;
 } Bytes;
 
+/* Zeros that columns are cut from. */
+typedef struct {
+  u8 *bytes;
+  size_t used, size;
+  int mapped;
+} Block;
+
 /* One batch. Columns are allocated by the first row that has a value, so those that nobody fills cost nothing.
    Codes: position in the dictionary + 1 while the batch is filled, minus that 1 when it is taken; no `valid`.
    Texts: `values` are offsets, `valid` is a bitmap. Numbers: `valid` has a byte per row. */
@@ -91,11 +107,13 @@ typedef struct {
   u8 *flags;
   u64 restarted;   /* a bit per code column: its dictionary started empty with this batch */
   i64 strings_from; /* first of the new strings of this batch, -1: there were too many to keep */
+  i64 capacity;     /* rows that the columns have room for */
+  Block blocks[BLOCKS];
 } Batch;
 
 /* ---- The scanner --------------------------------------------------------------------------------------- */
 
-/* What was read while an element is read; also, MORE to TOO_LONG, what `tw_feed` answers. */
+/* How reading an element ended; MORE to NO_MEMORY are also what `tw_feed` answers. */
 enum { MORE, CLOSED, REFUSED, TOO_LONG, BATCH_ENDED, NO_MEMORY, DICTIONARY_FULL, NONE };
 
 typedef struct {
@@ -111,7 +129,6 @@ typedef struct {
   size_t offsets_capacity; /* in bytes */
   Bytes bytes;
 } Words;
-enum { PROBES = 128 };
 
 typedef struct {
   i64 batch_rows, batch_bytes, words_most, words_bytes;
@@ -150,27 +167,61 @@ typedef struct {
 
 /* ---- Memory -------------------------------------------------------------------------------------------- */
 
-static void *resize(Scanner *s, void *old, size_t size) {
-  if (s->allocations_left >= 0 && s->allocations_left-- == 0) {
-    s->allocations_left = 0;
-    s->error = NO_MEMORY;
-    return 0;
+/* Whether an allocation may succeed. */
+static int allowed(Scanner *s) {
+  if (s->allocations_left != 0) {
+    s->allocations_left -= s->allocations_left > 0;
+    return 1;
   }
-  void *found = realloc(old, size);
+  s->error = NO_MEMORY;
+  return 0;
+}
+
+static void *resize(Scanner *s, void *old, size_t size) {
+  void *found = allowed(s) ? realloc(old, size) : 0;
   if (!found) s->error = NO_MEMORY;
   return found;
 }
 
-/* Zeros from the system are free until they are written to. */
-static void *zeros(Scanner *s, size_t count, size_t size) {
-  if (s->allocations_left >= 0 && s->allocations_left-- == 0) {
-    s->allocations_left = 0;
-    s->error = NO_MEMORY;
-    return 0;
-  }
-  void *found = calloc(count, size);
+static void *zeros(Scanner *s, size_t size) {
+  void *found = allowed(s) ? calloc(1, size) : 0;
   if (!found) s->error = NO_MEMORY;
   return found;
+}
+
+/* Large memory that is written from its beginning to its end: a page of 2 MB is one fault instead of 512. */
+static void advise(u8 *bytes, size_t size) {
+#ifdef __linux__
+  size_t skip = -(uintptr_t)bytes & (HUGE_PAGE - 1);
+  if (size < skip + HUGE_PAGE) return;
+  madvise(bytes + skip, (size - skip) & ~(size_t)(HUGE_PAGE - 1), MADV_HUGEPAGE);
+#else
+  (void)bytes, (void)size;
+#endif
+}
+
+static int open_block(Scanner *s, Block *b, size_t size) {
+  *b = (Block){.size = size};
+#ifdef __linux__
+  if (size >= HUGE_PAGE && allowed(s)) {
+    u8 *found = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (found == MAP_FAILED) found = 0;
+    else advise(found, size);
+    b->bytes = found;
+    b->mapped = 1;
+    if (!found) s->error = NO_MEMORY;
+    return found != 0;
+  }
+#endif
+  return (b->bytes = zeros(s, size)) != 0;
+}
+
+static void close_block(Block *b) {
+#ifdef __linux__
+  if (b->mapped && b->bytes) munmap(b->bytes, b->size);
+#endif
+  if (!b->mapped) free(b->bytes);
+  *b = (Block){0};
 }
 
 /* Room for `more` bytes and the padding. */
@@ -180,6 +231,7 @@ static int reserve(Scanner *s, Bytes *b, size_t more) {
   while (capacity < need) capacity *= 2;
   u8 *bytes = resize(s, b->bytes, capacity);
   if (!bytes) return 0;
+  if (capacity >= 2 * HUGE_PAGE) advise(bytes, capacity);
   b->bytes = bytes;
   b->capacity = capacity;
   return 1;
@@ -210,6 +262,12 @@ static inline u64 folded(u64 a, u64 b) {
   return (u64)product ^ (u64)(product >> 64);
 }
 
+/* Whether two strings of a length are equal. Reads up to 8 bytes beyond their ends. */
+static inline int equal(const u8 *a, const u8 *b, size_t n) {
+  for (; n > 8; a += 8, b += 8, n -= 8) if (eight(a) != eight(b)) return 0;
+  return !n || (eight(a) ^ eight(b)) << (64 - 8 * n) == 0;
+}
+
 /* Reads up to 16 bytes beyond the end; what it reads there does not count. */
 static inline u32 hash_of(const Scanner *s, const u8 *p, size_t n) {
   u64 a = s->seed[0] ^ n, b = s->seed[1];
@@ -228,7 +286,7 @@ static void words_free(Words *w) {
 }
 
 static int words_rehash(Scanner *s, Words *w, u32 mask) {
-  Slot *slots = zeros(s, (size_t)mask + 1, sizeof *slots);
+  Slot *slots = zeros(s, ((size_t)mask + 1) * sizeof *slots);
   if (!slots) return 0;
   for (u32 i = 0; w->slots && i <= w->mask; i++) {
     if (!w->slots[i].word) continue;
@@ -280,6 +338,11 @@ static u32 words_add(Scanner *s, Words *w, u32 hash, const u8 *p, size_t n) {
   return w->count;
 }
 
+static inline int is_word(const Words *w, u32 word, const u8 *p, size_t n) {
+  const i32 *at = w->offsets + word - 1;
+  return (size_t)(at[1] - at[0]) == n && equal(w->bytes.bytes + at[0], p, n);
+}
+
 /* The number of a string, from 1; 0 with an error. */
 static u32 word_of(Scanner *s, Words *w, const u8 *p, size_t n) {
   if (UNLIKELY(!w->slots) && !words_open(s, w)) return 0;
@@ -287,9 +350,7 @@ static u32 word_of(Scanner *s, Words *w, const u8 *p, size_t n) {
   for (int probe = 0; probe < PROBES; probe++, i = (i + 1) & w->mask) {
     Slot slot = w->slots[i];
     if (!slot.word) return words_add(s, w, hash, p, n);
-    if (slot.hash != hash) continue;
-    const i32 *at = w->offsets + slot.word - 1;
-    if ((size_t)(at[1] - at[0]) == n && !memcmp(w->bytes.bytes + at[0], p, n)) return slot.word;
+    if (slot.hash == hash && is_word(w, slot.word, p, n)) return slot.word;
   }
   s->error = DICTIONARY_FULL;
   s->full = w;
@@ -309,16 +370,67 @@ static void note(Scanner *s, const u8 *p, size_t n) {
 
 /* ---- Cells --------------------------------------------------------------------------------------------- */
 
-static int open_numbers(Scanner *s, int column) {
+static inline i64 least(i64 a, i64 b) { return a < b ? a : b; }
+
+/* Zeros for a column of the batch. */
+static void *column_memory(Scanner *s, size_t size) {
   Batch *b = s->batch;
-  size_t rows = (size_t)s->limits.batch_rows;
-  if (!b->values[column] && !(b->values[column] = zeros(s, rows, 8))) return 0;
-  return (b->valid[column] = zeros(s, rows, 1)) != 0;
+  size = (size + 63) & ~(size_t)63;
+  for (int i = 0; i < BLOCKS; i++) {
+    Block *block = &b->blocks[i];
+    /* A block has room for as many columns as a trace often has. */
+    if (!block->bytes && !open_block(s, block, (size_t)b->capacity * 9 * 28 + 4096)) return 0;
+    if (block->size - block->used < size) continue;
+    block->used += size;
+    return block->bytes + block->used - size;
+  }
+  s->error = NO_MEMORY;
+  return 0;
+}
+
+/* Bytes of a column's `values` and `valid` for so many rows. */
+static size_t values_size(int column, i64 rows) {
+  return (size_t)(column < CODES ? 4 * rows : column < FIRST_TEXT ? 8 * rows : 4 * (rows + 1));
+}
+
+static size_t valid_size(int column, i64 rows) {
+  return (size_t)(column < CODES ? 0 : column < FIRST_TEXT ? rows : rows / 8 + PADDING);
+}
+
+/* `valid` last: a column without it is not open. Codes have none. */
+static int open_column(Scanner *s, int column) {
+  Batch *b = s->batch;
+  u8 *values = column_memory(s, values_size(column, b->capacity)), *valid = 0;
+  if (!values) return 0;
+  if (column >= CODES && !(valid = column_memory(s, valid_size(column, b->capacity)))) return 0;
+  b->values[column] = values;
+  b->valid[column] = valid;
+  return 1;
+}
+
+/* Room for four times the rows, in new blocks. */
+static int grow_batch(Scanner *s) {
+  Batch *b = s->batch, old = *b;
+  i64 rows = least(old.capacity * 4, s->limits.batch_rows);
+  memset(b->blocks, 0, sizeof b->blocks);
+  b->capacity = rows;
+  int ok = (b->flags = column_memory(s, (size_t)rows)) != 0;
+  if (ok) memcpy(b->flags, old.flags, (size_t)old.capacity);
+  for (int c = 0; c < COLUMNS && ok; c++) {
+    if (!old.values[c]) continue;
+    if (!(ok = open_column(s, c))) break;
+    memcpy(b->values[c], old.values[c], values_size(c, old.capacity));
+    if (old.valid[c]) memcpy(b->valid[c], old.valid[c], valid_size(c, old.capacity));
+  }
+  Batch *left = ok ? &old : b;
+  for (int i = 0; i < BLOCKS; i++) close_block(&left->blocks[i]);
+  if (!ok) *b = old;
+  return ok;
 }
 
 static inline void put_int(Scanner *s, int column, i64 value) {
   Batch *b = s->batch;
-  if (UNLIKELY(!b->valid[column]) && !open_numbers(s, column)) return;
+  if (UNLIKELY(!b->valid[column]) && !open_column(s, column)) return;
   ((i64 *)b->values[column])[s->row] = value;
   b->valid[column][s->row] = 1;
 }
@@ -331,23 +443,14 @@ static void put_double(Scanner *s, int column, double value) {
 
 static inline void put_code(Scanner *s, int column, const u8 *p, size_t n) {
   Batch *b = s->batch;
-  if (UNLIKELY(!b->values[column])) {
-    if (!(b->values[column] = zeros(s, (size_t)s->limits.batch_rows, 4))) return;
-  }
+  if (UNLIKELY(!b->values[column]) && !open_column(s, column)) return;
   ((u32 *)b->values[column])[s->row] = word_of(s, &s->words[column], p, n);
-}
-
-static int open_text(Scanner *s, int column) {
-  Batch *b = s->batch;
-  size_t rows = (size_t)s->limits.batch_rows;
-  if (!b->values[column] && !(b->values[column] = zeros(s, rows + 1, 4))) return 0;
-  return (b->valid[column] = zeros(s, rows / 8 + 64, 1)) != 0;
 }
 
 /* `length` bytes that were appended to the column's text are this row's. */
 static inline void set_text(Scanner *s, int column) {
   Batch *b = s->batch;
-  if (UNLIKELY(!b->valid[column]) && !open_text(s, column)) return;
+  if (UNLIKELY(!b->valid[column]) && !open_column(s, column)) return;
   b->valid[column][s->row >> 3] |= (u8)(1 << (s->row & 7));
 }
 
@@ -380,25 +483,22 @@ static void clear_arguments(Scanner *s) {
 }
 
 static void batch_free(Batch *b) {
-  for (int c = 0; c < COLUMNS; c++) {
-    free(b->values[c]);
-    free(b->valid[c]);
-  }
+  for (int i = 0; i < BLOCKS; i++) close_block(&b->blocks[i]);
   for (int t = 0; t < TEXTS; t++) free(b->texts[t].bytes);
-  free(b->flags);
   free(b);
 }
 
 static int open_batch(Scanner *s) {
-  Batch *b = zeros(s, 1, sizeof *b);
+  Batch *b = s->batch = zeros(s, sizeof *b);
   if (!b) return 0;
-  if (!(b->flags = zeros(s, (size_t)s->limits.batch_rows, 1))) {
-    free(b);
+  b->capacity = least(s->rows ? 16 * FIRST_ROWS : FIRST_ROWS, s->limits.batch_rows);
+  if (!(b->flags = column_memory(s, (size_t)b->capacity))) {
+    batch_free(b);
+    s->batch = 0;
     return 0;
   }
   b->restarted = s->restarted;
   s->restarted = 0;
-  s->batch = b;
   s->row = 0;
   return 1;
 }
@@ -415,10 +515,11 @@ static int open_batch(Scanner *s) {
 static inline const u8 *blanks(const u8 *p) {
   if (LIKELY(*p > ' ')) return p;
   if (*p == ' ' && p[1] > ' ') return p + 1;
-#ifdef __SSE2__
+#ifdef SIMD
   if (*p == '\n' || *p == ' ') { /* a line's end and the indentation of the next */
     __m128i v = _mm_loadu_si128((const __m128i *)p);
-    __m128i blank = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8(' ')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\n')));
+    __m128i space = _mm_cmpeq_epi8(v, _mm_set1_epi8(' ')), line = _mm_cmpeq_epi8(v, _mm_set1_epi8('\n'));
+    __m128i blank = _mm_or_si128(space, line);
     p += __builtin_ctz(~(unsigned)_mm_movemask_epi8(blank));
   }
 #endif
@@ -474,7 +575,7 @@ static const u8 *escape(Scanner *s, const u8 *p) {
 /* From behind the opening quote to the closing one. */
 static inline const u8 *string_end(Scanner *s, const u8 *p) {
   for (;;) {
-#ifdef __SSE2__
+#ifdef SIMD
     __m128i v = _mm_loadu_si128((const __m128i *)p);
     __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"')), slash = _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'));
     __m128i other = _mm_cmplt_epi8(v, _mm_set1_epi8(0x20)); /* signed: control signs and all beyond ASCII */
@@ -716,7 +817,7 @@ key:
 typedef enum { UNKNOWN, PLAIN, INT, REAL, TRIPLE, JSON, TEXT } Kind;
 
 typedef struct {
-  const char *name;
+  char name[40]; /* longer than any, so that eight bytes may be read at its end */
   u8 length, kind, column;
 } Key;
 
@@ -794,7 +895,7 @@ static inline const Key *known_key(const Scanner *s, const u8 *p, size_t n) {
   if (!n) return 0;
   for (u8 at = key_hash(p, n); s->keys[at]; at++) {
     const Key *key = &known_keys[s->keys[at] - 1];
-    if (key->length == n && !memcmp(key->name, p, n)) return key;
+    if (key->length == n && equal((const u8 *)key->name, p, n)) return key;
   }
   return 0;
 }
@@ -952,7 +1053,8 @@ odd:
 }
 
 /* The keys of an event. */
-enum { PH = 1, CAT = 2, NAME = 4, PID = 8, TID = 16, ID = 32, TS = 64, DUR = 128, BP = 256, S = 512, ARGS = 1024 };
+enum { PH = 1, CAT = 2, NAME = 4, PID = 8, TID = 16, ID = 32, TS = 64, DUR = 128, BP = 256, S = 512 };
+enum { ARGS = 1024 };
 
 static inline u32 event_key(const u8 *p, size_t n) {
   switch (n) {
@@ -1158,6 +1260,7 @@ static int room(Scanner *s, size_t text) {
     if (s->full) restart(s);
     if (!open_batch(s)) return 0;
   }
+  if (s->row == s->batch->capacity && !grow_batch(s)) return 0;
   return reserve(s, &s->batch->texts[C_args - FIRST_TEXT], text);
 }
 

@@ -1,7 +1,8 @@
 """The interface of a scanner: text of an event array in, batches of columns out.
 
-Two scanners implement it, the native one and the row-by-row one; for the same text they give the same
-batches, whatever the sizes of the pieces that they are fed.
+Two scanners implement it. The native one fills the columns; the row-by-row one may flag any row ODD, for the
+path that reads flagged rows. Either way the same text gives the same activities, whatever the sizes of the
+pieces that it is fed in; where batches end may differ.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Scanner(Protocol):
 
     @property
     def offset(self) -> int:
-        """How many bytes of the fed text were read: up to `]`, or to the element that is not read yet."""
+        """Bytes of what `feed` got that were read: up to `]`, or to the element that is not read yet."""
 
     @property
     def rows(self) -> int:
@@ -70,7 +71,7 @@ class Scanner(Protocol):
         """
 
     def flush(self) -> Batch | None:
-        """The rows since the last batch, None if there are none."""
+        """The rows since the last batch, read from all text there is; call it until it is None."""
 
     def take_rest(self) -> bytes:
         """The fed text from `offset` on, which the scanner forgets: it goes on with what is fed next.

@@ -1,1 +1,1 @@
-"""The stored tables of a rank, each built from the columns of its activities: one module per table family."""
+"""From the activities of a rank to its stored tables, one module per family of tables."""

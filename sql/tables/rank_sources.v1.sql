@@ -1,0 +1,32 @@
+-- /// tw
+-- kind     = "table"
+-- scope    = "run"
+-- name     = "rank_sources"
+-- version  = 1
+-- summary  = "What the ranks of the runs were read from: a row per source, where a rank may have several."
+-- grain    = ["run_id", "rank", "source"]
+-- order    = ["run_id", "rank", "source"]
+--
+-- [columns]
+-- run_id         = { type = "VARCHAR", doc = "The run." }
+-- rank           = { type = "INTEGER", doc = "The rank." }
+-- source         = { type = "VARCHAR", doc = "Name of the source in the warehouse." }
+-- source_name    = { type = "VARCHAR", null = true, doc = "Name of the file." }
+-- source_bytes   = { type = "BIGINT", unit = "bytes", null = true, doc = "Size of the file." }
+-- source_sha256  = { type = "VARCHAR", doc = "sha256 of the content, decompressed." }
+-- source_format  = { type = "VARCHAR", doc = "Format of the file." }
+-- source_part    = { type = "VARCHAR", doc = "Part of the file that describes the rank; empty for a file of one rank." }
+-- source_schema  = { type = "VARCHAR", null = true, doc = "Version of the format that the file names." }
+-- clock          = { type = "VARCHAR", null = true, doc = "What the times count from: utc, boot or unknown." }
+-- format_version = { type = "INTEGER", unit = "id", doc = "Version of the reader of that format." }
+-- text_bytes     = { type = "BIGINT", unit = "bytes", doc = "Size of the decompressed content." }
+-- status         = { type = "VARCHAR", doc = "whole, repaired (all events were saved) or damaged (some are lost)." }
+-- lost_bytes     = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes of the content that could not be read." }
+-- lost_events    = { type = "BIGINT", unit = "count", null = true, doc = "Events in them; null where that cannot be known." }
+-- redacted       = { type = "BIGINT", unit = "count", null = true, doc = "Values that were replaced as secrets." }
+-- tables         = { type = "JSON", doc = "The tables that it fills." }
+-- ingested_at    = { type = "TIMESTAMP", doc = "When it was ingested, UTC." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

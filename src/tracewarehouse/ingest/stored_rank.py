@@ -1,0 +1,220 @@
+"""A stored rank built again from its own events, without its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.ingest.build_rank import definitions
+from tracewarehouse.ingest.pool import Tell
+from tracewarehouse.ingest.rank_files import RankFiles
+from tracewarehouse.storage import Json, RankSource, Staged, TableFile, disk_error, uid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tracewarehouse.formats.base import Finding, Outcome
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.rank_files import Rows
+    from tracewarehouse.ingest.rules import Rules
+
+# What a rank is built from: its events or its memory timeline, and what only reading the file found.
+READ: Final = ("events", "memory_timeline", "data_quality")
+_OF_RANK: Final = ("run_id", "rank")
+_QUALITY: Final = "data_quality"
+# Larger columns go to a file, as those of a trace do.
+_IN_MEMORY_BYTES: Final = 96 << 20
+_DERIVED: Final = "derived"
+
+
+def uid_of(catalog: Catalog, source: RankSource) -> str:
+    """The uid that the source has when it is built again now, with what was derived of it."""
+    derived = {_DERIVED: source.facts[_DERIVED]} if source.facts.get(_DERIVED) else {}
+    return uid(
+        source.digest,
+        source.run,
+        source.rank,
+        part=source.part,
+        format=source.format,
+        format_version=source.format_version,
+        definitions=definitions(catalog),
+        options=derived,
+    )
+
+
+@dataclass(frozen=True)
+class RebuildRanks:
+    """Builds every table of stored sources of one run; several of them share files. The folder is its own."""
+
+    ranks: tuple[StoredRank, ...]
+    folder: Path
+    sql: Path
+
+    def run(self, tell: Tell) -> tuple[Staged, ...]:
+        """The sources with their new tables, ready to be committed together."""
+        catalog = Catalog.load(self.sql)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (
+                RankFiles(catalog, self.folder, len(self.ranks) == 1) as files,
+                TemporaryDirectory(prefix="tw-") as spill,
+            ):
+                built = [each.build(_rules(self.sql), files, Path(spill)) for each in self.ranks]
+                tables = files.staged(self.ranks[0].source.run)
+        except OSError as error:
+            raise disk_error(self.folder, error) from error
+        return tuple(replace(one, tables=tables.get(one.rank, ())) for one in built)
+
+
+@cache
+def _rules(sql: Path) -> Rules:
+    """One per process: what it was asked once it remembers."""
+    from tracewarehouse.ingest.rules import Rules
+
+    return Rules(Catalog.load(sql))
+
+
+class Files(Protocol):
+    """What takes the tables that are built."""
+
+    def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
+        """The rows of a table of a rank."""
+
+
+@dataclass(frozen=True)
+class StoredRank:
+    """A stored source to be built again from `files` (table → paths, see READ).
+
+    `kept` are files of tables that were derived of it, which stay.
+    """
+
+    source: RankSource
+    header: str
+    files: Mapping[str, tuple[Path, ...]]
+    kept: tuple[TableFile, ...]
+
+    def build(self, rules: Rules, files: Files, spill: Path) -> Staged:
+        """Hands its tables to `files`; gives what is to be committed, but for them."""
+        from tracewarehouse.ingest.tables.build import build
+
+        source, catalog = self.source, rules.catalog
+        outcome = self._outcome(rules)
+        tables = self._tables(outcome, spill)
+        built = build(tables, outcome, rules, partial(files.add, source.run, source.rank))
+        facts: dict[str, Json] = {**source.facts, **built.facts, "tables": self._held(catalog)}
+        coverage = built.coverage
+        facts |= {
+            "gpu_ns": coverage.gpu_ns,
+            "linked_ns": coverage.linked_ns,
+            "with_op_ns": coverage.with_op_ns,
+        }
+        return Staged(
+            run=source.run,
+            rank=source.rank,
+            uid=uid_of(catalog, source),
+            digest=source.digest,
+            text_bytes=source.text_bytes,
+            format=source.format,
+            format_version=source.format_version,
+            definitions=definitions(catalog),
+            status=source.status,
+            tables=(),
+            part=source.part,
+            facts=facts,
+            header=self.header,
+            kept=self.kept,
+            committed_at=source.committed_at,
+        )
+
+    def _held(self, catalog: Catalog) -> dict[str, Json]:
+        """Table → the versions that it holds: all that is built now, empty ones too, and what is kept."""
+        from tracewarehouse.ingest.tables.build import stored_tables
+
+        held: dict[str, Json] = {contract.name: [contract.version] for contract in stored_tables(catalog)}
+        before = self.source.facts.get("tables")
+        kept = {contract.name for contract in catalog.tables() if contract.derived}
+        if self.source.facts.get(_DERIVED) and isinstance(before, dict):
+            held |= {table: versions for table, versions in before.items() if table in kept}
+        return held
+
+    def _tables(self, outcome: Outcome, spill: Path) -> Mapping[str, Columns | pa.Table]:
+        from tracewarehouse.formats.base import ACTIVITIES
+        from tracewarehouse.formats.stored import StoredSource
+        from tracewarehouse.ingest.columns import Columns
+        from tracewarehouse.ingest.spilled import SpilledColumns
+
+        stored = {"events": self._rows("events")}
+        if self.files.get("memory_timeline"):
+            stored["memory_timeline"] = self._rows("memory_timeline")
+        found: dict[str, Columns | pa.Table] = {}
+        for name, reader in StoredSource(stored, outcome).tables.items():
+            if name != ACTIVITIES:
+                found[name] = reader.read_all()
+            elif self.source.text_bytes <= _IN_MEMORY_BYTES:
+                found[name] = Columns.read(reader)
+            else:
+                found[name] = SpilledColumns.spill(reader, spill)
+        return found
+
+    def _outcome(self, rules: Rules) -> Outcome:
+        """What is known of the file: of its losses and redactions, their rows of `data_quality`."""
+        from tracewarehouse.formats.base import Outcome
+
+        facts = self.source.facts
+
+        def number(name: str) -> int | None:
+            value = facts.get(name)
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+        return Outcome(
+            digest=self.source.digest,
+            header_json=self.header,
+            text_bytes=self.source.text_bytes,
+            stored_bytes=number("source_bytes") or 0,
+            status=self.source.status,
+            events=number("events") or 0,
+            base_time_ns=number("base_time_ns") or 0,
+            rank=number("rank_in_file"),
+            world_size=number("world_size"),
+            findings=tuple(self._findings(rules)),
+        )
+
+    def _findings(self, rules: Rules) -> Iterator[Finding]:
+        from tracewarehouse.formats.base import Finding
+
+        for table in self._rows(_QUALITY):
+            for row in table.select(["rule", "rows", "example"]).to_pylist():
+                if row["rule"] in rules.quality and rules.quality[row["rule"]].source == "file":
+                    yield Finding(row["rule"], row["rows"], row["example"])
+
+    def _rows(self, table: str) -> Iterator[pa.Table]:
+        """The rank's rows of a table, a row group at a time."""
+        for path in self.files.get(table, ()):
+            yield from rank_rows(path, self.source.rank)
+
+
+def rank_rows(path: Path, rank: int) -> Iterator[pa.Table]:
+    """The rows of one rank in a stored file, a row group at a time; other ranks' are not read."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        at = file.schema_arrow.names.index("rank")
+        for group in range(file.num_row_groups):
+            found = file.metadata.row_group(group).column(at).statistics
+            known = found is not None and found.has_min_max
+            if known and not found.min <= rank <= found.max:
+                continue
+            rows = file.read_row_group(group, use_threads=False)
+            if not known or found.min != found.max:
+                rows = rows.filter(pc.equal(rows.column("rank"), rank))
+            yield rows.drop_columns(_columns_of_rank(rows.column_names))
+
+
+def _columns_of_rank(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name in _OF_RANK]

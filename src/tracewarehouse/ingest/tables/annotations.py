@@ -1,0 +1,35 @@
+"""Stretches of time that someone named: on a host thread, and the profiler's copies on the GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from .made import numbers, taken
+from .rows import slices
+
+if TYPE_CHECKING:
+    from ..columns import Columns
+
+_COLUMNS: Final = (
+    "pid", "tid", "device", "stream", "ts_ns", "dur_ns", "step", "external_id", "shapes", "dtypes",
+    "depth", "parent_id", "pre", "post", "crosses",
+)  # fmt: skip
+
+
+def annotation_table(columns: Columns) -> pa.Table:
+    """Table `annotations`: slices of the categories user_annotation and gpu_user_annotation."""
+    category = columns.codes("category")
+    on_gpu = category.is_one_of(("gpu_user_annotation",))
+    chosen = slices(columns) & (on_gpu | category.is_one_of(("user_annotation",)))
+    rows = np.flatnonzero(chosen).astype(np.int32)
+    return pa.table(
+        {
+            "event_id": numbers(rows),
+            **taken(columns, rows, {"name": "name"}),
+            "on_gpu": pa.array(on_gpu[rows]),
+            **taken(columns, rows, {name: name for name in _COLUMNS}),
+        }
+    )

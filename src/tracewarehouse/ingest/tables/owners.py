@@ -1,0 +1,243 @@
+"""What a call belongs to: operators, module, annotation and pass of training.
+
+A call belongs to the operators (category cpu_op) and the frames of nn.Modules on its thread that started
+before it and end after its start; what has ended does not count, though a slice that outlives it may still
+stand in it. Frames that recompute (`: recompute_fn`) tell the pass only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from .annotated import annotated
+from .model import PASSES, Owners
+from .paths import LONGEST, Paths
+from .search import enclosing, last_reaching
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from ..columns import Columns
+    from .model import Calls, Flags, Launches, Nesting, Rows, Times
+
+_MODULE: Final = "nn.Module: "
+_RECOMPUTES: Final = ": recompute_fn"
+_CHECKPOINT: Final = "autograd::engine::evaluate_function: CheckpointFunctionBackward"
+# The passes that names of operators begin with.
+_PREFIXES: Final = (
+    ("autograd::engine::evaluate_function: ", "backward"),
+    ("Optimizer.", "optimizer"),
+    ("enumerate(DataLoader)#", "data"),
+)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Calls and the owners around them in the order of nesting; a call ends at its start, it owns nothing.
+
+    `pass_` is -1 without one. `place` is the position of a call among all calls, -1 of an owner.
+    """
+
+    rows: Rows
+    lanes: NDArray[np.int64]
+    ts_ns: Times
+    end_ns: Times
+    is_op: Flags
+    is_module: Flags
+    is_collective: Flags
+    pass_: NDArray[np.int8]
+    word: NDArray[np.int32]
+    place: NDArray[np.int32]
+
+
+def find_owners(columns: Columns, nesting: Nesting, calls: Calls, launches: Launches) -> Owners:
+    """What each call belongs to: of all calls the operator, of those that launched GPU rows everything."""
+    launching = np.zeros(len(calls.rows), np.bool_)
+    launching[np.searchsorted(calls.rows, launches.runtime[launches.runtime >= 0])] = True
+    line = _line(columns, nesting, calls)
+    call_op = np.full(len(calls.rows), -1, np.int32)
+    asked = np.flatnonzero(line.place >= 0)
+    op = _innermost(line, line.is_op)
+    call_op[line.place[asked]] = _row(line, op[asked])
+    asked = asked[launching[line.place[asked]]]
+    asked = asked[np.argsort(line.place[asked], kind="stable")]
+    return _owners(columns, nesting, calls, line, asked, op, call_op)
+
+
+def _line(columns: Columns, nesting: Nesting, calls: Calls) -> _Line:
+    """All calls and the owners around any of them."""
+    place = np.full(len(nesting.rows), -1, np.int32)
+    place[calls.pre - 1] = np.arange(len(calls.rows), dtype=np.int32)
+    words = columns.codes("name").words
+    module, recompute = _flags(pc.starts_with(words, _MODULE)), _flags(pc.match_substring(words, _RECOMPUTES))
+    owner = _are_owners(columns, module | recompute)[nesting.rows] & _around(nesting, place >= 0)
+    chosen = np.flatnonzero((place >= 0) | owner)
+    rows, place = nesting.rows[chosen], place[chosen]
+    word, is_call, ts = columns.codes("name").codes[rows], place >= 0, columns.ints("ts_ns", rows).values
+    end = np.where(is_call, ts, ts + columns.ints("dur_ns", rows).values)
+    is_op = columns.codes("category").is_one_of(("cpu_op",))[rows]
+    is_module, is_collective = np.append(module, False)[word] & ~is_call, is_op.copy()
+    is_collective[is_op] = columns.flags("has_collective", rows[is_op])
+    pass_ = np.where(is_op, _op_passes(words)[word], _frame_passes(recompute)[word])
+    pass_[is_call] = -1
+    lanes = np.searchsorted(chosen, nesting.lanes)
+    return _Line(rows, lanes, ts, end, is_op, is_module, is_collective, pass_, word, place)
+
+
+def _are_owners(columns: Columns, telling: Flags) -> Flags:
+    """Operators, and frames whose name is among the telling words."""
+    category, name = columns.codes("category"), columns.codes("name")
+    frames = category.is_one_of(("python_function",))
+    return category.is_one_of(("cpu_op",)) | (frames & name.where(telling))
+
+
+def _around(nesting: Nesting, chosen: Flags) -> Flags:
+    """Which slices have a chosen one among their descendants."""
+    up_to = np.cumsum(chosen, dtype=np.int32)
+    return up_to[nesting.post - 1] > up_to
+
+
+def _flags(found: pa.Array) -> Flags:
+    return found.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
+
+
+def _op_passes(words: pa.Array) -> NDArray[np.int8]:
+    """The pass that each name of an operator tells, -1 for none; the last entry stands for no name."""
+    found = np.full(len(words) + 1, -1, np.int8)
+    for prefix, name in _PREFIXES:
+        found[:-1][_flags(pc.starts_with(words, prefix))] = PASSES.index(name)
+    found[:-1][_flags(pc.equal(words, _CHECKPOINT))] = PASSES.index("recompute")
+    return found
+
+
+def _frame_passes(recompute: Flags) -> NDArray[np.int8]:
+    """The same of a Python frame."""
+    return np.where(np.append(recompute, False), PASSES.index("recompute"), -1).astype(np.int8)
+
+
+def _innermost(line: _Line, owner: Flags) -> NDArray[np.int32]:
+    """Of each owner of that kind and of each call the innermost such owner around it, -1 for none."""
+    found = np.full(len(line.rows), -1, np.int32)
+    if not owner.any():
+        return found
+    chosen = np.flatnonzero(owner | (line.place >= 0)).astype(np.int32)
+    lanes = np.searchsorted(chosen, line.lanes)
+    parent = enclosing(line.ts_ns[chosen], line.end_ns[chosen], lanes)
+    found[chosen] = np.where(parent >= 0, chosen[parent], -1)
+    return found
+
+
+def _row(line: _Line, places: NDArray[np.int32]) -> Rows:
+    """The rows at these positions, -1 for none."""
+    return np.where(places >= 0, line.rows[places], np.int32(-1)) if len(places) else places
+
+
+def _owners(
+    columns: Columns,
+    nesting: Nesting,
+    calls: Calls,
+    line: _Line,
+    asked: NDArray[np.int64],
+    inner_op: NDArray[np.int32],
+    call_op: Rows,
+) -> Owners:
+    """What the calls at the asked positions of the line belong to."""
+    place = line.place[asked]
+    op = call_op[place]
+    collective = _row(line, _innermost(line, line.is_collective)[asked])
+    module = _row(line, _innermost(line, line.is_module)[asked])
+    telling = _innermost(line, line.pass_ >= 0)[asked]
+    annotation, noted_pass, noted_ns = annotated(columns, nesting, calls.rows[place], calls.ts_ns[place])
+    passes = np.where(op >= 0, PASSES.index("forward"), PASSES.index("other"))
+    told = telling >= 0
+    passes[told] = line.pass_[telling[told]]
+    by_note = (noted_pass >= 0) & (~told | (noted_ns >= np.where(told, line.ts_ns[telling], 0)))
+    passes[by_note] = noted_pass[by_note]
+    paths = Paths(columns.codes("name").words)
+    path = _path_of_calls(line, asked, inner_op, paths)
+    return Owners(
+        call_op, calls.rows[place], op, _outermost_ops(line, asked, op), collective, module, annotation,
+        passes.astype(np.int8), path, paths,
+    )  # fmt: skip
+
+
+def _outermost_ops(line: _Line, asked: NDArray[Any], op: Rows) -> Rows:
+    """The row of the first operator of a call's lane that ends after the call's start, -1 for none.
+
+    Where there is an innermost one, the first is before the call too.
+    """
+    found = np.full(len(asked), -1, np.int32)
+    ops = np.flatnonzero(line.is_op)
+    lane = np.searchsorted(line.lanes, asked, side="right") - 1
+    by_lane = np.argsort(lane, kind="stable")
+    for calls in np.split(by_lane, np.flatnonzero(np.diff(lane[by_lane])) + 1):
+        if not calls.size:
+            continue
+        low, high = np.searchsorted(ops, line.lanes[lane[calls[0]] : lane[calls[0]] + 2])
+        latest = np.maximum.accumulate(line.end_ns[ops[low:high]])
+        inside = calls[op[calls] >= 0]
+        first = np.searchsorted(latest, line.ts_ns[asked[inside]], side="right")
+        found[inside] = line.rows[ops[low + first]]
+    return found
+
+
+def _path_of_calls(
+    line: _Line, asked: NDArray[np.int64], inner_op: NDArray[np.int32], paths: Paths
+) -> NDArray[np.int32]:
+    """The path of operators and modules that each call belongs to, -1 for none."""
+    named = line.is_op | line.is_module
+    parent = _innermost(line, named) if (line.is_module & ~line.is_op).any() else inner_op
+    nodes = np.flatnonzero(named)
+    place = np.full(len(named) + 1, -1, np.int32)  # the last stands for no parent
+    place[nodes] = np.arange(len(nodes), dtype=np.int32)
+    above, around = place[parent[nodes]], place[parent[asked]]
+    found = np.append(paths.of_tree(above, line.word[nodes]), np.int32(-1))[around]
+    earliest = np.append(_earliest_ends(above, line.end_ns[nodes]), np.iinfo(np.int64).max)[around]
+    over = np.flatnonzero(earliest <= line.ts_ns[asked])
+    if over.size:
+        found[over] = _paths_of_open(line, nodes, asked[over], paths)
+    return found
+
+
+def _earliest_ends(parent: NDArray[np.int32], ends: Times) -> Times:
+    """The earliest end among each node and all around it; where nothing crosses, the node's own."""
+    inner = parent >= 0
+    if not (inner & (ends > ends[parent])).any():
+        return ends
+    earliest, above = ends.copy(), parent.copy()
+    active = np.flatnonzero(inner)
+    while active.size:
+        by_way_of = above[active]
+        earliest[active] = np.minimum(earliest[active], earliest[by_way_of])
+        above[active] = above[by_way_of]
+        active = active[above[active] >= 0]
+    return earliest
+
+
+def _paths_of_open(line: _Line, nodes: NDArray[Any], calls: NDArray[Any], paths: Paths) -> NDArray[np.int32]:
+    """The paths of calls around some of whose owners other slices reach: what has ended is left out."""
+    ends, times = line.end_ns[nodes], line.ts_ns[calls]
+    first = np.searchsorted(nodes, line.lanes[np.searchsorted(line.lanes, calls, side="right") - 1])
+    at = np.searchsorted(nodes, calls)
+    open_: list[NDArray[np.int32]] = []
+    while len(open_) <= LONGEST:
+        at = last_reaching(ends, at, times)
+        at = np.where(at >= first, at, -1)
+        if not (at >= 0).any():
+            break
+        open_.append(np.where(at >= 0, line.word[nodes[at]], -1).astype(np.int32))
+        at = np.maximum(at, 0)
+    rows = np.ascontiguousarray(np.array(open_[::-1], np.int32).reshape(len(open_), len(calls)).T)
+    known: dict[bytes, int] = {}
+    found = np.empty(len(calls), np.int32)
+    for call, names in enumerate(rows):
+        key = names.tobytes()
+        if key not in known:
+            known[key] = paths.of_names(names.tolist())
+        found[call] = known[key]
+    return found

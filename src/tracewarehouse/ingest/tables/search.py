@@ -1,0 +1,131 @@
+"""Searches among intervals that are sorted by start, for many of them at once and in near-linear time.
+
+What an interval stands in is the last one before it that has not ended: starts rise, so whatever reaches past
+a start was never closed before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Positions = NDArray[np.integer[Any]]
+
+# Rounds of following links before the rest is searched for in a tree: deep stacks that end at one instant.
+_ROUNDS: Final = 24
+# Positions are half as large from here on, though slower to follow.
+_LARGE: Final = 1 << 21
+
+
+def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positions) -> NDArray[np.int32]:
+    """Of each interval the last one before it in its lane that ends after its start; -1 for none.
+
+    Starts rise within a lane; lane k is at the positions from `lanes[k]` to `lanes[k + 1]`.
+    """
+    count = len(starts)
+    parent = np.arange(-1, count - 1, dtype=np.int64 if count < _LARGE else np.int32)
+    parent[lanes[:-1][lanes[:-1] < count]] = -1
+    seeker = np.flatnonzero(ends[:-1] <= starts[1:]).astype(parent.dtype)
+    np.add(seeker, 1, out=seeker)
+    seeker = seeker[parent[seeker] >= 0]
+    found, start = parent[seeker], starts[seeker]
+    for _ in range(_ROUNDS):
+        if not seeker.size:
+            return parent.astype(np.int32, copy=False)
+        # All between a candidate and what the candidate stands in had ended when the candidate started.
+        found = parent[found]
+        parent[seeker] = found
+        closed = (found >= 0) & (ends[found] <= start)
+        seeker, found, start = seeker[closed], found[closed], start[closed]
+    found = last_reaching(ends, found, start)
+    first = lanes[np.searchsorted(lanes, seeker, side="right") - 1]
+    parent[seeker] = np.where(found >= first, found, -1)
+    return parent.astype(np.int32, copy=False)
+
+
+def last_reaching(
+    ends: NDArray[np.int64], before: Positions, times: NDArray[np.int64], inclusive: bool = False
+) -> NDArray[np.int64]:
+    """The last position less than `before` whose end is greater than the time, or equal if `inclusive`.
+
+    -1 for none. Climbs a tree of maxima and comes down again: logarithmic time for each query.
+    """
+    reaches = np.greater_equal if inclusive else np.greater
+    node = before.astype(np.int64) - 1
+    level_of = np.full(len(node), -1, np.int8)
+    active = np.flatnonzero(node >= 0)
+    near = reaches(ends[node[active]], times[active])  # most often it is the very last
+    level_of[active[near]] = 0
+    active = active[~near]
+    active = active[node[active] > 0]
+    tree = _maxima(ends) if active.size else []
+    for level, maxima in enumerate(tree):
+        left = node[active] - 1
+        hit = ((left & 1) == 0) & reaches(maxima[left], times[active])
+        node[active[hit]] -= 1
+        level_of[active[hit]] = level
+        active = active[~hit]
+        node[active] >>= 1
+        active = active[node[active] > 0]
+    for level in range(len(tree) - 1, 0, -1):
+        below = tree[level - 1]
+        chosen = np.flatnonzero(level_of == level)
+        right = 2 * node[chosen] + 1
+        there = right < len(below)
+        there &= reaches(below[np.minimum(right, len(below) - 1)], times[chosen])
+        node[chosen] = right - ~there
+        level_of[chosen] = level - 1
+    node[level_of < 0] = -1
+    return node
+
+
+def _maxima(values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The values, and above them the greater of each two, up to the greatest of all."""
+    tree = [values]
+    while len(tree[-1]) > 1:
+        low = tree[-1]
+        pairs = np.maximum(low[0 : len(low) - 1 : 2], low[1::2])
+        tree.append(np.append(pairs, low[-1:]) if len(low) % 2 else pairs)
+    return tree
+
+
+def last_before(
+    groups: Positions,
+    times: NDArray[np.int64],
+    asked_groups: Positions,
+    asked_times: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """For each question the item of its group that is last at or before its time, -1 for none.
+
+    Of items at one time the last given is the last.
+    """
+    count = len(groups)
+    group, time = np.concatenate((groups, asked_groups)), np.concatenate((times, asked_times))
+    asks = np.repeat(np.array([False, True]), (count, len(asked_groups)))
+    order = np.lexsort((asks, time, group))
+    is_item = order < count
+    place = np.maximum.accumulate(np.where(is_item, np.arange(len(order)), -1))[~is_item]
+    item = np.where(place >= 0, order[place], -1) if count else np.full(len(place), -1)
+    found = np.empty(len(asked_groups), np.int64)
+    found[order[~is_item] - count] = item
+    same = found >= 0
+    same[same] = groups[found[same]] == asked_groups[same]
+    return np.where(same, found, -1)
+
+
+def group_numbers(*keys: NDArray[Any]) -> NDArray[np.int64]:
+    """A number for each distinct combination of keys."""
+    order = np.lexsort(keys)
+    if not order.size:
+        return order
+    new = np.zeros(len(order), np.bool_)
+    for key in keys:
+        ordered = key[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.cumsum(new)
+    return numbers

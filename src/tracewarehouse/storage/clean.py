@@ -1,0 +1,233 @@
+"""Deleting what no reader can ask for any more."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tracewarehouse.storage import layout, manifests, results, waiting
+from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
+from tracewarehouse.storage.names import run_key
+from tracewarehouse.storage.versions import Versions
+
+# Folders of format 1 that `tw upgrade` leaves: nobody reads them once the warehouse is converted.
+_FORMAT_1 = "_tw/units"
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Keys to delete, in this order: what names files goes before the files, a receipt before its version."""
+
+    receipts: tuple[str, ...]
+    versions: tuple[str, ...]
+    manifests: tuple[str, ...]
+    data: tuple[str, ...]
+    results: tuple[str, ...]
+    lists: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What goes of one run, and the files that must stay."""
+
+    receipts: list[str]
+    versions: list[str]
+    manifests: list[str]
+    kept: set[str]
+
+
+def clean(store: Versions, grace_s: float) -> CleanReport:
+    """Deletes, where older than `grace_s` seconds: the versions before a removal of their run and their
+    receipts, manifests none of whose sources a kept version or a marker holds, Parquet files that no kept
+    version, marker or manifest names, staging that a call left, and what an upgrade left of format 1.
+
+    All other versions are kept, and stay readable as RUN@vN; so is the last tombstone, for its number. What
+    was recorded of a kept version stays, and of a removed one whose results are to be kept.
+    """
+    before = time.time() - grace_s
+    plan = _plan(store, before)
+    files = bytes_ = 0
+    for keys in vars(plan).values():
+        found = [entry for key in keys if (entry := store.objects.stat(key))]
+        files, bytes_ = files + len(found), bytes_ + sum(entry.bytes for entry in found)
+        store.objects.delete(keys)
+    for path in _stale_staging(store.root / layout.STAGING, before):
+        files, bytes_ = files + 1, bytes_ + _delete(path)
+    store.forget()
+    return CleanReport(files, bytes_, len(plan.versions))
+
+
+def _plan(store: Versions, before: float) -> _Plan:
+    # Files are listed before the versions are read: what is published in between is seen as kept.
+    old_data = [key for key in _data(store) if _older(store, key, before)]
+    old_results = [(one, key) for one, key in _recorded(store) if _older(store, key, before)]
+    sources = {(run_key(version.run), version.source) for version in store.kept()}
+    runs = []
+    for run in sorted({*store.keys(layout.RUNS), *store.keys(layout.SOURCES), *store.keys(layout.WAITING)}):
+        old = _old_manifests(store, run, before)
+        history = store.history(run)
+        first = _first_kept(history, before)
+        readable = [one for one in history if one.number >= first]
+        sources |= {(run, one.source) for one in readable if one.sources}
+        runs.append(_run(store, run, old, history, readable, before))
+    kept = set[str]().union(*(one.kept for one in runs))
+    dead_results = tuple(key for one, key in old_results if one is None or one not in sources)
+    return _Plan(
+        tuple(key for one in runs for key in one.receipts),
+        tuple(key for one in runs for key in one.versions),
+        (*(key for one in runs for key in one.manifests), *_format_1(store, before)),
+        tuple(key for key in old_data if key not in kept),
+        dead_results,
+        tuple(_dead_lists(store, before, frozenset(dead_results))),
+    )
+
+
+def _run(
+    store: Versions,
+    run: str,
+    old: Sequence[str],
+    history: Sequence[RunVersion],
+    readable: Sequence[RunVersion],
+    before: float,
+) -> _Run:
+    waits = [one.source for one in store.waiting(run)]
+    alive = {source.name: source for version in readable for source in version.sources}
+    alive |= {source.name: source for source in waits}
+    needed = {source.manifest for source in alive.values()}
+    dead = [name for name in old if name not in needed]
+    files = {file.path for source in alive.values() for file in source.files}
+    files |= set(_files_of_others(store, run, {*dead, *needed}))
+    # A manifest that stays names files of members that nobody holds: they stay with it.
+    files |= set(_files_of_partly_held(store, run, needed, alive.values()))
+    kept = {version.number for version in readable}
+    oldest_kept = min(kept, default=0)
+    gone = [number for number in store.versions(run) if _goes(store, run, number, kept, oldest_kept, before)]
+    receipts = [layout.receipt(run, number) for number in gone]
+    keys = [layout.version(run, number) for number in gone]
+    markers = _markers(store, run, history, waits, frozenset(dead))
+    return _Run(receipts, keys, [*markers, *(layout.manifest(run, name) for name in dead)], files)
+
+
+def _goes(
+    store: Versions, run: str, number: int, kept: Collection[int], oldest_kept: int, before: float
+) -> bool:
+    """Whether a version goes: one before the last removal, or one that an upgrade left."""
+    if number in kept:
+        return False
+    return number < oldest_kept and _older(store, layout.version(run, number), before)
+
+
+def _first_kept(history: Sequence[RunVersion], before: float) -> int:
+    """The number of the last removal that is out of grace; what came before it is not kept."""
+    removals = (one.number for one in history if one.tombstone and _seconds(one.created_at) < before)
+    return max(removals, default=0)
+
+
+def _old_manifests(store: Versions, run: str, before: float) -> list[str]:
+    names = [name.text for name in manifests.names(store.objects, run)]
+    return [name for name in names if _older(store, layout.manifest(run, name), before)]
+
+
+def _files_of_others(store: Versions, run: str, known: Collection[str]) -> Iterator[str]:
+    """Files of commits that are too young to be deleted, though no version holds them."""
+    for name in manifests.names(store.objects, run):
+        if name.text not in known:
+            for source in manifests.read(store.objects, run, name.text).sources:
+                yield from (file.path for file in source.files)
+
+
+def _files_of_partly_held(
+    store: Versions, run: str, needed: Iterable[str], alive: Collection[RankSource]
+) -> Iterator[str]:
+    held: dict[str, int] = {}
+    for source in alive:
+        held[source.manifest] = held.get(source.manifest, 0) + 1
+    for name in sorted(needed):
+        parsed = layout.ManifestName.parse(name)
+        if parsed is not None and parsed.first == parsed.last and held[name] == 1:
+            continue  # of one rank, that is held: its files are known
+        for source in manifests.read(store.objects, run, name).sources:
+            yield from (file.path for file in source.files)
+
+
+def _markers(
+    store: Versions,
+    run: str,
+    history: Sequence[RunVersion],
+    waits: Sequence[RankSource],
+    dead: Collection[str],
+) -> Iterator[str]:
+    """Markers of sources that are gone or were published while a call died."""
+    waiting_now = {one.name for one in waits}
+    settled = waiting.settled(history)
+    for marker in waiting.markers(store.objects, run):
+        gone = marker.name in settled or marker.manifest in dead
+        if gone and marker.name not in waiting_now:
+            yield layout.marker(run, marker.rank, marker.name)
+
+
+def _data(store: Versions) -> Iterator[str]:
+    """Every Parquet file under the data folder, whoever wrote it."""
+    for table in store.objects.list(layout.DATA):
+        for run in store.objects.list(f"{layout.DATA}/{table}"):
+            for name in store.objects.list(f"{layout.DATA}/{table}/{run}"):
+                if name.endswith(".parquet"):
+                    yield f"{layout.DATA}/{table}/{run}/{name}"
+
+
+def _recorded(store: Versions) -> Iterator[tuple[tuple[str, str] | None, str]]:
+    """Every recorded result with its run key and source; None for one where format 1 had them."""
+    for one, key in results.every(store.objects):
+        yield (one.run, one.source), key
+    for key in results.of_format_1(store.objects):
+        yield None, key
+
+
+def _dead_lists(store: Versions, before: float, gone: Collection[str]) -> Iterator[str]:
+    """Manifests of recorded results of which none is left."""
+    for key, listed in results.manifests(store.objects):
+        if isinstance(listed, dict) and _older(store, key, before):
+            left = (each for each in listed if each not in gone and store.objects.stat(each) is not None)
+            if next(left, None) is None:
+                yield key
+
+
+def _format_1(store: Versions, before: float) -> Iterator[str]:
+    """Manifests and markers that an upgrade left."""
+    folder = store.root / _FORMAT_1
+    for path in sorted(folder.rglob("*.json")) if folder.is_dir() else ():
+        key = path.relative_to(store.root).as_posix()
+        if _older(store, key, before):
+            yield key
+
+
+def _older(store: Versions, key: str, before: float) -> bool:
+    entry = store.objects.stat(key)
+    return entry is not None and entry.modified_s < before
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def _stale_staging(folder: Path, before: float) -> Iterator[Path]:
+    """What calls that died left in the staging folder: all of it older than the grace."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with suppress(FileNotFoundError):
+            if max(inner.stat().st_mtime for inner in (path, *path.rglob("*"))) < before:
+                yield path
+
+
+def _delete(path: Path) -> int:
+    """Deletes a leftover; gives its bytes."""
+    size = sum(inner.stat().st_size for inner in (path, *path.rglob("*")) if inner.is_file())
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    return size

@@ -1,0 +1,278 @@
+"""Stored objects as bytes: JSON sealed by a checksum, and versions as Parquet.
+
+A version has a row per stored file and a row per rank source, each with its record as JSON; the run's own
+fields are in the file's metadata, sealed, with the hash of all rows. Fields that this release does not know
+are kept in `unknown` and written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from tracewarehouse.errors import SchemaVersionError, WarehouseError
+from tracewarehouse.storage.model import Brief, Json, RankSource, RunVersion, TableFile, Unknown
+
+FORMAT = 2
+
+
+class OldVersion(SchemaVersionError):
+    """A version of a warehouse of format 1, left in place by `tw upgrade` until `tw clean`."""
+
+
+# Made once: a version has a record for each of many thousand files.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_HEAD = b"tracewarehouse.run"
+_BRIEF = b"tracewarehouse.brief"
+_CHECKSUM = b',"checksum":"'
+_HEX = 64
+_DAMAGED = "run tw verify; an older version of the run may still be whole: RUN@vN"
+# What an object may list in `must_understand` and still be read.
+_UNDERSTOOD = frozenset({"dropped"})
+
+_FILE = ("table", "version", "bytes", "sha256", "footer_bytes", "footer_sha256", "first_rank", "last_rank")
+_FILE_RENAMED = {"path": "key", "file_rows": "rows", "file_ranks": "ranks"}
+_SOURCE = (
+    "rank", "uid", "attempt", "manifest", "digest", "part", "format", "format_version", "text_bytes",
+    "status", "committed_at",
+)  # fmt: skip
+_FILE_FIELDS = frozenset((*_FILE, *_FILE_RENAMED.values()))
+_SOURCE_FIELDS = frozenset((*_SOURCE, "definitions", "files", "facts", "header"))
+_RUN = (
+    "run", "number", "expected_ranks", "created_at", "tool", "tombstone", "compacted", "expired", "nonce",
+)  # fmt: skip
+_RUN_NAMES = ("dropped", "retired", "must_understand")
+_CONTENT = "content"
+
+
+def dump(value: object) -> str:
+    """Compact JSON; raises ValueError for NaN and infinities, which are no JSON."""
+    return _ENCODER.encode(value)
+
+
+def sealed(fields: Mapping[str, Any]) -> bytes:
+    """A JSON object that ends with the sha256 of what it is without that."""
+    body = dump(fields).encode()
+    return body[:-1] + _CHECKSUM + hashlib.sha256(body).hexdigest().encode() + b'"}'
+
+
+def unsealed(data: bytes) -> dict[str, Any]:
+    """The fields of a sealed object, with its `checksum`; raises ValueError where a byte was changed."""
+    cut = len(data) - len(_CHECKSUM) - _HEX - 2
+    said = data[cut + len(_CHECKSUM) : -2]
+    body = data[: max(cut, 0)] + b"}"
+    if data[max(cut, 0) :] != _CHECKSUM + said + b'"}':
+        raise ValueError("it has no checksum")
+    if hashlib.sha256(body).hexdigest().encode() != said:
+        raise ValueError("checksum differs: the content changed after it was written")
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
+def check_understood(fields: Mapping[str, Any], path: str) -> None:
+    """Raises SchemaVersionError for what cannot be read without knowing a field of a later release."""
+    strange = sorted(set(fields.get("must_understand", ())) - _UNDERSTOOD)
+    if strange:
+        raise SchemaVersionError(
+            f"{path}: cannot be read without knowing {', '.join(strange)}, which this release does not",
+            "install a newer tracewarehouse",
+        )
+
+
+def unknown_of(fields: Mapping[str, Any], known: frozenset[str]) -> Unknown:
+    """The fields of other names."""
+    strange = fields.keys() - known
+    return tuple((name, fields[name]) for name in strange) if strange else ()
+
+
+# Records: a dict for JSON per stored file and per source
+
+
+def records(sources: Sequence[RankSource]) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
+    """The stored files that sources have rows in, each once, and the sources, which name them by position."""
+    at: dict[str, int] = {}
+    files: list[dict[str, Json]] = []
+    for source in sources:
+        for file in source.files:
+            if file.path not in at:
+                at[file.path] = len(files)
+                files.append(_file_record(file))
+    return files, [_source_record(source, at) for source in sources]
+
+
+def _file_record(file: TableFile) -> dict[str, Json]:
+    said: dict[str, Json] = {name: vars(file)[field] for field, name in _FILE_RENAMED.items()}
+    return said | {name: vars(file)[name] for name in _FILE} | dict(file.unknown)
+
+
+def _source_record(source: RankSource, at: Mapping[str, int]) -> dict[str, Json]:
+    fields = vars(source)
+    said: dict[str, Json] = {name: fields[name] for name in _SOURCE}
+    said["definitions"] = dict(source.definitions)
+    said["files"] = [[at[file.path], file.rows] for file in source.files]
+    said["facts"] = dict(source.facts)
+    return said | dict(source.unknown)
+
+
+def sources_of(
+    run: str, files: Iterable[Mapping[str, Any]], sources: Iterable[Mapping[str, Any]]
+) -> tuple[RankSource, ...]:
+    """The sources that records tell of; raises KeyError, TypeError or IndexError where they are damaged."""
+    shared = [vars(_table_file(record)) for record in files]
+    return tuple(_source(run, record, shared) for record in sources)
+
+
+def _table_file(record: Mapping[str, Any]) -> TableFile:
+    known = {field: record[name] for field, name in _FILE_RENAMED.items()}
+    known |= {name: record[name] for name in _FILE}
+    return TableFile(**known, rows=0, unknown=unknown_of(record, _FILE_FIELDS))
+
+
+def _source(run: str, record: Mapping[str, Any], shared: Sequence[dict[str, Any]]) -> RankSource:
+    known = {name: record[name] for name in _SOURCE}
+    files = tuple(_share(shared[index], rows) for index, rows in record["files"])
+    return RankSource(
+        run=run,
+        **known,
+        definitions=record["definitions"],
+        files=files,
+        facts=record["facts"],
+        unknown=unknown_of(record, _SOURCE_FIELDS),
+    )
+
+
+def _share(whole: dict[str, Any], rows: int) -> TableFile:
+    """The file with the rows of one source; a frozen dataclass's own constructor takes five times as long."""
+    file = object.__new__(TableFile)
+    vars(file).update(whole, rows=rows)
+    return file
+
+
+# Versions
+
+
+def encode_version(version: RunVersion) -> bytes:
+    """A version as Parquet bytes, with page checksums."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files, sources = records(version.sources)
+    rows = [("file", -1, dump(record)) for record in files]
+    rows += [
+        ("source", source.rank, dump(said)) for source, said in zip(version.sources, sources, strict=True)
+    ]
+    schema = pa.schema([("kind", pa.large_string()), ("rank", pa.int64()), ("record", pa.large_string())])
+    columns = [_column(field.type, [row[at] for row in rows]) for at, field in enumerate(schema)]
+    sink = pa.BufferOutputStream()
+    how = {"compression": "zstd", "use_dictionary": ["kind"], "write_page_checksum": True}
+    # Without a copy of the schema in Arrow's own form, which would repeat all metadata.
+    with pq.ParquetWriter(sink, schema, store_schema=False, **how) as writer:
+        writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        writer.add_key_value_metadata(
+            {_HEAD: sealed(_head(version, _hash(rows))), _BRIEF: sealed(_brief(version))}
+        )
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _column(kind: Any, values: Sequence[Any]) -> Any:
+    """An Arrow array without nulls, from buffers: `pa.array` would import pandas where it is installed."""
+    import pyarrow as pa
+
+    if kind != pa.large_string():
+        numbers = array("q", values)
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])
+    texts = [value.encode() for value in values]
+    ends = array("q", accumulate(map(len, texts), initial=0))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
+    return pa.Array.from_buffers(kind, len(texts), buffers)
+
+
+def _head(version: RunVersion, content: str) -> dict[str, Any]:
+    fields = vars(version)
+    said: dict[str, Any] = {"format": FORMAT} | {name: fields[name] for name in _RUN}
+    said |= {name: list(fields[name]) for name in _RUN_NAMES}
+    return said | {"labels": dict(version.labels)} | dict(version.unknown) | {_CONTENT: content}
+
+
+def _brief(version: RunVersion) -> dict[str, Any]:
+    brief = vars(version.brief) | {"labels": dict(version.labels)}
+    return brief | {"must_understand": list(version.must_understand)}
+
+
+def _hash(rows: Iterable[tuple[str, int, str]]) -> str:
+    """The sha256 of all rows."""
+    text = "\n".join(f"{kind} {rank} {record}" for kind, rank, record in rows)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def decode_version(data: bytes, path: str) -> RunVersion:
+    """The version in Parquet bytes; raises WarehouseError naming the path."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # A buffer and one thread: a Python file object with threads aborts pyarrow at exit.
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        if "uid" in file.schema_arrow.names:
+            raise OldVersion(f"{path}: a version of format 1", "name the run without a version")
+        head = unsealed(file.schema_arrow.metadata[_HEAD])
+        check_understood(head, path)
+        table = file.read(use_threads=False)
+        rows = list(
+            zip(*(table.column(name).to_pylist() for name in ("kind", "rank", "record")), strict=True)
+        )
+        if _hash(rows) != head[_CONTENT]:
+            raise ValueError("checksum differs: the content changed after it was written")
+        return _version(head, rows)
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise _damaged(path, error) from error
+
+
+def _version(head: Mapping[str, Any], rows: Iterable[tuple[str, int, str]]) -> RunVersion:
+    texts: dict[str, list[str]] = {"file": [], "source": []}
+    for kind, _, record in rows:
+        texts.setdefault(kind, []).append(record)
+    files, sources = (json.loads(f"[{','.join(texts[kind])}]") for kind in ("file", "source"))
+    known = {name: head[name] for name in _RUN} | {name: tuple(head[name]) for name in _RUN_NAMES}
+    names = frozenset((*_RUN, *_RUN_NAMES, "labels", "format", _CONTENT, "checksum"))
+    return RunVersion(
+        **known,
+        sources=sources_of(head["run"], files, sources),
+        labels=head["labels"],
+        unknown=unknown_of(head, names),
+    )
+
+
+def decode_brief(data: bytes, path: str) -> Brief:
+    """A version in brief, from its footer alone; raises WarehouseError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        fields = unsealed((pq.read_metadata(pa.BufferReader(data)).metadata or {})[_BRIEF])
+        check_understood(fields, path)
+        return Brief(**{name: fields[name] for name in Brief.__dataclass_fields__})
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+        raise _damaged(path, error) from error
+
+
+def head_of(data: bytes) -> dict[str, Any]:
+    """A version's own fields, with the hash of its rows and the checksum; raises as `decode_version` does."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return unsealed(pq.read_schema(pa.BufferReader(data)).metadata[_HEAD])
+
+
+def _damaged(path: str, error: BaseException) -> WarehouseError:
+    return WarehouseError(f"{path}: damaged version: {first_line(error)}", _DAMAGED)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,201 @@
+"""From staged Parquet files to rank sources: packed, fsynced, renamed, then named by a manifest per group."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage import layout, manifests, pack
+from tracewarehouse.storage.layout import ManifestName
+from tracewarehouse.storage.manifests import Manifest, now
+from tracewarehouse.storage.model import Intent, RankSource, Staged, TableFile
+from tracewarehouse.storage.names import group_uid
+from tracewarehouse.storage.objects import Objects
+
+# `clean` may delete an unpublished commit after its grace: one this young is in no danger.
+FRESH = timedelta(hours=1)
+_TAIL_BYTES = 8  # length of the Parquet metadata, and the magic
+_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sources of one run that are committed together, in order of rank."""
+
+    members: tuple[Staged, ...]
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.members[0].run
+
+    @property
+    def uid(self) -> str:
+        """The hash of the members' uids."""
+        return group_uid(one.uid for one in self.members)
+
+    def name(self, intent: Intent, attempt: str) -> ManifestName:
+        """The name of a manifest for it."""
+        return ManifestName(self.members[0].rank, self.members[-1].rank, self.uid, attempt, intent)
+
+
+def groups(staged: Sequence[Staged]) -> Iterator[Group]:
+    """What goes into one manifest each: at most `PACK_RANKS` neighbors of one run."""
+    ordered = sorted(staged, key=lambda one: (one.run, one.rank))
+    for _, members in groupby(ordered, key=lambda one: one.run):
+        listed = list(members)
+        for start in _cuts(listed):
+            yield Group(tuple(listed[start[0] : start[1]]))
+
+
+def _cuts(members: Sequence[Staged]) -> Iterator[tuple[int, int]]:
+    """Where to cut: files that are packed already keep their ranks together."""
+    start = 0
+    for at in range(1, len(members) + 1):
+        full = at - start >= pack.PACK_RANKS and not _share_a_file(members[at - 1 : at + 1])
+        if at == len(members) or full:
+            yield start, at
+            start = at
+
+
+def _share_a_file(neighbors: Sequence[Staged]) -> bool:
+    paths = [{table.path for table in one.tables} for one in neighbors]
+    return len(paths) == 2 and not paths[0].isdisjoint(paths[1])
+
+
+def commit(objects: Objects, staged: Sequence[Staged], intent: Intent) -> tuple[RankSource, ...]:
+    """Makes sources of what is staged, in the order given: first all files, then the manifests.
+
+    Nothing is visible to readers before a publish.
+    """
+    if len({(one.run, one.rank, one.digest, one.part) for one in staged}) != len(staged):
+        raise ValueError("one call commits each source of a rank once")
+    moves: dict[str, Path] = {}
+    made = [_manifest(group, intent, moves) for group in groups(staged)]
+    _put(objects, moves, made)
+    found = {(one.run, one.rank, *one.identity): one for manifest in made for one in manifest.sources}
+    return tuple(found[one.run, one.rank, one.digest, one.part] for one in staged)
+
+
+def _manifest(group: Group, intent: Intent, moves: dict[str, Path]) -> Manifest:
+    """The manifest of a group; adds to `moves` where its files go."""
+    name = group.name(intent, secrets.token_hex(4))
+    files: list[list[TableFile]] = [list(one.kept) for one in group.members]
+    places = {id(one): at for at, one in enumerate(group.members)}
+    for parts in pack.groups(group.members):
+        first, table = parts[0].staged, parts[0].table
+        key = layout.table_file(
+            table.table, table.version, first.run, first.rank, f"{name.uid}-{name.attempt}"
+        )
+        if key in moves:  # another source of the same rank fills the table, too
+            key = key.replace(f"-{name.attempt}.", f"-{secrets.token_hex(4)}.")
+        moves[key] = pack.one_file(parts)
+        for part, file in zip(parts, _table_files(parts, key, moves[key]), strict=True):
+            files[places[id(part.staged)]].append(file)
+    at = now()
+    sources = tuple(_source(one, name, at, own) for one, own in zip(group.members, files, strict=True))
+    headers = {source.name: one.header for source, one in zip(sources, group.members, strict=True)}
+    return Manifest(group.run, name.text, at, sources, headers)
+
+
+def _put(objects: Objects, moves: Mapping[str, Path], made: Sequence[Manifest]) -> None:
+    """Data first, manifests second; a full disk is not left fuller."""
+    written = {manifest.key: manifests.encode(manifest) for manifest in made}
+    try:
+        objects.adopt(moves)
+        objects.put(written)
+    except OSError:
+        objects.delete([*written, *moves])
+        raise
+
+
+def _table_files(parts: Sequence[pack.Part], key: str, path: Path) -> Iterator[TableFile]:
+    """Each source's share of the file."""
+    digest, size, footer = sha256(path), path.stat().st_size, footer_bytes(path)
+    rows = parts[0].table.file_rows if parts[0].table.ranks else sum(part.table.rows for part in parts)
+    for part in parts:
+        table = part.table
+        yield TableFile(
+            table=table.table,
+            version=table.version,
+            path=key,
+            rows=table.rows,
+            bytes=size,
+            sha256=digest,
+            footer_bytes=len(footer),
+            footer_sha256=hashlib.sha256(footer).hexdigest(),
+            file_rows=rows if rows is not None else table.rows,
+            first_rank=parts[0].staged.rank,
+            last_rank=parts[-1].staged.rank,
+            file_ranks=len(parts),
+        )
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def footer_bytes(path: Path) -> bytes:
+    """The Parquet metadata with its length and the magic; raises WarehouseError where there is none."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(size - _TAIL_BYTES, 0))
+        tail = file.read()
+        length = int.from_bytes(tail[:4], "little") + _TAIL_BYTES
+        if tail[4:] != _MAGIC or length > size:
+            raise WarehouseError(f"{path}: not a Parquet file: it has no footer", "run tw verify")
+        file.seek(size - length)
+        return file.read()
+
+
+def _source(staged: Staged, name: ManifestName, at: str, files: Sequence[TableFile]) -> RankSource:
+    return RankSource(
+        run=staged.run,
+        rank=staged.rank,
+        uid=staged.uid,
+        attempt=name.attempt,
+        manifest=name.text,
+        digest=staged.digest,
+        part=staged.part,
+        format=staged.format,
+        format_version=staged.format_version,
+        definitions=dict(staged.definitions),
+        text_bytes=staged.text_bytes,
+        status=staged.status,
+        committed_at=staged.committed_at or at,
+        files=tuple(files),
+        facts=dict(staged.facts),
+    )
+
+
+def earlier(objects: Objects, group: Group, intent: Intent) -> Iterator[Manifest]:
+    """Commits of just these sources, for a retry to find: young, and of the same tables and rows.
+
+    Whether they were published is for the caller to say.
+    """
+    found = group.name(intent, "")
+    prefix = layout.manifest_prefix(found.first, found.last, found.uid)
+    for name in sorted(objects.list(layout.manifests(group.run))):
+        parsed = ManifestName.parse(name) if name.startswith(prefix) else None
+        if parsed is None or parsed.intent != intent:
+            continue
+        manifest = manifests.read(objects, group.run, name)
+        young = datetime.now(UTC) - datetime.fromisoformat(manifest.committed_at) < FRESH
+        if young and all(map(_same, group.members, manifest.sources)):
+            yield manifest
+
+
+def _same(staged: Staged, source: RankSource) -> bool:
+    new = Counter((table.table, table.version, table.rows) for table in staged.tables if table.rows)
+    new += Counter((file.table, file.version, file.rows) for file in staged.kept)
+    old = Counter((file.table, file.version, file.rows) for file in source.files)
+    return (staged.uid, staged.status, new) == (source.uid, source.status, old)

@@ -1,0 +1,115 @@
+"""Manifests: what one commit of consecutive ranks holds, written once after all its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage import layout
+from tracewarehouse.storage.codec import (
+    FORMAT,
+    check_understood,
+    records,
+    sealed,
+    sources_of,
+    unknown_of,
+    unsealed,
+)
+from tracewarehouse.storage.layout import ManifestName
+from tracewarehouse.storage.model import Json, RankSource, Unknown
+from tracewarehouse.storage.objects import Objects
+
+_FIELDS = frozenset(
+    ("format", "run", "committed_at", "files", "sources", "checksum", "must_understand", "push")
+)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A commit: its sources in order, and the header of each by the source's name.
+
+    `push` has the place for what a call wishes that leaves publishing to others: labels, `replace`, expected
+    ranks.
+    """
+
+    run: str
+    name: str
+    committed_at: str
+    sources: tuple[RankSource, ...]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    push: Json = None
+    unknown: Unknown = ()
+
+    @property
+    def key(self) -> str:
+        """Where it is."""
+        return layout.manifest(self.run, self.name)
+
+
+def now() -> str:
+    """The time in UTC, to the microsecond, in a form that sorts."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def encode(manifest: Manifest) -> bytes:
+    """A manifest as sealed JSON; per source a record like that in a version, and the header."""
+    files, sources = records(manifest.sources)
+    for source, record in zip(manifest.sources, sources, strict=True):
+        record["header"] = manifest.headers.get(source.name)
+    fields: dict[str, Any] = {"format": FORMAT, "must_understand": [], "run": manifest.run}
+    fields |= {"committed_at": manifest.committed_at, "push": manifest.push, **dict(manifest.unknown)}
+    return sealed(fields | {"files": files, "sources": sources})
+
+
+def decode(data: bytes, name: str, path: str) -> Manifest:
+    """The manifest in these bytes; raises WarehouseError naming the path."""
+    try:
+        said = unsealed(data)
+        check_understood(said, path)
+        sources = sources_of(said["run"], said["files"], said["sources"])
+        headers = {
+            source.name: record["header"]
+            for source, record in zip(sources, said["sources"], strict=True)
+            if record["header"] is not None
+        }
+        return Manifest(
+            said["run"], name, said["committed_at"], sources, headers, said["push"], unknown_of(said, _FIELDS)
+        )
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise WarehouseError(
+            f"{path}: damaged manifest: {error}", "run tw verify; ingest its ranks again with --replace"
+        ) from error
+
+
+def read(objects: Objects, run: str, name: str) -> Manifest:
+    """A manifest by its file name; raises WarehouseError where it is missing or damaged."""
+    key = layout.manifest(run, name)
+    try:
+        return decode(objects.get(key), name, str(objects.path(key)))
+    except FileNotFoundError as error:
+        raise WarehouseError(f"{objects.path(key)}: manifest missing", "ingest its ranks again") from error
+
+
+def names(objects: Objects, run: str) -> Iterator[ManifestName]:
+    """The names of all manifests of a run, published or not, sorted; foreign files are passed over."""
+    for name in sorted(objects.list(layout.manifests(run))):
+        if (found := ManifestName.parse(name)) is not None:
+            yield found
+
+
+def headers(objects: Objects, sources: Iterable[RankSource]) -> dict[str, str]:
+    """The header of each source, by the source's name; each manifest is read once.
+
+    Raises WarehouseError where a manifest is missing or damaged.
+    """
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for source in sources:
+        wanted.setdefault((source.run, source.manifest), []).append(source.name)
+    found: dict[str, str] = {}
+    for (run, manifest), members in wanted.items():
+        said = read(objects, run, manifest).headers
+        found |= {name: said[name] for name in members if name in said}
+    return found

@@ -1,0 +1,159 @@
+"""What a call's changes make of a run: pure, so that a lost race is simply done over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tracewarehouse.errors import RunExists
+from tracewarehouse.storage.model import Changes, Outcome, RankSource, RunVersion, Waiting
+
+# The sources that the next version will hold, by name.
+_Held = dict[str, RankSource]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The version to write (None: nothing changes), own outcomes by name, and markers that are settled."""
+
+    version: RunVersion | None
+    outcome: Mapping[str, Outcome]
+    settled: tuple[RankSource, ...] = ()
+    pending: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """How one source may take the place of another."""
+
+    replace: bool
+    rebuilt: bool = False
+    changes: Changes | None = None
+
+
+def merge(base: RunVersion, changes: Changes, waiting: tuple[Waiting, ...] = ()) -> Merged:
+    """Applies changes to the newest version (a tombstone counts as empty).
+
+    `base` is version 0 for a run that is not there. With `expected_ranks`, sources of other calls
+    that wait are published with these, once the run has that many ranks. Raises RunExists where
+    the name is taken in another spelling.
+    """
+    start = _start(base, changes)
+    own = {source.name for source in changes.sources}
+    others = tuple(one for one in waiting if one.source.name not in own and one.source.run == start.run)
+    held = {source.name: source for source in start.sources}
+    outcome = _apply(held, changes, others)
+    pending = _pending(held, changes)
+    if pending:
+        return Merged(None, _own_pending(outcome), _lost(changes, outcome), pending)
+    for name in [name for name, source in held.items() if source.rank in changes.drop_ranks]:
+        del held[name]
+    settled = (*changes.sources, *(one.source for one in others))
+    labels = _labels(start, held, changes, others)
+    return Merged(_next(base, start, held, labels, changes), outcome, settled)
+
+
+def _start(base: RunVersion, changes: Changes) -> RunVersion:
+    """What the changes are applied to; the run's spelling is that of its sources."""
+    run = changes.sources[0].run if changes.sources else base.run
+    if base.number == 0 or base.tombstone:
+        return RunVersion(run, base.number, (), {}, None, base.created_at, base.tool)
+    if run != base.run:
+        raise RunExists(
+            f"run {run}: there is a run {base.run}, and names are unique without regard to case",
+            f"use --run {base.run}, or another name",
+        )
+    return base
+
+
+def _apply(held: _Held, changes: Changes, others: tuple[Waiting, ...]) -> dict[str, Outcome]:
+    """Puts sources into `held` in the order they were committed; gives the outcomes of the own ones."""
+    own = {source.name for source in changes.sources}
+    queue = [(source, _Rules(changes.replace, changes.rebuilt, changes)) for source in changes.sources]
+    queue += [(one.source, _Rules(one.replace)) for one in others]
+    by_rank: dict[int, _Held] = {}
+    for name, source in held.items():
+        by_rank.setdefault(source.rank, {})[name] = source
+    outcome: dict[str, Outcome] = {}
+    for source, rules in sorted(queue, key=lambda item: (item[0].committed_at, item[0].name)):
+        beside = by_rank.setdefault(source.rank, {})
+        decided, gone = _decide(tuple(beside.values()), source, rules)
+        if decided in ("added", "replaced"):
+            for one in gone:
+                del beside[one.name], held[one.name]
+            beside[source.name] = held[source.name] = source
+        if source.name in own:
+            outcome[source.name] = decided
+    return outcome
+
+
+def _decide(
+    stored: Sequence[RankSource], new: RankSource, rules: _Rules
+) -> tuple[Outcome, tuple[RankSource, ...]]:
+    """What becomes of `new` beside what is stored of its rank, and whose place it takes."""
+    if any(one.name == new.name for one in stored):
+        return "added", ()
+    same = [one for one in stored if one.identity == new.identity]
+    if rules.rebuilt:
+        return ("replaced", tuple(same)) if same else ("conflict", ())
+    if any(_is_current(one, new) for one in same):
+        return "same", ()
+    others = [one for one in stored if one not in same and one.overlaps(new)]
+    if all(rules.replace or _gives_way(one, new, rules.changes) for one in others):
+        gone = (*same, *others)
+        return ("replaced" if gone else "added"), gone
+    return "conflict", ()
+
+
+def _is_current(stored: RankSource, new: RankSource) -> bool:
+    """Whether the content is read and built as in the new one, in the unit of times that was asked for."""
+    is_same_unit = new.facts.get("time_unit") in (None, stored.facts.get("time_unit"))
+    return is_same_unit and stored.is_current(new.format, new.format_version, new.definitions)
+
+
+def _gives_way(stored: RankSource, new: RankSource, changes: Changes | None) -> bool:
+    """A damaged source yields to a file without damage, or to a longer one that begins like it."""
+    if stored.status != "damaged":
+        return False
+    if new.status != "damaged":
+        return True
+    begins_with = changes.begins_with if changes else None
+    return new.text_bytes > stored.text_bytes and begins_with is not None and begins_with(stored, new)
+
+
+def _pending(held: _Held, changes: Changes) -> tuple[int, int] | None:
+    expected = changes.expected_ranks
+    ranks = len({source.rank for source in held.values()})
+    return (ranks, expected) if expected is not None and ranks < expected else None
+
+
+def _own_pending(outcome: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    return {
+        name: "pending" if decided in ("added", "replaced") else decided for name, decided in outcome.items()
+    }
+
+
+def _lost(changes: Changes, outcome: Mapping[str, Outcome]) -> tuple[RankSource, ...]:
+    """Own sources that need not wait, for they will never be published."""
+    return tuple(source for source in changes.sources if outcome[source.name] in ("same", "conflict"))
+
+
+def _labels(start: RunVersion, held: _Held, changes: Changes, others: tuple[Waiting, ...]) -> dict[str, str]:
+    """The labels there were, then those of the calls whose sources are published, own ones last."""
+    published = [one for one in others if one.source.name in held]
+    said: dict[str, str | None] = dict(start.labels)
+    for one in sorted(published, key=lambda one: (one.source.committed_at, one.source.name)):
+        said |= one.labels
+    said |= changes.labels
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def _next(
+    base: RunVersion, start: RunVersion, held: _Held, labels: Mapping[str, str], changes: Changes
+) -> RunVersion | None:
+    """The version after `base`, None where it would say the same."""
+    sources = tuple(sorted(held.values(), key=lambda one: (one.rank, one.name)))
+    expected = changes.expected_ranks if changes.expected_ranks is not None else start.expected_ranks
+    new = replace(start, number=base.number + 1, sources=sources, labels=labels, expected_ranks=expected)
+    same = (sources, labels, expected) == (start.sources, dict(start.labels), start.expected_ranks)
+    return None if same else new

@@ -1,0 +1,390 @@
+"""The values of storage: files of a table, rank sources (committed), versions of a run (published)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Status = Literal["whole", "repaired", "damaged"]
+Outcome = Literal["added", "replaced", "same", "conflict", "pending"]
+# `now`: the call that commits also publishes. `push`: a later seal publishes.
+Intent = Literal["now", "push"]
+# Fields of a stored object that a later release wrote: readers ignore them, whoever rewrites keeps them.
+Unknown = tuple[tuple[str, Json], ...]
+
+# The table that says which of a rank's sources is the main one.
+MAIN_TABLE = "events"
+# What every source may fill, so that it never makes two of them conflict: findings about the source itself.
+SHARED_TABLES = frozenset({"data_quality"})
+
+
+@dataclass(frozen=True)
+class StagedTable:
+    """One source's rows of a table in a Parquet file that is not yet part of the warehouse.
+
+    `rows` are this source's. A file may already be packed with several ranks: each of them names the same
+    `path` in its own StagedTable, with its own `rows`, and the same `file_rows` (rows of the whole file)
+    and `ranks` (whose rows it holds, ascending, one source each). Such a file is moved as it is, and all
+    ranks that it names must be in the same commit. Where `ranks` is empty the file holds this source alone,
+    and small neighbors are packed when they are committed.
+    """
+
+    table: str
+    version: int
+    path: Path
+    rows: int
+    file_rows: int | None = None
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A source's share of a stored Parquet file: `rows` are the source's, the rest is of the whole file.
+
+    The footer is the Parquet metadata with its length and the closing magic: the last `footer_bytes` bytes.
+    """
+
+    table: str
+    version: int
+    path: str
+    rows: int
+    bytes: int
+    sha256: str
+    footer_bytes: int
+    footer_sha256: str
+    file_rows: int
+    first_rank: int
+    last_rank: int
+    file_ranks: int = 1
+    unknown: Unknown = ()
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What one source gave for one rank, ready to be committed: its tables and facts.
+
+    `digest` is that of the content, `part` names the part of the file that describes the rank ("" for a file
+    of one rank); the two identify the source. `definitions` maps each table to the definition it was built
+    by. `uid` hashes what the commit is made of (see `names.uid`). `kept` are files of the source whose place
+    it takes that stay as they are. `header` is the file's own metadata, a JSON object as text.
+    `committed_at` is set where a stored source is built again, and counts as ingested when it was.
+    """
+
+    run: str
+    rank: int
+    uid: str
+    digest: str
+    text_bytes: int
+    format: str
+    format_version: int
+    definitions: Mapping[str, int]
+    status: Status
+    tables: tuple[StagedTable, ...]
+    part: str = ""
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    header: str = "{}"
+    kept: tuple[TableFile, ...] = ()
+    committed_at: str | None = None
+
+
+@dataclass(frozen=True)
+class RankSource:
+    """One committed source of a rank of a run. `attempt` tells two commits of the same source apart.
+
+    `manifest` is the name of the manifest that it was committed with; only that has the source's header.
+    `facts` are the columns of `ranks` but the header.
+    """
+
+    run: str
+    rank: int
+    uid: str
+    attempt: str
+    manifest: str
+    digest: str
+    part: str
+    format: str
+    format_version: int
+    definitions: Mapping[str, int]
+    text_bytes: int
+    status: Status
+    committed_at: str
+    files: tuple[TableFile, ...]
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    unknown: Unknown = ()
+
+    @property
+    def name(self) -> str:
+        """`<uid>-<attempt>`: this very commit of the source."""
+        return f"{self.uid}-{self.attempt}"
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Digest and part: which source it is, whoever read it."""
+        return self.digest, self.part
+
+    @property
+    def fills(self) -> frozenset[str]:
+        """The tables that it has rows of, but those that every source may fill."""
+        return frozenset(file.table for file in self.files) - SHARED_TABLES
+
+    def overlaps(self, other: RankSource) -> bool:
+        """Whether the two cannot stand side by side: they fill a common table, or one fills none."""
+        mine, others = self.fills, other.fills
+        return not mine or not others or not mine.isdisjoint(others)
+
+    def is_current(self, format: str, format_version: int, definitions: Mapping[str, int]) -> bool:
+        """Whether reading the same content in this way would give nothing newer.
+
+        The format and its version must be equal. A table that was rebuilt by a newer definition since is no
+        reason to read the file again.
+        """
+        alike = (self.format, self.format_version) == (format, format_version)
+        return alike and all(self.definitions.get(table, 0) >= one for table, one in definitions.items())
+
+
+@dataclass(frozen=True)
+class Rank:
+    """All that a version holds of one rank: one source, or several side by side in order of their names."""
+
+    sources: tuple[RankSource, ...]
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.sources[0].run
+
+    @property
+    def rank(self) -> int:
+        """The rank's number."""
+        return self.sources[0].rank
+
+    @cached_property
+    def main(self) -> RankSource:
+        """The source that fills the events; else the first by name."""
+        if len(self.sources) == 1:
+            return self.sources[0]
+        filling = (one for one in self.sources if MAIN_TABLE in one.fills)
+        return next(filling, self.sources[0])
+
+    @cached_property
+    def facts(self) -> Mapping[str, Json]:
+        """Those of the main source; what another source has is there, too: flags that are true, tables."""
+        if len(self.sources) == 1:
+            return self.main.facts
+        merged = dict(self.main.facts)
+        for source in self.sources:
+            merged |= {name: True for name, value in source.facts.items() if value is True}
+        held = [tables for source in self.sources if isinstance(tables := source.facts.get("tables"), dict)]
+        if held:
+            merged["tables"] = _merged_tables(held)
+        return merged
+
+    @property
+    def files(self) -> tuple[TableFile, ...]:
+        """The files of all its sources."""
+        return tuple(file for source in self.sources for file in source.files)
+
+    @property
+    def status(self) -> Status:
+        """The worst of its sources'."""
+        found = {source.status for source in self.sources}
+        return "damaged" if "damaged" in found else "repaired" if "repaired" in found else "whole"
+
+    @property
+    def committed_at(self) -> str:
+        """When the last of its sources was committed."""
+        return max(source.committed_at for source in self.sources)
+
+
+def _merged_tables(held: Iterable[dict[str, Json]]) -> dict[str, Json]:
+    """Table → the versions that some source holds."""
+    found: dict[str, list[Json]] = {}
+    for tables in held:
+        for table, versions in tables.items():
+            listed = versions if isinstance(versions, list) else [versions]
+            known = found.setdefault(table, [])
+            known += [version for version in listed if version not in known]
+    return dict(found)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A file to read; `ranks` are those to keep, None where every row belongs."""
+
+    path: str
+    ranks: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What orders and names a published version: its first event (None where unknown), its first commit."""
+
+    run: str
+    number: int
+    labels: Mapping[str, str]
+    start_ns: int | None
+    ingested_at: str
+    tombstone: bool = False
+
+
+@dataclass(frozen=True)
+class RunVersion:
+    """A published version of a run: all that readers see of it. Sources are in order of rank, then of name.
+
+    `dropped` names sources that waited when the run was removed: they must not come back. `retired`,
+    `compacted` and `expired` have their places for compaction and retention. `must_understand` lists
+    fields without which the version would be misread. `nonce` makes the object one of a kind.
+    """
+
+    run: str
+    number: int
+    sources: tuple[RankSource, ...]
+    labels: Mapping[str, str]
+    expected_ranks: int | None
+    created_at: str
+    tool: str
+    tombstone: bool = False
+    dropped: tuple[str, ...] = ()
+    retired: tuple[str, ...] = ()
+    compacted: Json = None
+    expired: Json = None
+    must_understand: tuple[str, ...] = ()
+    nonce: str = ""
+    unknown: Unknown = ()
+
+    @cached_property
+    def by_rank(self) -> tuple[Rank, ...]:
+        """Its ranks, ascending, each with all its sources."""
+        found: dict[int, list[RankSource]] = {}
+        for source in self.sources:
+            found.setdefault(source.rank, []).append(source)
+        return tuple(Rank(tuple(found[rank])) for rank in sorted(found))
+
+    def rank(self, number: int) -> Rank | None:
+        """The rank of that number, None where the version has none."""
+        return next((rank for rank in self.by_rank if rank.rank == number), None)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The numbers of the ranks it holds, ascending."""
+        return tuple(rank.rank for rank in self.by_rank)
+
+    @property
+    def brief(self) -> Brief:
+        """It in brief: start from its traces, time of its first commit."""
+        starts = [rank.facts.get("start_ns") for rank in self.by_rank]
+        first = min((start for start in starts if isinstance(start, int)), default=None)
+        ingested = min((source.committed_at for source in self.sources), default=self.created_at)
+        return Brief(self.run, self.number, self.labels, first, ingested, self.tombstone)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its Parquet files; a file shared by ranks counts once."""
+        return sum({file.path: file.bytes for source in self.sources for file in source.files}.values())
+
+    @property
+    def source(self) -> str:
+        """16 hex digits that say what was read into it, and how: the same for every table made of that."""
+        read = [
+            [one.rank, one.digest, one.part, one.format, one.format_version]
+            for one in sorted(self.sources, key=lambda one: (one.rank, one.digest, one.part))
+        ]
+        return hashlib.sha256(json.dumps(read, separators=(",", ":")).encode()).hexdigest()[:16]
+
+    def table_versions(self) -> dict[str, tuple[int, ...]]:
+        """Table → the versions its sources hold of it, ascending."""
+        found: dict[str, set[int]] = {}
+        for source in self.sources:
+            for file in source.files:
+                found.setdefault(file.table, set()).add(file.version)
+        return {table: tuple(sorted(found[table])) for table in sorted(found)}
+
+    def scan_plan(
+        self, table: str, version: int | None = None, ranks: Iterable[int] | None = None
+    ) -> tuple[Scan, ...]:
+        """The files that hold a table for these ranks (None: all), in order of rank.
+
+        Paths are relative to the root. `Scan.ranks` is set where a file also holds rows of
+        ranks that were not asked for, or that this version no longer takes from it.
+        """
+        wanted = None if ranks is None else frozenset(ranks)
+        sharing: dict[str, tuple[int, list[int]]] = {}
+        for source in self.sources:
+            for file in source.files:
+                fits = file.table == table and version in (None, file.version)
+                if fits and (wanted is None or source.rank in wanted):
+                    sharing.setdefault(file.path, (file.file_ranks, []))[1].append(source.rank)
+        return tuple(
+            Scan(path, None if len(here) == held else tuple(here)) for path, (held, here) in sharing.items()
+        )
+
+
+# Whether the new source starts with all bytes of the stored, damaged one.
+BeginsWith = Callable[[RankSource, RankSource], bool]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """One call's own changes to a run.
+
+    `labels`: a value of None takes the label away. `replace`: other content may take the place of what fills
+    the same tables. `rebuilt`: the sources hold other tables of stored sources, and replace those only.
+    `expected_ranks`: nothing is published until the run has that many.
+    `begins_with(stored, new)`: whether the new source starts with all bytes of the stored,
+    damaged one; asked only where the new one is longer.
+    """
+
+    sources: tuple[RankSource, ...] = ()
+    drop_ranks: tuple[int, ...] = ()
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    replace: bool = False
+    rebuilt: bool = False
+    expected_ranks: int | None = None
+    begins_with: BeginsWith | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """What came of a publish: the version written (None: nothing was), and each own source's outcome.
+
+    `outcome` maps the name of a source to it. `pending` = (ranks present, ranks expected) where the run still
+    waits for more.
+    """
+
+    version: RunVersion | None
+    outcome: Mapping[str, Outcome]
+    pending: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A committed source that waits for the other ranks of its run, with the labels its call gave."""
+
+    source: RankSource
+    expected_ranks: int
+    replace: bool
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something `verify` found: where, and what is wrong."""
+
+    run: str
+    path: str
+    what: str
+
+
+@dataclass(frozen=True)
+class CleanReport:
+    """What `clean` deleted."""
+
+    files: int
+    bytes: int
+    versions: int

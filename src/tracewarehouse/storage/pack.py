@@ -1,0 +1,152 @@
+"""Small consecutive ranks share a file, one row group each: few files, and a reader still skips by rank."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage.encoding import encodings_of, writer_options
+from tracewarehouse.storage.model import Staged, StagedTable
+
+PACK_RANKS = 64
+PACK_BYTES = 64 * 1024 * 1024
+# Packing decodes and encodes again: worth it for small files only.
+SMALL_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Part:
+    """One source's share of a file to be."""
+
+    staged: Staged
+    table: StagedTable
+    bytes: int
+
+
+def groups(staged: Sequence[Staged]) -> Iterator[tuple[Part, ...]]:
+    """The parts that go into one file each, table by table, ranks ascending; empty tables into none.
+
+    What is packed already stays together. Two sources of a rank never share a file: a rank is what tells
+    rows of a file apart.
+    """
+    shelves: dict[tuple[object, ...], list[Part]] = {}
+    turns: Counter[tuple[str, int]] = Counter()
+    for source in sorted(staged, key=lambda one: (one.run, one.rank)):
+        turn = turns[source.run, source.rank]
+        turns[source.run, source.rank] += 1
+        for table in source.tables:
+            if table.rows:
+                place = (
+                    ("packed", table.path) if table.ranks else (source.run, turn, table.table, table.version)
+                )
+                shelf = shelves.setdefault(place, [])
+                shelf.append(Part(source, table, table.path.stat().st_size))
+    for shelf in shelves.values():
+        yield from [tuple(shelf)] if shelf[0].table.ranks else _cut(shelf)
+
+
+def _cut(shelf: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
+    """Neighbors together while they are small, few and light enough."""
+    group: list[Part] = []
+    for part in shelf:
+        full = len(group) == PACK_RANKS or sum(one.bytes for one in group) + part.bytes > PACK_BYTES
+        if group and (full or part.bytes > SMALL_BYTES or group[-1].bytes > SMALL_BYTES):
+            yield tuple(group)
+            group = []
+        group.append(part)
+    if group:
+        yield tuple(group)
+
+
+def one_file(group: Sequence[Part]) -> Path:
+    """The staged file itself where it is one already, else a packed one beside the first.
+
+    Raises WarehouseError where a file is not the Parquet it is said to be.
+    """
+    first = group[0].table
+    if first.ranks:
+        return _packed(group)
+    with ExitStack() as stack:
+        files = [stack.enter_context(_opened(part.table.path, part.table.rows)) for part in group]
+        path = first.path
+        if len(group) == 1:
+            return path
+        path = path.with_name(f"packed-{secrets.token_hex(8)}.parquet")
+        _write(group, files, path)
+    for part in group:
+        part.table.path.unlink()
+    return path
+
+
+def _packed(group: Sequence[Part]) -> Path:
+    """The file that the sources share, once all that it names are here with all its rows."""
+    first = group[0].table
+    ranks = tuple(part.staged.rank for part in group)
+    rows = sum(part.table.rows for part in group)
+    if ranks != first.ranks or rows != first.file_rows:
+        raise ValueError(f"{first.path}: {rows} rows of ranks {ranks} committed, {first.file_rows} announced")
+    with _opened(first.path, rows):
+        return first.path
+
+
+def _opened(path: Path, announced: int) -> Any:
+    """A Parquet file, once its footer agrees with what is said of it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # A path, never a Python file object: those abort pyarrow at exit now and then.
+        file = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise WarehouseError(f"{path}: not a Parquet file: {error}") from error
+    rows = file.metadata.num_rows
+    if rows != announced:
+        file.close()
+        raise WarehouseError(f"{path}: holds {rows} rows, {announced} were announced")
+    return file
+
+
+def _write(group: Sequence[Part], files: Sequence[Any], path: Path) -> None:
+    """The files as one, a row group each."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = _common(group, files)
+    # The writer of the largest file has looked at the most values.
+    options = writer_options(encodings_of(max((file.metadata for file in files), key=_rows)))
+    # A writer that fails leaves a file that it opened itself open.
+    with (
+        pa.OSFile(str(path), "wb") as file_of_all,
+        pq.ParquetWriter(file_of_all, schema, **options) as writer,
+    ):
+        for file in files:
+            rows = file.read(use_threads=False).cast(schema)
+            writer.write_table(rows, row_group_size=len(rows))
+        writer.add_key_value_metadata(_metadata(files))
+
+
+def _rows(footer: Any) -> int:
+    return int(footer.num_rows)
+
+
+def _metadata(files: Sequence[Any]) -> dict[bytes, bytes]:
+    """The metadata that all files agree on, such as the contract of the table."""
+    common = set.intersection(*(set((file.metadata.metadata or {}).items()) for file in files))
+    return {key: value for key, value in common if key != b"ARROW:schema"}
+
+
+def _common(group: Sequence[Part], files: Sequence[Any]) -> Any:
+    """One schema for all: a column may be null in one rank's file and said never to be in another's."""
+    import pyarrow as pa
+
+    try:
+        return pa.unify_schemas([file.schema_arrow.remove_metadata() for file in files])
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        ranks = ", ".join(str(part.staged.rank) for part in group)
+        raise WarehouseError(f"{group[0].table.table}: ranks {ranks} differ in columns: {error}") from error

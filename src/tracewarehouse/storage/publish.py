@@ -1,0 +1,91 @@
+"""Publishing: changes become the next version of a run by one object that is put if absent."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from dataclasses import replace
+
+from tracewarehouse.errors import TwError, UnknownName, WarehouseError
+from tracewarehouse.storage import layout, receipts, waiting
+from tracewarehouse.storage.codec import encode_version
+from tracewarehouse.storage.manifests import now
+from tracewarehouse.storage.merge import Merged, merge
+from tracewarehouse.storage.model import Changes, Published, RunVersion
+from tracewarehouse.storage.versions import Versions
+
+
+def publish(store: Versions, run: str, changes: Changes, tool: str) -> Published:
+    """Applies a call's own changes to the newest version of a run; see `merge` for the rules."""
+    _check(run, changes)
+    _check_files(store, changes)
+    waiting.mark(store.objects, changes)
+    try:
+        merged = _settle(store, run, changes, tool)
+    except TwError:
+        waiting.unmark(store.objects, run, changes.sources)
+        raise
+    if changes.expected_ranks is not None:
+        waiting.unmark(store.objects, run, merged.settled)
+    return Published(merged.version, merged.outcome, merged.pending)
+
+
+def _check(run: str, changes: Changes) -> None:
+    """Slips of the caller, not of a user."""
+    known = {(source.rank, *source.identity) for source in changes.sources}
+    if len(known) != len(changes.sources) or any(source.run != run for source in changes.sources):
+        raise ValueError("a publish brings each source of its run once")
+
+
+def _check_files(store: Versions, changes: Changes) -> None:
+    missing = store.missing_file(changes.sources)
+    if missing is not None:
+        holds = (one.rank for one in changes.sources for file in one.files if file.path == missing)
+        raise WarehouseError(
+            f"{store.path(missing)}: gone before rank {next(holds)} was published", "ingest it again"
+        )
+
+
+def _settle(store: Versions, run: str, changes: Changes, tool: str) -> Merged:
+    """Merges and writes until no other call was quicker."""
+    while True:
+        # Markers first, then the newest version: a marker that is gone was published before.
+        waits = store.waiting(run) if changes.expected_ranks is not None else ()
+        base = store.head(run)
+        if not changes.sources and (base.number == 0 or base.tombstone):
+            raise UnknownName("run", run, store.runs())
+        merged = merge(base, changes, waits)
+        if merged.version is None:
+            return merged
+        if written := put(store, merged.version, tool):
+            return replace(merged, version=written)
+
+
+def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
+    """Publishes a version under its number, then its receipt; None where another call was quicker."""
+    version = replace(version, created_at=now(), tool=tool, nonce=secrets.token_hex(16))
+    data = encode_version(version)
+    if not store.objects.put_if_absent(layout.version(version.run, version.number), data):
+        return None
+    # The version is published: a disk that is full now does not undo that, and the next publish writes it.
+    with suppress(OSError):
+        receipts.write(store.objects, version, data)
+    return version
+
+
+def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersion:
+    """Publishes the run's tombstone, and drops what waits; raises UnknownName where nothing is there."""
+    newest = store.newest(run)
+    if keep_results and newest is not None:
+        store.objects.put({layout.kept_version(run, newest.number): encode_version(newest)})
+    while True:
+        waits = store.waiting(run)
+        head = store.head(run)
+        gone = head.number == 0 or head.tombstone
+        if gone and not waits:
+            raise UnknownName("run", run, store.runs())
+        dropped = tuple(one.source.name for one in waits)
+        tombstone = RunVersion(head.run, head.number + 1, (), {}, None, "", "", True, dropped)
+        if written := put(store, tombstone, tool):
+            waiting.unmark(store.objects, run, [one.source for one in waits])
+            return written

@@ -1,0 +1,151 @@
+"""Recorded results: a Parquet file for each run and analysis, whose path says what it is the result of.
+
+A manifest for each recording lists what it wrote, so that a result that was lost is noticed.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracewarehouse.storage import layout
+from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
+from tracewarehouse.storage.commit import sha256
+from tracewarehouse.storage.model import Json
+from tracewarehouse.storage.objects import Objects
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RECORDED = "tracewarehouse.recorded"  # the key of what a file says of itself
+_FOLDER = re.compile(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
+_DEFINITION = re.compile(r"[0-9a-f]{16}")
+_NAME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
+_NAME_1 = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{16}-[0-9a-f]{16}\.parquet")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a recorded result is of: an analysis as it is defined, asked in some way, over what a run was.
+
+    `run` is the key of the run (lower case), `effective` the begin of the effective hash, `asked` a hash of
+    parameters and derived tables, `source` that of the version of the run.
+    """
+
+    analysis: str
+    version: int
+    run: str
+    effective: str
+    asked: str
+    source: str
+
+    def key(self, checksum: str) -> str:
+        """Where its file lies, which begins its sha256 like that."""
+        folder = f"{layout.results(self.analysis, self.version)}/{self.run}"
+        return f"{folder}/{self.effective}/{self.asked}-{self.source}-{checksum[:16]}.parquet"
+
+
+def write_result(
+    path: Path,
+    recorded: Recorded,
+    table: pa.Table,
+    metadata: Mapping[bytes, bytes],
+    more: Mapping[str, Json],
+) -> None:
+    """Writes rows as the file of a recorded result, with page checksums.
+
+    `metadata` goes into the file as it is; `more` is said beside what the result is of, sealed by a checksum.
+    """
+    import pyarrow.parquet as pq
+
+    said = sealed({**vars(recorded), **more})
+    table = table.replace_schema_metadata({**metadata, RECORDED.encode(): said})
+    pq.write_table(table, str(path), compression="zstd", write_page_checksum=True)
+
+
+def keep(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
+    """Stores finished files, each with its sha256, as recorded results, then lists them in a manifest."""
+    keys = {one.key(digest): (path, digest) for one, (path, digest) in files.items()}
+    listed = [[key, path.stat().st_size, digest] for key, (path, digest) in keys.items()]
+    objects.adopt({key: path for key, (path, _) in keys.items()})
+    data = sealed({"format": FORMAT, "must_understand": [], "results": listed})
+    objects.put({layout.recorded(f"{secrets.token_hex(8)}.json"): data})
+
+
+def manifests(objects: Objects) -> Iterator[tuple[str, dict[str, Recorded] | str]]:
+    """Every manifest of recorded results: where it is, and key → what it lists, or what is wrong with it."""
+    for name in sorted(objects.list(layout.RECORDED)):
+        key = layout.recorded(name)
+        if not name.endswith(".json"):
+            continue
+        try:
+            listed = [each for each, *_ in unsealed(objects.get(key))["results"]]
+            yield key, {each: found for each in listed if (found := _parse(each)) is not None}
+        except (ValueError, KeyError, TypeError) as error:
+            yield key, f"damaged manifest of recorded results: {first_line(error)}"
+
+
+def _parse(key: str) -> Recorded | None:
+    """What the result at a key is of; None for any other key."""
+    parts = key.split("/")
+    folder = _FOLDER.fullmatch(parts[1]) if len(parts) == 5 and parts[0] == layout.RESULTS else None
+    name = _NAME.fullmatch(parts[4]) if folder else None
+    if not folder or not name or not layout.is_run_key(parts[2]) or not _DEFINITION.fullmatch(parts[3]):
+        return None
+    return Recorded(folder[1], int(folder[2]), parts[2], parts[3], name[1], name[2])
+
+
+def of_analysis(objects: Objects, analysis: str, version: int) -> Iterator[tuple[Recorded, str]]:
+    """Every recorded result of an analysis, and where it is; foreign names are passed over."""
+    folder = layout.results(analysis, version)
+    for run in sorted(objects.list(folder)):
+        for definition in sorted(objects.list(f"{folder}/{run}")):
+            for name in sorted(objects.list(f"{folder}/{run}/{definition}")):
+                key = f"{folder}/{run}/{definition}/{name}"
+                if (found := _parse(key)) is not None:
+                    yield found, key
+
+
+def every(objects: Objects) -> Iterator[tuple[Recorded, str]]:
+    """Every recorded result, and where it is."""
+    for name in sorted(objects.list(layout.RESULTS)):
+        if found := _FOLDER.fullmatch(name):
+            yield from of_analysis(objects, found[1], int(found[2]))
+
+
+def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[tuple[Recorded, str]]:
+    """Results that a manifest lists, of these (run key, source), and that nothing is recorded of any more."""
+    present = {recorded for recorded, _ in every(objects)}
+    for _, listed in manifests(objects):
+        for key, recorded in listed.items() if isinstance(listed, dict) else ():
+            if recorded not in present and (recorded.run, recorded.source) in sources:
+                yield recorded, key
+
+
+def fault(path: Path, recorded: Recorded) -> str | None:
+    """What is wrong with the file of a recorded result; None where it is whole."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if recorded.key(sha256(path)).rpartition("/")[2] != path.name:
+        return "damaged result: delete it, and tw record --all brings it back"
+    try:
+        said: dict[str, Any] = unsealed(pq.read_schema(path).metadata[RECORDED.encode()])
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        return f"no recorded result: {first_line(error)}"
+    if any(said.get(name) != value for name, value in vars(recorded).items()):
+        return "says it is another result"
+    return None
+
+
+def of_format_1(objects: Objects) -> Iterator[str]:
+    """The keys of results as format 1 laid them, a level higher: `tw upgrade` leaves them to `clean`."""
+    for folder in objects.list(layout.RESULTS):
+        for run in objects.list(f"{layout.RESULTS}/{folder}") if _FOLDER.fullmatch(folder) else ():
+            for name in objects.list(f"{layout.RESULTS}/{folder}/{run}"):
+                if _NAME_1.fullmatch(name):
+                    yield f"{layout.RESULTS}/{folder}/{run}/{name}"

@@ -1,0 +1,81 @@
+"""Markers of sources that wait for the other ranks of their run (--expect-ranks)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage import layout, manifests
+from tracewarehouse.storage.codec import dump
+from tracewarehouse.storage.model import Changes, RankSource, RunVersion, Waiting
+from tracewarehouse.storage.objects import Objects
+
+
+@dataclass(frozen=True)
+class Marker:
+    """That a source waits: the name of its marker says which source, its content for what."""
+
+    rank: int
+    name: str
+    manifest: str
+    expected_ranks: int
+    replace: bool
+    labels: Mapping[str, str | None]
+
+
+def mark(objects: Objects, changes: Changes) -> None:
+    """Marks a call's sources as waiting for the others of their run; nothing without `expected_ranks`."""
+    if changes.expected_ranks is not None:
+        said: dict[str, object] = {"expected_ranks": changes.expected_ranks, "replace": changes.replace}
+        said |= {"labels": dict(changes.labels)}
+        objects.put(
+            {
+                layout.marker(one.run, one.rank, one.name): dump(said | {"manifest": one.manifest}).encode()
+                for one in changes.sources
+            }
+        )
+
+
+def unmark(objects: Objects, run: str, sources: Sequence[RankSource]) -> None:
+    """Deletes the markers of sources."""
+    objects.delete([layout.marker(run, one.rank, one.name) for one in sources])
+
+
+def markers(objects: Objects, run: str) -> tuple[Marker, ...]:
+    """The markers of a run, also of sources that were published while a call died."""
+    found = []
+    for file in sorted(objects.list(layout.waiting(run))):
+        rank, _, name = file.removesuffix(".json").partition("-")
+        # Another call may publish and delete the marker at any moment.
+        with suppress(FileNotFoundError):
+            said = json.loads(objects.get(f"{layout.waiting(run)}/{file}"))
+            labels = said["labels"]
+            found.append(
+                Marker(int(rank), name, said["manifest"], said["expected_ranks"], said["replace"], labels)
+            )
+    return tuple(found)
+
+
+def settled(history: Sequence[RunVersion]) -> frozenset[str]:
+    """Names of the sources that some version has held or some removal has dropped."""
+    held = {source.name for version in history for source in version.sources}
+    return frozenset(held.union(*(version.dropped for version in history)))
+
+
+def waiting(objects: Objects, run: str, marked: Sequence[Marker]) -> tuple[Waiting, ...]:
+    """The sources behind markers; raises WarehouseError where a manifest lacks one."""
+    read: dict[str, Mapping[str, RankSource]] = {}
+    found = []
+    for marker in marked:
+        if marker.manifest not in read:
+            sources = manifests.read(objects, run, marker.manifest).sources
+            read[marker.manifest] = {source.name: source for source in sources}
+        source = read[marker.manifest].get(marker.name)
+        if source is None:
+            key = layout.manifest(run, marker.manifest)
+            raise WarehouseError(f"{objects.path(key)}: lacks rank {marker.rank}", "ingest the rank again")
+        found.append(Waiting(source, marker.expected_ranks, marker.replace, marker.labels))
+    return tuple(found)

@@ -1,0 +1,134 @@
+"""The facts of a rank, and what an ingest sums up of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from activity_rows import call, columns_of, gpu, slice_, step
+
+from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.tables.facts import Coverage, Held, coverage, of_activities, of_rank
+from tracewarehouse.ingest.tables.launches import find_calls, find_launches
+from tracewarehouse.ingest.tables.nesting import nest
+from tracewarehouse.ingest.tables.owners import find_owners
+from tracewarehouse.ingest.tables.steps import find_marks
+
+NONE = {
+    "base_time_ns": 7, "pid": None, "start_ns": None, "end_ns": None, "gpu_start_ns": None,
+    "gpu_end_ns": None, "events": 0, "non_events": 0, "gpu_rows": 0, "steps": 0, "gpu": False, "launches": False, "shapes": False,
+    "stacks": False, "modules": False, "memory_events": False, "memory_timeline": False,
+    "collective_args": False, "collectives": False, "counters": False, "kernel_counters": False,
+}  # fmt: skip
+TIMELINE = pa.table(
+    {
+        "event_id": [0, 1, 2, 3],
+        "ts_ns": pa.array([None, 30, 10, None], pa.int64()),
+        "element": pa.array([None, None, None, '"fifty"'], pa.string()),
+    }
+)
+
+
+def of(
+    *rows: dict[str, Any], timeline: pa.Table | None = None, **held: bool
+) -> tuple[dict[str, Any], Coverage]:
+    """The facts that are not those of nothing, and the coverage."""
+    columns, rules = columns_of(rows), rules_of()
+    nesting = nest(columns, rules)
+    calls = find_calls(columns, rules, nesting)
+    launches = find_launches(columns, rules, nesting, calls)
+    marks = find_marks(columns, rules)
+    told = {"counters": False, "memory_events": False} | held
+    facts = of_rank(of_activities(columns, Held(nesting, launches, marks, **told), rules), timeline, 7)
+    assert list(facts) == list(NONE)
+    cover = coverage(columns, launches, find_owners(columns, nesting, calls, launches))
+    return {name: value for name, value in facts.items() if value != NONE[name]}, cover
+
+
+def test_a_rank_without_anything() -> None:
+    assert of_rank({}, None, 7) == NONE
+    assert of() == ({}, Coverage(0, 0, 0))
+
+
+def test_a_memory_timeline_alone() -> None:
+    window = {"memory_timeline": True, "start_ns": 10, "end_ns": 30, "events": 4, "non_events": 1}
+    assert of_rank({}, TIMELINE, 7) == NONE | window
+
+
+def test_a_timeline_beside_activities() -> None:
+    facts, _ = of(slice_("op", 100, 5), timeline=TIMELINE)
+    assert facts == {"memory_timeline": True, "start_ns": 100, "end_ns": 105, "events": 1, "pid": "1"}
+
+
+def test_a_timeline_without_a_change() -> None:
+    odd = of_rank({}, TIMELINE.slice(3), 7)
+    assert (odd["memory_timeline"], odd["non_events"], odd["start_ns"]) == (False, 1, None)
+    assert of_rank({}, TIMELINE.slice(0, 0), 7) == NONE
+
+
+def test_windows_and_counts() -> None:
+    rows = [
+        slice_("op", 10, 90, shapes="[[2]]"),
+        slice_("nn.Module: Linear", 10, 90, "python_function"),
+        call("cudaLaunchKernel", 20, 1, 1),
+        gpu("a", 200, 30, 1),
+        gpu("b", 150, 10),
+        step(3, 0, 120),
+        step(3, 130, 10),
+        step(4, 140, 10),
+        slice_("late", 900, None),
+        slice_(None, 0, None, None) | {"ph": None},
+    ]
+    facts, cover = of(*rows, counters=True, memory_events=True)
+    assert facts == {
+        "pid": "1", "start_ns": 0, "end_ns": 230, "gpu_start_ns": 150, "gpu_end_ns": 230, "events": 10,
+        "non_events": 1, "gpu_rows": 2, "steps": 2, "gpu": True, "launches": True, "shapes": True,
+        "stacks": True, "modules": True, "memory_events": True, "counters": True,
+    }  # fmt: skip
+    assert cover == Coverage(40, 30, 30)
+
+
+def test_gpu_activities_without_a_launch() -> None:
+    facts, cover = of(gpu("a", 30, 5))
+    assert facts["gpu"] and "launches" not in facts and cover == Coverage(5, 0, 0)
+
+
+def test_a_launch_outside_of_operators() -> None:
+    _, cover = of(call("cudaLaunchKernel", 20, 1, 1), gpu("a", 30, 5, 1), gpu("b", 40, 5))
+    assert cover == Coverage(10, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("row", "communicates"),
+    [
+        (gpu("ncclDevKernel_AllReduce", 0, 1), True),
+        (gpu("gemm", 0, 1, has_collective=True), True),
+        (gpu("ncclMemcpy", 0, 1, category="gpu_memcpy"), False),
+        (gpu("ncclMemcpy", 0, 1, category="gpu_memcpy", has_collective=True), False),
+        (gpu(None, 0, 1), False),
+        (slice_("gloo:all_reduce", 0, 1, "user_annotation"), True),
+        (slice_("mpi:_", 0, 1, "gpu_user_annotation"), True),
+        (slice_("gloo:all_reduce", 0, None, "user_annotation"), False),
+        (slice_("gloo:all_reduce", 0, 1, "cpu_op"), False),
+        (slice_("gloo: ", 0, 1, "user_annotation"), False),
+    ],
+)
+def test_collectives(row: dict[str, Any], communicates: bool) -> None:
+    facts, _ = of(row)
+    assert facts.get("collectives", False) == communicates
+    assert facts.get("collective_args", False) == row.get("has_collective", False)
+
+
+def test_the_process_of_most_host_slices() -> None:
+    many = [
+        slice_("op", n, 1) | {"pid": pid}
+        for n, pid in enumerate(("9", "é", "10", "é", "10", None, None, None))
+    ]
+    assert of(*many)[0]["pid"] == "é"
+    assert of(*many, slice_("op", 9, 1, pid="10"))[0]["pid"] == "10"
+    assert "pid" not in of(slice_("op", 0, 1, pid=None), gpu("a", 0, 1))[0]
+
+
+def test_ranges_of_hardware_counters() -> None:
+    assert of(slice_("range", 0, 1, "cuda_profiler_range"))[0]["kernel_counters"]

@@ -1,0 +1,113 @@
+"""Arrows between rows: which start belongs to an end, and which operator an end is bound to."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from activity_rows import columns_of, slice_
+
+from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.tables.flows import flows, without_start
+from tracewarehouse.ingest.tables.nesting import nest
+
+
+def arrow(ph: str, ts: int | None, ident: str | None = "1", **more: Any) -> dict[str, Any]:
+    row = slice_("arrow", 0, None, "fwdbwd") | {"ph": ph, "ts_ns": ts, "flow_id": ident}
+    return row | more
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    columns = columns_of(rows)
+    return flows(columns, nest(columns, rules_of()))
+
+
+def starts(rows: list[dict[str, Any]]) -> list[int | None]:
+    return table(rows).column("start_id").to_pylist()
+
+
+def test_the_last_start_before_the_end_else_the_first_after() -> None:
+    assert starts([arrow("s", 5), arrow("s", 8), arrow("f", 8), arrow("f", 7), arrow("t", 1)]) == [
+        0,
+        1,
+        1,
+        0,
+        0,
+    ]
+
+
+def test_of_starts_at_one_time_the_first_in_the_file() -> None:
+    assert starts([arrow("s", 5), arrow("s", 5), arrow("f", 6), arrow("f", 4)]) == [0, 1, 0, 0]
+
+
+def test_a_start_without_a_time_counts_last() -> None:
+    assert starts([arrow("s", None), arrow("s", 9), arrow("f", 3)]) == [0, 1, 1]
+    assert starts([arrow("s", None), arrow("f", 3)]) == [0, 0]
+
+
+def test_an_end_without_a_time_takes_the_first_start_in_the_file() -> None:
+    assert starts([arrow("s", 9), arrow("s", None), arrow("f", None)]) == [0, 1, 0]
+
+
+def test_ids_pair_within_the_category_that_the_file_spells() -> None:
+    old = {"category": "ac2g", "raw_category": "async"}
+    new = {"category": "ac2g", "raw_category": "ac2g"}
+    none = {"category": None, "raw_category": None}
+    rows = [arrow("s", 1, **old), arrow("f", 2, **new), arrow("f", 2, **old), arrow("s", 1, **none)]
+    assert starts([*rows, arrow("f", 2, **none), arrow("f", 2, "2"), arrow("f", 2, None)]) == [
+        0, None, 0, 3, 3, None, None
+    ]  # fmt: skip
+
+
+def test_what_has_no_start() -> None:
+    columns = columns_of([slice_("op", 0, 9), arrow("f", 2, "7"), arrow("s", 1), arrow("f", 3)])
+    assert without_start(flows(columns, nest(columns, rules_of()))).tolist() == [1]
+
+
+def test_the_innermost_operator_that_starts_there() -> None:
+    rows = [
+        slice_("outer", 5, 20),
+        slice_("inner", 5, 10),
+        slice_("frame", 5, 3, "python_function"),
+        slice_("later", 6, 1),
+        slice_("elsewhere", 5, 1, tid="2"),
+        arrow("s", 5),
+        arrow("f", 6, tid="2"),
+        arrow("f", 5, category="ac2g", raw_category="ac2g"),
+        arrow("f", 5, category=None, raw_category=None),
+    ]
+    assert table(rows).select(["event_id", "slice_id"]).to_pylist() == [
+        {"event_id": 5, "slice_id": 1},
+        {"event_id": 6, "slice_id": None},
+        {"event_id": 7, "slice_id": None},
+        {"event_id": 8, "slice_id": None},
+    ]
+
+
+def test_roles_and_texts_are_those_of_the_rows() -> None:
+    (row,) = table([slice_("op", 0, 1), arrow("t", 4, "38654705663")]).to_pylist()
+    assert row == {
+        "event_id": 1, "category": "fwdbwd", "flow_id": "38654705663", "name": "arrow", "role": "step",
+        "pid": "1", "tid": "1", "ts_ns": 4, "start_id": None, "slice_id": None,
+    }  # fmt: skip
+
+
+def test_many_arrows_of_one_id_take_little_memory() -> None:
+    """Ends and starts of one id were once compared each with each."""
+    count = 200_000
+    word = pa.array(["x"]).dictionary_encode()
+    texts = {name: word.take(pa.array(np.zeros(count, np.int32))) for name in ("category", "raw_category")}
+    phases = pa.DictionaryArray.from_arrays(pa.array(np.arange(count, dtype=np.int32) % 2), ["s", "f"])
+    times = {"ts_ns": np.arange(count) // 3, "dur_ns": pa.nulls(count, pa.int64())}
+    ids = {"flow_id": pa.array(["7"] * count), "pid": pa.array(["1"] * count), "tid": pa.array(["1"] * count)}
+    columns = Columns.read(pa.table({"ph": phases, **texts, **times, **ids}).to_reader())
+    nesting = nest(columns, rules_of())
+    tracemalloc.start()
+    found = flows(columns, nesting)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.num_rows == count and found.column("start_id").null_count == 0
+    assert peak_bytes < count * 400

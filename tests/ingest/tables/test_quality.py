@@ -1,0 +1,220 @@
+"""What is reported of a rank: by reading its file, and by its events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from activity_rows import call, columns_of, gpu, slice_
+from test_random_rules import evidence_of
+
+from tracewarehouse.formats.base import Finding, Loss, Outcome, Redaction
+from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.tables.event_rules import Fired, fired, fired_on_timeline
+from tracewarehouse.ingest.tables.quality import data_quality
+
+Told = dict[str, tuple[Any, ...]]
+
+
+def outcome(**said: Any) -> Outcome:
+    return Outcome(digest="", header_json="{}", text_bytes=0, stored_bytes=0, **said)
+
+
+def told(columns: Columns | None, of_events: list[Fired] | None = None, **said: Any) -> Told:
+    """Rule → severity, rows, time, example."""
+    table = data_quality(of_events or [], columns, outcome(**said), rules_of())
+    return {row.pop("rule"): tuple(row.values()) for row in table.to_pylist()}
+
+
+def rules(*rows: dict[str, Any]) -> dict[str, tuple[int, int | None]]:
+    """Rule → rows and time."""
+    return {each.rule: (each.rows, each.ns) for each in fired(evidence_of(columns_of(rows)))}
+
+
+def test_each_rule_of_streams_and_calls() -> None:
+    rows = [
+        slice_("op", 0, 10),
+        slice_("late", 5, 10),
+        slice_("op", 0, 10),
+        slice_("odd", 60, 1, "no_such_category"),
+        slice_("frame", 61, 1, "python_function", python_id=8, python_parent_id=5),
+        call("cudaLaunchKernel", 20, 1, 1),
+        gpu("a", 19, 10, 1, block_x=524288, block_y=1, block_z=1),
+        gpu("b", 25, 10, 1),
+        call("cudaLaunchKernel", 40, 1, 9),
+        call("frobnicate", 45, 1, 2),
+        gpu("c", 50, 1, 2),
+        slice_(None, 0, None, None) | {"ph": None},
+        slice_("arrow", 1, None, "fwdbwd", flow_id="1") | {"ph": "f"},
+    ]
+    assert rules(*rows) == {
+        "non_event": (1, None),
+        "unknown_category": (1, 1),
+        "duplicate_slice": (1, 10),
+        "crossing_slice": (1, 5),
+        "dangling_frame": (1, 1),
+        "flow_without_start": (1, None),
+        "many_rows_per_launch": (1, 10),
+        "launch_without_gpu_row": (1, 1),
+        "unknown_launch": (1, 1),
+        "start_before_launch": (1, 1),
+        "stream_overlap": (1, 4),
+        "impossible_value": (1, 10),
+    }
+
+
+def test_times_that_cannot_be_used() -> None:
+    bad = {"dur_ns": None, "ts_ns": None}
+    rows = [
+        slice_("negative", 5, None, dur_text="-3"),
+        slice_("no length", 5, None),
+        slice_("zero", 0, None, ts_text="0.0") | bad,
+        slice_("word", 0, None, ts_text="N/A") | bad,
+        slice_("no start", 0, None) | bad,
+        slice_("begin", 0, None) | bad | {"ph": "B"},
+    ]
+    assert rules(*rows) == {
+        "negative_duration": (1, None), "epoch_zero": (1, None), "unusable_time": (3, None),
+        "open_bracket": (1, None),
+    }  # fmt: skip
+
+
+def test_begin_and_end() -> None:
+    rows = [
+        slice_("a", 0, 3, end_id=1) | {"ph": "B"},
+        slice_("a", 3, None) | {"ph": "E"},
+        slice_("b", 4, None) | {"ph": "B"},
+        slice_("c", 5, None) | {"ph": "E"},
+    ]
+    assert rules(*rows) == {"open_bracket": (2, None)}
+
+
+@pytest.mark.parametrize("column", ["correlation", "external_id"])
+@pytest.mark.parametrize(
+    ("number", "reported"),
+    [(0, False), (-1, True), (2**32 - 1, True), (2**63 - 1, True), (-2, False), (7, False)],
+)
+def test_ids_that_stand_for_none(column: str, number: int, reported: bool) -> None:
+    assert ("sentinel_id" in rules(slice_("op", 0, 1) | {column: number})) == reported
+
+
+def test_a_sentinel_pairs_with_nothing() -> None:
+    largest = 2**32 - 1
+    rows = [call("cudaLaunchKernel", n, 1, largest) for n in (0, 5)] + [gpu("a", 9, 1, largest)]
+    assert rules(*rows) == {
+        "launch_without_gpu_row": (2, 2),
+        "missing_launch": (1, 1),
+        "sentinel_id": (3, None),
+    }
+
+
+def test_the_first_row_of_a_file_may_launch() -> None:
+    rows = [call("cudaLaunchKernel", 20, 5, 1), gpu("a", 10, 2, 1), gpu("b", 30, 3, 1)]
+    inner = call("cuLaunchKernel", 21, 1, 1, category="cuda_driver", raw_category="cuda_driver")
+    assert rules(*rows, inner) == {"start_before_launch": (1, 10), "many_rows_per_launch": (1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("block", "possible"),
+    [
+        ((1, 1, 1), True),
+        ((1024, 1, 1), True),
+        ((1025, 1, 1), False),
+        ((0, 9, 9), False),
+        ((2**40, 2**40, 1), False),
+    ],
+)
+def test_threads_of_a_block(block: tuple[int, int, int], possible: bool) -> None:
+    sides = dict(zip(("block_x", "block_y", "block_z"), block, strict=True))
+    assert ("impossible_value" not in rules(gpu("a", 0, 1, **sides))) == possible
+
+
+def test_copies_agree_in_all_that_is_compared() -> None:
+    one = slice_("op", 0, 10)
+    others = [
+        one | {"name": "x"},
+        one | {"pid": "2"},
+        one | {"tid": None},
+        one | {"category": None, "raw_category": None},
+    ]
+    assert "duplicate_slice" not in rules(one, *others, one | {"ts_ns": 1, "dur_ns": 9})
+    assert rules(one, one | {"raw_category": "Operator"}, one | {"args": "{}"})["duplicate_slice"] == (2, 20)
+
+
+def test_time_beyond_64_bits_is_not_told() -> None:
+    long_ = [slice_("op", 0, 2**62, "odd"), slice_("op", 1, 2**62 - 1, "odd")]
+    assert rules(*long_)["unknown_category"] == (2, 2**63 - 1)
+    assert rules(*long_, slice_("op", 2, 1, "odd"))["unknown_category"] == (3, None)
+
+
+def test_what_reading_the_file_found() -> None:
+    losses = (
+        Loss(900, 950, 3, "no JSON"),
+        Loss(10, 20, None, "cut short"),
+        Loss(30, 40, 0, "bytes of no event"),
+        Loss(70, 70, 0, "no end"),
+        Loss(60, 60, None, "a comma too many"),
+    )
+    redactions = (
+        Redaction(12, "$.args.token", "key"),
+        Redaction(None, "$.env", "key"),
+        Redaction(2, "$.b", "aws"),
+    )
+    assert told(None, losses=losses, redactions=redactions) == {
+        "lost_events": ("error", 4, None, "bytes 10 to 20: cut short"),
+        "skipped_bytes": ("warning", 1, None, "bytes 30 to 40: bytes of no event"),
+        "mended_file": ("warning", 2, None, "bytes 60 to 60: a comma too many"),
+        "redacted_value": ("info", 3, None, "header $.env, #2 $.b, #12 $.args.token"),
+    }
+
+
+def test_examples_are_cut() -> None:
+    redactions = tuple(Redaction(n, "$.x" * 20, "key") for n in range(100))
+    found = told(
+        columns_of([slice_("é" * 500, 0, 1)]), [Fired("crossing_slice", 1, 5, 0)], redactions=redactions
+    )
+    assert found["crossing_slice"] == ("info", 1, 5, "#0 " + "é" * 197)
+    assert len(found["redacted_value"][3]) == 4000
+
+
+def test_repaired_events() -> None:
+    columns = columns_of(
+        [slice_("a", 0, 1), slice_("b", 0, 1, repaired=True), slice_(None, 0, 1, repaired=True)]
+    )
+    assert told(columns) == {"repaired_event": ("warning", 2, None, "#1 b")}
+    assert told(columns_of([slice_(None, 0, 1, repaired=True)])) == {
+        "repaired_event": ("warning", 1, None, "#0")
+    }
+
+
+def test_findings_of_the_format() -> None:
+    findings = (
+        Finding("time_unit", 9, "a"),
+        Finding("replaced_value", 1, "b"),
+        Finding("replaced_value", 2, "c"),
+    )
+    assert told(None, findings=(*findings, Finding("of_a_foreign_format", 1, "d"))) == {
+        "of_a_foreign_format": ("info", 1, None, "d"),
+        "replaced_value": ("info", 3, None, "b"),
+        "time_unit": ("warning", 9, None, "a"),
+    }
+
+
+def test_elements_of_a_timeline_that_are_no_change() -> None:
+    elements = pa.array([None, '"fifty"', "[1.5]"], pa.string())
+    of_events = list(fired_on_timeline(pa.table({"event_id": [4, 5, 6], "element": elements})))
+    assert told(None, of_events) == {"non_event": ("info", 2, None, "#5")}
+
+
+def test_rows_come_by_severity_and_rule() -> None:
+    losses = (Loss(1, 2, 1, "x"), Loss(3, 3, 0, "y"))
+    of_events = [
+        Fired("non_event", 1, None, 0),
+        Fired("duplicate_slice", 1, 4, 0),
+        Fired("unusable_time", 1, None, 0),
+    ]
+    assert list(told(columns_of([slice_("a", 0, 1)]), of_events, losses=losses)) == [
+        "lost_events", "duplicate_slice", "non_event", "mended_file", "unusable_time"
+    ]  # fmt: skip

@@ -1,0 +1,74 @@
+"""Arrows, allocations and quality rules of random ranks against their definitions, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import plain_rules
+import pytest
+from activity_rows import columns_of, table_of
+from odd_rows import odd_rows
+
+from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.spilled import SpilledColumns
+from tracewarehouse.ingest.tables.event_rules import Evidence, fired
+from tracewarehouse.ingest.tables.flows import flows, without_start
+from tracewarehouse.ingest.tables.launches import find_calls, find_launches
+from tracewarehouse.ingest.tables.memory import memory_events
+from tracewarehouse.ingest.tables.model import Nesting
+from tracewarehouse.ingest.tables.nesting import nest
+from tracewarehouse.ingest.tables.steps import find_marks, find_spans, put_steps
+
+SEEDS = [*range(40), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(40, 400))]
+
+
+def evidence_of(columns: Columns) -> Evidence:
+    rules, nesting = rules_of(), nest(columns, rules_of())
+    calls = find_calls(columns, rules, nesting)
+    launches = find_launches(columns, rules, nesting, calls)
+    put_steps(columns, rules, find_spans(find_marks(columns, rules)), launches)
+    return Evidence(columns, rules, nesting, calls, launches, without_start(flows(columns, nesting)))
+
+
+def check_flows(rows: list[dict[str, Any]], columns: Columns, nesting: Nesting) -> None:
+    found = flows(columns, nesting).to_pylist()
+    wanted, bound = plain_rules.starts(rows), plain_rules.bound(rows)
+    assert [(row["event_id"], row["start_id"]) for row in found] == sorted(wanted.items())
+    assert {row["event_id"]: row["slice_id"] for row in found if row["slice_id"] is not None} == bound
+    roles = {"s": "start", "t": "step", "f": "end"}
+    assert all(row["role"] == roles[rows[row["event_id"]]["ph"]] for row in found)
+
+
+def check_memory(rows: list[dict[str, Any]], columns: Columns, nesting: Nesting) -> None:
+    found = memory_events(columns, nesting).to_pylist()
+    assert {row["event_id"]: row["op_id"] for row in found} == plain_rules.operators(rows)
+    order = [(row["ts_ns"] is None, row["ts_ns"] or 0, row["event_id"]) for row in found]
+    assert order == sorted(order)
+    assert all(row["bytes"] == rows[row["event_id"]]["bytes"] for row in found)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_ranks(seed: int) -> None:
+    rows = odd_rows(seed)
+    columns = columns_of(rows)
+    evidence = evidence_of(columns)
+    check_flows(rows, columns, evidence.nesting)
+    check_memory(rows, columns, evidence.nesting)
+    found = {each.rule: (each.rows, each.ns, each.first) for each in fired(evidence)}
+    assert found == plain_rules.summed(plain_rules.hits(rows))
+
+
+def test_columns_in_a_file_give_the_same(tmp_path: Path) -> None:
+    rows = odd_rows(7)
+    columns = SpilledColumns.spill(table_of(rows).to_reader(), tmp_path)
+    found = {each.rule: (each.rows, each.ns, each.first) for each in fired(evidence_of(columns))}
+    columns.close()
+    assert found == plain_rules.summed(plain_rules.hits(rows))
+
+
+def test_the_random_ranks_show_every_rule() -> None:
+    shown = {rule for seed in range(40) for rule, _, _ in plain_rules.hits(odd_rows(seed))}
+    decided = {rule for rule, said in rules_of().quality.items() if said.source == "events"}
+    assert shown == decided

@@ -1,0 +1,288 @@
+"""One reading: files are built where they seem to go, and again only where that proves wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import front_door
+from ingesting import only, ranks_seen, seen, states, take, write
+from tracewarehouse.errors import TwError
+from tracewarehouse.formats import registry
+from tracewarehouse.formats.base import Part, Request
+from tracewarehouse.formats.kineto import native
+from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat
+from tracewarehouse.formats.kineto.source import KinetoSource
+from tracewarehouse.ingest import build_rank, pipeline
+from tracewarehouse.ingest.build_rank import BuildRanks, Read
+from tracewarehouse.ingest.pool import Tell
+from tracewarehouse.storage import Store
+
+
+def say_rank_last(path: Path, name: str) -> Path:
+    """The same trace under another name, its rank behind the events."""
+    trace = json.loads(path.read_text())
+    rank = trace.pop("distributedInfo")
+    other = path.with_name(name)
+    other.write_text(json.dumps({**trace, "distributedInfo": rank}))
+    path.unlink()
+    return other
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """File name, run and rank of whatever is built in this process."""
+    calls: list[tuple[str, str, int]] = []
+    build = build_rank._Source._build
+
+    def record(self: build_rank._Source, *given: object) -> object:
+        place = next(one for one in given if hasattr(one, "known_digest"))
+        calls.append((self.item.path.name, place.run, place.rank))
+        return build(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(build_rank._Source, "_build", record)
+    return calls
+
+
+def test_a_rank_behind_the_events_is_built_again_where_others_matter(
+    tmp_path: Path, built: list[tuple[str, str, int]]
+) -> None:
+    first, second = write(tmp_path / "job", range(2), kernels=4)
+    say_rank_last(second, "b.json")
+    say_rank_last(first, "a.json")
+    report = take(tmp_path / "wh", tmp_path / "job")
+    assert [(file.path.name, file.run, file.rank, file.state) for file in report.files] == [
+        ("a.json", "job.a", 0, "whole"),
+        ("b.json", "job.b", 1, "whole"),
+    ]
+    assert built == [("a.json", "job.a", 0), ("b.json", "job.b", 1)]
+    assert Store.open(tmp_path / "wh").verify() == []
+
+
+def test_a_lone_file_whose_rank_stands_last_is_built_once(
+    tmp_path: Path, built: list[tuple[str, str, int]]
+) -> None:
+    (path,) = write(tmp_path / "job", [5])
+    file = only(take(tmp_path / "wh", say_rank_last(path, "trace.json")))
+    assert (file.run, file.rank, file.state) == ("job", 5, "whole")
+    assert built == [("trace.json", "job", 5)]
+    assert only(take(tmp_path / "wh", path.with_name("trace.json"))).state == "same"
+    assert len(built) == 1
+
+
+def test_what_was_built_at_a_wrong_place_is_never_published(
+    tmp_path: Path, built: list[tuple[str, str, int]]
+) -> None:
+    for path in write(tmp_path / "job", range(2), kernels=4):
+        name = f"rank0.169412820{path.stem[-1]}545.pt.trace.json"
+        if path.stem == "rank0":
+            path.rename(path.with_name(name))
+        else:
+            # Two windows of rank 0, as it seems: the second is rank 1, as its end says.
+            say_rank_last(path, name)
+    report = take(tmp_path / "wh", tmp_path / "job")
+    assert [(file.run, file.rank, file.state) for file in report.files] == [
+        ("job", 0, "whole"),
+        ("job", 1, "whole"),
+    ]
+    assert [(run, rank) for _, run, rank in built] == [("job~1", 0), ("job", 0), ("job", 1)]
+    store = Store.open(tmp_path / "wh")
+    assert ranks_seen(tmp_path / "wh") == {"job": (0, 1)}
+    assert seen(tmp_path / "wh", "SELECT rank, count(*) FROM kernels GROUP BY rank ORDER BY rank") == [
+        (0, 4),
+        (1, 4),
+    ]
+    assert len(store.unpublished("job~1")) == 1
+    assert store.clean(grace_s=0).files > 0
+    assert store.unpublished("job~1") == ()
+    assert store.verify() == []
+
+
+def test_the_same_content_is_not_built_again(tmp_path: Path, built: list[tuple[str, str, int]]) -> None:
+    write(tmp_path / "job", range(3))
+    take(tmp_path / "wh", tmp_path / "job")
+    before = len(built)
+    assert set(states(take(tmp_path / "wh", tmp_path / "job")).values()) == {"same"}
+    assert (before, len(built)) == (3, 3)
+
+
+def test_a_call_finds_what_a_broken_off_one_committed(
+    tmp_path: Path, built: list[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "job", range(3))
+
+    def broken(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "publish", broken)
+        with pytest.raises(KeyboardInterrupt):
+            take(tmp_path / "wh", tmp_path / "job")
+    assert ranks_seen(tmp_path / "wh") == {}
+    report = take(tmp_path / "wh", tmp_path / "job")
+    assert set(states(report).values()) == {"whole"}
+    assert [file.content.events for file in report.files if file.content] == [10, 10, 10]
+    assert len(built) == 3
+    assert ranks_seen(tmp_path / "wh") == {"job": (0, 1, 2)}
+
+
+def test_strict_commits_nothing_before_all_files_are_known(tmp_path: Path) -> None:
+    write(tmp_path / "job", range(3))
+    bad = tmp_path / "job" / "rank3.json"
+    bad.write_text("[{]")
+    assert take(tmp_path / "wh", tmp_path / "job", strict=True).exit_code == 1
+    assert Store.open(tmp_path / "wh").unpublished("job") == ()
+    assert not list((tmp_path / "wh").rglob("*.parquet"))
+    bad.unlink()
+    assert take(tmp_path / "wh", tmp_path / "job", strict=True).exit_code == 0
+    assert ranks_seen(tmp_path / "wh") == {"job": (0, 1, 2)}
+
+
+def test_columns_in_a_file_give_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "job", kernels=30)
+    take(tmp_path / "memory", tmp_path / "job")
+    monkeypatch.setattr(build_rank, "_IN_MEMORY_BYTES", 0)
+    take(tmp_path / "file", tmp_path / "job")
+    for table in ("events", "kernels"):
+        assert seen(tmp_path / "file", f"FROM {table}") == seen(tmp_path / "memory", f"FROM {table}")
+
+
+def test_a_unit_of_times_that_is_asked_for_holds_until_another_is(tmp_path: Path) -> None:
+    (path,) = write(tmp_path / "job")
+    trace = json.loads(path.read_text())
+    for event in trace["traceEvents"]:
+        event |= {name: 1000 * event[name] for name in ("ts", "dur") if name in event}
+    path.write_text(json.dumps(trace))
+
+    def lengths(**options: object) -> tuple[str, set[object]]:
+        report = take(tmp_path / "wh", tmp_path / "job", **options)
+        return only(report).state, {row[0] for row in seen(tmp_path / "wh", "SELECT dur_ns FROM kernels")}
+
+    assert lengths() == ("whole", {30_000})
+    assert lengths(time_unit="ns") == ("whole", {30})
+    assert lengths() == ("same", {30})
+    assert lengths(time_unit="us") == ("whole", {30_000})
+
+
+class Deadly(KinetoFormat):
+    """Kineto, but for files that kill who reads them, as one does that takes all memory."""
+
+    def open(self, path: Path) -> KinetoFile:
+        return DeadlyFile(path)
+
+
+class DeadlyFile(KinetoFile):
+    """Kills its process when it is read."""
+
+    def read(self, part: Part, request: Request) -> KinetoSource:
+        if "deadly" in self.path.read_text():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(part, request)
+
+
+@pytest.fixture
+def deadly() -> Iterator[None]:
+    """Files that hold the word `deadly` kill their worker."""
+    registry.register(Deadly())
+    yield
+    registry.unregister("kineto")
+
+
+@pytest.mark.usefixtures("deadly")
+def test_a_file_that_kills_its_worker_costs_no_other_of_its_group(tmp_path: Path) -> None:
+    files = write(tmp_path / "job", range(6))
+    files[1].write_text(files[1].read_text().replace("aten::k0", "deadly"))
+    report = take(tmp_path / "wh", tmp_path / "job", jobs=2)
+    assert states(report) == {path.name: "refused" if path == files[1] else "whole" for path in files}
+    assert report.of("refused")[0].reason == "the worker process died twice"
+    assert ranks_seen(tmp_path / "wh") == {"job": (0, 2, 3, 4, 5)}
+
+
+def test_a_report_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "job", range(4), kernels=50)
+    found: list[object] = []
+    run = BuildRanks.run
+
+    def record(self: BuildRanks, tell: Tell) -> object:
+        reports = run(self, tell)
+        found.extend(reports)
+        return reports
+
+    monkeypatch.setattr(BuildRanks, "run", record)
+    take(tmp_path / "wh", tmp_path / "job")
+    assert len(found) == 4
+    assert all(isinstance(one, Read) and len(pickle.dumps(one)) < 2000 for one in found)
+
+
+def test_a_disk_that_refuses_is_told_of_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "job", range(2))
+
+    def full(*_: object, **__: object) -> None:
+        raise TwError("the disk is full", "free some space")
+
+    monkeypatch.setattr(build_rank._Group, "_committed", full)
+    report = take(tmp_path / "wh", tmp_path / "job")
+    assert {(file.state, file.reason) for file in report.files} == {("refused", "the disk is full")}
+    assert ranks_seen(tmp_path / "wh") == {}
+
+
+class Several(KinetoFormat):
+    """A file of names of Kineto files: each is a part, and its rank what the list says."""
+
+    name = "several"
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        return path.suffix == ".several"
+
+    def open(self, path: Path) -> SeveralFile:  # type: ignore[override]
+        return SeveralFile(path)
+
+
+class SeveralFile(KinetoFile):
+    """One part per line."""
+
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(Part(name, rank) for rank, name in enumerate(self.path.read_text().split()))
+
+    def read(self, part: Part, request: Request) -> KinetoSource:
+        return KinetoSource(self.path.with_name(part.name), request)
+
+
+@pytest.fixture
+def several() -> Iterator[None]:
+    """A format whose files hold several ranks."""
+    registry.register(Several())
+    yield
+    registry.unregister("several")
+
+
+@pytest.mark.usefixtures("several")
+def test_a_file_may_hold_several_ranks(tmp_path: Path) -> None:
+    write(tmp_path / "job", range(3))
+    (tmp_path / "job" / "all.several").write_text("rank0.json rank1.json rank2.json")
+    report = take(tmp_path / "wh", tmp_path / "job" / "all.several")
+    assert [(file.path.name, file.run, file.rank, file.state) for file in report.files] == [
+        ("all.several", "job", rank, "whole") for rank in range(3)
+    ]
+    version = Store.open(tmp_path / "wh").newest("job")
+    assert version is not None
+    assert [(one.format, one.part) for one in version.sources] == [
+        ("several", f"rank{rank}.json") for rank in range(3)
+    ]
+    again = take(tmp_path / "wh", tmp_path / "job" / "all.several")
+    assert [file.state for file in again.files] == ["same"] * 3
+
+
+def test_a_missing_native_scanner_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "job")
+    line = ["ingest", "-w", str(tmp_path / "wh"), str(tmp_path / "job")]
+    monkeypatch.setattr(native, "notice", lambda: "ingesting without the native scanner")
+    assert "note: ingesting without the native scanner\n" in front_door.tw(*line).err
+    monkeypatch.setattr(native, "notice", lambda: None)
+    assert "native" not in front_door.tw(*line, "--time-unit", "ns").err

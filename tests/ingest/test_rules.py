@@ -1,0 +1,126 @@
+"""Rules that classify names: DuckDB decides, once per distinct text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tracewarehouse.catalog import Catalog
+from tracewarehouse.ingest import rules as module
+from tracewarehouse.ingest.rules import Rules, rules_of
+
+
+@pytest.fixture
+def rules() -> Rules:
+    """Rules that were asked nothing yet."""
+    return Rules(Catalog.load())
+
+
+def test_categories_have_todays_spelling_and_a_role(rules: Rules) -> None:
+    assert rules.category("Kernel") == ("kernel", "device")
+    assert rules.category("async_gpu") == ("ac2g", "flow")
+    assert rules.category("musa_runtime") is None
+    assert rules.roles["cuda_runtime"] == "runtime"
+    assert rules.with_role("operator", "frame") == {"cpu_op", "python_function"}
+
+
+def test_the_first_rule_of_a_category_wins(rules: Rules) -> None:
+    pairs: list[tuple[str, str | None]] = [
+        ("kernel", "ncclDevKernel_AllReduce_Sum_f32"),
+        ("kernel", "void gemm<float>(float*)"),
+        ("kernel", "carccl_thing"),
+        ("kernel", "socclusion"),
+        ("gpu_memcpy", "Memcpy HtoD"),
+        ("uncategorised", "CopyHostToDevice"),
+        ("uncategorised", "FillBuffer"),
+        ("mtia_ccp_events", "dma_request"),
+        ("kernel", None),
+    ]
+    assert rules.device_kinds(pairs) == [
+        ("kernel", "communication", "ncclDevKernel_AllReduce_Sum_f32"),
+        (None, None, "gemm"),
+        ("kernel", "communication", "carccl_thing"),
+        (None, None, "socclusion"),
+        (None, None, "Memcpy HtoD"),
+        ("memcpy", "memory", "CopyHostToDevice"),
+        ("memset", "memory", "FillBuffer"),
+        ("memcpy", "memory", "dma_request"),
+        (None, None, ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::foo<int, 4>(int*)", "at::native::foo"),
+        ("static __global__ foo(int)", "foo"),
+        ("(anonymous namespace)::foo<int>", "(anonymous namespace)::foo"),
+        ("foo [clone .kd].kd", "foo"),
+        ("Cijk_Ailk.kd ", "Cijk_Ailk"),
+        ("<lambda>", ""),
+    ],
+)
+def test_short_names(name: str, short: str, rules: Rules) -> None:
+    assert rules.device_kinds([("kernel", name)])[0][2] == short
+
+
+def test_what_calls_do(rules: Rules) -> None:
+    names = ["cudaLaunchKernel", "hipMemcpyAsync", "cudaStreamSynchronize", "cuMemcpySynchronize", "x", None]
+    assert rules.calls(names) == [
+        (True, False), (True, False), (False, True), (True, True), (False, False), (False, False)
+    ]  # fmt: skip
+
+
+def test_patterns_are_those_of_re2(rules: Rules) -> None:
+    texts = ["gloo:é", "gloo:a", "GLOO:a", "mpi:9\n", None]
+    assert rules.matches(r"^(gloo|mpi):\w", texts) == [False, True, False, True, False]
+    with pytest.raises(Exception, match=r"(?i)invalid perl operator"):
+        rules.matches(r"(?<!a)b", ["b"])
+
+
+def test_parts_and_numbers_of_texts(rules: Rules) -> None:
+    texts = ["ProfilerStep#12", "ProfilerStep#", "a", None]
+    assert rules.extracted("^ProfilerStep#([0-9]+)", texts, 1) == ["12", "", "", None]
+    assert rules.whole_numbers(["12", str(2**63), "", None]) == [12, None, None, None]
+    assert rules.numbers(["0.0", "-1e3", "N/A", None]) == [0.0, -1000.0, None, None]
+
+
+def test_a_text_is_asked_once(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    real = Rules._asked
+    monkeypatch.setattr(
+        Rules, "_asked", lambda self, terms, texts: (asked.append(texts), real(self, terms, texts))[1]
+    )
+    first = rules.calls(["a", "cudaLaunchKernel", "a"])
+    assert rules.calls(["cudaLaunchKernel", "b", "a"]) == [first[1], (False, False), first[0]]
+    assert asked == [["a", "cudaLaunchKernel"], ["b"]]
+
+
+def test_what_is_remembered_is_bounded(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REMEMBERED", 3)
+    names = [f"k{number}" for number in range(9)]
+    assert rules.calls([*names, "cudaLaunchKernel"])[-1] == (True, False)
+    assert all(len(known) <= 3 for known in rules._known.values())
+    assert rules.calls(names) == [(False, False)] * 9
+
+
+def test_texts_of_any_characters(rules: Rules) -> None:
+    texts: list[Any] = ["a\0b", "\U0001f600", "'; DROP", ""]
+    assert rules.matches("b|D", texts) == [True, False, True, False]
+
+
+def test_a_query_over_rows(rules: Rules) -> None:
+    rows = pa.table({"args": ['{"a": 1.5}', "[2]"]})
+    found = rules.query("SELECT json_type(args) AS kind FROM given", rows)
+    assert found.column("kind").to_pylist() == ["OBJECT", "ARRAY"]
+
+
+def test_quality_rules_have_a_severity(rules: Rules) -> None:
+    assert rules.quality["lost_events"] == ("error", "file")
+    assert rules.quality["sentinel_id"] == ("info", "events")
+
+
+def test_one_object_per_process() -> None:
+    assert rules_of() is rules_of()

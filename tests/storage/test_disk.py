@@ -1,0 +1,159 @@
+"""A full disk and a refused one: a clear error with a remedy, and the warehouse as it was."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage_sources import commit, context, processes, seen, staged
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage import Changes, Store, disk_errors
+
+STEP_BYTES = 4096
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB, where this machine lets us mount one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    try:
+        done = subprocess.run(mount, capture_output=True, check=False).returncode
+    except FileNotFoundError:
+        done = 1
+    if done:
+        pytest.skip("no small file system can be mounted here: needs root")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def publish_more(store: Store) -> None:
+    """Replaces rank 0 and adds ranks 1 and 2, packed."""
+    with disk_errors(store.root), store.staging() as folder:
+        sources = store.commit([staged(folder, rank, content="b") for rank in (0, 1, 2)])
+    store.publish("run", Changes(sources=sources, replace=True))
+
+
+def test_a_disk_that_is_full_at_any_step_leaves_the_run_as_it_was(small_disk: Path) -> None:
+    store = Store.create(small_disk / "warehouse")
+    store.publish("run", Changes(sources=(commit(store, 0),)))
+    filler = small_disk / "filler"
+    refused = 0
+    for free in range(0, 50 * STEP_BYTES, STEP_BYTES):
+        fill(filler, free)
+        try:
+            publish_more(store)
+        except WarehouseError as error:
+            refused += 1
+            assert error.message == f"{store.root}: no space left to write"
+            assert error.hint is not None
+        else:
+            break
+        assert Store.open(store.root).verify() == []
+        assert seen(store) == {0: ["a"] * 40}
+        filler.unlink()
+        assert store.clean(-1).versions == 0
+    assert refused > 5
+    assert seen(store) == {rank: ["b"] * 40 for rank in (0, 1, 2)}
+    assert store.verify() == []
+
+
+def fill(filler: Path, free: int) -> None:
+    """Leaves that many bytes free."""
+    disk = os.statvfs(filler.parent)
+    filler.write_bytes(b"\0" * max(disk.f_bavail * disk.f_frsize - free, 0))
+
+
+def limited(root: str, told: str) -> None:
+    """The same without a mount: no file of this process may grow past 1 KB."""
+    store = Store.open(Path(root))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+    try:
+        store.relabel("run", {"long": os.urandom(4096).hex()})
+    except WarehouseError as error:
+        Path(told).write_text(f"{error.message}\n{error.hint}")
+
+
+def test_a_file_that_may_not_grow_is_told_and_publishes_nothing(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "warehouse")
+    store.publish("run", Changes(sources=(commit(store, 0),)))
+    processes(limited, [(str(store.root), str(tmp_path / "told"))])
+    assert (tmp_path / "told").read_text().splitlines() == [
+        f"{store.root}: no space left to write",
+        "free some space and repeat; what is published stays whole",
+    ]
+    assert store.versions("run") == (1,)
+    assert list((store.root / "_tw" / "staging").iterdir()) == []
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder that every user can reach, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def as_nobody(act: Callable[[Path], Any], root: str, told: Any) -> None:
+    """Root may write anywhere: step down first."""
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        told.send(str(act(Path(root))))
+    except WarehouseError as error:
+        told.send(f"{error.message}\n{error.hint}")
+
+
+def told_to_nobody(act: Callable[[Path], Any], root: Path) -> str:
+    """What an act gives, or is refused with, in a process of no rights."""
+    reading, writing = context().Pipe(duplex=False)
+    child = context().Process(target=as_nobody, args=(act, str(root), writing))
+    child.start()
+    said: str = reading.recv()
+    child.join(60)
+    return said
+
+
+def relabel(root: Path) -> None:
+    Store.open(root).relabel("run", {"a": "b"})
+
+
+def read(root: Path) -> dict[int, int]:
+    return {rank: len(rows) for rank, rows in seen(Store.open(root)).items()}
+
+
+def test_a_warehouse_that_may_only_be_read_is_read(shared_folder: Path) -> None:
+    store = Store.create(shared_folder / "warehouse")
+    store.publish("run", Changes(sources=(commit(store, 0),)))
+    for path in [store.root, *store.root.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        assert told_to_nobody(read, store.root) == "{0: 40}"
+        message, hint = told_to_nobody(relabel, store.root).splitlines()
+    finally:
+        for path in [store.root, *store.root.rglob("*")]:
+            path.chmod(0o755)
+    assert message.startswith(str(store.root / "_tw" / "staging"))
+    assert message.endswith("may not be written or read")
+    assert hint == "check its owner and permissions"
+    assert store.versions("run") == (1,)
+
+
+def test_a_place_that_may_not_be_written_holds_no_warehouse(shared_folder: Path) -> None:
+    shared_folder.chmod(0o555)
+    try:
+        message, _ = told_to_nobody(Store.create, shared_folder / "warehouse").splitlines()
+    finally:
+        shared_folder.chmod(0o755)
+    assert message == f"{shared_folder / 'warehouse'}: may not be written or read"

@@ -1,0 +1,123 @@
+"""What a warehouse answers, as plain values by the name of a column, to hold a later answer against.
+
+A table of rows becomes `{"column": [values]}`, lists in the order of the rows. Times of the clock are text in
+ISO 8601, a MAP is a list of pairs; integers and floats are as they are.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import tracewarehouse as tw
+from tracewarehouse.contract import Contract
+
+Columns = dict[str, list[Any]]
+Answer = dict[str, Any]
+
+METRICS = ("step_time", "kernel_summary.sum_ns[kind=communication]")
+DIFFED = ("kernel_summary", "temporal_breakdown", "name_summary")
+
+
+def stored_tables(wh: tw.Warehouse) -> tuple[Contract, ...]:
+    """The tables that a warehouse keeps for each rank."""
+    return tuple(each for each in wh.catalog.tables() if not each.transient and each.scope != "run")
+
+
+def columns(result: tw.Result) -> Columns:
+    """The rows of a result, column by column."""
+    return {
+        name: [plain(cell) for cell in result.table[name].to_pylist()] for name in result.table.column_names
+    }
+
+
+def plain(cell: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(cell, datetime.datetime):
+        return cell.isoformat()
+    if isinstance(cell, list | tuple):
+        return [plain(each) for each in cell]
+    if isinstance(cell, dict):
+        return {key: plain(each) for key, each in cell.items()}
+    return cell
+
+
+def rows_of(wh: tw.Warehouse, run: str, table: Contract) -> Columns:
+    """All rows of a stored table of one run, in the order of its grain."""
+    order = ", ".join(table.grain)
+    return columns(wh.select(run).query(f"SELECT * FROM {table.name} ORDER BY {order}"))
+
+
+def told(ask: Callable[[], tw.Result]) -> Answer:
+    """The rows, who abstained and why; or the error in place of them."""
+    try:
+        result = ask()
+    except tw.TwError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    abstained = [[each.run_id, each.rank, each.reason] for each in result.abstained]
+    return {"rows": columns(result), "abstained": abstained, "notices": list(result.notices)}
+
+
+def tables(wh: tw.Warehouse, run: str) -> dict[str, Columns]:
+    """Every stored table of a run."""
+    return {table.name: rows_of(wh, run, table) for table in stored_tables(wh)}
+
+
+def analyses(wh: tw.Warehouse, run: str) -> dict[str, Answer]:
+    """Every analysis of a run with its defaults, and what looks wrong in it."""
+    part = wh.select(run)
+    answers = {each.name: told(lambda name=each.name: part.run(name)) for each in wh.catalog.analyses()}  # type: ignore[misc]
+    return {**answers, "check()": told(part.check)}
+
+
+def exported(wh: tw.Warehouse, run: str) -> dict[str, str]:
+    """Rank to the sha256 of its trace as it is given back."""
+    ranks = wh.select(run).chosen()[0].ranks
+    return {str(rank): _sha256(wh.export_trace(run, rank).pieces) for rank in ranks}
+
+
+def whole(wh: tw.Warehouse) -> Answer:
+    """What is said of the runs together: the runs, their ranks and versions, histories, differences."""
+    runs = [each.run for each in wh.chosen()]
+    compared = wh.diff("good", "slow")
+    return {
+        "runs": told(wh.runs),
+        "ranks": {run: columns(wh.info(run).ranks) for run in runs},
+        "versions": {run: len(wh.info(run).versions) for run in runs},
+        "older": told(lambda: wh.select(["odd@v1", "good@v1"]).run("temporal_breakdown")),
+        "history": {metric: told(lambda m=metric: wh.history(m).result) for metric in METRICS},  # type: ignore[misc]
+        "diff": {name: told(lambda n=name: compared.run(n)) for name in DIFFED},  # type: ignore[misc]
+        "changes": {"line": compared.changes().line, "rows": columns(compared.changes().rows())},
+    }
+
+
+def write(wh: tw.Warehouse, folder: Path) -> None:
+    """Writes all answers: a file on the whole, and two for each run."""
+    folder.mkdir(parents=True)
+    _dump(folder / "whole.json.gz", whole(wh))
+    for each in wh.chosen():
+        _dump(folder / f"{each.run}.tables.json.gz", tables(wh, each.run))
+        answers = {"analyses": analyses(wh, each.run), "exported": exported(wh, each.run)}
+        _dump(folder / f"{each.run}.answers.json.gz", answers)
+
+
+def read(path: Path) -> Any:
+    """A file that `write` wrote."""
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def _dump(path: Path, value: Any) -> None:
+    text = json.dumps(value, separators=(",", ":"))
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def _sha256(pieces: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece.encode())
+    return digest.hexdigest()
