@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reader_cases import SMALL_BYTES, gz, write
+from trace_texts import SMALL_BYTES, gz, write
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.foreign import ForeignFileError
 from tracewarehouse.formats.json_text import elements, minify

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from reader_cases import event, trace, write
 from trace_reading import SALT, ReadTrace
+from trace_texts import event, trace, write
 from tracewarehouse.formats import spill
 from tracewarehouse.formats.redact import flagged, is_secret_key, redact, suspects
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reader_cases import SMALL_BYTES, event, gz, trace, write
 from trace_reading import ReadTrace, same
+from trace_texts import SMALL_BYTES, event, gz, trace, write
 from tracewarehouse.formats import spill
 
 EXACT = pytest.mark.parametrize("exact", [False, True], ids=["native", "rows"])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reader_cases import gz, write
 from trace_reading import ReadTrace
+from trace_texts import gz, write
 from tracewarehouse.formats.memory_timeline.rows import TABLE, element
 
 ROWS = [[-1, 1, 37888, 7], [10, 2, 512, 4], [20, 3, -30, 5], [30, 4, -50, 0], [40, 9, 8, 12]]

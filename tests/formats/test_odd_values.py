@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reader_cases import EVENT, event, trace, write
 from trace_reading import ReadTrace
+from trace_texts import EVENT, event, trace, write
 from tracewarehouse.formats import long_strings
 from tracewarehouse.formats.kineto import row_scanner, source
 from tracewarehouse.formats.kineto.kept import Brackets

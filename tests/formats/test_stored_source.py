@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from test_kineto_real import STORED, check_stored
 
-from reader_cases import SMALL_BYTES, event, trace, write
 from trace_reading import ReadTrace
+from trace_texts import SMALL_BYTES, event, trace, write
 from tracewarehouse.formats.base import Outcome
 from tracewarehouse.formats.memory_timeline.rows import TABLE, element
 from tracewarehouse.formats.stored import StoredSource

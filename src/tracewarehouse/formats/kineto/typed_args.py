@@ -51,8 +51,8 @@ def _select() -> str:
     )
     return (
         f"SELECT {columns}, coalesce(json_exists(args, '$.\"{COLLECTIVE_KEY}\"'), false) AS has_collective"
-        f" FROM (SELECT args, json_transform(args, '{newer}') AS arg0, json_transform(args, '{older}') AS arg1"
-        " FROM given)"
+        f" FROM (SELECT args, json_transform(args, '{newer}') AS arg0, json_transform(args, '{older}')"
+        " AS arg1 FROM given)"
     )
 
 
