@@ -400,9 +400,9 @@ class Warehouse(Analyses[Result]):
         """Ingests trace files and folders; the report says what became of each file.
 
         A file that cannot be read stops no other. The same content again writes nothing. What does not fit
-        into memory is kept in `temp_dir` meanwhile, None for the warehouse's own disk. `time_unit` is the unit of
-        the times in the files where it is not that of their format. `refresh` afterwards writes the file for
-        DuckDB shells.
+        into memory is kept in `temp_dir` meanwhile, None for the warehouse's disk. `time_unit` is the unit
+        of the times in the files where it is not that of their format. `refresh` afterwards writes the file
+        for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
