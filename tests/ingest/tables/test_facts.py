@@ -18,8 +18,8 @@ from tracewarehouse.ingest.tables.steps import find_marks
 NONE = {
     "base_time_ns": 7, "pid": None, "start_ns": None, "end_ns": None, "gpu_start_ns": None,
     "gpu_end_ns": None, "events": 0, "non_events": 0, "gpu_rows": 0, "steps": 0, "gpu": False,
-    "launches": False, "shapes": False, "stacks": False, "modules": False, "memory_events": False, "memory_timeline": False,
-    "collective_args": False, "collectives": False, "counters": False, "kernel_counters": False,
+    "launches": False, "shapes": False, "stacks": False, "modules": False, "memory_events": False,
+    "memory_timeline": False, "collective_args": False, "collectives": False, "counters": False, "kernel_counters": False,
 }  # fmt: skip
 TIMELINE = pa.table(
     {
