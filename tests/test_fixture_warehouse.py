@@ -73,7 +73,8 @@ FLOATS_WITHIN = 1e-12
 def opened(copy: Path) -> tw.Warehouse:
     """The copy as this release reads it, converted from format 1."""
     converted = tw.open(copy).upgrade()
-    assert [line.partition(":")[0] for line in converted] == [*RUNS, "waits"]
+    assert [line.partition(":")[0] for line in converted.lines] == [*RUNS, "waits"]
+    assert converted.unconverted == ()
     return tw.open(copy)
 
 
