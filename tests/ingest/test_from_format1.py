@@ -23,7 +23,7 @@ from conftest import ROOT
 from front_door import tw as run_tw
 from storage_sources import context
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.errors import SchemaVersionError, TwError
+from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
 from tracewarehouse.ingest.from_format1 import convert
 from tracewarehouse.ingest.stored_rank import READ, RebuildRanks, StoredRank, uid_of
 from tracewarehouse.storage import Staged
@@ -290,6 +290,12 @@ def test_clean_takes_the_files_of_a_run_that_was_removed_since(
 ) -> None:
     wh = tw.Warehouse(shutil.copytree(damaged[0], tmp_path / "warehouse"))
     wh.remove("good")
+    (record,) = (wh.root / "_tw" / "unconverted" / "good").iterdir()
+    written = record.read_bytes()
+    record.write_bytes(written.replace(b"rank1", b"rank7"))
+    with pytest.raises(WarehouseError, match="damaged: checksum differs"):
+        wh.clean(-1)
+    record.write_bytes(written)
     wh.clean(-1)
     assert not list((wh.root / "data").glob("*/good/*"))
     assert [path.name for path in (wh.root / "_tw" / "unconverted").iterdir()] == ["odd", "waits"]

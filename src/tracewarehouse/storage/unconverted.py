@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import sealed, unsealed
 from tracewarehouse.storage.model import RunVersion
@@ -50,10 +51,16 @@ def put(objects: Objects, one: Unconverted) -> None:
 
 
 def every(objects: Objects, run: str) -> Iterator[Unconverted]:
-    """The records of a run; one that is damaged raises ValueError."""
+    """The records of a run; raises WarehouseError for a damaged one."""
     folder = layout.unconverted_of(run)
     for name in sorted(objects.list(folder)):
-        said: dict[str, Any] = unsealed(objects.get(f"{folder}/{name}"))
+        key = f"{folder}/{name}"
+        try:
+            said: dict[str, Any] = unsealed(objects.get(key))
+        except ValueError as error:
+            raise WarehouseError(
+                f"{objects.path(key)}: damaged: {error}", "delete it, and tw clean takes the files it names"
+            ) from error
         del said["checksum"]
         yield Unconverted(**said | {"files": tuple(said["files"])})
 
