@@ -73,10 +73,14 @@ def _world_size_differs(version: RunVersion) -> Iterator[Fired]:
 
 
 def _time_base_differs(version: RunVersion) -> Iterator[Fired]:
-    """Bases are added to the times, so another base does no harm unless the windows lie apart."""
-    most = usual(rank.facts.get("base_time_ns") for rank in version.by_rank)
-    others = [rank for rank in version.by_rank if rank.facts.get("base_time_ns") == most]
-    for rank in version.by_rank:
+    """Bases are added to the times, so another base does no harm unless the windows lie apart.
+
+    The times of a memory timeline have no base.
+    """
+    ranks = [rank for rank in version.by_rank if rank.main.format != "memory_timeline"]
+    most = usual(rank.facts.get("base_time_ns") for rank in ranks)
+    others = [rank for rank in ranks if rank.facts.get("base_time_ns") == most]
+    for rank in ranks:
         own = rank.facts.get("base_time_ns")
         if isinstance(own, int) and own != most:
             severity = "info" if any(_meet(rank, other) for other in others) else "warning"
