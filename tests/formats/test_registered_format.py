@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import tracewarehouse as tw
 from trace_reading import ReadTrace, request
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
@@ -87,6 +88,36 @@ def test_a_registered_format_is_detected_and_read(tmp_path: Path, toy: ToyFormat
     found = ReadTrace(path)
     assert found.column("dur_ns") == [100, 150] and found.column("name") == ["gemm", "nccl"]
     assert detect(path).open(path).read(Part(), request()).outcome().events == 2
+
+
+def test_a_registered_format_goes_through_the_whole_house(tmp_path: Path, toy: ToyFormat) -> None:
+    """gemm fills 100 to 300, all_reduce 200 to 400, another 350 to 450; relu 600 to 650 follows."""
+    path = tmp_path / "job" / "trace.csv"
+    path.parent.mkdir()
+    lines = "100,300,7,gemm", "200,400,20,ncclDevKernel_AllReduce_Sum_f32", "350,450,21,relu", "600,650,7,relu"
+    path.write_bytes(HEADER + b"\n" + "\n".join(lines).encode())
+    house = tw.open(tmp_path / "house")
+    report = house.ingest(path)
+    assert [(file.state, file.run, file.rank) for file in report.files] == [("whole", "job", 0)]
+    (row,) = house.run("temporal_breakdown").rows()
+    assert {name: value for name, value in row.items() if name.endswith("_ns")} == {
+        "window_ns": 550, "busy_ns": 400, "compute_ns": 350, "exposed_comm_ns": 50, "exposed_memory_ns": 0,
+        "other_ns": 0, "idle_ns": 150,
+    }  # fmt: skip
+    (rank,) = house.info("job").ranks.rows()
+    assert (rank["source_format"], rank["source_name"], rank["status"]) == ("toy_csv", "trace.csv", "whole")
+    assert [file.state for file in house.ingest(path).files] == ["same"]
+
+
+def test_a_file_whose_name_says_nothing_has_to_be_named(tmp_path: Path, toy: ToyFormat) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.csv").write_bytes(HEADER + b"\n100,200,7,gemm")
+    house = tw.open(tmp_path / "house")
+    (refused,) = house.ingest(tmp_path).files
+    assert refused.hint is not None and "a file of another name can be named itself" in refused.hint
+    # Several files are read by worker processes, which never registered the format.
+    report = house.ingest(*sorted(tmp_path.glob("*.csv")), jobs=2)
+    assert [(file.state, file.rank) for file in report.files] == [("whole", 0), ("whole", 1)]
 
 
 def test_without_it_the_file_is_no_trace(tmp_path: Path) -> None:
