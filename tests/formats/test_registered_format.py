@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +21,17 @@ from tracewarehouse.formats.detect import detect
 from tracewarehouse.formats.registry import format_named, formats, register, unregister
 
 HEADER = b"start,end,stream,name"
+SCRIPT = """
+import tracewarehouse as tw
+from test_registered_format import ToyFormat
+from tracewarehouse.formats.registry import register
+
+class Own(ToyFormat):
+    name = "own_csv"
+
+register(Own())
+print([file.state for file in tw.open({house!r}).ingest(*{paths}, jobs=2).files])
+"""
 
 
 class ToyFormat:
@@ -91,11 +105,11 @@ def test_a_registered_format_is_detected_and_read(tmp_path: Path, toy: ToyFormat
 
 
 def test_a_registered_format_goes_through_the_whole_house(tmp_path: Path, toy: ToyFormat) -> None:
-    """gemm fills 100 to 300, all_reduce 200 to 400, another 350 to 450; relu 600 to 650 follows."""
+    """gemm fills 100 to 300, all_reduce 200 to 400, relu 350 to 450 and 600 to 650."""
     path = tmp_path / "job" / "trace.csv"
     path.parent.mkdir()
-    lines = "100,300,7,gemm", "200,400,20,ncclDevKernel_AllReduce_Sum_f32", "350,450,21,relu", "600,650,7,relu"
-    path.write_bytes(HEADER + b"\n" + "\n".join(lines).encode())
+    text = "100,300,7,gemm\n200,400,20,ncclDevKernel_AllReduce_Sum_f32\n350,450,21,relu\n600,650,7,relu\n"
+    path.write_bytes(HEADER + b"\n" + text.encode())
     house = tw.open(tmp_path / "house")
     report = house.ingest(path)
     assert [(file.state, file.run, file.rank) for file in report.files] == [("whole", "job", 0)]
@@ -109,15 +123,42 @@ def test_a_registered_format_goes_through_the_whole_house(tmp_path: Path, toy: T
     assert [file.state for file in house.ingest(path).files] == ["same"]
 
 
+def two_ranks(folder: Path) -> list[Path]:
+    paths = [folder / f"rank{rank}.csv" for rank in range(2)]
+    for path in paths:
+        path.write_bytes(HEADER + b"\n100,200,7,gemm")
+    return paths
+
+
 def test_a_file_whose_name_says_nothing_has_to_be_named(tmp_path: Path, toy: ToyFormat) -> None:
-    for rank in range(2):
-        (tmp_path / f"rank{rank}.csv").write_bytes(HEADER + b"\n100,200,7,gemm")
+    paths = two_ranks(tmp_path)
     house = tw.open(tmp_path / "house")
     (refused,) = house.ingest(tmp_path).files
     assert refused.hint is not None and "a file of another name can be named itself" in refused.hint
     # Several files are read by worker processes, which never registered the format.
-    report = house.ingest(*sorted(tmp_path.glob("*.csv")), jobs=2)
+    report = house.ingest(*paths, jobs=2)
     assert [(file.state, file.rank) for file in report.files] == [("whole", 0), ("whole", 1)]
+
+
+def test_a_format_of_a_script_or_a_function_is_read_here(tmp_path: Path) -> None:
+    """Worker processes could not load it."""
+
+    class Local(ToyFormat):
+        name = "local_csv"
+
+    register(Local())
+    try:
+        report = tw.open(tmp_path / "house").ingest(*two_ranks(tmp_path), jobs=2)
+    finally:
+        unregister("local_csv")
+    assert [(file.state, file.rank) for file in report.files] == [("whole", 0), ("whole", 1)]
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(house=str(tmp_path / "other"), paths=[*map(str, two_ranks(tmp_path))]))
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, script], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert done.stdout == "['whole', 'whole']\n", done.stderr
 
 
 def test_without_it_the_file_is_no_trace(tmp_path: Path) -> None:
