@@ -1,4 +1,4 @@
-"""Real traces, where they are at hand: both scanners give the same rows, and stored rows give them again."""
+"""Real traces, where present: both scanners give the same rows, and so does what is stored of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEEDS_TRACES = pytest.mark.skipif(FOLDER is None, reason="no folder of real trac
 
 
 def trace_files() -> list[Any]:
-    """Every file that may hold a trace; the large ones only in the long run."""
+    """Every file that may hold a trace; the large ones are deep."""
     if FOLDER is None:
         return [pytest.param(None, marks=NEEDS_TRACES)]
     files = sorted(path for path in FOLDER.rglob("*") if path.name.endswith((".json", ".gz")))

@@ -1,4 +1,4 @@
-"""Values that few files have: deep nesting, strings too long to keep, times in nanoseconds, brackets."""
+"""Unusual values: deep nesting, strings too long to keep, times in nanoseconds, begin and end events."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def paired(events: list[tuple[str, int, int]]) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_pairs_are_those_of_a_walk_over_the_events(seed: int) -> None:
+def test_pairs_match_a_walk_over_the_events(seed: int) -> None:
     rng = random.Random(seed)
     events = [(rng.choice("BE"), rng.randrange(3), rng.randrange(12)) for _ in range(rng.randrange(1, 60))]
     ids = np.arange(len(events), dtype=np.int64) * 3
