@@ -127,7 +127,7 @@ def test_another_trace_in_its_place_takes_what_was_derived_away(wh: Warehouse, t
 def test_upgrade_keeps_what_was_derived(wh: Warehouse, newer: Any) -> None:
     wh.derive("critical_path", "job")
     later = Warehouse(wh.root, catalog=newer)
-    assert later.upgrade() == ("runtime@2 was rebuilt for job",)
+    assert later.upgrade().lines == ("runtime@2 was rebuilt for job",)
     assert scopes(later) == {rank: ["step 1", "step 2"] for rank in range(3)}
     assert later.derive("critical_path", "job").version is None
     assert later.verify() == []

@@ -43,7 +43,7 @@ def test_parts_that_add_up_are_stacked(house: tw.Warehouse) -> None:
     by = Scale.of([row["window_ns"] for row in house.temporal_breakdown().rows()], "ns").by
     assert told["rank 1 device 1", "compute_ns"] * by == pytest.approx(rows[1, "compute_ns"])
     assert spec["encoding"]["y"]["sort"] == ["rank 0 device 0", "rank 1 device 1"]
-    assert spec["title"]["text"].startswith("Where each device's time went")
+    assert spec["title"]["text"].startswith("Breakdown of each device's GPU window")
 
 
 def test_kinds_of_picture_by_contract(house: tw.Warehouse) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tracewarehouse.engine import Connection
     from tracewarehouse.export import Asked, Exported
     from tracewarehouse.history import History, RecordReport, Step
-    from tracewarehouse.ingest.outcome import IngestReport, Watch
+    from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.report import Page
     from tracewarehouse.select.info import RunInfo
     from tracewarehouse.select.removal import Removed
@@ -517,22 +517,25 @@ class Warehouse(Analyses[Result]):
 
         return refresh(self.store, self.catalog)
 
-    def upgrade(self) -> tuple[str, ...]:
+    def upgrade(self) -> UpgradeReport:
         """Rebuilds tables that are stored in other versions than this release reads, from `events`.
 
-        A warehouse of format 1 is converted first, rank by rank; repeat the call after a kill. Gives a line
-        per run converted, and per table and run; nothing to do gives none.
+        A warehouse of format 1 is converted first, rank by rank; repeat the call after a kill. The report has
+        a line per run converted, and per table and run; nothing to do gives none. It names the ranks that
+        could not be converted, whose stored files are damaged: their traces are to be ingested again.
         """
+        from tracewarehouse.ingest.outcome import UpgradeReport
         from tracewarehouse.select.reads import readable
         from tracewarehouse.storage.format1 import Format1
 
-        converted: tuple[str, ...] = ()
+        converted = UpgradeReport(())
         if Format1.is_at(self.root):
             from tracewarehouse.ingest.from_format1 import convert
 
             converted = convert(self.root, self.catalog, __version__)
             self.refresh()
-        return (*converted, *self._with_tables(readable(self.catalog))[1])
+        rebuilt = self._with_tables(readable(self.catalog))[1]
+        return replace(converted, lines=(*converted.lines, *rebuilt))
 
     def derive(
         self,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tracewarehouse as tw
@@ -18,20 +23,26 @@ from conftest import ROOT
 from front_door import tw as run_tw
 from storage_sources import context
 from tracewarehouse.catalog import Catalog
-from tracewarehouse.errors import SchemaVersionError
+from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
 from tracewarehouse.ingest.from_format1 import convert
+from tracewarehouse.ingest.stored_rank import READ, RebuildRanks, StoredRank, uid_of
+from tracewarehouse.storage import Staged
+from tracewarehouse.storage.format1 import Format1
 
 WAREHOUSE = ROOT / "tests" / "data" / "warehouse-1"
 ANSWERS = ROOT / "tests" / "data" / "warehouse-1-answers"
 # A memory timeline stands in a table of its own, with columns for what the file says.
 TIMELINE = "memory_timeline"
+# What `good` was simulated from.
+JOB: dict[str, Any] = {"ranks": 2, "steps": 3, "layers": 1, "hidden": 256, "sequence": 256}
+JOB |= {"seed": 7, "stacks": False}
 
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     root = tmp_path_factory.mktemp("converted") / "warehouse"
     shutil.copytree(WAREHOUSE, root)
-    assert convert(root, Catalog.load(), "0.2") == (
+    assert convert(root, Catalog.load(), "0.2").lines == (
         "good: 2 ranks converted",
         "odd: 4 ranks converted",
         "slow: 2 ranks converted",
@@ -180,3 +191,175 @@ def test_every_source_has_a_row(converted: tw.Warehouse) -> None:
     assert {(row["source_part"], row["format_version"]) for row in rows} == {("", 1)}
     found = converted.query("SELECT DISTINCT source_format, header IS NULL AS lost FROM ranks").rows()
     assert {row["source_format"]: row["lost"] for row in found} == {"kineto": False, "memory_timeline": False}
+
+
+def give_rank_1_its_own_events(root: Path) -> Path:
+    """The events of rank 1 of `good` in a file of its own, as in a run that is not packed; gives the file."""
+    path = root / "_tw" / "runs" / "good" / "v000002.parquet"
+    table = pq.read_table(path)
+    rows = table.column("files").to_pylist()
+    old = next(file["path"] for file in json.loads(rows[1]) if file["table"] == "events")
+    new = old.replace("/000000-", "/000001-")
+    shutil.copy(root / old, root / new)
+    rows[1] = rows[1].replace(old, new)
+    at = table.schema.get_field_index("files")
+    pq.write_table(
+        table.set_column(at, table.schema.field(at), pa.array(rows, table.schema.field(at).type)), path
+    )
+    return root / new
+
+
+def flip_a_byte(path: Path) -> str:
+    """Damages the first page of a file; gives its key and what will be said of it."""
+    data = bytearray(path.read_bytes())
+    data[40] ^= 0xFF
+    path.write_bytes(data)
+    return f"{'/'.join(path.parts[-4:])}: checksum differs: the content changed"
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str], Any]:
+    """A warehouse with damaged files, once converted: where, what is wrong, what `tw upgrade` said."""
+    root = shutil.copytree(WAREHOUSE, tmp_path_factory.mktemp("damaged") / "warehouse")
+    own = give_rank_1_its_own_events(root)
+    (derived,) = (root / "data" / "critical_path" / "good").iterdir()
+    (packed,) = (root / "data" / "events" / "odd").iterdir()
+    (waits,) = (root / "data" / "events" / "waits").iterdir()
+    files = {"own": own, "derived": derived, "packed": packed, "waits": waits}
+    faults = {name: flip_a_byte(path) for name, path in files.items()}
+    return root, faults, run_tw("upgrade", "-w", root)
+
+
+def test_damaged_ranks_stop_no_other(damaged: tuple[Path, dict[str, str], Any]) -> None:
+    root, faults, said = damaged
+    assert said.code == 4
+    assert said.out.splitlines() == [
+        "good: 1 of 2 ranks converted",
+        "odd: 0 of 4 ranks converted",
+        "slow: 2 ranks converted",
+        "timeline: 1 rank converted",
+        "waits: 0 of 1 ranks converted",
+        f"run good rank 0: what was derived of it is lost: {faults['derived']}; tw derive makes it again",
+    ]
+    lost = [("good", 1, "own"), *(("odd", rank, "packed") for rank in range(4)), ("waits", 0, "waits")]
+    old = Format1(WAREHOUSE)
+    for (run, rank, file), line in zip(lost, said.errors, strict=True):
+        assert line.startswith(f"lost: run {run} rank {rank} is not converted: {faults[file]}; ingest ")
+        newest = old.newest(run)
+        read = newest.version.sources if newest else [one.source for one in old.waiting(run)]
+        trace = read[rank]
+        assert line.endswith(f"; ingest {trace.facts['source_name']} again (sha256 {trace.digest})")
+
+
+def test_what_is_not_damaged_answers_as_before(damaged: tuple[Path, dict[str, str], Any]) -> None:
+    wh = tw.Warehouse(damaged[0])
+    assert {each.run: each.ranks for each in wh.chosen()} == {"good": (0,), "slow": (0, 1), "timeline": (0,)}
+    assert wh.verify() == [] and wh.store.waiting_runs() == {}
+    before = answers.read(ANSWERS / "slow.tables.json.gz")
+    now = plain(answers.tables(wh, "slow"))
+    for table, columns in before.items():
+        assert {name: now[table][name] for name in columns} == columns, table
+    kept = plain(answers.tables(wh, "good"))["events"]
+    whole = answers.read(ANSWERS / "good.tables.json.gz")["events"]
+    at = [place for place, rank in enumerate(whole["rank"]) if rank == 0]
+    assert kept == {name: [cells[place] for place in at] for name, cells in whole.items()}
+
+
+def test_clean_leaves_the_files_of_what_was_not_converted(
+    damaged: tuple[Path, dict[str, str], Any], tmp_path: Path
+) -> None:
+    root, faults, _ = damaged
+    wh = tw.Warehouse(shutil.copytree(root, tmp_path / "warehouse"))
+    files = [wh.root / faults[name].partition(":")[0] for name in ("own", "packed", "waits")]
+    results = set((wh.root / "results").glob("*/*/*/*.parquet"))
+    assert wh.clean(-1).files > 20
+    assert all(path.is_file() for path in files) and wh.verify() == []
+    assert len(list((wh.root / "_tw" / "units").rglob("*.json"))) == 6
+    # What was recorded of both ranks of `good` is not of the one that is left, and not lost either.
+    assert set((wh.root / "results").glob("*/*/*/*.parquet")) == results
+    assert wh.store.results_of(wh.store.present()) == {"slow": 2}
+    tw.simulate(tmp_path / "good", **JOB, counters=True)
+    wh.ingest(tmp_path / "good" / "rank1.json.gz", run="good")
+    assert wh.store.results_of(wh.store.present()) == {"good": 2, "slow": 2}
+    wh.clean(-1)
+    assert [path.is_file() for path in files] == [False, True, True] and wh.verify() == []
+
+
+def test_clean_takes_the_files_of_a_run_that_was_removed_since(
+    damaged: tuple[Path, dict[str, str], Any], tmp_path: Path
+) -> None:
+    wh = tw.Warehouse(shutil.copytree(damaged[0], tmp_path / "warehouse"))
+    wh.remove("good")
+    (record,) = (wh.root / "_tw" / "unconverted" / "good").iterdir()
+    written = record.read_bytes()
+    record.write_bytes(written.replace(b"rank1", b"rank7"))
+    with pytest.raises(WarehouseError, match="damaged: checksum differs"):
+        wh.clean(-1)
+    record.write_bytes(written)
+    wh.clean(-1)
+    assert not list((wh.root / "data").glob("*/good/*"))
+    assert [path.name for path in (wh.root / "_tw" / "unconverted").iterdir()] == ["odd", "waits"]
+
+
+def test_another_attempt_takes_a_file_that_was_put_back(tmp_path: Path) -> None:
+    root = small(tmp_path / "warehouse")
+    (events,) = (root / "data" / "events" / "waits").iterdir()
+    whole = events.read_bytes()
+    flip_a_byte(events)
+    child = context().Process(target=convert_and_die, args=(str(root), 30))
+    child.start()
+    child.join(120)
+    assert child.exitcode == -signal.SIGKILL and list((root / "_tw" / "unconverted").rglob("*.json"))
+    events.write_bytes(whole)
+    assert convert(root, Catalog.load(), "0.2").unconverted == ()
+    assert len(tw.Warehouse(root).store.waiting_runs()["waits"]) == 1
+    assert not list((root / "_tw" / "unconverted").rglob("*.json"))
+
+
+def failing(error: Exception) -> Callable[..., Staged]:
+    """The build of a stored rank, that fails for rank 2 of `odd`."""
+    build = StoredRank.build
+
+    def fails(self: StoredRank, *given: Any) -> Staged:
+        if (self.source.run, self.source.rank) == ("odd", 2):
+            raise error
+        return build(self, *given)
+
+    return fails
+
+
+def test_a_rank_that_cannot_be_built_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(shutil.copytree(WAREHOUSE, tmp_path / "warehouse"))
+    monkeypatch.setattr(StoredRank, "build", failing(ValueError("no such thing")))
+    report = convert(root, Catalog.load(), "0.2")
+    assert "odd: 3 of 4 ranks converted" in report.lines and report.exit_code == 4
+    (lost,) = report.unconverted
+    assert (lost.run, lost.rank, lost.why) == ("odd", 2, "ValueError: no such thing")
+    wh = tw.Warehouse(root)
+    assert wh.select("odd").chosen()[0].ranks == (0, 1, 3) and wh.verify() == []
+
+
+def test_a_full_disk_loses_no_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(shutil.copytree(WAREHOUSE, tmp_path / "warehouse"))
+    with monkeypatch.context() as patch:
+        patch.setattr(StoredRank, "build", failing(OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(TwError, match=r"run odd rank 0, 1, 2, 3: .*no space left"):
+            convert(root, Catalog.load(), "0.2")
+    assert Format1.is_at(root) and not (root / "_tw" / "unconverted").exists()
+    assert convert(root, Catalog.load(), "0.2").exit_code == 0
+
+
+def test_a_rank_keeps_the_unit_that_was_named_for_its_times(tmp_path: Path) -> None:
+    wh = tw.open(tmp_path / "warehouse")
+    trace = ROOT / "tests" / "data" / "torch-cpu" / "threads.json.gz"
+    wh.ingest(trace, run="in-ns", time_unit="ns")
+    (source,) = wh.chosen()[0].sources
+    files = {
+        table: tuple(wh.store.path(file.path) for file in source.files if file.table == table)
+        for table in READ
+    }
+    header = wh.store.headers([source])[source.name]
+    task = RebuildRanks((StoredRank(source, header, files, ()),), tmp_path / "staging", Catalog.load().folder)
+    (staged,) = task.run(lambda *_: None)
+    assert staged.facts["time_unit"] == "ns"
+    assert staged.uid == source.uid != uid_of(Catalog.load(), replace(source, facts={}))

@@ -220,7 +220,7 @@ def test_what_hardly_repeats_gets_no_dictionary(writer: TableWriter, tmp_path: P
     )
     writer.write(contract("events"), given, run_id="run", rank=0, path=path)
     found = encodings(path)
-    assert {found[name] for name in ("dur_ns", "parent_id")} == {"BYTE_STREAM_SPLIT"}
+    assert {found[name] for name in ("dur_ns", "parent_id")} == {"PLAIN"}
     assert found["args"] == "PLAIN"
 
 
@@ -342,10 +342,11 @@ def test_the_store_packs_new_files_with_their_encodings(writer: TableWriter, tmp
             rows = events(3_000, args=args(scattered(3_000)))
             writer.write(of, rows, run_id="run", rank=rank, path=path)
         wanted = encodings(alone[0]), told(alone[0]), read(*alone)
-        units = store.commit([
-            Staged("run", rank, f"{rank:016x}", f"d{rank}", 1, 1, "whole",
-                   (StagedTable("events", 1, path, 3_000),)) for rank, path in enumerate(alone)
+        sources = store.commit([
+            Staged(run="run", rank=rank, uid=f"{rank:016x}", digest=f"d{rank}", text_bytes=1, format="kineto",
+                   format_version=1, definitions={}, status="whole",
+                   tables=(StagedTable("events", 1, path, 3_000),)) for rank, path in enumerate(alone)
         ])  # fmt: skip
-    packed = store.path(units[0].files[0].path)
-    assert units[0].files[0].file_ranks == 2
+    packed = store.path(sources[0].files[0].path)
+    assert sources[0].files[0].file_ranks == 2
     assert (encodings(packed), told(packed), read(packed)) == wanted

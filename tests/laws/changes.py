@@ -108,6 +108,13 @@ class Document(msgspec.Struct):
     traceEvents: list[msgspec.Raw]
 
 
+def elements(text: str) -> list[msgspec.Raw]:
+    """The text of each event of a trace file, or of each element of a list."""
+    if text.lstrip().startswith("["):
+        return msgspec.json.decode(text, type=list[msgspec.Raw])
+    return msgspec.json.decode(text, type=Document).traceEvents
+
+
 class Shuffle(Change):
     """The events of a file stand in another order; those of one instant keep theirs, which breaks ties."""
 
@@ -117,11 +124,12 @@ class Shuffle(Change):
         self.old: dict[Place, list[int]] = {}  # of each file: new place → old place
 
     def file(self, place: Place, text: str) -> str:
-        events = msgspec.json.decode(text, type=Document).traceEvents
+        events = elements(text)
         self.old[place] = order = _shuffled(events, Random(f"{place}"))
-        head, _, _ = text.partition('"traceEvents"')
+        head, key, _ = text.partition('"traceEvents"')
+        head = f"{head}{key}: " if key else ""
         tail = text[text.rindex("]") :]
-        return head + '"traceEvents": [\n' + ",\n".join(bytes(events[old]).decode() for old in order) + tail
+        return head + "[\n" + ",\n".join(bytes(events[old]).decode() for old in order) + tail
 
     def found(self, column: Column, values: pl.Series, frame: Frame) -> pl.Series:
         if column.unit != "id" or "rank" not in frame.columns:
@@ -184,7 +192,8 @@ def other_names(folder: Path) -> dict[str, str]:
     """New names for the kernels of all files: of a computation a number, of a collective a longer one."""
     found = set()
     for path in folder.rglob("rank*.json"):
-        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+        document = json.loads(path.read_text(encoding="utf-8"))
+        events = document["traceEvents"] if isinstance(document, dict) else document
         known = [event for event in events if isinstance(event, dict)]
         found |= {event["name"] for event in known if event.get("cat") in DEVICE_CATEGORIES}
     numbers: dict[str, int] = {}

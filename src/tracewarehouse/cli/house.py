@@ -80,7 +80,15 @@ def refresh(session: Session, /) -> None:
 )
 @output_options
 @pass_session
-def upgrade(session: Session, /) -> None:
-    """Rebuild the tables that this release reads in another version than is stored, from the events."""
-    told = session.open().upgrade()
-    session.out.say("\n".join(told) or "nothing to rebuild", [{"what": line} for line in told])
+def upgrade(session: Session, /) -> int:
+    """Rebuild the tables that this release reads in another version than is stored, from the events.
+
+    Ends with exit code 4 where a rank of an earlier format cannot be converted, its stored files damaged.
+    """
+    report = session.open().upgrade()
+    lost = [one.line for one in report.unconverted]
+    for line in lost:
+        session.out.notice(f"lost: {line}")
+    rows = [{"what": line} for line in (*report.lines, *lost)]
+    session.out.say("\n".join(report.lines) or "nothing to rebuild", rows)
+    return report.exit_code

@@ -55,7 +55,8 @@ class Settings:
 
     `root` is the warehouse, `sql` the folder of the contracts. `hold`: what is built is only staged; the
     driver commits it when all files are known. `lone`: the call has no other source. `keep_rank`: the rank of
-    a place holds, whatever the source says itself.
+    a place holds, whatever the source says itself. `started_at` counts as the time of ingest of all sources:
+    the order of runs does not depend on which worker was faster.
     """
 
     root: Path
@@ -67,6 +68,7 @@ class Settings:
     lone: bool = False
     keep_rank: bool = False
     time_unit: Literal["us", "ns"] | None = None
+    started_at: str | None = None
 
 
 @dataclass(frozen=True)
@@ -366,6 +368,7 @@ class _Source:
             part=item.part.name,
             facts=facts,
             header=outcome.header_json,
+            committed_at=self.group.settings.started_at,
         )
         return content
 

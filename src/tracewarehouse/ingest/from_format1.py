@@ -3,23 +3,28 @@
 First all ranks are committed, then every run gets its next version, then recorded results are copied to
 their new places, and `_tw/warehouse.json` is replaced last: until then the warehouse is one of format 1. What
 a call that died had committed or published is not done again. The old files stay until `tw clean`.
+
+A rank whose files are damaged is left out, reported and recorded, and `tw clean` leaves its files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import machine
+from tracewarehouse.ingest.outcome import UpgradeReport
 from tracewarehouse.ingest.plan import GROUP_BYTES, GROUP_RANKS
 from tracewarehouse.ingest.pool import Failure, Workers
-from tracewarehouse.ingest.stored_rank import READ, RebuildRanks, StoredRank, uid_of
-from tracewarehouse.storage import Changes, RankSource, Staged, Store
+from tracewarehouse.ingest.stored_rank import READ, RebuildRanks, StoredRank, uid_of, without_derived
+from tracewarehouse.storage import Changes, RankSource, Staged, Store, layout, unconverted
 from tracewarehouse.storage.convert import Conversion, with_footers
 from tracewarehouse.storage.format1 import Format1, OldRun, OldWaiting
+from tracewarehouse.storage.unconverted import Unconverted
 
 
 @dataclass(frozen=True)
@@ -37,31 +42,98 @@ class _Call:
     store: Store
     catalog: Catalog
     conversion: Conversion
+    old: Format1
     # (run, rank, old name) → the source that takes the place of that commit.
     made: dict[tuple[str, int, str], RankSource] = field(default_factory=dict)
+    # Lines on what is not as it was, beside ranks that are lost.
+    notes: list[str] = field(default_factory=list)
 
     def commit(self, run: _Run, workers: Workers, staging: Path) -> None:
         """Builds and commits every source of a run that no earlier call has."""
+        todo = list(self._todo(run))
+        folders = (staging / f"{run.key}-{number:06d}" for number in count())
+        tasks = [RebuildRanks(group, next(folders), self.catalog.folder) for group in _groups(todo)]
+        failed: list[tuple[RebuildRanks, Failure]] = []
+        for number, result in workers.run(tasks, lambda *_: None):
+            self._take(run, tasks[number], result, failed)
+        # Of a group that failed, the ranks that are not to blame are built one by one.
+        alone = [
+            RebuildRanks((rank,), next(folders), self.catalog.folder)
+            for task, _ in failed
+            for rank in task.ranks
+        ]
+        failed.clear()
+        for number, result in workers.run(alone, lambda *_: None):
+            self._take(run, alone[number], result, failed)
+        for task, failure in failed:
+            self._lose(run, task.ranks[0].source, failure.message)
+
+    def _todo(self, run: _Run) -> Iterator[StoredRank]:
+        """What is to be built; takes what an earlier call committed, and records what is damaged."""
         wanted = [(source, run.old.headers[source.rank]) for source in _sources(run)] if run.old else []
         wanted += [(one.source, one.header) for one in run.waiting]
         left = {(one.rank, one.uid): one for one in self.store.unpublished(run.key)} if wanted else {}
         left |= {(one.source.rank, one.source.uid): one.source for one in self.store.waiting(run.key)}
-        todo: list[StoredRank] = []
-        for source, header in wanted:
-            found = left.get((source.rank, uid_of(self.catalog, source)))
-            if found is None:
-                todo.append(self._stored(source, header))
+        faults = self._faults(source for source, _ in wanted)
+        for old, header in wanted:
+            key = run.key, old.rank, old.name
+            self.store.objects.delete([layout.unconverted(*key)])
+            if (why := _first(faults, old, READ)) is not None:
+                self._lose(run, old, why)
+                continue
+            source = self._usable(old, faults)
+            if (found := left.get((source.rank, uid_of(self.catalog, source)))) is not None:
+                self.made[key] = found
             else:
-                self.made[run.key, source.rank, source.name] = found
-        tasks = [
-            RebuildRanks(group, staging / f"{run.key}-{number:06d}", self.catalog.folder)
-            for number, group in enumerate(_groups(todo))
-        ]
-        for number, result in workers.run(tasks, lambda *_: None):
-            if isinstance(result, Failure):
-                names = ", ".join(str(each.source.rank) for each in tasks[number].ranks)
-                raise TwError(f"run {run.key} rank {names}: {result.message}", result.hint)
-            self._commit(run.key, tasks[number], result)  # type: ignore[arg-type]
+                yield self._stored(source, header)
+
+    def _faults(self, sources: Iterable[RankSource]) -> Mapping[str, str]:
+        """Key → what is wrong, of the files that are read or stay; a file that ranks share is read once."""
+        read = {*READ, *self._derived()}
+        files = {file.path: file for source in sources for file in source.files if file.table in read}
+        found = {key: self.old.fault(key, file) for key, file in files.items()}
+        return {key: what for key, what in found.items() if what is not None}
+
+    def _usable(self, source: RankSource, faults: Mapping[str, str]) -> RankSource:
+        """The source; where what was derived of it is damaged, without that."""
+        what = _first(faults, source, self._derived())
+        if what is None:
+            return source
+        place = f"run {source.run} rank {source.rank}"
+        self.notes.append(f"{place}: what was derived of it is lost: {what}; tw derive makes it again")
+        return without_derived(source)
+
+    def _derived(self) -> frozenset[str]:
+        return frozenset(contract.name for contract in self.catalog.tables() if contract.derived)
+
+    def _take(
+        self, run: _Run, task: RebuildRanks, result: object, failed: list[tuple[RebuildRanks, Failure]]
+    ) -> None:
+        """Commits what was built. Raises TwError where the disk or the memory was to blame."""
+        if not isinstance(result, Failure):
+            self._commit(run.key, task, result)  # type: ignore[arg-type]
+        elif result.passing:
+            names = ", ".join(str(each.source.rank) for each in task.ranks)
+            raise TwError(f"run {run.key} rank {names}: {result.message}", result.hint)
+        else:
+            failed.append((task, result))
+
+    def _lose(self, run: _Run, source: RankSource, why: str) -> None:
+        """Records a rank that is left out, before its run is published without it."""
+        published = source in _sources(run)
+        number = run.old.version.number + 1 if run.old else self.store.head(run.key).number
+        record = Unconverted(
+            run=source.run,
+            rank=source.rank,
+            name=source.name,
+            source_name=str(source.facts.get("source_name")),
+            digest=source.digest,
+            why=why,
+            source=run.old.version.source if run.old and published else "",
+            version=number,
+            files=self.old.files(source),
+        )
+        unconverted.put(self.store.objects, record)
 
     def _commit(self, key: str, task: RebuildRanks, staged: Sequence[Staged]) -> None:
         for each, made in zip(task.ranks, self.store.commit(staged), strict=True):
@@ -72,34 +144,44 @@ class _Call:
             table: tuple(self.store.path(file.path) for file in source.files if file.table == table)
             for table in READ
         }
-        derived = {contract.name for contract in self.catalog.tables() if contract.derived}
+        derived = self._derived() if source.facts.get("derived") else frozenset[str]()
         kept = with_footers(self.store, (file for file in source.files if file.table in derived))
         return StoredRank(source, header, files, tuple(kept))
 
     def publish(self, run: _Run) -> str | None:
         """The next version of a run, and the markers of what waits; a line on it, None for a removed run."""
+        old = [] if run.published else [*_sources(run)]
         if not run.published and run.old is not None:
-            self.conversion.publish(run.old.version, self._made(run.key, _sources(run)))
+            self.conversion.publish(run.old.version, self._made(run.key, old))
         for one in run.waiting:
-            (source,) = self._made(run.key, [one.source])
-            changes = Changes((source,), (), one.labels, one.replace, False, one.expected_ranks)
-            self.conversion.wait(changes)
-        ranks = len({source.rank for source in (*_sources(run), *(one.source for one in run.waiting))})
-        name = next((source.run for source in (*_sources(run), *(w.source for w in run.waiting))), run.key)
-        return f"{name}: {ranks} {'rank' if ranks == 1 else 'ranks'} converted" if ranks else None
+            for source in self._made(run.key, [one.source]):
+                changes = Changes((source,), (), one.labels, one.replace, False, one.expected_ranks)
+                self.conversion.wait(changes)
+        sources = [*_sources(run), *(one.source for one in run.waiting)]
+        lost = {one.name for one in unconverted.every(self.store.objects, run.key)}
+        ranks = len({source.rank for source in sources if source.name not in lost})
+        of = f" of {len({source.rank for source in sources})}" if lost else ""
+        name = next((source.run for source in sources), run.key)
+        return (
+            f"{name}: {ranks}{of} {'rank' if ranks == 1 and not of else 'ranks'} converted"
+            if sources
+            else None
+        )
 
     def _made(self, key: str, sources: Iterable[RankSource]) -> tuple[RankSource, ...]:
-        return tuple(self.made[key, one.rank, one.name] for one in sources)
+        """What takes the place of these; raises KeyError for one neither built nor lost."""
+        lost = {one.name for one in unconverted.every(self.store.objects, key)}
+        return tuple(self.made[key, one.rank, one.name] for one in sources if one.name not in lost)
 
 
-def convert(root: Path, catalog: Catalog, tool: str) -> tuple[str, ...]:
-    """Converts the warehouse at `root` to the format of now; gives a line per run.
+def convert(root: Path, catalog: Catalog, tool: str) -> UpgradeReport:
+    """Converts the warehouse at `root` to the format of now; gives a line per run, and the ranks left out.
 
-    Raises WarehouseError where a file of it is damaged, TwError where a rank cannot be built.
+    Raises WarehouseError where a version or a manifest is damaged, TwError where disk or memory failed.
     """
     old = Format1(root)
     conversion = Conversion(root, old.identity(), tool)
-    call = _Call(conversion.store, catalog, conversion)
+    call = _Call(conversion.store, catalog, conversion, old)
     runs = [_run(old, conversion, key) for key in old.runs()]
     pending = [run for run in runs if not run.published or run.waiting]
     jobs = _jobs(pending)
@@ -108,7 +190,14 @@ def convert(root: Path, catalog: Catalog, tool: str) -> tuple[str, ...]:
             call.commit(run if not run.published else replace(run, old=None), workers, staging)
     lines = [line for run in runs if (line := call.publish(run)) is not None]
     conversion.finish(old, {run.key: run.old for run in runs if run.old is not None})
-    return tuple(lines)
+    lost = tuple(one for run in runs for one in unconverted.every(conversion.store.objects, run.key))
+    return UpgradeReport((*lines, *call.notes), lost)
+
+
+def _first(faults: Mapping[str, str], source: RankSource, tables: Collection[str]) -> str | None:
+    """The first fault of the files of these tables, after the key of the file."""
+    keys = (file.path for file in source.files if file.table in tables)
+    return next((f"{key}: {faults[key]}" for key in keys if key in faults), None)
 
 
 def _groups(ranks: Sequence[StoredRank]) -> Iterator[tuple[StoredRank, ...]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from tracewarehouse.storage.names import check_labels
+from tracewarehouse.storage.unconverted import Unconverted
 
 State = Literal["whole", "repaired", "damaged", "refused", "skipped", "same", "pending"]
 Stage = Literal["survey", "read", "tables", "done"]
@@ -186,3 +187,16 @@ class IngestReport:
             return 1
         short = any(run.waiting for run in self.runs)
         return 4 if refused or damaged or self.of("pending") or short else 0
+
+
+@dataclass(frozen=True)
+class UpgradeReport:
+    """What an upgrade did: a line per run converted and per table and run rebuilt; the ranks it left out."""
+
+    lines: tuple[str, ...]
+    unconverted: tuple[Unconverted, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 4 something is missing."""
+        return 4 if self.unconverted else 0

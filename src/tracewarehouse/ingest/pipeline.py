@@ -34,6 +34,7 @@ from tracewarehouse.ingest.publish import publish, relabel, run_outcomes
 from tracewarehouse.ingest.survey import Surveyed, survey
 from tracewarehouse.ingest.verdict import Ready, Verdicts, conflict, judge, name_all, not_read
 from tracewarehouse.storage import Store, layout
+from tracewarehouse.storage.manifests import now
 
 # Once a trace is published there is no need for its file in the inbox, but of a damaged one more may come.
 _STORED = ("whole", "repaired", "same")
@@ -86,6 +87,7 @@ class _Call:
     watch: Watch
     workers: Workers
     staging: Path
+    started_at: str = field(default_factory=now)
 
     def run(self, found: Found) -> IngestReport:
         files = [FileOutcome(one.path, "refused", reason=one.reason, hint=one.hint) for one in found.refused]
@@ -121,6 +123,7 @@ class _Call:
             lone=lone,
             keep_rank=lone and options.rank is not None,
             time_unit=options.time_unit,
+            started_at=self.started_at,
         )
 
     def _read(

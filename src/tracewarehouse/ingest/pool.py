@@ -33,11 +33,15 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task gave nothing; `details` is for developers."""
+    """Why a task gave nothing; `details` is for developers.
+
+    `passing`: it was the disk, the memory or the process, and the same task may succeed another time.
+    """
 
     message: str
     hint: str | None = None
     details: str = ""
+    passing: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,8 @@ class Died(Failure):
     """The worker process ended in the middle of the task."""
 
 
-_DIED = Died("the worker process died", "it may need more memory: --jobs 1")
-_DIED_TWICE = Died("the worker process died twice", "it may need more memory: --jobs 1")
+_DIED = Died("the worker process died", "it may need more memory: --jobs 1", passing=True)
+_DIED_TWICE = Died("the worker process died twice", "it may need more memory: --jobs 1", passing=True)
 
 
 class Workers:
@@ -129,13 +133,17 @@ def attempt(task: Task, tell: Tell) -> object:
     try:
         return task.run(tell)
     except TwError as error:
-        return Failure(error.message, error.hint, traceback.format_exc())
+        return Failure(error.message, error.hint, traceback.format_exc(), _is_passing(error.__cause__))
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         hint = "this should not happen: `--debug` shows where"
-        return Failure(f"{type(error).__name__}: {reason}", hint, traceback.format_exc())
+        return Failure(f"{type(error).__name__}: {reason}", hint, traceback.format_exc(), _is_passing(error))
+
+
+def _is_passing(error: BaseException | None) -> bool:
+    return isinstance(error, OSError | MemoryError)
 
 
 class _Worker:

@@ -30,11 +30,13 @@ _QUALITY: Final = "data_quality"
 # Larger columns go to a file, as those of a trace do.
 _IN_MEMORY_BYTES: Final = 96 << 20
 _DERIVED: Final = "derived"
+# The unit that the caller named for the times of the file; not there where it was the file's own.
+_TIME_UNIT: Final = "time_unit"
 
 
 def uid_of(catalog: Catalog, source: RankSource) -> str:
-    """The uid that the source has when it is built again now, with what was derived of it."""
-    derived = {_DERIVED: source.facts[_DERIVED]} if source.facts.get(_DERIVED) else {}
+    """The uid that the source has when it is built again now, with what else it was made by."""
+    options = {name: source.facts[name] for name in (_DERIVED, _TIME_UNIT) if source.facts.get(name)}
     return uid(
         source.digest,
         source.run,
@@ -43,8 +45,15 @@ def uid_of(catalog: Catalog, source: RankSource) -> str:
         format=source.format,
         format_version=source.format_version,
         definitions=definitions(catalog),
-        options=derived,
+        options=options,
     )
+
+
+def without_derived(source: RankSource) -> RankSource:
+    """The source as it was before anything was derived of it."""
+    derived = source.facts.get(_DERIVED)
+    names = {_DERIVED, *(derived if isinstance(derived, dict) else ())}
+    return replace(source, facts={name: fact for name, fact in source.facts.items() if name not in names})
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,8 @@ def rebuilt(
         format=source.format,
         format_version=source.format_version,
         definitions=definitions,
-        options={name: facts.get(name) for name in ("tables", "derived")},
+        options={name: facts.get(name) for name in ("tables", "derived")}
+        | ({"time_unit": unit} if (unit := facts.get("time_unit")) else {}),
     )
     return Staged(
         run=source.run,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tracewarehouse.storage import layout, manifests, results, waiting
+from tracewarehouse.storage import layout, manifests, results, unconverted, waiting
 from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
 from tracewarehouse.storage.names import run_key
 from tracewarehouse.storage.versions import Versions
@@ -39,12 +39,15 @@ class _Run:
     versions: list[str]
     manifests: list[str]
     kept: set[str]
+    # What results that stay are recorded of.
+    sources: set[str]
 
 
 def clean(store: Versions, grace_s: float) -> CleanReport:
     """Deletes, where older than `grace_s` seconds: the versions before a removal of their run and their
     receipts, manifests none of whose sources a kept version or a marker holds, Parquet files that no kept
-    version, marker or manifest names, staging that a call left, and what an upgrade left of format 1.
+    version, marker or manifest names, staging that a call left, and what an upgrade left of format 1, but
+    for the files of ranks that could not be converted.
 
     All other versions are kept, and stay readable as RUN@vN; so is the last tombstone, for its number. What
     was recorded of a kept version stays, and of a removed one whose results are to be kept.
@@ -68,19 +71,24 @@ def _plan(store: Versions, before: float) -> _Plan:
     old_results = [(one, key) for one, key in _recorded(store) if _older(store, key, before)]
     sources = {(run_key(version.run), version.source) for version in store.kept()}
     runs = []
-    for run in sorted({*store.keys(layout.RUNS), *store.keys(layout.SOURCES), *store.keys(layout.WAITING)}):
+    folders = (layout.RUNS, layout.SOURCES, layout.WAITING, layout.UNCONVERTED)
+    for run in sorted({key for folder in folders for key in store.keys(folder)}):
         old = _old_manifests(store, run, before)
         history = store.history(run)
         first = _first_kept(history, before)
         readable = [one for one in history if one.number >= first]
         sources |= {(run, one.source) for one in readable if one.sources}
         runs.append(_run(store, run, old, history, readable, before))
+        sources |= {(run, source) for source in runs[-1].sources}
     kept = set[str]().union(*(one.kept for one in runs))
     dead_results = tuple(key for one, key in old_results if one is None or one not in sources)
     return _Plan(
         tuple(key for one in runs for key in one.receipts),
         tuple(key for one in runs for key in one.versions),
-        (*(key for one in runs for key in one.manifests), *_format_1(store, before)),
+        (
+            *(key for one in runs for key in one.manifests),
+            *(key for key in _format_1(store, before) if key not in kept),
+        ),
         tuple(key for key in old_data if key not in kept),
         dead_results,
         tuple(_dead_lists(store, before, frozenset(dead_results))),
@@ -110,7 +118,12 @@ def _run(
     receipts = [layout.receipt(run, number) for number in gone]
     keys = [layout.version(run, number) for number in gone]
     markers = _markers(store, run, history, waits, frozenset(dead))
-    return _Run(receipts, keys, [*markers, *(layout.manifest(run, name) for name in dead)], files)
+    left = list(unconverted.every(store.objects, run))
+    settled = [one.key for one in left if unconverted.is_settled(one, history)]
+    lost = [one for one in left if one.key not in settled]
+    files |= {key for one in lost for key in one.files}
+    names = [*markers, *settled, *(layout.manifest(run, name) for name in dead)]
+    return _Run(receipts, keys, names, files, {one.source for one in lost})
 
 
 def _goes(

@@ -33,9 +33,14 @@ class Conversion:
             return False
 
     def publish(self, old: RunVersion, sources: Sequence[RankSource]) -> None:
-        """The next version of a run: what the newest one of format 1 says, over these sources."""
+        """The next version of a run: what the newest one of format 1 says, over these sources.
+
+        A run none of whose ranks could be converted is as if it were removed.
+        """
         ordered = tuple(sorted(sources, key=lambda one: (one.rank, one.name)))
-        version = replace(old, number=old.number + 1, sources=ordered, dropped=())
+        version = replace(
+            old, number=old.number + 1, sources=ordered, dropped=(), tombstone=old.tombstone or not ordered
+        )
         with disk_errors(self.store.root):
             if publish.put(self.store, version, self.store.tool) is None and not self.is_published(old.run):
                 raise WarehouseError(
@@ -52,7 +57,8 @@ class Conversion:
         """Copies recorded results, converts the versions kept for them, and marks the warehouse last."""
         with disk_errors(self.store.root):
             sources = dict(self._kept(old))
-            sources |= {(key, run.source): self.store.head(key).source for key, run in runs.items()}
+            # By all sources, those that could not be converted too: results are not of the others alone.
+            sources |= {(key, run.source): run.version.source for key, run in runs.items()}
             self._results(old, sources)
             self.store.objects.put({layout.WAREHOUSE: root.encode(self.identity)})
 

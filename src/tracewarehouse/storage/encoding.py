@@ -1,9 +1,10 @@
 """How the columns of stored tables are encoded and compressed: one table for the writer and the packer.
 
 Measured on real traces of several kinds, as bytes of the column and CPU of writing it. Numbers that grow are
-a tenth as differences of what they are in a dictionary; times of little length and ids that jump between few
-neighbors are smallest with their bytes split into streams; texts that share a beginning with the row before
-are smallest as prefixes. Where all differ little, a dictionary is read fastest.
+a tenth as differences of what they are in a dictionary; durations and ids that jump between few neighbors are
+smallest as they are, compressed; texts that share a beginning with the row before are smallest as prefixes.
+Where all differ little, a dictionary is read fastest. Bytes of integers split into streams would be smaller
+still, but DuckDB before 2.0 cannot read them, and the files are for any DuckDB shell.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ class Encoding(Enum):
 
     DICTIONARY = ("RLE_DICTIONARY", 6)
     DELTA = ("DELTA_BINARY_PACKED", 6)
-    SPLIT = ("BYTE_STREAM_SPLIT", 6)
     # Mostly arguments of events, half of what is stored: from level 9 on the time grows without effect.
     PREFIX = ("DELTA_BYTE_ARRAY", 8)
     PLAIN = ("PLAIN", 8)
@@ -46,10 +46,8 @@ class Encoding(Enum):
 
 
 # Of an integer column by its unit, then of any by its name where that says more.
-_OF_UNIT = {"ts": Encoding.DELTA, "id": Encoding.DELTA, "depth": Encoding.SPLIT, "count": Encoding.SPLIT}
+_OF_UNIT = {"ts": Encoding.DELTA, "id": Encoding.DELTA}
 _OF_NAME = {
-    "address": Encoding.SPLIT,
-    "total_allocated_bytes": Encoding.SPLIT,
     # Texts that are new in most rows.
     "flow_id": Encoding.PREFIX,
     "ts_text": Encoding.PREFIX,
@@ -61,16 +59,18 @@ _CODED_IDS = frozenset({"step", "stream", "device", "device_type", "graph_id"})
 _BY_REPEATS = {
     "VARCHAR": (Encoding.DICTIONARY, Encoding.PREFIX),
     "JSON": (Encoding.DICTIONARY, Encoding.PREFIX),
-    "BIGINT": (Encoding.DICTIONARY, Encoding.SPLIT),
-    "INTEGER": (Encoding.DICTIONARY, Encoding.SPLIT),
+    "BIGINT": (Encoding.DICTIONARY, Encoding.PLAIN),
+    "INTEGER": (Encoding.DICTIONARY, Encoding.PLAIN),
     "DOUBLE": (Encoding.DICTIONARY, Encoding.PLAIN),
 }
 # Neither is always the smaller one: both are tried on a sample. In arguments old profilers repeat long texts;
 # ids of enclosing slices go up and down with the nesting, in large steps or in small ones.
 _TRIED = {
     "args": (Encoding.PREFIX, Encoding.PLAIN),
-    "parent_id": (Encoding.SPLIT, Encoding.DELTA),
-    "python_parent_id": (Encoding.SPLIT, Encoding.DELTA),
+    "parent_id": (Encoding.DELTA, Encoding.PLAIN),
+    "python_parent_id": (Encoding.DELTA, Encoding.PLAIN),
+    "address": (Encoding.DELTA, Encoding.PLAIN),
+    "total_allocated_bytes": (Encoding.DELTA, Encoding.PLAIN),
 }
 _TRIED_ROWS = 2_048
 # Pieces of a column that are looked at, and the share of distinct values from which they hardly come again;

@@ -20,6 +20,7 @@ from tracewarehouse.storage.codec import first_line
 from tracewarehouse.storage.commit import sha256
 from tracewarehouse.storage.faults import disk_errors
 from tracewarehouse.storage.model import Json, Problem, RankSource, RunVersion, TableFile
+from tracewarehouse.storage.names import run_key
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.root import Identity, stored_format
 
@@ -154,7 +155,7 @@ class Format1:
                     continue
                 files |= {file.path: (run, file) for source in sources for file in source.files}
         for key, (run, file) in sorted(files.items()):
-            if (what := self._fault(key, file)) is not None:
+            if (what := self.fault(key, file)) is not None:
                 yield Problem(run, key, what)
 
     def _manifests(self) -> Iterator[Problem]:
@@ -169,13 +170,19 @@ class Format1:
             if not path.stem.endswith(sha256(path)[:16]):
                 yield Problem(recorded.run, self._key(path), "damaged result")
 
-    def _fault(self, key: str, file: TableFile) -> str | None:
+    def fault(self, key: str, file: TableFile) -> str | None:
+        """What is wrong with a file of a table, None where it is as it was written."""
         path = self.root / key
         if not path.is_file():
             return "file missing"
         if path.stat().st_size != file.bytes:
             return f"{path.stat().st_size} bytes, {file.bytes} were written"
         return None if sha256(path) == file.sha256 else "checksum differs: the content changed"
+
+    def files(self, source: RankSource) -> tuple[str, ...]:
+        """The keys of all files of a source, its manifest first."""
+        unit = f"{_UNITS}/{run_key(source.run)}/{source.rank:06d}/{source.name}.json"
+        return unit, *(file.path for file in source.files)
 
     def _key(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()

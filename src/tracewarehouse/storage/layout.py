@@ -16,6 +16,7 @@ RUNS = "_tw/runs"
 RECEIPTS = "_tw/receipts"
 SHELL = "_tw/shell"
 KEPT = "_tw/kept"
+UNCONVERTED = "_tw/unconverted"
 ACKNOWLEDGED = "_tw/acknowledged"
 DATA = "data"
 RESULTS = "results"
@@ -84,6 +85,16 @@ def kept(run: str) -> str:
 def kept_version(run: str, number: int) -> str:
     """The copy of a version that recorded results are of, though the run was removed."""
     return f"{kept(run)}/v{number:06d}.parquet"
+
+
+def unconverted_of(run: str) -> str:
+    """The folder of records of the ranks that could not be converted from format 1."""
+    return f"{UNCONVERTED}/{run_key(run)}"
+
+
+def unconverted(run: str, rank: int, name: str) -> str:
+    """The record of one of them."""
+    return f"{unconverted_of(run)}/{rank:06d}-{name}.json"
 
 
 def results(analysis: str, version: int) -> str:

@@ -15,12 +15,12 @@ from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.owners import find_owners
 from tracewarehouse.ingest.tables.steps import find_marks
 
-NOTHING = ("gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline",
-           "collective_args", "collectives", "counters", "kernel_counters")  # fmt: skip
 NONE = {
-    **dict.fromkeys(("pid", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns")),
-    **dict.fromkeys(NOTHING, False),
-    "base_time_ns": 7, "events": 0, "non_events": 0, "gpu_rows": 0, "steps": 0,
+    "base_time_ns": 7, "pid": None, "start_ns": None, "end_ns": None, "gpu_start_ns": None,
+    "gpu_end_ns": None, "events": 0, "non_events": 0, "gpu_rows": 0, "steps": 0,
+    "gpu": False, "launches": False, "shapes": False, "stacks": False, "modules": False,
+    "memory_events": False, "memory_timeline": False, "collective_args": False,
+    "collectives": False, "counters": False, "kernel_counters": False,
 }  # fmt: skip
 TIMELINE = pa.table(
     {

@@ -1,0 +1,74 @@
+"""Ranks of format 1 that could not be converted: a record of each, as long as its old files are to stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage import layout
+from tracewarehouse.storage.codec import sealed, unsealed
+from tracewarehouse.storage.model import RunVersion
+from tracewarehouse.storage.objects import Objects
+
+
+@dataclass(frozen=True)
+class Unconverted:
+    """A rank that the conversion left out.
+
+    `name` is that of its commit in format 1, `source_name` and `digest` (sha256) say which trace it was read
+    from, `why` what is wrong with which file. `source` is the hash of all sources of the run, with this one,
+    by which results are recorded ("" where the rank only waited). `version` is the number of the version that
+    was published without it. `files` are the keys of its old files, which `tw clean` leaves.
+    """
+
+    run: str
+    rank: int
+    name: str
+    source_name: str
+    digest: str
+    why: str
+    source: str
+    version: int
+    files: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Where the record is."""
+        return layout.unconverted(self.run, self.rank, self.name)
+
+    @property
+    def line(self) -> str:
+        """What is lost, why, and from which trace it can be ingested again."""
+        trace = f"ingest {self.source_name} again (sha256 {self.digest})"
+        return f"run {self.run} rank {self.rank} is not converted: {self.why}; {trace}"
+
+
+def put(objects: Objects, one: Unconverted) -> None:
+    """Writes the record, in place of an older one."""
+    objects.put({one.key: sealed(vars(one))})
+
+
+def every(objects: Objects, run: str) -> Iterator[Unconverted]:
+    """The records of a run; raises WarehouseError for a damaged one."""
+    folder = layout.unconverted_of(run)
+    for name in sorted(objects.list(folder)):
+        key = f"{folder}/{name}"
+        try:
+            said: dict[str, Any] = unsealed(objects.get(key))
+        except ValueError as error:
+            raise WarehouseError(
+                f"{objects.path(key)}: damaged: {error}", "delete it, and tw clean takes the files it names"
+            ) from error
+        del said["checksum"]
+        yield Unconverted(**said | {"files": tuple(said["files"])})
+
+
+def is_settled(one: Unconverted, history: Sequence[RunVersion]) -> bool:
+    """Whether its old files may go: its trace was ingested again, or its run was removed since."""
+    later = [version for version in history if version.number > one.version]
+    sources = (source for version in later for source in version.sources)
+    return any(version.tombstone for version in later) or any(
+        (source.rank, source.digest) == (one.rank, one.digest) for source in sources
+    )
