@@ -10,8 +10,16 @@ import pyarrow as pa
 
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
 from tracewarehouse.formats.detect import detect
+from tracewarehouse.formats.stored import StoredSource
 
 SALT = b"salt"
+# Columns of activities that `events` has too.
+STORED = (
+    "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text",
+    "dur_text", "correlation", "external_id", "stream", "device", "bytes", "sequence_number",
+    "forward_thread", "python_id", "python_parent_id", "module_id", "shapes", "dtypes", "flow_id", "end_id",
+    "args", "extra",
+)  # fmt: skip
 
 
 def request(*, exact: bool = False, **more: Any) -> Request:
@@ -56,3 +64,25 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def check_stored(found: ReadTrace) -> None:
+    """Activities that went into `events` come back from there."""
+    stored = found.activities.select([name for name in STORED if name in found.activities.column_names])
+    parts = [stored.slice(at, 10_000) for at in range(0, max(stored.num_rows, 1), 10_000)]
+    source = StoredSource({"events": [_as_stored(part) for part in parts]}, found.outcome)
+    again = source.tables[ACTIVITIES].read_all()
+    differing = [
+        name
+        for name in found.activities.column_names
+        if name != "repaired" and again.column(name).to_pylist() != found.column(name)
+    ]
+    assert differing == [] and source.outcome() == found.outcome
+
+
+def _as_stored(part: pa.Table) -> pa.Table:
+    """With plain text columns, as Parquet gives them."""
+    plain = [
+        column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column for column in part.columns
+    ]
+    return pa.Table.from_arrays(plain, names=part.column_names)

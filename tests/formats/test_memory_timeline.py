@@ -1,4 +1,4 @@
-"""Memory timelines as a format of their own."""
+"""The memory timeline format."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_other_elements_are_kept_as_they_are(tmp_path: Path, more: str) -> None:
     assert rows[1]["bytes"] is None
 
 
-def test_a_damaged_timeline_gives_what_is_whole(tmp_path: Path) -> None:
+def test_a_damaged_timeline_keeps_its_whole_rows(tmp_path: Path) -> None:
     text = json.dumps(ROWS).encode()
     found = ReadTrace(write(tmp_path, text[:-25]))
     assert found.tables[TABLE].num_rows == 3 and found.outcome.status == "damaged" and found.outcome.losses
 
 
-def test_a_secret_in_a_timeline_goes(tmp_path: Path) -> None:
+def test_a_secret_in_a_timeline_is_redacted(tmp_path: Path) -> None:
     secret = "hf" + "_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"
     found = ReadTrace(write(tmp_path, f'[[5, 2, 8, 0], "{secret}"]'.encode()))
     assert secret not in str(found.tables[TABLE].to_pylist())

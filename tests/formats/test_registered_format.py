@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import tracewarehouse as tw
 from trace_reading import ReadTrace, request
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
@@ -17,6 +21,17 @@ from tracewarehouse.formats.detect import detect
 from tracewarehouse.formats.registry import format_named, formats, register, unregister
 
 HEADER = b"start,end,stream,name"
+SCRIPT = """
+import tracewarehouse as tw
+from test_registered_format import ToyFormat
+from tracewarehouse.formats.registry import register
+
+class Own(ToyFormat):
+    name = "own_csv"
+
+register(Own())
+print([file.state for file in tw.open({root!r}).ingest(*{paths}, jobs=2).files])
+"""
 
 
 class ToyFormat:
@@ -89,7 +104,64 @@ def test_a_registered_format_is_detected_and_read(tmp_path: Path, toy: ToyFormat
     assert detect(path).open(path).read(Part(), request()).outcome().events == 2
 
 
-def test_without_it_the_file_is_no_trace(tmp_path: Path) -> None:
+def test_a_registered_format_is_ingested_and_analyzed(tmp_path: Path, toy: ToyFormat) -> None:
+    """gemm fills 100 to 300, all_reduce 200 to 400, relu 350 to 450 and 600 to 650."""
+    path = tmp_path / "job" / "trace.csv"
+    path.parent.mkdir()
+    text = "100,300,7,gemm\n200,400,20,ncclDevKernel_AllReduce_Sum_f32\n350,450,21,relu\n600,650,7,relu\n"
+    path.write_bytes(HEADER + b"\n" + text.encode())
+    warehouse = tw.open(tmp_path / "warehouse")
+    report = warehouse.ingest(path)
+    assert [(file.state, file.run, file.rank) for file in report.files] == [("whole", "job", 0)]
+    (row,) = warehouse.run("temporal_breakdown").rows()
+    assert {name: value for name, value in row.items() if name.endswith("_ns")} == {
+        "window_ns": 550, "busy_ns": 400, "compute_ns": 350, "exposed_comm_ns": 50, "exposed_memory_ns": 0,
+        "other_ns": 0, "idle_ns": 150,
+    }  # fmt: skip
+    (rank,) = warehouse.info("job").ranks.rows()
+    assert (rank["source_format"], rank["source_name"], rank["status"]) == ("toy_csv", "trace.csv", "whole")
+    assert [file.state for file in warehouse.ingest(path).files] == ["same"]
+
+
+def two_ranks(folder: Path) -> list[Path]:
+    paths = [folder / f"rank{rank}.csv" for rank in range(2)]
+    for path in paths:
+        path.write_bytes(HEADER + b"\n100,200,7,gemm")
+    return paths
+
+
+def test_a_file_with_another_suffix_is_ingested_if_named(tmp_path: Path, toy: ToyFormat) -> None:
+    paths = two_ranks(tmp_path)
+    warehouse = tw.open(tmp_path / "warehouse")
+    (refused,) = warehouse.ingest(tmp_path).files
+    assert refused.hint is not None and "a file of another name can be named itself" in refused.hint
+    # Several files are read by worker processes, which never registered the format.
+    report = warehouse.ingest(*paths, jobs=2)
+    assert [(file.state, file.rank) for file in report.files] == [("whole", 0), ("whole", 1)]
+
+
+def test_a_format_that_workers_cannot_load_is_read_in_process(tmp_path: Path) -> None:
+    """Its class is of a function, or of a script."""
+
+    class Local(ToyFormat):
+        name = "local_csv"
+
+    register(Local())
+    try:
+        report = tw.open(tmp_path / "warehouse").ingest(*two_ranks(tmp_path), jobs=2)
+    finally:
+        unregister("local_csv")
+    assert [(file.state, file.rank) for file in report.files] == [("whole", 0), ("whole", 1)]
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(root=str(tmp_path / "other"), paths=[*map(str, two_ranks(tmp_path))]))
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, script], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert done.stdout == "['whole', 'whole']\n", done.stderr
+
+
+def test_an_unregistered_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.csv"
     path.write_bytes(HEADER + b"\n100,200,7,gemm\n")
     with pytest.raises(TraceFormatError, match="no JSON object or list"):
@@ -97,7 +169,7 @@ def test_without_it_the_file_is_no_trace(tmp_path: Path) -> None:
     assert "toy_csv" not in [format.name for format in formats()]
 
 
-def test_a_format_may_take_the_place_of_one_of_its_name(toy: ToyFormat) -> None:
+def test_a_format_replaces_one_of_its_name(toy: ToyFormat) -> None:
     other = ToyFormat()
     register(other)
     assert [format for format in formats() if format.name == "toy_csv"] == [other]

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from test_kineto_real import STORED, check_stored
 
-from trace_reading import ReadTrace
+from trace_reading import STORED, ReadTrace, check_stored
 from trace_texts import SMALL_BYTES, event, trace, write
 from tracewarehouse.formats.base import Outcome
 from tracewarehouse.formats.memory_timeline.rows import TABLE, element

@@ -1,4 +1,4 @@
-"""Files as they come: containers, refusals with place and remedy, endings, lines, several documents."""
+"""Trace files: containers, refusals with place and remedy, JSON lines, several documents."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_large_texts_go_through_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert (broken.outcome.status, broken.outcome.events) == ("damaged", 5)
 
 
-def test_the_first_key_wins_nothing_but_the_last(tmp_path: Path) -> None:
+def test_the_last_of_repeated_header_keys_counts(tmp_path: Path) -> None:
     data = b'{"a": 1, "b": {"x": 1}, "traceEvents": [' + EVENT + b'], "a": 2, "a": null, "b": {"x": 1}}'
     outcome = ReadTrace(write(tmp_path, data)).outcome
     assert json.loads(outcome.header_json) == {"a": 2, "b": {"x": 1}} and outcome.status == "repaired"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,14 @@ def formats() -> tuple[Format, ...]:
 def format_named(name: str) -> Format | None:
     """The format of that name."""
     return next((format for format in formats() if format.name == name), None)
+
+
+def can_be_sent() -> bool:
+    """Whether worker processes can load what is registered: no class of a script, notebook or function."""
+    try:
+        return all(b"__main__" not in pickle.dumps(format) for format in _registered)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
 
 
 @cache

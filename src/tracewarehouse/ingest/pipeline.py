@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from tracewarehouse.catalog import Catalog
+from tracewarehouse.formats.registry import can_be_sent
 from tracewarehouse.ingest import inbox, machine
 from tracewarehouse.ingest.build_rank import (
     BUILDING,
@@ -53,7 +54,8 @@ def ingest(
     """
     started = time.monotonic()
     found = _found(store, list(paths), options)
-    jobs = machine.jobs(options.jobs, [file.path for file in found.files])
+    # Workers are new processes: a format that only this one has is read here.
+    jobs = machine.jobs(options.jobs, [file.path for file in found.files]) if can_be_sent() else 1
     with Workers(jobs) as workers, _staging(store) as staging:
         report = _Call(store, catalog, options, progress or _unwatched, workers, staging).run(found)
     return replace(report, seconds=time.monotonic() - started, strict=options.strict)

@@ -94,6 +94,7 @@ class _Strict:
         self._read_bytes = 0
         self._strings: LongStrings | None = None
         self._text = self._pieces()
+        self.scanner.longest_bytes = LONGEST_BYTES // 2
 
     def run(self) -> None:
         is_list, rest = self._head()
@@ -106,43 +107,49 @@ class _Strict:
         tail = self.scanner.take_rest()
         for piece in self._text:
             tail = self._short(tail + piece)
+        self._end_search()
         self._tail(is_list, tail)
 
     def _pieces(self) -> Iterator[bytes]:
-        """The text, without long strings once one was met."""
+        """The text, without long strings while they are searched for."""
         for piece in self.pieces:
             self._read_bytes += len(piece)
             if self.request.progress is not None:
                 self.request.progress(self._read_bytes)
-            yield piece if self._strings is None else self._replace(self._strings, piece)
-
-    def _replace(self, strings: LongStrings, text: bytes) -> bytes:
-        """The text without long strings; the search for them ends with the string at hand."""
-        short = strings.feed(text)
-        self._strings = strings if strings.inside else None
-        if self._strings is None:
-            self.replaced += strings.replaced
-        return short
+            # No part completes a string of more than LONGEST_BYTES before its element is found to be long.
+            for at in range(0, len(piece), LONGEST_BYTES // 2):
+                part = piece[at : at + LONGEST_BYTES // 2]
+                yield part if self._strings is None else self._strings.feed(part)
 
     def _short(self, text: bytes) -> bytes:
-        """A text that begins outside a string; its long strings are replaced once it is long."""
+        """A text that begins outside a string; once it is long, long strings are searched for."""
         if len(text) <= LONGEST_BYTES or self._strings is not None:
             return text
-        return self._replace(LongStrings(self.request.salt), text)
+        return self._searched(text)
+
+    def _searched(self, text: bytes) -> bytes:
+        """The text without long strings; they are searched for until an element ends."""
+        self._strings = LongStrings(self.request.salt)
+        return self._strings.feed(text)
+
+    def _end_search(self) -> None:
+        if self._strings is not None:
+            self.replaced += self._strings.replaced
+            self._strings = None
 
     def _feed(self, piece: bytes) -> None:
-        """Feeds the scanner; an element that is long is fed without its long strings, else as it is."""
+        """Feeds the scanner; an element that is long is fed without its long strings."""
         rows = self.scanner.rows
         self.gathered.add(self.scanner.feed(piece))
         if self.scanner.state is State.TOO_LONG:
-            text = self.scanner.take_rest()
-            short = self._replace(LongStrings(self.request.salt), text)
-            self.gathered.add(self.scanner.feed(short))
+            if self._strings is None:
+                self.gathered.add(self.scanner.feed(self._searched(self.scanner.take_rest())))
             if self.scanner.state is State.TOO_LONG:
                 self.scanner.longest_bytes = MOST_BYTES
                 self.gathered.add(self.scanner.feed(b""))
-        elif self.scanner.rows > rows:
-            self.scanner.longest_bytes = LONGEST_BYTES
+        elif self.scanner.rows > rows and not (self._strings is not None and self._strings.inside):
+            self._end_search()
+            self.scanner.longest_bytes = LONGEST_BYTES // 2
         if self.scanner.state in (State.REFUSED, State.TOO_LONG):
             raise NotStrictError
 

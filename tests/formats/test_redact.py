@@ -1,4 +1,4 @@
-"""What must go before anything is stored, and what must stay.
+"""Redaction: what is replaced before anything is stored, and what is kept.
 
 The secrets here are made up; each is put together from parts, so that no scanner takes this file for a leak.
 """
@@ -72,7 +72,7 @@ def mark(secret: str, salt: bytes = SALT) -> str:
 
 
 @pytest.mark.parametrize("key", SECRET_KEYS)
-def test_values_of_secret_keys_go(key: str) -> None:
+def test_values_of_secret_keys_are_redacted(key: str) -> None:
     assert is_secret_key(key)
     text, found = redact(json.dumps({"args": {"env": {key: "plain words", "x": "plain words"}}}), SALT, 5)
     assert json.loads(text) == {"args": {"env": {key: mark("plain words"), "x": "plain words"}}}
@@ -81,13 +81,13 @@ def test_values_of_secret_keys_go(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", PLAIN_KEYS)
-def test_values_of_plain_keys_stay(key: str) -> None:
+def test_values_of_plain_keys_are_kept(key: str) -> None:
     text = json.dumps({"args": {key: "plain words"}})
     assert redact(text, SALT) == (text, [])
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_secret_shapes_go_wherever_they_stand(kind: str) -> None:
+def test_secret_shapes_are_redacted_wherever_they_are(kind: str) -> None:
     secret = SHAPES[kind]
     text, found = redact(json.dumps({"name": f"run {secret}", "args": {"l": [1, ["a", secret]]}}), SALT)
     tail = mark(secret)
@@ -96,19 +96,19 @@ def test_secret_shapes_go_wherever_they_stand(kind: str) -> None:
 
 
 @pytest.mark.parametrize("value", PLAIN_VALUES)
-def test_plain_values_stay(value: str) -> None:
+def test_plain_values_are_kept(value: str) -> None:
     text = json.dumps({"name": value, "args": {"v": [value, {"num_tokens": value}]}})
     assert redact(text, SALT) == (text, [])
 
 
-def test_passwords_in_urls_go() -> None:
+def test_passwords_in_urls_are_redacted() -> None:
     secret = "bob:" + "hunter2"
     text, found = redact(json.dumps({"args": {"u": f"git clone https://{secret}@example.org/a?b=c"}}), SALT)
     assert json.loads(text)["args"]["u"] == f"git clone https://{mark(secret)}@example.org/a?b=c"
     assert [hit.kind for hit in found] == ["url_password"]
 
 
-def test_json_inside_strings_is_looked_into() -> None:
+def test_json_inside_strings_is_searched() -> None:
     inside = json.dumps({"env": json.dumps({"API_KEY": "abcdefgh", "n": 1.50, "num_tokens": "abcdefgh"})})
     text, found = redact(json.dumps({"args": {"config": inside}}), SALT)
     env = json.loads(json.loads(json.loads(text)["args"]["config"])["env"])
@@ -118,36 +118,36 @@ def test_json_inside_strings_is_looked_into() -> None:
     assert json.loads(half)["args"]["config"] == f"launch {{'token': '{mark('abcdefgh')}', 'x': 'abcdefgh'}}"
 
 
-def test_short_values_numbers_and_null_stay() -> None:
+def test_short_values_numbers_and_null_are_kept() -> None:
     text = '{"token": "1234567", "password": 12345678901234567890, "secret": null, "api_key": [1.50, true]}'
     assert redact(text, SALT) == (text, [])
 
 
-def test_lists_under_a_secret_key_go() -> None:
+def test_lists_under_a_secret_key_are_redacted() -> None:
     text, _ = redact('{"token": ["abcdefgh", {"x": "abcdefgh"}]}', SALT)
     assert json.loads(text) == {"token": [mark("abcdefgh"), {"x": "abcdefgh"}]}
 
 
-def test_a_secret_that_is_a_key_goes_and_the_path_does_not_tell_it() -> None:
+def test_a_secret_that_is_a_key_is_redacted_in_the_path_too() -> None:
     text, found = redact(json.dumps({"args": {HUGGING_FACE: {"a": HUGGING_FACE}}}), SALT)
     assert json.loads(text) == {"args": {mark(HUGGING_FACE): {"a": mark(HUGGING_FACE)}}}
     assert HUGGING_FACE not in str(found)
 
 
-def test_all_else_in_the_event_stays_byte_for_byte() -> None:
+def test_all_else_in_the_event_is_kept_byte_for_byte() -> None:
     before, after = '{"a":1.50, "b" : "\\u00e9\\/",', '"c":12345678901234567890,"d":-0.0}'
     text, _ = redact(f'{before}"token":"abcdefgh",{after}', SALT)
     assert text == f'{before}"token":"{mark("abcdefgh")}",{after}'
 
 
-def test_equal_secrets_stay_equal_and_the_salt_tells_warehouses_apart() -> None:
+def test_equal_secrets_have_equal_marks_that_differ_by_salt() -> None:
     one, two = (redact('{"token":"abcdefgh"}', salt)[0] for salt in (b"a", b"b"))
     assert one == redact('{"x":1,"token":"abcdefgh"}', b"a")[0].replace('"x":1,', "") and one != two
     again, found = redact(one, b"a")
     assert (again, found) == (one, [])
 
 
-def test_escaped_keys_and_values_do_not_hide() -> None:
+def test_escaped_keys_and_values_are_found() -> None:
     escaped = "".join(f"\\u{ord(sign):04x}" for sign in "token")
     texts = [
         f'{{"{escaped}":"abcdefgh"}}',
@@ -291,7 +291,7 @@ def test_a_process_killed_while_it_spills_leaves_no_secret(tmp_path: Path) -> No
     assert list(spilled.iterdir()) == []
 
 
-def test_errors_and_losses_say_no_secret(tmp_path: Path) -> None:
+def test_errors_and_losses_hold_no_secret(tmp_path: Path) -> None:
     data = trace([event()], metadata={"HF_TOKEN": HUGGING_FACE})
     assert HUGGING_FACE not in ReadTrace(write(tmp_path, data)).outcome.header_json
     broken = ReadTrace(

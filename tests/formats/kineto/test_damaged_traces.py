@@ -1,4 +1,4 @@
-"""Broken files: whatever happens to a file, the reader saves what is whole and reports the rest."""
+"""Damaged files: the reader keeps what is whole and reports the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracewarehouse.formats.unpack import read_text
 
 
 def events_of(data: bytes) -> list[tuple[int, int, str]]:
-    """Start, end and text of each event of a whole trace, in another way."""
+    """Start, end and text of each event of a whole trace, found by other means."""
     found = outline(data)
     assert found is not None and found.events is not None
     start, end = found.events

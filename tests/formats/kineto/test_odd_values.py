@@ -1,18 +1,17 @@
-"""Values that few files have: deep nesting, strings too long to keep, times in nanoseconds, brackets."""
+"""Unusual values: deep nesting, strings too long to keep, times in nanoseconds, begin and end events."""
 
 from __future__ import annotations
 
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from trace_reading import ReadTrace
-from trace_texts import EVENT, event, trace, write
+from trace_texts import EVENT, event, gz, trace, write
 from tracewarehouse.formats import long_strings
 from tracewarehouse.formats.kineto import row_scanner, source
 from tracewarehouse.formats.kineto.kept import Brackets
@@ -51,23 +50,19 @@ def test_long_strings_are_replaced_wherever_pieces_end(size: int) -> None:
     assert LongStrings(b"other", 20).feed(text) != LongStrings(b"salt", 20).feed(text)
 
 
-@EXACT
-@pytest.mark.parametrize("place", ["args", "name", "header", "tail"])
-def test_an_event_with_a_long_string_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, exact: bool
-) -> None:
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strings of more than 256 KB are too long."""
     for module in (long_strings, source):
         monkeypatch.setattr(module, "LONGEST_BYTES", 1 << 18)
     monkeypatch.setattr(LongStrings.__init__, "__defaults__", (1 << 18,))
-    made = source.new_scanner
-
-    def scanner(*, exact: bool) -> Any:
-        found = made(exact=exact)
-        found.longest_bytes = 1 << 18
-        return found
-
-    monkeypatch.setattr(source, "new_scanner", scanner)
     monkeypatch.setattr(row_scanner, "CHUNK_BYTES", 1 << 16)
+
+
+@EXACT
+@pytest.mark.parametrize("place", ["args", "name", "header", "tail"])
+@pytest.mark.usefixtures("short")
+def test_an_event_with_a_long_string_is_kept(tmp_path: Path, place: str, exact: bool) -> None:
     long = 'x"' * (1 << 20)
     big = (
         event(args={"a": long, "correlation": 3})
@@ -85,6 +80,21 @@ def test_an_event_with_a_long_string_is_kept(
     assert (finding.rule, finding.rows) == ("replaced_value", 1) and str(3 << 20) in finding.example
     held = "".join(filter(None, [*found.column("args"), *found.column("name"), found.outcome.header_json]))
     assert f"[replaced: {3 << 20} bytes, sha256 " in held and len(held) < 10_000
+
+
+@EXACT
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("lead", [0, 150_000, 700_000])
+def test_a_string_is_long_wherever_pieces_end(tmp_path: Path, lead: int, zipped: bool, exact: bool) -> None:
+    """One byte more than the limit, behind many short strings of its event or of others."""
+    for size, replaced in ((1 << 18, []), ((1 << 18) + 1, [1])):
+        args = {"short": ["abc"] * (lead // 7), "a": "x" * size, "b": "y" * 1000}
+        for before in (10, 2000):
+            data = trace([event()] * before + [event(args=args)] + [event()] * 3000)
+            found = ReadTrace(write(tmp_path, gz(data) if zipped else data), exact=exact)
+            assert [finding.rows for finding in found.outcome.findings] == replaced
+            assert (found.outcome.status, found.outcome.events) == ("whole", before + 3001)
 
 
 @EXACT
@@ -135,7 +145,7 @@ def paired(events: list[tuple[str, int, int]]) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_pairs_are_those_of_a_walk_over_the_events(seed: int) -> None:
+def test_pairs_match_a_walk_over_the_events(seed: int) -> None:
     rng = random.Random(seed)
     events = [(rng.choice("BE"), rng.randrange(3), rng.randrange(12)) for _ in range(rng.randrange(1, 60))]
     ids = np.arange(len(events), dtype=np.int64) * 3
