@@ -10,7 +10,7 @@ from typing import IO, Final
 
 import pyarrow as pa
 
-MEMORY_BYTES: Final = 96 << 20
+MEMORY_BYTES: Final = 64 << 20
 
 
 class Spill:

@@ -10,7 +10,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request, Status
 from tracewarehouse.formats.foreign import ForeignFileError
 from tracewarehouse.ingest.content import content_of, lost_events, window
 from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
+from tracewarehouse.ingest.memory import frugal, give_back
 from tracewarehouse.ingest.naming import Assignment
 from tracewarehouse.ingest.outcome import Content
 from tracewarehouse.ingest.plan import Item, Place, Stored
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tracewarehouse.contract import Contract
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.build import Batches
 
     Tables: TypeAlias = Mapping[str, Columns | pa.Table]
 
@@ -236,6 +238,10 @@ class _Source:
 
     def run(self, _: Tell) -> Report:
         """Reads the source, and builds its tables where it has a place that it may take."""
+        with frugal() if self.item.text_bytes > _IN_MEMORY_BYTES else nullcontext():
+            return self._run()
+
+    def _run(self) -> Report:
         item, settings = self.item, self.group.settings
         self.tell(0)
         if mark(item.path) != item.mark:
@@ -244,6 +250,7 @@ class _Source:
             source = item.format.open(item.path).read(item.part, self._request())
             tables = {name: self._read(name, reader) for name, reader in source.tables.items()}
             outcome = source.outcome()
+            del source  # what the reader holds is not needed any more
         except ForeignFileError as error:
             return NotRead(item.number, "other", kind=error.format)
         if mark(item.path) != item.mark or item.digest not in (None, outcome.digest):
@@ -280,7 +287,9 @@ class _Source:
         # What was read so far is all of it, or nothing is known yet but the estimate.
         if (self.read_bytes[-1] or self.item.text_bytes) <= _IN_MEMORY_BYTES:
             return Columns.read(reader)
-        return self.group.opened.enter_context(closing(SpilledColumns.spill(reader, self._spill)))
+        columns = SpilledColumns.spill(reader, self._spill)
+        give_back()
+        return self.group.opened.enter_context(closing(columns))
 
     def _known(self, outcome: Outcome) -> Read:
         """Content that is at the place already, published or left by a broken-off call."""
@@ -348,8 +357,7 @@ class _Source:
 
         group, item = self.group, self.item
         self.tell(BUILDING)
-        add = partial(group.files.add, place.run, place.rank)
-        built = build(tables, outcome, _rules(group.settings.sql), add)
+        built = build(tables, outcome, _rules(group.settings.sql), partial(self._add, place))
         facts = self._facts(built.facts, outcome, place)
         content = content_of(outcome, facts, built)
         # Kept for the notice on coverage that goes with every answer about launches.
@@ -371,6 +379,12 @@ class _Source:
             committed_at=self.group.settings.started_at,
         )
         return content
+
+    def _add(self, place: Place, table: str, rows: Batches) -> None:
+        self.group.files.frugal = self.item.text_bytes > _IN_MEMORY_BYTES
+        self.group.files.add(place.run, place.rank, table, rows)
+        if self.group.files.frugal:
+            give_back()
 
     def _facts(self, built: Mapping[str, Json], outcome: Outcome, place: Place) -> dict[str, Json]:
         """The columns of `ranks`, but for those that the source itself carries."""

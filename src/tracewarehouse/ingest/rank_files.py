@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.contract import Contract
@@ -22,19 +22,25 @@ if TYPE_CHECKING:
     Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
 
 
+# Of a large rank, tables that are built and not yet written.
+_QUEUED_BYTES: Final = 48 << 20
+
+
 @dataclass
 class RankFiles:
     """The tables of the ranks of one run.
 
     With `alone` there is one, large rank, and a thread writes each of its tables while the next ones are
-    built. Else tables are held until those of all ranks are there.
+    built; `frugal`: before the next one is built. Else tables are held until those of all ranks are there.
     """
 
     catalog: Catalog
     folder: Path
     alone: bool
+    frugal: bool = False
     _held: dict[str, list[tuple[int, pa.Table]]] = field(default_factory=lambda: defaultdict(list))
     _writing: list[Future[WrittenTable | None]] = field(default_factory=list)
+    _queued: deque[tuple[Future[WrittenTable | None], int]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self._writer = _writer(self.catalog.folder)
@@ -48,6 +54,16 @@ class RankFiles:
         contract = self.catalog.get(table, kind="table")
         write = partial(self._writer.write, contract, rows, run_id=run, rank=rank, path=self._path(contract))
         self._writing.append(self._thread.submit(write))
+        self._queued.append((self._writing[-1], _bytes(rows)))
+        self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        """Tables that wait to be written are in memory: builders do not run far ahead of the writer."""
+        while self._queued and (self.frugal or self._queued_bytes() > _QUEUED_BYTES):
+            self._queued.popleft()[0].exception()
+
+    def _queued_bytes(self) -> int:
+        return sum(size for writing, size in self._queued if not writing.done())
 
     def drop(self, rank: int) -> None:
         """Forgets a rank whose source failed when some of its tables were built."""
@@ -76,6 +92,13 @@ class RankFiles:
 
     def _path(self, contract: Contract) -> Path:
         return self.folder / f"{contract.name}.v{contract.version}.parquet"
+
+
+def _bytes(rows: Rows) -> int:
+    """The memory of a table; batches are only made when they are written."""
+    import pyarrow as pa
+
+    return rows.nbytes if isinstance(rows, pa.Table) else 0
 
 
 def _together(rows: Rows) -> pa.Table:

@@ -144,14 +144,19 @@ class _Work:
         yield "annotations", annotation_table(columns)
         yield "syncs", syncs(columns, calls)
         arrows = flows(columns, nesting)
+        lost = without_start(arrows)
         yield "flows", arrows
+        del arrows
         allocations = memory_events(columns, nesting)
+        allocated = allocations.num_rows > 0
         yield "memory_events", allocations
+        del allocations
         values = counters(columns, self.rules)
+        counted = values.num_rows > 0
         yield "counters", values
-        evidence = Evidence(columns, self.rules, nesting, calls, launches, without_start(arrows))
-        self.fired = list(fired(evidence))
-        held = Held(nesting, launches, marks, values.num_rows > 0, allocations.num_rows > 0)
+        del values
+        self.fired = list(fired(Evidence(columns, self.rules, nesting, calls, launches, lost)))
+        held = Held(nesting, launches, marks, counted, allocated)
         self.told = of_activities(columns, held, self.rules)
 
 
