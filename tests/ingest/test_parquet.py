@@ -220,7 +220,7 @@ def test_what_hardly_repeats_gets_no_dictionary(writer: TableWriter, tmp_path: P
     )
     writer.write(contract("events"), given, run_id="run", rank=0, path=path)
     found = encodings(path)
-    assert {found[name] for name in ("dur_ns", "parent_id")} == {"PLAIN"}
+    assert (found["dur_ns"], found["parent_id"]) == ("PLAIN", "DELTA_BINARY_PACKED")
     assert found["args"] == "PLAIN"
 
 

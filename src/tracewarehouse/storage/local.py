@@ -91,11 +91,12 @@ class LocalObjects:
         """Renames into a folder that another process may just have taken away as empty."""
         target = self.path(key)
         for last in (False, False, True):
-            target.parent.mkdir(parents=True, exist_ok=True)
             try:
+                # It says that a folder exists that another process removes before it can look what it is.
+                target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)
                 return
-            except FileNotFoundError:
+            except (FileNotFoundError, FileExistsError):
                 if last or not path.exists():
                     raise
 

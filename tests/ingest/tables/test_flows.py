@@ -11,7 +11,7 @@ from activity_rows import columns_of, slice_
 
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.flows import flows, without_start
+from tracewarehouse.ingest.tables.flows import find_arrows, flows
 from tracewarehouse.ingest.tables.nesting import nest
 
 
@@ -64,7 +64,7 @@ def test_ids_pair_within_the_category_that_the_file_spells() -> None:
 
 def test_what_has_no_start() -> None:
     columns = columns_of([slice_("op", 0, 9), arrow("f", 2, "7"), arrow("s", 1), arrow("f", 3)])
-    assert without_start(flows(columns, nest(columns, rules_of()))).tolist() == [1]
+    assert find_arrows(columns, nest(columns, rules_of())).without_start.tolist() == [1]
 
 
 def test_the_innermost_operator_that_starts_there() -> None:

@@ -14,7 +14,7 @@ from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.spilled import SpilledColumns
 from tracewarehouse.ingest.tables.event_rules import Evidence, fired
-from tracewarehouse.ingest.tables.flows import flows, without_start
+from tracewarehouse.ingest.tables.flows import find_arrows, flows
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
 from tracewarehouse.ingest.tables.memory import memory_events
 from tracewarehouse.ingest.tables.model import Nesting
@@ -29,7 +29,7 @@ def evidence_of(columns: Columns) -> Evidence:
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
     put_steps(columns, rules, find_spans(find_marks(columns, rules)), launches)
-    return Evidence(columns, rules, nesting, calls, launches, without_start(flows(columns, nesting)))
+    return Evidence(columns, rules, nesting, calls, launches, find_arrows(columns, nesting).without_start)
 
 
 def check_flows(rows: list[dict[str, Any]], columns: Columns, nesting: Nesting) -> None:

@@ -19,10 +19,10 @@ from .counters import counters
 from .event_rules import Evidence, Fired, fired, fired_on_timeline
 from .events import events
 from .facts import Coverage, Held, coverage, of_activities, of_rank
-from .flows import flows, without_start
+from .flows import find_arrows, flow_slabs
 from .kernels import kernels
 from .launches import find_calls, find_launches
-from .memory import memory_events
+from .memory import allocation_slabs, find_allocations
 from .nesting import nest
 from .owners import find_owners
 from .quality import data_quality
@@ -140,16 +140,16 @@ class _Work:
 
     def _host(
         self, columns: Columns, nesting: Nesting, marks: StepMarks, calls: Calls, launches: Launches
-    ) -> Iterator[tuple[str, pa.Table]]:
+    ) -> Iterator[tuple[str, pa.Table | Iterator[pa.Table]]]:
         yield "annotations", annotation_table(columns)
         yield "syncs", syncs(columns, calls)
-        arrows = flows(columns, nesting)
-        lost = without_start(arrows)
-        yield "flows", arrows
+        arrows = find_arrows(columns, nesting)
+        lost = arrows.without_start
+        yield "flows", flow_slabs(columns, arrows)
         del arrows
-        allocations = memory_events(columns, nesting)
-        allocated = allocations.num_rows > 0
-        yield "memory_events", allocations
+        allocations = find_allocations(columns, nesting)
+        allocated = len(allocations[0]) > 0
+        yield "memory_events", allocation_slabs(columns, *allocations)
         del allocations
         values = counters(columns, self.rules)
         counted = values.num_rows > 0

@@ -19,10 +19,10 @@ _COLUMNS: Final = (
     "sequence_number", "forward_thread", "python_id", "python_parent_id", "module_id", "shapes", "dtypes",
     "flow_id", "end_id", "args", "extra",
 )  # fmt: skip
-_SLAB_ROWS: Final = 122_880
+SLAB_ROWS: Final = 122_880
 
 
-def events(columns: Columns, slab_rows: int = _SLAB_ROWS) -> Iterator[pa.Table]:
+def events(columns: Columns, slab_rows: int = SLAB_ROWS) -> Iterator[pa.Table]:
     """Table `events` in slabs (at least one), in the order of rows.
 
     Needs the columns that nesting and steps add.

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from .events import SLAB_ROWS
 from .made import numbers, rows_or_null, taken, worded
 from .rows import local_codes, threads
 from .search import last_before
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from ..columns import Columns, Ints
@@ -39,7 +41,25 @@ class Ends(NamedTuple):
     ts_ns: Ints
 
 
+class Arrows(NamedTuple):
+    """The rows of `flows`, where each arrow starts and what slice it is bound to; -1 for none."""
+
+    rows: Positions
+    start: Positions
+    bound: Positions
+
+    @property
+    def without_start(self) -> Positions:
+        """The rows whose arrow starts nowhere in the file."""
+        return self.rows[self.start < 0]
+
+
 def flows(columns: Columns, nesting: Nesting) -> pa.Table:
+    """The table as a whole; see `find_arrows`."""
+    return pa.concat_tables(flow_slabs(columns, find_arrows(columns, nesting)), promote_options="permissive")
+
+
+def find_arrows(columns: Columns, nesting: Nesting) -> Arrows:
     """Every row of phase s, t or f, in the order of the file.
 
     `start_id` of a step or end is the last start with its id and category (as the file spells it) that is not
@@ -49,27 +69,25 @@ def flows(columns: Columns, nesting: Nesting) -> pa.Table:
     time; null for arrows from launches to GPU rows.
     """
     ends = _ends(columns)
-    rows = ends.rows
-    start = _starts(ends)
-    bound = _operators(columns, nesting, rows)
+    return Arrows(ends.rows, _starts(ends), _operators(columns, nesting, ends.rows))
+
+
+def flow_slabs(columns: Columns, arrows: Arrows, slab_rows: int = SLAB_ROWS) -> Iterator[pa.Table]:
+    """The table in slabs, at least one."""
     phases = columns.codes("ph")
     roles = pa.array([ROLES.get(word) for word in phases.words.to_pylist()], pa.string())
-    texts = taken(columns, rows, {name: name for name in ("category", "flow_id", "name", "pid", "tid")})
-    found = texts | {
-        "event_id": pa.array(rows),
-        "role": worded(phases.codes[rows], roles),
-        "ts_ns": numbers(ends.ts_ns.values, ends.ts_ns.valid),
-        "start_id": rows_or_null(start),
-        "slice_id": rows_or_null(bound),
-    }
-    return pa.table({name: found[name] for name in COLUMNS})
-
-
-def without_start(table: pa.Table) -> Positions:
-    """The rows of the table whose arrow starts nowhere in the file."""
-    chosen = table.filter(pc.is_null(table.column("start_id")))
-    rows: Positions = chosen.column("event_id").to_numpy()
-    return rows
+    for low in range(0, max(len(arrows.rows), 1), slab_rows):
+        rows, start, bound = (each[low : low + slab_rows] for each in arrows)
+        found = taken(columns, rows, {name: name for name in ("category", "flow_id", "name", "pid", "tid")})
+        times = columns.ints("ts_ns", rows)
+        found |= {
+            "event_id": numbers(rows),
+            "role": worded(phases.codes[rows], roles),
+            "ts_ns": numbers(times.values, times.valid),
+            "start_id": rows_or_null(start),
+            "slice_id": rows_or_null(bound),
+        }
+        yield pa.table({name: found[name] for name in COLUMNS})
 
 
 def _ends(columns: Columns) -> Ends:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from .events import SLAB_ROWS
 from .made import numbers, rows_or_null, taken
 from .rows import threads
 from .search import last_before, last_reaching
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from ..columns import Columns
@@ -34,7 +37,15 @@ def rows_of(columns: Columns) -> Positions:
 
 
 def memory_events(columns: Columns, nesting: Nesting) -> pa.Table:
-    """Every allocation and free, by time and then in the order of the file; without a time last.
+    """The table as a whole; see `find_allocations`."""
+    found = find_allocations(columns, nesting)
+    return pa.concat_tables(allocation_slabs(columns, *found), promote_options="permissive")
+
+
+def find_allocations(columns: Columns, nesting: Nesting) -> tuple[Positions, Positions]:
+    """Every allocation and free with its operator, -1 for none, by time and then in the order of the file.
+
+    Those without a time come last.
 
     `op_id` is the innermost operator that is open at its time on its thread: of the slice that started last
     by then and the operators around it the last one that ends after it. Needs the column that steps add.
@@ -42,9 +53,18 @@ def memory_events(columns: Columns, nesting: Nesting) -> pa.Table:
     rows = rows_of(columns)
     times = columns.ints("ts_ns")
     rows = rows[np.lexsort((rows, times.values[rows], ~times.valid[rows]))]
-    found = taken(columns, rows, {name: name for name in _COLUMNS})
-    found |= {"event_id": numbers(rows), "op_id": rows_or_null(_operators(columns, nesting, rows))}
-    return pa.table({name: found[name] for name in ("event_id", *_COLUMNS[:-1], "op_id", "step")})
+    return rows, _operators(columns, nesting, rows)
+
+
+def allocation_slabs(
+    columns: Columns, rows: Positions, operators: Positions, slab_rows: int = SLAB_ROWS
+) -> Iterator[pa.Table]:
+    """The table in slabs, at least one."""
+    for low in range(0, max(len(rows), 1), slab_rows):
+        some = rows[low : low + slab_rows]
+        found = taken(columns, some, {name: name for name in _COLUMNS})
+        found |= {"event_id": numbers(some), "op_id": rows_or_null(operators[low : low + slab_rows])}
+        yield pa.table({name: found[name] for name in ("event_id", *_COLUMNS[:-1], "op_id", "step")})
 
 
 def _operators(columns: Columns, nesting: Nesting, rows: Positions) -> Positions:
