@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import pickle
 import sqlite3
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 
 import table_cases
 from table_cases import connected
+from trace_texts import event, gz, trace, write
 from tracewarehouse import export
 from tracewarehouse.formats.base import ACTIVITIES, Outcome
 from tracewarehouse.formats.detect import detect
@@ -24,27 +23,6 @@ from tracewarehouse.ingest.facts import header_facts, rank_of
 from tracewarehouse.ingest.names import split_name
 
 BASE = 1751410836000000000
-
-
-def event(**fields: Any) -> dict[str, Any]:
-    """A slice with the given fields changed."""
-    plain = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 2, "ts": 5.0, "dur": 2.5}
-    return {**plain, **fields}
-
-
-def trace(events: Sequence[Any], **header: Any) -> bytes:
-    """A trace file's bytes."""
-    return json.dumps({**header, "traceEvents": list(events)}).encode()
-
-
-def write(folder: Path, data: bytes, name: str = "trace.json") -> Path:
-    path = folder / name
-    path.write_bytes(data)
-    return path
-
-
-def gz(data: bytes) -> bytes:
-    return gzip.compress(data, mtime=0)
 
 
 class Built:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 Status = Literal["whole", "repaired", "damaged"]
 # Bytes of text that were read so far.
@@ -93,6 +95,20 @@ class Outcome:
     findings: tuple[Finding, ...] = ()
     # Columns of `ranks` that the header gives: device_name, host, framework_version, ….
     facts: Mapping[str, object] = field(default_factory=dict)
+
+
+class Ints(NamedTuple):
+    """Whole numbers, and which rows have one; where `valid` is False the number is 0."""
+
+    values: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+
+
+class Doubles(NamedTuple):
+    """Floating-point numbers, and which rows have one; where `valid` is False the number is 0."""
+
+    values: NDArray[np.float64]
+    valid: NDArray[np.bool_]
 
 
 class Source(Protocol):

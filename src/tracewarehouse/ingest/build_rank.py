@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -21,7 +21,7 @@ from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request, Status
 from tracewarehouse.formats.foreign import ForeignFileError
 from tracewarehouse.ingest.content import content_of, lost_events, window
 from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
-from tracewarehouse.ingest.memory import frugal, give_back
+from tracewarehouse.ingest.memory import IN_MEMORY_BYTES, frugal, give_back
 from tracewarehouse.ingest.naming import Assignment
 from tracewarehouse.ingest.outcome import Content
 from tracewarehouse.ingest.plan import Item, Place, Stored
@@ -36,15 +36,12 @@ if TYPE_CHECKING:
 
     from tracewarehouse.contract import Contract
     from tracewarehouse.ingest.columns import Columns
-    from tracewarehouse.ingest.rules import Rules
     from tracewarehouse.ingest.tables.build import Batches
 
     Tables: TypeAlias = Mapping[str, Columns | pa.Table]
 
 # What `tell` reports in place of bytes read: all is read, and tables are built.
 BUILDING: Final = -1
-# Columns of a larger text go to a file; a compressed one is mostly smaller than it is taken for.
-_IN_MEMORY_BYTES: Final = 96 << 20
 # Tables of less text are written in less time than a thread takes to start.
 _WORTH_A_THREAD_BYTES: Final = 4 << 20
 # In the folder of a task: what the driver commits when all files are known.
@@ -238,7 +235,7 @@ class _Source:
 
     def run(self, _: Tell) -> Report:
         """Reads the source, and builds its tables where it has a place that it may take."""
-        with frugal() if self.item.text_bytes > _IN_MEMORY_BYTES else nullcontext():
+        with frugal() if self.item.text_bytes > IN_MEMORY_BYTES else nullcontext():
             return self._run()
 
     def _run(self) -> Report:
@@ -285,7 +282,7 @@ class _Source:
         if name != ACTIVITIES:
             return reader.read_all()
         # What was read so far is all of it, or nothing is known yet but the estimate.
-        if (self.read_bytes[-1] or self.item.text_bytes) <= _IN_MEMORY_BYTES:
+        if (self.read_bytes[-1] or self.item.text_bytes) <= IN_MEMORY_BYTES:
             return Columns.read(reader)
         columns = SpilledColumns.spill(reader, self._spill)
         give_back()
@@ -353,11 +350,12 @@ class _Source:
 
     def _build(self, tables: Tables, outcome: Outcome, place: Place, source: str) -> Content:
         """Builds and hands over the tables of the rank; it is committed with the others of its group."""
+        from tracewarehouse.ingest.rules import rules_of
         from tracewarehouse.ingest.tables.build import build
 
         group, item = self.group, self.item
         self.tell(BUILDING)
-        built = build(tables, outcome, _rules(group.settings.sql), partial(self._add, place))
+        built = build(tables, outcome, rules_of(group.settings.sql), partial(self._add, place))
         facts = self._facts(built.facts, outcome, place)
         content = content_of(outcome, facts, built)
         # Kept for the notice on coverage that goes with every answer about launches.
@@ -381,7 +379,7 @@ class _Source:
         return content
 
     def _add(self, place: Place, table: str, rows: Batches) -> None:
-        self.group.files.frugal = self.item.text_bytes > _IN_MEMORY_BYTES
+        self.group.files.frugal = self.item.text_bytes > IN_MEMORY_BYTES
         self.group.files.add(place.run, place.rank, table, rows)
         if self.group.files.frugal:
             give_back()
@@ -405,14 +403,6 @@ class _Source:
             "redacted": len(outcome.redactions),
             "tables": {contract.name: [contract.version] for contract in _tables(self.group.catalog)},
         }
-
-
-@cache
-def _rules(sql: Path) -> Rules:
-    """One per process: what it was asked once it remembers."""
-    from tracewarehouse.ingest.rules import Rules
-
-    return Rules(Catalog.load(sql))
 
 
 def _is_cut_short(outcome: Outcome) -> bool:

@@ -13,24 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracewarehouse.formats.base import Doubles as Doubles
+from tracewarehouse.formats.base import Ints as Ints
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Rows = NDArray[np.integer] | slice | None
-
-
-class Ints(NamedTuple):
-    """Whole numbers, and which rows have one; where `valid` is False the number is 0."""
-
-    values: NDArray[np.int64]
-    valid: NDArray[np.bool_]
-
-
-class Doubles(NamedTuple):
-    """Floating-point numbers, and which rows have one; where `valid` is False the number is 0."""
-
-    values: NDArray[np.float64]
-    valid: NDArray[np.bool_]
 
 
 class Codes(NamedTuple):

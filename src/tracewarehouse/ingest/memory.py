@@ -6,6 +6,10 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Final
+
+# Columns of a larger text go to a file; a compressed one is mostly smaller than it is taken for.
+IN_MEMORY_BYTES: Final = 96 << 20
 
 
 @contextmanager

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tracewarehouse.catalog import Catalog
 from tracewarehouse.ingest.build_rank import definitions
+from tracewarehouse.ingest.memory import IN_MEMORY_BYTES
 from tracewarehouse.ingest.pool import Tell
 from tracewarehouse.ingest.rank_files import RankFiles
 from tracewarehouse.storage import Json, RankSource, Staged, TableFile, disk_error, uid
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 READ: Final = ("events", "memory_timeline", "data_quality")
 _OF_RANK: Final = ("run_id", "rank")
 _QUALITY: Final = "data_quality"
-# Larger columns go to a file, as those of a trace do.
-_IN_MEMORY_BYTES: Final = 96 << 20
 _DERIVED: Final = "derived"
 # The unit that the caller named for the times of the file; not there where it was the file's own.
 _TIME_UNIT: Final = "time_unit"
@@ -66,6 +65,8 @@ class RebuildRanks:
 
     def run(self, tell: Tell) -> tuple[Staged, ...]:
         """The sources with their new tables, ready to be committed together."""
+        from tracewarehouse.ingest.rules import rules_of
+
         catalog = Catalog.load(self.sql)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -73,19 +74,11 @@ class RebuildRanks:
                 RankFiles(catalog, self.folder, len(self.ranks) == 1) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
-                built = [each.build(_rules(self.sql), files, Path(spill)) for each in self.ranks]
+                built = [each.build(rules_of(self.sql), files, Path(spill)) for each in self.ranks]
                 tables = files.staged(self.ranks[0].source.run)
         except OSError as error:
             raise disk_error(self.folder, error) from error
         return tuple(replace(one, tables=tables.get(one.rank, ())) for one in built)
-
-
-@cache
-def _rules(sql: Path) -> Rules:
-    """One per process: what it was asked once it remembers."""
-    from tracewarehouse.ingest.rules import Rules
-
-    return Rules(Catalog.load(sql))
 
 
 class Files(Protocol):
@@ -164,7 +157,7 @@ class StoredRank:
         for name, reader in StoredSource(stored, outcome).tables.items():
             if name != ACTIVITIES:
                 found[name] = reader.read_all()
-            elif self.source.text_bytes <= _IN_MEMORY_BYTES:
+            elif self.source.text_bytes <= IN_MEMORY_BYTES:
                 found[name] = Columns.read(reader)
             else:
                 found[name] = SpilledColumns.spill(reader, spill)

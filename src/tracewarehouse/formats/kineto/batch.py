@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from tracewarehouse.formats.base import Doubles as Doubles
+from tracewarehouse.formats.base import Ints as Ints
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,20 +102,6 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "wait_on_event": ("wait_on_cuda_event_id",),
     "wait_on_correlation": ("wait_on_cuda_event_record_corr_id",),
 }
-
-
-class Ints(NamedTuple):
-    """Numbers and which of them are there; where `valid` is False the number is 0."""
-
-    values: NDArray[np.int64]
-    valid: NDArray[np.bool_]
-
-
-class Doubles(NamedTuple):
-    """Numbers and which of them are there."""
-
-    values: NDArray[np.float64]
-    valid: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
