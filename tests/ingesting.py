@@ -9,8 +9,8 @@ from pathlib import Path
 
 import front_door
 import sketch
-from tracewarehouse import engine
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck import engine
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.storage import Store

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tracewarehouse import Warehouse
-from tracewarehouse.arrow import table_of
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.history.source import Asking
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck.arrow import table_of
+from tracewarehouse.history.recorded import Asking
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.storage import Changes, Staged, Store, uid, write_result
 

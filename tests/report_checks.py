@@ -10,9 +10,8 @@ from typing import Any
 
 from browser import Browser
 from front_door import tw as call
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.render.text import one_line
-from tracewarehouse.render.values import show
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.render.text import one_line, show
 
 SECTIONS = ["overview", "findings", "kernels", "communication", "memory", "host", "data"]
 MOST_BYTES = 3_000_000

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.engine import connect, create_from_rows
-from tracewarehouse.sqltext import quote_text
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.sql_tokens import quote_text
+from tracewarehouse.duck.engine import connect, create_from_rows
 from tracewarehouse.storage import Changes, Published, Staged, StagedTable, Store, uid
 
 START = 1_750_000_000_000_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tracewarehouse import engine
+from tracewarehouse.duck import engine
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
 from tracewarehouse.formats.detect import detect
 from tracewarehouse.ingest.columns import Columns

@@ -10,10 +10,9 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.diff.account import Account, account
-from tracewarehouse.diff.levels import Level, Row
-from tracewarehouse.diff.renames import Cell, renames
-from tracewarehouse.diff.rounding import rounded
+from tracewarehouse.diff.amounts import Cell, renames
+from tracewarehouse.diff.breakdown import Account, account
+from tracewarehouse.diff.levels import Level, Row, rounded
 from tracewarehouse.errors import ParamError, TwError
 
 STEP_NS = 1_000

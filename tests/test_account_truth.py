@@ -11,7 +11,7 @@ import pytest
 
 import tracewarehouse as tw
 from simulated import read, section
-from tracewarehouse.diff.account import Account, account
+from tracewarehouse.diff.breakdown import Account, account
 from tracewarehouse.diff.levels import Row
 from tracewarehouse.simulation import Noise
 

@@ -8,10 +8,10 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import ROOT
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.engine import execute
-from tracewarehouse.select import slices
-from tracewarehouse.select.session import session
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck.engine import execute
+from tracewarehouse.query import rank_batches
+from tracewarehouse.query.connections import session
 
 DATA = ROOT / "tests" / "data"
 ANALYSES = [contract.name for contract in Catalog.load().analyses()]
@@ -33,7 +33,7 @@ def test_rows_do_not_depend_on_how_they_are_asked_for(
     contract, first = wh.catalog.get(name), wh.run(name)
     whole = first.arrow()
     assert wh.run(name).arrow().equals(whole)  # it finds views that were kept
-    monkeypatch.setattr(slices, "SLICE_EVENTS", 1)
+    monkeypatch.setattr(rank_batches, "SLICE_EVENTS", 1)
     assert tw.open(house).run(name).arrow().equals(whole)
     if not first.abstained:
         with session(wh.root, wh.catalog, wh.chosen(), [contract]) as con:
@@ -42,9 +42,9 @@ def test_rows_do_not_depend_on_how_they_are_asked_for(
 
 def test_many_ranks_are_asked_in_parts(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen, contract = tw.open(house).chosen(), Catalog.load().get("temporal_breakdown")
-    assert len(slices.slices(contract, (), chosen)) == 1
-    monkeypatch.setattr(slices, "SLICE_EVENTS", 1)
-    parts = slices.slices(contract, (), chosen)
+    assert len(rank_batches.slices(contract, (), chosen)) == 1
+    monkeypatch.setattr(rank_batches, "SLICE_EVENTS", 1)
+    parts = rank_batches.slices(contract, (), chosen)
     ranks = [(each.run, rank) for part in parts for each in part for rank in each.ranks]
     assert len(parts) == len(ranks) == sum(len(each.ranks) for each in chosen)
     assert sorted(ranks) == ranks

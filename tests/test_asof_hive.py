@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracewarehouse import engine
+from tracewarehouse.duck import engine
 
 JOIN = """
     SELECT count(*)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tracewarehouse.catalog import Catalog, Locked, own_hash, read_lock, write_lock
-from tracewarehouse.contract import Ref
+from tracewarehouse.contracts.catalog import Catalog, Locked, own_hash, read_lock, write_lock
+from tracewarehouse.contracts.contract import Ref
 from tracewarehouse.errors import ContractError, UnknownName
 
 KERNELS = "tables/kernels.v1.sql"

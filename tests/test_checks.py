@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tracewarehouse.catalog import Catalog, Locked, write_lock
-from tracewarehouse.checks import check_catalog
-from tracewarehouse.sqlstyle import Finding
+from tracewarehouse.contracts.catalog import Catalog, Locked, write_lock
+from tracewarehouse.devtools.contract_checks import check_catalog
+from tracewarehouse.devtools.sql_style import Finding
 
 KERNELS = "tables/kernels.v1.sql"
 VIEW = "views/kernel_ends.v1.sql"

@@ -17,8 +17,7 @@ import pytest
 from conftest import ROOT
 from front_door import TW, complete, environment, tw
 from tracewarehouse import __version__
-from tracewarehouse.cli.app import app
-from tracewarehouse.cli.errors import failure, report
+from tracewarehouse.cli.app import app, failure, report
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.formats.kineto.native import why_not
 from tracewarehouse.warehouse import Warehouse

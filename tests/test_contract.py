@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 import pytest
 
 from conftest import ROOT
-from tracewarehouse.columns import Column
-from tracewarehouse.contract import Contract, Ref, parse
+from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Contract, Ref, parse
+from tracewarehouse.contracts.params import Param
 from tracewarehouse.errors import ContractError
-from tracewarehouse.params import Param
 
 BUSY = "analyses/gpu/gpu_busy.v2.sql"
 VIEW = "views/kernel_ends.v1.sql"

@@ -14,7 +14,7 @@ import tracewarehouse as tw
 from conftest import ROOT
 from ingesting import files_under
 from test_upgrade import newer
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.warehouse import Warehouse
 

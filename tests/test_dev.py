@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from tracewarehouse import dev
-from tracewarehouse.catalog import Catalog, read_lock
-from tracewarehouse.contract import Ref
+from tracewarehouse.contracts.catalog import Catalog, read_lock
+from tracewarehouse.contracts.contract import Ref
+from tracewarehouse.devtools import release
+from tracewarehouse.devtools.codegen import analyses_py, readme_table, reference_md
 from tracewarehouse.errors import ContractError, UnknownName
-from tracewarehouse.generate import analyses_py, readme_table, reference_md
 
 BUSY = "sql/analyses/gpu/gpu_busy.v2.sql"
 GOLDENS = ("analyses/gpu/gpu_busy.v2", "views/kernel_ends.v1", "tables/kernels.v1")
@@ -30,7 +30,7 @@ def checkout(tmp_path: Path) -> Path:
         path = tmp_path / "tests" / "golden" / f"{stem}.golden"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    dev.sync(tmp_path)
+    release.sync(tmp_path)
     return tmp_path
 
 
@@ -41,17 +41,17 @@ def change(path: Path, old: str, new: str) -> None:
 
 
 def test_sync_writes_what_is_stale_and_only_that(checkout: Path) -> None:
-    assert dev.sync(checkout) == [] and dev.check(checkout) == []
+    assert release.sync(checkout) == [] and release.check(checkout) == []
     (checkout / "sql" / "README.md").write_text("old")
-    (finding,) = dev.check(checkout)
+    (finding,) = release.check(checkout)
     assert (finding.place, finding.remedy) == ("sql/README.md", "run `tw dev sync`")
-    assert dev.sync(checkout) == [checkout / "sql" / "README.md"]
-    assert dev.check(checkout) == []
+    assert release.sync(checkout) == [checkout / "sql" / "README.md"]
+    assert release.check(checkout) == []
 
 
 def test_a_new_doc_makes_the_files_stale(checkout: Path) -> None:
     change(checkout / BUSY, "on any stream", "on some stream")
-    assert [f.place for f in dev.check(checkout)] == ["src/tracewarehouse/analyses.py", "sql/README.md"]
+    assert [f.place for f in release.check(checkout)] == ["src/tracewarehouse/analyses.py", "sql/README.md"]
 
 
 def test_the_readme_keeps_what_is_around_its_table(checkout: Path) -> None:
@@ -59,14 +59,14 @@ def test_the_readme_keeps_what_is_around_its_table(checkout: Path) -> None:
     assert text.startswith("# Mine\n\n<!-- analyses -->\n| analysis |")
     assert text.endswith("|\n<!-- /analyses -->\n\nMore.\n")
     (checkout / "README.md").write_text("# Mine\n")
-    (finding,) = dev.check(checkout)
+    (finding,) = release.check(checkout)
     assert finding.message == "no place for the analyses"
 
 
 def test_broken_contracts_come_all_at_once(checkout: Path) -> None:
     change(checkout / BUSY, '"BIGINT"', '"BIG"')
     change(checkout / "sql/views/kernel_ends.v1.sql", '"id"', '"key"')
-    assert [f.place for f in dev.check(checkout)] == [
+    assert [f.place for f in release.check(checkout)] == [
         "sql/analyses/gpu/gpu_busy.v2.sql:16",
         "sql/views/kernel_ends.v1.sql:12",
     ]
@@ -75,44 +75,44 @@ def test_broken_contracts_come_all_at_once(checkout: Path) -> None:
 def test_every_version_has_a_golden_file(checkout: Path) -> None:
     golden = checkout / "tests/golden/analyses/gpu/gpu_busy.v2.golden"
     golden.rename(golden.with_name("gpu_busy.v2.gaps.golden"))
-    assert dev.check(checkout) == []
+    assert release.check(checkout) == []
     golden.with_name("gpu_busy.v2.gaps.golden").rename(golden.with_name("gpu_busy.v20.golden"))
-    (finding,) = dev.check(checkout)
+    (finding,) = release.check(checkout)
     assert finding.place == "tests/golden/analyses/gpu/gpu_busy.v2.golden"
 
 
 def test_release_takes_what_stands_below(checkout: Path) -> None:
-    new = dev.release(checkout, ["gpu_busy"])
+    new = release.release(checkout, ["gpu_busy"])
     assert [str(locked.ref) for locked in new] == ["gpu_busy@2", "kernels@1", "parsed@1"]
-    assert dev.release(checkout, ["gpu_busy"]) == []
-    assert [str(locked.ref) for locked in dev.release(checkout)] == ["kernel_ends@1"]
-    assert len(read_lock(checkout / "sql")) == 4 and dev.check(checkout) == []
+    assert release.release(checkout, ["gpu_busy"]) == []
+    assert [str(locked.ref) for locked in release.release(checkout)] == ["kernel_ends@1"]
+    assert len(read_lock(checkout / "sql")) == 4 and release.check(checkout) == []
 
 
 def test_a_changed_release_is_refused(checkout: Path) -> None:
-    dev.release(checkout)
+    release.release(checkout)
     change(checkout / "sql/tables/kernels.v1.sql", "'kernel'", "'gpu'")
     before = (checkout / "sql/released.lock").read_text()
     with pytest.raises(ContractError, match="is released, but"):
-        dev.release(checkout)
+        release.release(checkout)
     assert (checkout / "sql/released.lock").read_text() == before
 
 
 def test_a_number_is_retired_once_its_file_is_gone(checkout: Path) -> None:
-    dev.release(checkout)
+    release.release(checkout)
     with pytest.raises(ContractError, match="gpu_busy@2 is still there"):
-        dev.release(checkout, ["gpu_busy@2"], retire=True)
+        release.release(checkout, ["gpu_busy@2"], retire=True)
     with pytest.raises(UnknownName, match="unknown released version: gpu_bussy@2"):
-        dev.release(checkout, ["gpu_bussy@2"], retire=True)
+        release.release(checkout, ["gpu_bussy@2"], retire=True)
     text = (checkout / BUSY).read_text()
     (checkout / BUSY).unlink()
-    assert [f.place for f in dev.check(checkout)][0] == "sql/released.lock"
-    dev.release(checkout, ["gpu_busy@2"], retire=True)
+    assert [f.place for f in release.check(checkout)][0] == "sql/released.lock"
+    release.release(checkout, ["gpu_busy@2"], retire=True)
     assert read_lock(checkout / "sql")[Ref("gpu_busy", 2)].status == "retired"
-    dev.sync(checkout)
-    assert dev.check(checkout) == []
+    release.sync(checkout)
+    assert release.check(checkout) == []
     (checkout / BUSY).write_text(text)
-    assert "gpu_busy@2 is retired" in [f.message for f in dev.check(checkout)]
+    assert "gpu_busy@2 is retired" in [f.message for f in release.check(checkout)]
 
 
 def test_texts_do_not_depend_on_the_order_of_files(checkout: Path) -> None:
@@ -133,7 +133,7 @@ def test_methods_are_formatted_and_typed(checkout: Path) -> None:
     used = " AND ".join([*(f"$number_{n}_ns = 0" for n in range(8)), "$side = '' AND $peak = 0 AND $all_of"])
     change(checkout / BUSY, "-- [params]\n", f"-- [params]\n{params}")
     change(checkout / BUSY, "FROM kernels\n", f"FROM kernels\n    WHERE {used}\n")
-    dev.sync(checkout)
+    release.sync(checkout)
     path = checkout / "src" / "tracewarehouse" / "analyses.py"
     ruff = ["ruff", "format", "--check", "--line-length", "110", "--isolated", str(path)]
     done = subprocess.run([sys.executable, "-m", *ruff], capture_output=True, text=True)
@@ -144,7 +144,7 @@ def test_methods_are_formatted_and_typed(checkout: Path) -> None:
 
 
 def test_only_a_checkout_has_files_to_write(tmp_path: Path) -> None:
-    for call in (dev.sync, dev.check, dev.release):
+    for call in (release.sync, release.check, release.release):
         with pytest.raises(ContractError, match="no checkout, sql is missing"):
             call(tmp_path)
 
@@ -165,7 +165,7 @@ def defined(checkout: Path) -> Path:
     text = text.replace('"parsed"', '"timed"').replace("-- transient = true", "-- definition = 1")
     (checkout / "sql/tables/timed.v1.sql").write_text(text)
     (checkout / "tests/golden/tables/timed.v1.golden").write_text(TIMED)
-    dev.sync(checkout)
+    release.sync(checkout)
     return checkout
 
 
@@ -174,41 +174,41 @@ def test_a_definition_is_part_of_the_hash_and_of_the_reference(defined: Path) ->
     change(defined / "sql/tables/timed.v1.sql", "definition = 1", "definition = 2")
     catalog = Catalog.read(defined / "sql")
     assert catalog.own_hash(catalog.get("timed")) != catalog.own_hash(before)
-    dev.sync(defined)
+    release.sync(defined)
     assert "filled by the program, definition 2" in (defined / "sql/README.md").read_text()
 
 
 def test_a_table_with_a_definition_needs_a_golden_file(defined: Path) -> None:
     (defined / "tests/golden/tables/timed.v1.golden").unlink()
-    places = [finding.place for finding in dev.check(defined)]
+    places = [finding.place for finding in release.check(defined)]
     assert places == ["tests/golden/tables/timed.v1.golden", "sql/definitions.lock"]
 
 
 def test_golden_rows_change_with_the_definition_alone(defined: Path) -> None:
     golden, lock = defined / "tests/golden/tables/timed.v1.golden", defined / "sql/definitions.lock"
     before = lock.read_text()
-    assert '"timed.v1.golden" = { definition = 1' in before and dev.check(defined) == []
+    assert '"timed.v1.golden" = { definition = 1' in before and release.check(defined) == []
     change(golden, "a,0", "a,1")
-    (finding,) = dev.check(defined)
+    (finding,) = release.check(defined)
     assert finding.message == "other rows of the same trace under definition 1"
-    assert dev.sync(defined) == [] and lock.read_text() == before
+    assert release.sync(defined) == [] and lock.read_text() == before
     change(defined / "sql/tables/timed.v1.sql", "definition = 1", "definition = 2")
-    assert lock in dev.sync(defined) and dev.check(defined) == []
+    assert lock in release.sync(defined) and release.check(defined) == []
 
 
 def test_another_trace_may_give_other_rows(defined: Path) -> None:
     golden = defined / "tests/golden/tables/timed.v1.golden"
     change(golden, "# A drawing.", "# Another drawing.")
-    assert dev.check(defined) == []
+    assert release.check(defined) == []
     change(golden, "op t1 x 0 1", "op t1 x 0 2")
     change(golden, "a,0", "a,1")
-    (finding,) = dev.check(defined)
+    (finding,) = release.check(defined)
     assert finding.remedy == "run `tw dev sync`"
-    dev.sync(defined)
-    assert dev.check(defined) == []
+    release.sync(defined)
+    assert release.check(defined) == []
 
 
 def test_a_lock_that_is_not_readable_is_said(defined: Path) -> None:
     (defined / "sql/definitions.lock").write_text("not toml")
     with pytest.raises(ContractError, match="sql/definitions.lock: not readable"):
-        dev.check(defined)
+        release.check(defined)

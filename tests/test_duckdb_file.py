@@ -16,15 +16,15 @@ import pytest
 import tracewarehouse as tw
 from conftest import ROOT
 from small_warehouse import bring, kernels, small_catalog
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
-from tracewarehouse.engine import execute
-from tracewarehouse.params import Param
-from tracewarehouse.select.chosen import choose
-from tracewarehouse.select.duckdb_file import refresh, write
-from tracewarehouse.select.reads import below, names_of
-from tracewarehouse.select.session import session
-from tracewarehouse.sqltext import quote_name, quote_text
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.params import Param
+from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
+from tracewarehouse.duck.engine import execute
+from tracewarehouse.query.connections import session
+from tracewarehouse.query.dependencies import below, names_of
+from tracewarehouse.query.shell_file import refresh, write
+from tracewarehouse.runs.selection import choose
 from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tracewarehouse import arrow, engine
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.columns import Column
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.params import Param
+from tracewarehouse.duck import arrow, engine
 from tracewarehouse.errors import ContractError, ParamError, QueryError
-from tracewarehouse.params import Param
 
 ROWS = "('a', 0, 1, 0, 100), ('a', 0, 2, 50, 100), ('a', 0, 3, 200, 20), ('b', 1, 1, 5, 0)"
 

@@ -15,8 +15,8 @@ import tracewarehouse as tw
 from conftest import real_traces
 from front_door import on_terminal
 from front_door import tw as command
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.findings import SEVERITIES, rules
 from tracewarehouse.result import Result
 from tracewarehouse.warehouse import Warehouse
@@ -276,7 +276,7 @@ MATMULS: dict[str, bool | None] = {
 
 
 def test_names_tell_tensor_cores() -> None:
-    from tracewarehouse import engine
+    from tracewarehouse.duck import engine
 
     body = CATALOG.get("matmul_rules").body
     with engine.connect(threads=1) as con:

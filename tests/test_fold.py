@@ -9,8 +9,8 @@ import pytest
 import sketch
 import tracewarehouse as tw
 from front_door import tw as call
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.render.fold import groups_of, top
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.render.output import groups_of, top
 from tracewarehouse.render.table import values
 from tracewarehouse.result import Result
 

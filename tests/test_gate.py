@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.gate import Gate, Interval, parse
 from tracewarehouse.diff.gate import _by_interval as by_interval
 from tracewarehouse.errors import TwError
@@ -76,7 +76,7 @@ def test_an_interval_across_the_bound_is_inconclusive(
 def test_junit_counts_what_failed() -> None:
     from xml.etree import ElementTree
 
-    from tracewarehouse.cli.junit import junit
+    from tracewarehouse.cli.diff import junit
 
     judged = [
         by_interval(gate("step_time<=+3%"), 100.0, 100.0 * (1 + change), Interval(change, change, high))

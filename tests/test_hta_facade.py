@@ -24,7 +24,7 @@ from tracewarehouse.hta import (
     TraceDiff,
 )
 from tracewarehouse.hta.common import trace_filter as filters
-from tracewarehouse.hta.libraries import library
+from tracewarehouse.hta.figures import library
 
 STEPS = ROOT / "tests" / "data" / "first-steps"
 

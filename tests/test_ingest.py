@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingesting import files_under, only, ranks_seen, seen, start, states, take, write
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest.outcome import Options, Progress
 from tracewarehouse.ingest.pipeline import ingest

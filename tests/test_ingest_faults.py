@@ -13,7 +13,7 @@ import pytest
 from ingesting import ranks_seen, seen, start, states, take, write
 from test_handler import clear
 from test_pool import children
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.handler import trace_handler
 from tracewarehouse.ingest.outcome import Options, Progress

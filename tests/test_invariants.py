@@ -13,8 +13,8 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import real_traces
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.engine import bind, sql_with_params
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck.engine import bind, sql_with_params
 
 QUICK = (
     "hta-singles/a100_nccl_pg_config_rank0of2.json.gz",

@@ -13,8 +13,8 @@ import pytest
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT, real_traces
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.result import Result
 
 ANALYSES = Catalog.load(ROOT / "sql").analyses()

@@ -6,9 +6,9 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
-from tracewarehouse.metric import Measured, Metric, measure
+from tracewarehouse.metric import Measured, Metric, measure, parse_metric, parse_metric_prefix
 
 # Complete steps, with something before and after them: of `a` 1 (period 100), 2 (100), 3 (250); of `b` rank 0
 # has 1 (100) and 2 (300), rank 1 has 1 (100). `host` has no GPU, `short` no complete step.
@@ -50,7 +50,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 
 def parsed(text: str) -> Metric:
-    return Metric.parse(text, Catalog.load())
+    return parse_metric(text, Catalog.load())
 
 
 def of(house: tw.Warehouse, text: str, *runs: str) -> Measured:
@@ -77,10 +77,10 @@ def test_a_metric_is_read() -> None:
 
 def test_a_metric_within_a_longer_text() -> None:
     text = "step_time<=+3%"
-    found, end = Metric.read(text, Catalog.load())
+    found, end = parse_metric_prefix(text, Catalog.load())
     assert (str(found), text[end:]) == ("step_time", "<=+3%")
     text = "x: kernel_summary.sum_ns[kind=memory] < 3ms"
-    found, end = Metric.read(text, Catalog.load(), 3)
+    found, end = parse_metric_prefix(text, Catalog.load(), 3)
     assert (str(found), text[end:]) == ("kernel_summary.sum_ns[kind=memory]", " < 3ms")
 
 

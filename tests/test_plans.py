@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
-from tracewarehouse import engine
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
-from tracewarehouse.select.reads import below
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.duck import engine
+from tracewarehouse.query.dependencies import below
 
 CATALOG = Catalog.load(ROOT / "sql")
 # Joins by hash, also in order of time within equal keys.

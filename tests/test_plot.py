@@ -12,8 +12,7 @@ import tracewarehouse as tw
 from front_door import tw as call
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.plot.lines import binned
-from tracewarehouse.plot.scale import Scale, brief
-from tracewarehouse.plot.theme import COLOURS, meaning
+from tracewarehouse.plot.theme import COLOURS, Scale, brief, meaning
 
 
 @pytest.fixture(scope="module")

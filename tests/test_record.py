@@ -16,7 +16,7 @@ import sketch
 import tracewarehouse as tw
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.history import Step
-from tracewarehouse.metric import Metric, measure
+from tracewarehouse.metric import measure, parse_metric
 from tracewarehouse.storage import Changes, RankSource, Recorded
 from tracewarehouse.storage.codec import sealed
 
@@ -109,7 +109,7 @@ def test_what_is_recorded_is_the_result_with_its_provenance(made: Path) -> None:
 @pytest.mark.parametrize("text", METRICS)
 def test_a_history_says_what_asking_now_would_say(made: Path, text: str) -> None:
     wh = tw.open(made)
-    (now,) = measure(Metric.parse(text, wh.catalog), wh)
+    (now,) = measure(parse_metric(text, wh.catalog), wh)
     found = wh.history(text)
     assert values(wh, text) == {each.run: each.value for each in now.runs}
     assert {row["run_id"]: row["reason"] for row in found.rows()} == {

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracewarehouse.render.table import markdown, shortened, table
-from tracewarehouse.render.text import for_terminal, one_line
-from tracewarehouse.render.values import show
+from tracewarehouse.render.text import for_terminal, one_line, show
 from tracewarehouse.result import Field
 
 FIELDS = [

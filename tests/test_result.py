@@ -17,7 +17,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from tracewarehouse.errors import TwError
-from tracewarehouse.plain import csv_text, json_text
+from tracewarehouse.exact_text import csv_text, json_text
 from tracewarehouse.result import Abstained, Provenance, Result
 
 BIG = 2**53 + 1

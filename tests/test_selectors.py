@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tracewarehouse.errors import TwError, UnknownName
-from tracewarehouse.select.selectors import Known, Pick, parse_labels, pick
+from tracewarehouse.runs.selectors import Known, Pick, parse_labels, pick
 
 EPOCH = 1_750_000_000_000_000_000
 

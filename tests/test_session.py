@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 
 from small_warehouse import START, bring, kernel, kernels, small_catalog
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.engine import Connection, Error
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck.engine import Connection, Error
 from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
-from tracewarehouse.select.chosen import Chosen, choose, narrow, only_ranks
-from tracewarehouse.select.needs import able
-from tracewarehouse.select.quality import usual
-from tracewarehouse.select.reads import named, readable
-from tracewarehouse.select.sandbox import check_reads_only, lock
-from tracewarehouse.select.session import Sessions, session
-from tracewarehouse.select.slices import slices
-from tracewarehouse.select.versions import lacking
+from tracewarehouse.query.connections import Sessions, session
+from tracewarehouse.query.dependencies import named, readable
+from tracewarehouse.query.rank_batches import slices
+from tracewarehouse.query.sandbox import check_reads_only, lock
+from tracewarehouse.runs.capabilities import able, lacking
+from tracewarehouse.runs.quality import usual
+from tracewarehouse.runs.selection import Chosen, choose, narrow, only_ranks
 from tracewarehouse.storage import Changes, Store
 
 
@@ -387,7 +386,7 @@ def test_many_ranks_are_asked_some_at_a_time_and_answer_alike(
         bring(store, catalog, run, ranks, events=10)
     by_rank, by_time, by_run = (catalog.get(name) for name in ("launch_time", "kernel_time", "findings"))
     whole = Sessions(store.root, catalog).answer(choose(store), by_rank, {})
-    monkeypatch.setattr("tracewarehouse.select.slices.SLICE_EVENTS", 20)
+    monkeypatch.setattr("tracewarehouse.query.rank_batches.SLICE_EVENTS", 20)
     parts = slices(by_rank, [catalog.get("kernels")], choose(store))
     found = [[(each.run, each.ranks) for each in part] for part in parts]
     assert found == [[("a", (0, 1))], [("b", (0, 1))], [("b", (2,)), ("c", (0,))]]

@@ -22,7 +22,7 @@ import pytest
 import tracewarehouse as tw
 from conftest import ROOT
 from front_door import TW, environment
-from tracewarehouse.sqltext import split_statements
+from tracewarehouse.contracts.sql_tokens import split_statements
 
 ALONE = (
     sys.executable,

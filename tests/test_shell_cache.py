@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracewarehouse.select import cache
+from tracewarehouse.query import user_cache
 
 
 @pytest.fixture(autouse=True)
@@ -18,29 +18,29 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_kept_comes_back() -> None:
-    cache.put("one", b"bytes")
-    assert cache.get("one") == b"bytes"
-    assert cache.get("other") is None
+    user_cache.put("one", b"bytes")
+    assert user_cache.get("one") == b"bytes"
+    assert user_cache.get("other") is None
 
 
 @pytest.mark.parametrize("damaged", [b"", b"short", b"\0" * 40])
 def test_what_is_not_whole_is_not_there(home: Path, damaged: bytes) -> None:
-    cache.put("one", b"bytes")
+    user_cache.put("one", b"bytes")
     (home / "one").write_bytes(damaged)
-    assert cache.get("one") is None
+    assert user_cache.get("one") is None
 
 
 def test_what_is_used_stays(home: Path) -> None:
     for number in range(12):
-        cache.put(f"{number}", b"bytes")
+        user_cache.put(f"{number}", b"bytes")
         for age, path in enumerate(sorted(home.iterdir(), key=lambda path: int(path.name))):
             os.utime(path, (age, age))
-        cache.get("0")
+        user_cache.get("0")
     assert {path.name for path in home.iterdir()} == {"0", "5", "6", "7", "8", "9", "10", "11"}
 
 
 def test_a_cache_that_cannot_be_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    cache.put("one", b"bytes")
-    assert cache.get("one") is None
+    user_cache.put("one", b"bytes")
+    assert user_cache.get("one") is None

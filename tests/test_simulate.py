@@ -10,7 +10,7 @@ import pytest
 
 import tracewarehouse as tw
 from simulated import LAYOUTS, PLANTED, SMALL, plant, section, truth
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.findings import rules
 from tracewarehouse.simulation import KINDS
 

@@ -16,8 +16,8 @@ from simulated import PLANTED, SMALL, read, section, truth
 from tracewarehouse.cli.simulate import simulate as command
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.simulation import Injection, Job, Noise
+from tracewarehouse.simulation.faults import Noise as Factors
 from tracewarehouse.simulation.kernels import NAMES, REMOVABLE
-from tracewarehouse.simulation.noise import Noise as Factors
 
 
 def test_same_knobs_same_bytes(tmp_path: Path) -> None:

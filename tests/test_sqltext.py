@@ -7,8 +7,15 @@ import random
 import pytest
 
 from conftest import ROOT
-from tracewarehouse import engine
-from tracewarehouse.sqltext import names_read, quote_name, quote_text, replace_params, token_texts, tokens
+from tracewarehouse.contracts.sql_tokens import (
+    names_read,
+    quote_name,
+    quote_text,
+    replace_params,
+    token_texts,
+    tokens,
+)
+from tracewarehouse.duck import engine
 
 BODY = (ROOT / "tests/data/sql/analyses/gpu/gpu_busy.v2.sql").read_text().partition("-- ///\n")[2]
 

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import real_traces
 from table_cases import rows, tables_of
-from tracewarehouse import engine
+from tracewarehouse.duck import engine
 
 ALEXNET = "hta-singles/a100_critical_path_alexnet.json.gz"
 LEFT_OUT = "coalesce(kernels.step, -1) < (SELECT max(step) FROM steps)"

@@ -13,7 +13,8 @@ import pytest
 
 from conftest import real_traces
 from table_cases import rows, tables_of
-from tracewarehouse import engine, export
+from tracewarehouse import export
+from tracewarehouse.duck import engine
 from witness.stack import Place, Slice, ancestors, nest
 
 LARGE_BYTES = 150_000
@@ -194,7 +195,7 @@ def test_every_rule_that_fires_has_an_example(rank: engine.Connection) -> None:
 
 
 def test_every_table_keeps_its_grain(rank: engine.Connection) -> None:
-    from tracewarehouse.catalog import Catalog
+    from tracewarehouse.contracts.catalog import Catalog
 
     for contract in Catalog.load().tables():
         if contract.filled_by_program or contract.derived or not contract.requires:

@@ -9,8 +9,8 @@ import pytest
 
 from conftest import ROOT
 from ingesting import files_under, take, write
-from tracewarehouse import engine
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck import engine
 from tracewarehouse.ingest.stored_rank import READ
 from tracewarehouse.ingest.upgrade import Rebuild, stored_files, upgrade
 from tracewarehouse.storage import RunVersion, Store

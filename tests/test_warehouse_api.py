@@ -15,7 +15,7 @@ import pytest
 import tracewarehouse as tw
 from conftest import ROOT
 from small_warehouse import START, bring, kernel, small_catalog
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import (
     ParamError,
     QueryError,

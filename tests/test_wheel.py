@@ -57,7 +57,8 @@ def test_the_catalog_of_the_wheel_is_the_one_of_the_checkout(wheel: Path, tmp_pa
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     script = (
-        "from tracewarehouse.catalog import Catalog; c = Catalog.load(); print(c.folder, len(c.contracts))"
+        "from tracewarehouse.contracts.catalog import Catalog; "
+        "c = Catalog.load(); print(c.folder, len(c.contracts))"
     )
     command = [sys.executable, "-c", script]
     done = subprocess.run(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tracewarehouse as tw
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.contract import Contract
 
 Columns = dict[str, list[Any]]
 Answer = dict[str, Any]

@@ -12,6 +12,8 @@ from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from tracewarehouse.version import __version__
+
 if TYPE_CHECKING:
     from tracewarehouse.errors import TwError as TwError
     from tracewarehouse.ingest.handler import trace_handler as trace_handler
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from tracewarehouse.simulation import simulate as simulate
     from tracewarehouse.warehouse import Warehouse as Warehouse
 
-__version__ = "0.1.0"
 __all__ = ["Result", "TwError", "Warehouse", "__version__", "open", "simulate", "trace_handler"]
 
 # Loaded on first use: a training script that imports trace_handler pays for nothing else.

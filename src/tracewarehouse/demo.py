@@ -15,10 +15,10 @@ from statistics import median_low
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse import __version__
 from tracewarehouse.errors import TwError
 from tracewarehouse.simulation import Injection, Job, simulate
 from tracewarehouse.storage import Store
+from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.outcome import Watch

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from tracewarehouse import __version__
 from tracewarehouse.errors import TwError
-from tracewarehouse.plain import csv_text, json_text
+from tracewarehouse.exact_text import csv_text, json_text
+from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
     import altair
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow as pa
 
-    from tracewarehouse.contract import Contract
+    from tracewarehouse.contracts.contract import Contract
 
 METADATA_KEY = b"tracewarehouse"
 _LINES_AT_ONCE = 100_000
@@ -104,7 +104,7 @@ class Result:
         TwError where there is nothing to draw, or Altair is not installed.
         """
         from tracewarehouse.plot import chart
-        from tracewarehouse.plot.chosen import picture, shape
+        from tracewarehouse.plot.chart_for_result import picture, shape
 
         return chart(picture(shape(self.contract, self.columns()), self.rows(), measure))
 

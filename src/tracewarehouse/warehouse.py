@@ -12,10 +12,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracewarehouse import __version__
 from tracewarehouse.analyses import Analyses
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import (
     ParamError,
     QueryError,
@@ -25,8 +24,9 @@ from tracewarehouse.errors import (
     WarehouseError,
 )
 from tracewarehouse.result import Provenance, Result
-from tracewarehouse.select.chosen import Chosen, choose, in_order, narrow, only_ranks, spans
+from tracewarehouse.runs.selection import Chosen, choose, in_order, narrow, only_ranks, spans
 from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels, parse_reference
+from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
     import polars
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
     from tracewarehouse.derive import Derived
     from tracewarehouse.diff import Diff
-    from tracewarehouse.engine import Connection
+    from tracewarehouse.duck.engine import Connection
     from tracewarehouse.export import Asked, Exported
     from tracewarehouse.history import History, RecordReport, Step
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
+    from tracewarehouse.query.connections import Sessions
     from tracewarehouse.report import Page
-    from tracewarehouse.select.info import RunInfo
-    from tracewarehouse.select.removal import Removed
-    from tracewarehouse.select.session import Sessions
+    from tracewarehouse.runs.removal import Removed
+    from tracewarehouse.runs.rows import RunInfo
 
 
 class Warehouse(Analyses[Result]):
@@ -96,10 +96,10 @@ class Warehouse(Analyses[Result]):
         Ranks whose trace lacks what it needs are in `Result.abstained`. A table that is stored in another
         version only is rebuilt first, with a notice. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.params import bind
-        from tracewarehouse.select.needs import able
-        from tracewarehouse.select.notices import nothing_stored, notices
-        from tracewarehouse.select.reads import below
+        from tracewarehouse.contracts.params import bind
+        from tracewarehouse.query.dependencies import below
+        from tracewarehouse.runs.capabilities import able
+        from tracewarehouse.runs.notices import nothing_stored, notices
 
         contract = self.catalog.get(name, version, kind="analysis")
         values = bind(contract.params, params, str(contract.ref))
@@ -161,9 +161,9 @@ class Warehouse(Analyses[Result]):
         ParamError, TwError where nothing is recorded.
         """
         from tracewarehouse.history import history, labels_of
-        from tracewarehouse.metric import Metric
+        from tracewarehouse.metric import parse_metric
 
-        parsed = Metric.parse(metric, self.catalog)
+        parsed = parse_metric(metric, self.catalog)
         chosen = self._recorded(runs, where)
         keys = labels_of([by] if isinstance(by, str) else by, chosen)
         return history(self.store, self.catalog, parsed, chosen, keys, min_effect)
@@ -183,8 +183,8 @@ class Warehouse(Analyses[Result]):
 
         Raises QueryError, in DuckDB's words.
         """
-        from tracewarehouse.engine import NotThere
-        from tracewarehouse.select.reads import named, readable
+        from tracewarehouse.duck.engine import NotThere
+        from tracewarehouse.query.dependencies import named, readable
 
         try:
             return self._query(sql, named(self.catalog, sql))
@@ -198,10 +198,10 @@ class Warehouse(Analyses[Result]):
             return self._query(sql, readable(self.catalog))  # now DuckDB can say what else might be meant
 
     def _query(self, sql: str, wanted: Sequence[Contract]) -> Result:
-        from tracewarehouse.engine import query
-        from tracewarehouse.select.notices import nothing_stored, notices
-        from tracewarehouse.select.sandbox import check_reads_only, lock
-        from tracewarehouse.select.session import session
+        from tracewarehouse.duck.engine import query
+        from tracewarehouse.query.connections import session
+        from tracewarehouse.query.sandbox import check_reads_only, lock
+        from tracewarehouse.runs.notices import nothing_stored, notices
 
         part, rebuilt = self._with_tables(wanted)
         with session(self.root, self.catalog, part.chosen(), wanted) as con:
@@ -217,7 +217,7 @@ class Warehouse(Analyses[Result]):
 
         JSON columns are strings. Raises UnknownName.
         """
-        from tracewarehouse.select.scan import scan
+        from tracewarehouse.query.relations import scan
 
         contract = self.catalog.get(table)
         part, _ = self._with_tables([contract])
@@ -225,9 +225,9 @@ class Warehouse(Analyses[Result]):
 
     def runs(self) -> Result:
         """A row per run, with the columns of the table `runs`; runs that wait for ranks, too."""
-        from tracewarehouse.arrow import table_of
-        from tracewarehouse.select.facts import pending_row, run_row
-        from tracewarehouse.select.notices import nothing_stored
+        from tracewarehouse.duck.arrow import table_of
+        from tracewarehouse.runs.notices import nothing_stored
+        from tracewarehouse.runs.rows import pending_row, run_row
 
         chosen = self.chosen()
         contract = self.catalog.get("runs", kind="table")
@@ -244,9 +244,8 @@ class Warehouse(Analyses[Result]):
 
     def info(self, run: str) -> RunInfo:
         """One run in full; raises UnknownName."""
-        from tracewarehouse.arrow import table_of
-        from tracewarehouse.select.facts import built_rows, run_row
-        from tracewarehouse.select.info import RunInfo, table_sizes
+        from tracewarehouse.duck.arrow import table_of
+        from tracewarehouse.runs.rows import RunInfo, built_rows, run_row, table_sizes
 
         part = self._one(run)
         each = part.chosen()[0]
@@ -283,7 +282,7 @@ class Warehouse(Analyses[Result]):
         rank may be left out where the run has one. Raises UnknownName, ParamError.
         """
         from tracewarehouse.export import asked, contracts_read, export, place_of
-        from tracewarehouse.select.reads import below
+        from tracewarehouse.query.dependencies import below
 
         wanted = asked(counters, overlays, start, end, step, around, margin, plain)
         whole = self._one(run)
@@ -333,13 +332,13 @@ class Warehouse(Analyses[Result]):
         return one_run(part, part.info(part.chosen()[0].run), part.check(), tell)
 
     def _report_of_two(self, base: str, head: str, anyway: bool, say: Callable[[str], None]) -> Page:
-        from tracewarehouse.metric import Metric, measure
+        from tracewarehouse.metric import measure, parse_metric
         from tracewarehouse.report import two_runs
 
         say("comparing")
         compared = self.diff(base, head)
         change = compared.changes(anyway=anyway)
-        times = measure(Metric.parse("step_time", self.catalog), compared.base, compared.head)
+        times = measure(parse_metric("step_time", self.catalog), compared.base, compared.head)
         return two_runs(change, times, self._recorded_steps(), say)
 
     def _recorded_steps(self) -> History | None:
@@ -436,7 +435,7 @@ class Warehouse(Analyses[Result]):
         of all parameters, steps apart where an analysis can tell them. Raises UnknownName.
         """
         from tracewarehouse.history import record
-        from tracewarehouse.select.reads import below
+        from tracewarehouse.query.dependencies import below
 
         named = [analyses] if isinstance(analyses, str) else analyses
         contracts = (
@@ -453,13 +452,13 @@ class Warehouse(Analyses[Result]):
         Raises UnknownName, ParamError.
         """
         from tracewarehouse.history import acknowledge
-        from tracewarehouse.metric import Metric
+        from tracewarehouse.metric import parse_metric
 
         found = self._recorded(run)
         if len(found) != 1:
             names = ", ".join(each.selector for each in found)
             raise UnknownName("single run", run, [], f"it means {names}")
-        acknowledge(self.store, Metric.parse(metric, self.catalog), found[0], why)
+        acknowledge(self.store, parse_metric(metric, self.catalog), found[0], why)
         return found[0].selector
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
@@ -482,7 +481,7 @@ class Warehouse(Analyses[Result]):
         was recorded of them stays for good, and a history goes on to show it; removing such a run by its name
         again lets go of that, too. Raises UnknownName.
         """
-        from tracewarehouse.select.removal import Removed, matching, parse_age, parse_where
+        from tracewarehouse.runs.removal import Removed, matching, parse_age, parse_where
 
         wanted = [runs] if isinstance(runs, str) else None if runs is None else list(runs)
         labels = parse_where([where] if isinstance(where, str) else where)
@@ -513,7 +512,7 @@ class Warehouse(Analyses[Result]):
 
         `tw shell` and `tw ingest` do so too. Whatever else writes leaves the file as it was: out of date.
         """
-        from tracewarehouse.select.duckdb_file import refresh
+        from tracewarehouse.query.shell_file import refresh
 
         return refresh(self.store, self.catalog)
 
@@ -525,7 +524,7 @@ class Warehouse(Analyses[Result]):
         could not be converted, whose stored files are damaged: their traces are to be ingested again.
         """
         from tracewarehouse.ingest.outcome import UpgradeReport
-        from tracewarehouse.select.reads import readable
+        from tracewarehouse.query.dependencies import readable
         from tracewarehouse.storage.format1 import Format1
 
         converted = UpgradeReport(())
@@ -585,7 +584,7 @@ class Warehouse(Analyses[Result]):
         """
         from tempfile import TemporaryDirectory
 
-        from tracewarehouse.select.duckdb_file import NAME, is_current, write
+        from tracewarehouse.query.shell_file import NAME, is_current, write
 
         chosen = self.chosen()
         if self._chosen is None:
@@ -647,7 +646,7 @@ class Warehouse(Analyses[Result]):
 
     @cached_property
     def _sessions(self) -> Sessions:
-        from tracewarehouse.select.session import Sessions
+        from tracewarehouse.query.connections import Sessions
 
         return Sessions(self.root, self.catalog)
 
@@ -662,7 +661,7 @@ class Warehouse(Analyses[Result]):
 
     def _with_tables(self, contracts: Iterable[Contract]) -> tuple[Warehouse, tuple[str, ...]]:
         """This selection with every table in the version asked for, and what had to be rebuilt for it."""
-        from tracewarehouse.select.versions import lacking
+        from tracewarehouse.runs.capabilities import lacking
 
         chosen = self.chosen()
         missing = lacking(contracts, chosen)
@@ -693,7 +692,7 @@ class Warehouse(Analyses[Result]):
     def _provenance(
         self, contract: Contract | None, values: Mapping[str, object], sql: str | None = None
     ) -> Provenance:
-        from tracewarehouse.select.reads import below
+        from tracewarehouse.query.dependencies import below
 
         chosen = self.chosen()
         analysis = contract if contract and contract.kind == "analysis" else None

@@ -22,7 +22,7 @@ import warehouse_answers as answers
 from conftest import ROOT
 from front_door import tw as run_tw
 from storage_sources import context
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
 from tracewarehouse.ingest.from_format1 import convert
 from tracewarehouse.ingest.stored_rank import READ, RebuildRanks, StoredRank, uid_of

@@ -18,7 +18,7 @@ import sketch
 import table_cases
 from conftest import ROOT, real_traces
 from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, trace
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
 from tracewarehouse.formats.kineto import native
 from tracewarehouse.formats.kineto.format import KinetoFile

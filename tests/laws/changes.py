@@ -13,8 +13,8 @@ from random import Random
 import msgspec
 import polars as pl
 
-from tracewarehouse.contract import Column
-from tracewarehouse.units import UNITS
+from tracewarehouse.contracts.columns import UNITS
+from tracewarehouse.contracts.contract import Column
 
 STRETCH = 3
 SHIFT_NS = 7_777_777_777_123

@@ -10,7 +10,7 @@ from changes import Change
 from worlds import Answer, Worlds
 
 from laws import variants
-from tracewarehouse.contract import Column, Contract
+from tracewarehouse.contracts.contract import Column, Contract
 
 ULPS = 4
 NUMBERS = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "HUGEINT", "DOUBLE", "DECIMAL")

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from conftest import ROOT
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
 
 CATALOG = Catalog.load(ROOT / "sql")
 EXCEPTIONS: dict[str, dict[str, str]] = tomllib.loads((ROOT / "tests" / "law_exceptions.toml").read_text())

@@ -9,11 +9,12 @@ import pytest
 
 from conftest import ROOT
 from laws import CATALOG, EXCEPTIONS, contracts, required, variants
-from tracewarehouse import arrow, dev, engine
-from tracewarehouse.between import WAREHOUSE_METHODS
-from tracewarehouse.checks import check_binding, check_lock
-from tracewarehouse.contract import Contract
-from tracewarehouse.sqlstyle import check_style
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.references import WAREHOUSE_METHODS
+from tracewarehouse.devtools import release
+from tracewarehouse.devtools.contract_checks import check_binding, check_lock
+from tracewarehouse.devtools.sql_style import check_style
+from tracewarehouse.duck import arrow, engine
 from tracewarehouse.warehouse import Warehouse
 
 LAWS = {"types", "style", "binding", "values", "empty", *data_laws.LAWS}
@@ -82,4 +83,4 @@ def test_no_analysis_hides_what_a_warehouse_has() -> None:
 
 
 def test_the_checkout_is_in_order() -> None:
-    assert dev.check(ROOT) == []
+    assert release.check(ROOT) == []

@@ -7,7 +7,7 @@ from data_laws import LAWS
 from worlds import Worlds
 
 from laws import left_out, pairs
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.contract import Contract
 
 
 @pytest.fixture(scope="module")

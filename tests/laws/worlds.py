@@ -20,15 +20,15 @@ from changes import STRETCH, Change, Rename, Shift, Shuffle, Stretch, other_name
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT
-from tracewarehouse import arrow, engine
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.columns import UNITS
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.derive import Wanted, derive
+from tracewarehouse.duck import arrow, engine
+from tracewarehouse.query.dependencies import below, names_of
+from tracewarehouse.query.relations import Relations
 from tracewarehouse.result import Result
-from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.reads import below, names_of
-from tracewarehouse.select.relations import Relations
-from tracewarehouse.units import UNITS
+from tracewarehouse.runs.selection import Chosen
 from tracewarehouse.warehouse import Warehouse
 from witness import random_traces
 

@@ -33,7 +33,7 @@ from killers import users  # noqa: E402
 from listing import FILE, NO_CHANGE, Line, Lines, chosen, read, write  # noqa: E402
 from witnesses import ALIVE  # noqa: E402
 
-from tracewarehouse.contract import Contract  # noqa: E402
+from tracewarehouse.contracts.contract import Contract  # noqa: E402
 
 
 def main() -> None:

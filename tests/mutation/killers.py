@@ -18,9 +18,9 @@ import test_simulate
 import tracewarehouse as tw
 from conftest import ROOT
 from laws import EXCEPTIONS, left_out, variants
-from tracewarehouse import engine
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.duck import engine
 
 Check = Callable[[], None]
 # Those that need no other traces first.

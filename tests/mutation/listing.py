@@ -11,9 +11,9 @@ from pathlib import Path
 
 from mutants import Mutant, mutants
 
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
-from tracewarehouse.sqltext import token_texts
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import token_texts
 
 HERE = Path(__file__).resolve().parent
 FILE = HERE / "MUTANTS.csv"

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tracewarehouse.contract import Contract
-from tracewarehouse.sqltext import Token, tokens
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import Token, tokens
 
 BOUNDS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 SUMS = {"sum": "max", "list_sum": "list_max"}

@@ -10,7 +10,7 @@ import pytest
 from listing import EQUIVALENT, NO_CHANGE, Line, Lines, is_current, mutated, read
 from mutants import mutants
 
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.contract import Contract
 
 AGAIN = "PYTHONPATH=src python -m tests.mutation --only"
 

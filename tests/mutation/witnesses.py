@@ -20,10 +20,10 @@ from limits import fails
 from listing import Line, lines_of
 from mutants import Mutant
 
-from tracewarehouse import engine
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract, Ref
-from tracewarehouse.select.relations import Relations
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract, Ref
+from tracewarehouse.duck import engine
+from tracewarehouse.query.relations import Relations
 
 ALIVE = "TW_MUTANTS"  # a file: contract → numbers of its mutants; what catches them is written beside it
 

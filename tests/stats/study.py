@@ -21,8 +21,8 @@ import numpy as np
 from stats.simulated_runs import ALIKE, HEAVY, ROWS, STEPS, Floats, factors, row_times, shares, step_times
 from tracewarehouse.simulation import Noise
 from tracewarehouse.stats import RowTest, Steps, Verdict, blocks, rows, runs_needed, verdict
-from tracewarehouse.stats.needed import runs_for_a_conclusion
 from tracewarehouse.stats.shift import ENOUGH_FOR_RANKS, by_ranks, by_student
+from tracewarehouse.stats.verdict import runs_for_a_conclusion
 
 FILE = Path(__file__).with_name("POWER.md")
 SEED = 20_260_504

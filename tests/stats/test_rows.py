@@ -9,7 +9,7 @@ import pytest
 from scipy import special, stats
 
 from tracewarehouse.stats import rows
-from tracewarehouse.stats.moderated import common, inverse_trigamma, likeness, residuals, spread
+from tracewarehouse.stats.rows import common, inverse_trigamma, likeness, residuals, spread
 
 
 def table(seed: int, count: int, units: int, own: float = 0.02, run: float = 0.0) -> np.ndarray:

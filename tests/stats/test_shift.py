@@ -10,9 +10,8 @@ from statistics import fmean, median
 import pytest
 from scipy import stats
 
-from tracewarehouse.stats.blocks import MOST, blocks, neighbours
-from tracewarehouse.stats.needed import runs_needed
 from tracewarehouse.stats.shift import by_ranks, by_student, shift, tails
+from tracewarehouse.stats.verdict import MOST, blocks, neighbours, runs_needed
 
 
 def draw(seed: int, base: int, head: int, by: float = 0.0) -> tuple[list[float], list[float]]:

@@ -10,7 +10,7 @@ import pytest
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.stats import Steps, Verdict, runs_needed, verdict
-from tracewarehouse.stats.needed import runs_for_a_conclusion
+from tracewarehouse.stats.verdict import runs_for_a_conclusion
 
 NS = 103_100_000
 

@@ -11,7 +11,7 @@ import pytest
 from storage_sources import by_rank, commit, seen
 from tracewarehouse.errors import RunExists, UnknownName
 from tracewarehouse.storage import Changes, RunVersion, Store
-from tracewarehouse.storage.names import group_uid
+from tracewarehouse.storage.layout import group_uid
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 import tracewarehouse as tw
 from conftest import real_traces
 from ingesting import take_each
-from tracewarehouse import engine
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck import engine
 
 FILES = {
     "df_index": "hta-singles/v100_df_index_resolver_rank1of2.json.gz",

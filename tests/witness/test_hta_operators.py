@@ -9,8 +9,8 @@ import pytest
 import tracewarehouse as tw
 from conftest import real_traces
 from ingesting import take_each
-from tracewarehouse import engine
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck import engine
 from witness.test_hta import FILES, HTA_LAUNCHES, HTA_ROWS
 
 # `get_gpu_kernel_breakdown`: whole µs. HTA shows no class `other`, and these traces have none.

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from tracewarehouse.contract import Contract
+    from tracewarehouse.contracts.contract import Contract
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -20,14 +20,14 @@ def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of analyses with their summaries."""
-    from tracewarehouse.catalog import Catalog
+    from tracewarehouse.contracts.catalog import Catalog
 
     return _items(Catalog.load().analyses(), incomplete)
 
 
 def complete_contracts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of tables, views and analyses with their summaries."""
-    from tracewarehouse.catalog import Catalog
+    from tracewarehouse.contracts.catalog import Catalog
 
     catalog = Catalog.load()
     return _items((*catalog.analyses(), *catalog.views(), *catalog.tables()), incomplete)

@@ -11,7 +11,7 @@ from tracewarehouse.cli.complete import complete_contracts
 from tracewarehouse.cli.session import Session, examples, output_options, pass_session, result_options
 
 if TYPE_CHECKING:
-    from tracewarehouse.contract import Contract
+    from tracewarehouse.contracts.contract import Contract
 
 KINDS = ("analysis", "view", "table")
 
@@ -50,8 +50,8 @@ def list_(session: Session, /, kind: str | None, every: bool) -> None:
 @pass_session
 def describe(session: Session, /, name: str) -> None:
     """Show one table, view or analysis in full: columns, units, parameters, changes."""
-    from tracewarehouse.catalog import Catalog
-    from tracewarehouse.render.contract import described
+    from tracewarehouse.contracts.catalog import Catalog
+    from tracewarehouse.render.describe import contract_text
     from tracewarehouse.render.output import width_of
 
     catalog = Catalog.load()
@@ -59,7 +59,7 @@ def describe(session: Session, /, name: str) -> None:
     hashes = {"own_hash": catalog.own_hash(contract), "effective_hash": catalog.effective_hash(contract)}
     facts = {key: value for key, value in asdict(contract).items() if key not in ("body", "body_line")}
     facts["requires"] = [str(ref) for ref in contract.requires]
-    session.out.say(described(contract, **hashes, width=width_of(session.out)), [{**facts, **hashes}])
+    session.out.say(contract_text(contract, **hashes, width=width_of(session.out)), [{**facts, **hashes}])
 
 
 @click.command(
@@ -73,8 +73,8 @@ def describe(session: Session, /, name: str) -> None:
 @pass_session
 def sql(session: Session, /, name: str) -> None:
     """Print the SQL of a table, view or analysis with its defaults filled in, ready to run."""
-    from tracewarehouse.catalog import Catalog
-    from tracewarehouse.engine import bind, sql_with_params
+    from tracewarehouse.contracts.catalog import Catalog
+    from tracewarehouse.duck.engine import bind, sql_with_params
 
     contract = Catalog.load().get(name)
     if contract.filled_by_program:
@@ -86,7 +86,7 @@ def sql(session: Session, /, name: str) -> None:
 
 
 def _chosen(kind: str | None, every: bool) -> list[Contract]:
-    from tracewarehouse.catalog import Catalog
+    from tracewarehouse.contracts.catalog import Catalog
 
     catalog = Catalog.load()
     contracts = [*catalog.analyses(), *catalog.views(), *catalog.tables()]

@@ -28,7 +28,7 @@ def dev() -> None:
 @pass_session
 def sync(session: Session, /) -> None:
     """Write the files that are made from the contracts: methods, reference, table in the README."""
-    from tracewarehouse import dev as work
+    from tracewarehouse.devtools import release as work
 
     root = Path.cwd()
     changed = [str(path.relative_to(root)) for path in work.sync(root)]
@@ -45,7 +45,7 @@ def sync(session: Session, /) -> None:
 @pass_session
 def check(session: Session, /) -> int:
     """Check every contract, golden file and generated file; needs no trace. Exit code 1 on a finding."""
-    from tracewarehouse import dev as work
+    from tracewarehouse.devtools import release as work
 
     findings = work.check(Path.cwd())
     lines = [f"{each.place}: {each.message}\n    {each.remedy}\n" for each in findings]
@@ -66,7 +66,7 @@ def check(session: Session, /) -> int:
 @pass_session
 def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
     """Freeze contracts, and all they read, in sql/released.lock; without names, all of them."""
-    from tracewarehouse import dev as work
+    from tracewarehouse.devtools import release as work
 
     new = work.release(Path.cwd(), names, retire=retire)
     text = "".join(f"{each.status} {each.ref}\n" for each in new) or "nothing new\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import click
 
@@ -24,6 +25,8 @@ from tracewarehouse.errors import TwError
 if TYPE_CHECKING:
     from tracewarehouse.diff import Diff
     from tracewarehouse.diff.change import Change
+    from tracewarehouse.diff.gate import Judged
+
 
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
 _FIRST = ("breakdown", "kernels", "operators")  # what is shown where no level is asked for
@@ -167,8 +170,6 @@ def _whole(session: Session, compared: Diff, own: dict[str, Any]) -> None:
     levels = own["levels"] or _FIRST
     error = _failed(change, own["strict"])
     if own["junit"] is not None:
-        from tracewarehouse.cli.junit import junit
-
         own["junit"].write_text(junit(change, own["strict"]), encoding="utf-8")
     _told(session, change, levels, error)
     for each in change.open:
@@ -227,3 +228,31 @@ def _row(change: Change) -> dict[str, object]:
 
 
 _JUDGED = ("outcome", "base", "head", "value", "low", "high", "reason")
+
+
+def junit(change: Change, strict: bool) -> str:
+    """A test case per gate; an inconclusive one is skipped, or with `strict` a failure."""
+    bad = sum(_fails(each, strict) for each in change.gates)
+    skipped = len(change.open) if not strict else 0
+    suite = ElementTree.Element(
+        "testsuite",
+        {"name": "tw diff", "tests": str(len(change.gates)), "failures": str(bad), "skipped": str(skipped)},
+    )
+    for each in change.gates:
+        case = ElementTree.SubElement(suite, "testcase", {"classname": "tw.diff", "name": each.gate.text})
+        if each.outcome != "pass":
+            kind = "failure" if _fails(each, strict) else "skipped"
+            ElementTree.SubElement(case, kind, {"message": _said(each)})
+    ElementTree.SubElement(suite, "system-out").text = change.line
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+def _fails(judged: Judged, strict: bool) -> bool:
+    return judged.outcome == "fail" or strict and judged.outcome == "inconclusive"
+
+
+def _said(judged: Judged) -> str:
+    return f"{judged.outcome}: base {judged.base}, head {judged.head}" + (
+        f", {judged.reason}" if judged.reason else ""
+    )

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tracewarehouse.render.table import markdown, table
-from tracewarehouse.render.text import one_line
-from tracewarehouse.render.values import show
+from tracewarehouse.render.text import one_line, show
 from tracewarehouse.result import Field
 
 if TYPE_CHECKING:

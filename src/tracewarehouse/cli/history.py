@@ -68,7 +68,7 @@ def record(session: Session, /, runs: tuple[str, ...], every: bool, analyses: tu
 
 
 def _told(done: RecordReport) -> str:
-    from tracewarehouse.render.values import count, size
+    from tracewarehouse.render.text import count, size
 
     of = f"{_plural(len(done.runs), 'run')}, {_plural(len(done.analyses), 'analysis', 'analyses')}"
     before = f"; {count(done.present)} were there" if done.present else ""

@@ -21,7 +21,7 @@ from tracewarehouse.cli.session import (
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
-    from tracewarehouse.select.info import RunInfo
+    from tracewarehouse.runs.rows import RunInfo
 
 # The rest of a run is for machines, and in `tw info`.
 _FOR_EYES = [
@@ -59,11 +59,11 @@ def runs(session: Session, /) -> None:
 @pass_session
 def info(session: Session, /, run: str) -> None:
     """Show one run in full: its ranks, its tables with rows and bytes, its versions."""
-    from tracewarehouse.render.info import described
+    from tracewarehouse.render.describe import run_text
 
     warehouse = session.open()
     found, row = warehouse.info(run), warehouse.select(runs=run).runs()
-    session.out.say(described(row, found.ranks, found.tables, found.versions), [_as_json(found, row)])
+    session.out.say(run_text(row, found.ranks, found.tables, found.versions), [_as_json(found, row)])
 
 
 @click.command(

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import click
 
-from tracewarehouse.cli.session import Session, choosing_options, examples, output_options, pass_session
+from tracewarehouse.cli.session import (
+    Session,
+    choosing_options,
+    examples,
+    output_options,
+    pass_session,
+    result_options,
+)
 from tracewarehouse.errors import TwError
 
 
@@ -42,7 +49,7 @@ def shell(session: Session, /, args: tuple[str, ...]) -> int:
     with warehouse.shell_file() as path:
         if program is not None:
             return _run([program, "-readonly", str(path), *args])
-        from tracewarehouse.cli.prompt import prompt
+        from tracewarehouse.cli.sql_prompt import prompt
 
         return prompt(session.out, path, warehouse.root)
 
@@ -65,3 +72,39 @@ def _run(command: Sequence[str]) -> int:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+@click.command(
+    epilog=examples(
+        'tw query "SELECT name, sum(dur_ns) AS sum_ns FROM kernels GROUP BY name ORDER BY sum_ns DESC"',
+        'tw query --run fp8-on "SELECT count(*) FROM events"',
+        "tw sql temporal_breakdown | tw query -",
+    )
+)
+@click.argument("sql", metavar="SQL")
+@choosing_options
+@result_options
+@pass_session
+def query(session: Session, /, sql: str) -> None:
+    """Run one SELECT over tables and views; - reads it from stdin. It cannot write, or read elsewhere."""
+    session.out.show(session.open().query(sys.stdin.read() if sql == "-" else sql))
+
+
+@click.command(
+    epilog=examples(
+        'eval "$(tw completion bash)"      # or add that line to ~/.bashrc',
+    )
+)
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@output_options
+@pass_session
+def completion(session: Session, /, shell: str) -> None:
+    """Print the script that completes commands, runs and analyses in your shell."""
+    from click.shell_completion import get_completion_class
+
+    from tracewarehouse.cli.app import app
+
+    script = get_completion_class(shell)
+    assert script is not None
+    text = script(app, {}, "tw", "_TW_COMPLETE").source()
+    session.out.say(text, [{"shell": shell, "script": text}])

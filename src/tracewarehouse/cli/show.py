@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.complete import complete_analyses
+from tracewarehouse.cli.complete import complete_analyses, complete_runs
 from tracewarehouse.cli.session import (
     Session,
     choosing_options,
     examples,
+    output_options,
     pass_session,
+    rank_option,
     result_options,
     top_option,
 )
 from tracewarehouse.errors import TwError
 
 if TYPE_CHECKING:
-    from tracewarehouse.contract import Contract
-    from tracewarehouse.params import Param
+    from tracewarehouse.contracts.contract import Contract
+    from tracewarehouse.contracts.params import Param
 
-_CONTRACT = "tracewarehouse.contract"
+
+_CONTRACT = "tracewarehouse.contracts.contract"
 
 
 class AnalysisCommand(click.Command):
@@ -61,7 +66,7 @@ class AnalysisCommand(click.Command):
                 formatter.write_text(f"{contract.ref}: {contract.summary}")
             return
         super().format_help_text(ctx, formatter)
-        from tracewarehouse.catalog import Catalog
+        from tracewarehouse.contracts.catalog import Catalog
 
         if analyses := [(each.name, each.summary) for each in Catalog.load().analyses()]:
             with formatter.section("Analyses"):
@@ -93,7 +98,7 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
 
 def _named(words: list[str]) -> Contract | None:
     """The analysis that one of `words` names; raises UnknownName if there are words and none does."""
-    from tracewarehouse.catalog import Catalog
+    from tracewarehouse.contracts.catalog import Catalog
 
     catalog = Catalog.load()
     known = {ref.name for ref in catalog.refs("analysis")}
@@ -124,3 +129,36 @@ def _metavar(param: Param) -> str:
 def _choices(param: Param) -> Any:
     texts = [str(choice) for choice in param.choices]
     return lambda ctx, option, incomplete: [text for text in texts if text.startswith(incomplete)]
+
+
+@click.command(
+    epilog=examples(
+        "tw report fp8-on",
+        "tw report @latest -o look.html",
+        "tw report fp8-off fp8-on",
+    )
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("head_run", metavar="[HEAD]", required=False, shell_complete=complete_runs)
+@click.option("--anyway", is_flag=True, help="Compare what is not comparable.")
+@rank_option
+@output_options
+@pass_session
+def report(session: Session, /, run: str, head_run: str | None, anyway: bool) -> None:
+    """Write one HTML page on a run: what its GPUs did, what held them up, what is not known.
+
+    With HEAD, on what changed from RUN to it: the verdict, an account of the change, what moved. The page
+    opens offline and asks nothing of any network. It goes to RUN.html, or RUN-HEAD.html, unless -o names a
+    file; `-o -` is stdout.
+    """
+    from tracewarehouse.plot import check_installed
+    from tracewarehouse.render.output import check_writable
+
+    check_installed()  # before the work
+    if session.output is not None and str(session.output) != "-":
+        check_writable(session.output)
+    page = session.open().report(run, head_run, anyway=anyway, say=session.out.notice)
+    path = session.output or Path(f"{page.name}.html")
+    session.out.notice("drawing")
+    out = replace(session.out, path=None if str(path) == "-" else path)
+    out.pour(page.html(), {"sections": len(page.sections)})

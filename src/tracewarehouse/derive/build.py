@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracewarehouse import engine
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
-from tracewarehouse.derive.graph import walk
-from tracewarehouse.engine import Connection
-from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.reads import names_of
-from tracewarehouse.select.relations import Relations
-from tracewarehouse.select.session import create
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.duck import engine
+from tracewarehouse.duck.engine import Connection
+from tracewarehouse.query.connections import create
+from tracewarehouse.query.dependencies import names_of
+from tracewarehouse.query.relations import Relations
+from tracewarehouse.runs.selection import Chosen
 
 NAME = "critical_path"
 
@@ -74,3 +73,36 @@ def _walks(con: Connection) -> Iterator[dict[str, object]]:
         ).fetchall()
         for position, node in enumerate(walk(dict(decides), last), 1):
             yield {"run_id": run_id, "rank": rank, "scope": scope, "position": position, "node": node}
+
+
+def walk(before: Mapping[int, int], last: int) -> list[int]:
+    """The nodes from the one after the first up to `last`; `before` is the node that decided each."""
+    path = []
+    node = last
+    while node in before:
+        path.append(node)
+        node = before[node]
+    return path[::-1]
+
+
+def longest(edges: Iterable[tuple[int, int, int]], nodes: int) -> tuple[list[int], list[int]]:
+    """For each node the longest way to it from the first, and the edge by which that comes, -1 for none.
+
+    `edges` are (from, to, weight), sorted by `to`, nodes counted from 1. Of ways alike the first given.
+    """
+    length, by = [0] * (nodes + 1), [-1] * (nodes + 1)
+    for number, (source, target, weight) in enumerate(edges):
+        way = length[source] + weight
+        if by[target] < 0 or way > length[target]:
+            length[target], by[target] = way, number
+    return length, by
+
+
+def back(edges: Sequence[tuple[int, int, int]], by: Sequence[int], last: int) -> list[int]:
+    """The numbers of the edges on the longest way to `last`, first to last."""
+    path = []
+    node = last
+    while by[node] >= 0:
+        path.append(by[node])
+        node = edges[by[node]][0]
+    return path[::-1]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
+from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.errors import ParamError
-from tracewarehouse.sqltext import quote_text
 
 # What can be scaled: all of it, all GPU rows, or a category of `critical_path_breakdown`.
 WHATS = ("all", "kernels", "host", "host_gap", "launch", "sync", "kernel_gap", "earlier", "unknown_wait")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tracewarehouse.engine import Connection
+from tracewarehouse.duck.engine import Connection
 from tracewarehouse.errors import ParamError
 
 # What finding the scopes reads.

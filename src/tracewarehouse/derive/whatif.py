@@ -11,16 +11,15 @@ from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.derive.build import attach, build, sources
-from tracewarehouse.derive.critical import check, scope_rows
-from tracewarehouse.derive.graph import back, longest
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.derive.build import attach, back, build, longest, sources
+from tracewarehouse.derive.critical_path import check, scope_rows
 from tracewarehouse.derive.scale import Scale, pattern
 from tracewarehouse.derive.scopes import Row, Wanted, names
-from tracewarehouse.engine import Connection, connect
+from tracewarehouse.duck.engine import Connection, connect
 from tracewarehouse.errors import ParamError
 from tracewarehouse.result import Field, Result, from_rows
-from tracewarehouse.select.chosen import Chosen
+from tracewarehouse.runs.selection import Chosen
 
 LENGTH = "length"
 

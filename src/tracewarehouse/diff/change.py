@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.diff.account import Account, account
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.amounts import LEVELS
+from tracewarehouse.diff.breakdown import Account, account
 from tracewarehouse.diff.comparable import Difference, check, differences
 from tracewarehouse.diff.gate import Gate, Interval, Judged, judge
 from tracewarehouse.errors import TwError
-from tracewarehouse.metric import Metric, Side, measure
+from tracewarehouse.metric import Side, measure, parse_metric
 from tracewarehouse.stats import Steps, Verdict, verdict
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
-    from tracewarehouse.select.chosen import Chosen
+    from tracewarehouse.runs.selection import Chosen
 
 STEP_TIME = "step_time"
 ALPHA, MIN_EFFECT = 0.05, 0.01
@@ -75,7 +75,7 @@ class Change:
 
     def rows(self, levels: Sequence[str] = LEVELS) -> Result:
         """The rows of levels of the account, one below the other; raises TwError where there is none."""
-        from tracewarehouse.arrow import table_of
+        from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.result import Result
 
         if self.account is None:
@@ -128,7 +128,7 @@ def _verdict(base: Side, head: Side, catalog: Catalog, asked: Asked, told: Accou
     """Of complete steps; of a window or an annotation the mean is known, and nothing of its noise."""
     means = None if told is None else (float(told.base_mean), float(told.head_mean))
     if told is None or told.per == "step":
-        sides = measure(Metric.parse(STEP_TIME, catalog), base, head)
+        sides = measure(parse_metric(STEP_TIME, catalog), base, head)
         times = [tuple(tuple(map(round, run.steps)) for run in side.runs) for side in sides]
     else:
         times = [((round(mean),),) for mean in (told.base_mean, told.head_mean)]

@@ -9,8 +9,8 @@ from typing import Any
 from tracewarehouse.diff.roles import layouts
 from tracewarehouse.errors import TwError
 from tracewarehouse.metric import Side
-from tracewarehouse.select.chosen import spans
-from tracewarehouse.select.quality import expected_ranks
+from tracewarehouse.runs.quality import expected_ranks
+from tracewarehouse.runs.selection import spans
 
 _RANKS = """
 SELECT run_id, rank, device_name, world_size, framework_version, status, reader_version,

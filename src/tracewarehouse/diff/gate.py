@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Literal
 
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError
-from tracewarehouse.metric import Measured, Metric, Side, measure
+from tracewarehouse.metric import Measured, Metric, Side, measure, parse_metric_prefix
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 _OPS: dict[str, Callable[[float, float], bool]] = {"<=": le, "<": lt, ">=": ge, ">": gt}
@@ -59,7 +59,7 @@ class Judged:
 
 def parse(text: str, catalog: Catalog) -> Gate:
     """The gate that a text says; raises ParamError or UnknownName that name the place."""
-    metric, at = Metric.read(text, catalog, len(text) - len(text.lstrip()))
+    metric, at = parse_metric_prefix(text, catalog, len(text) - len(text.lstrip()))
     found = _BOUND.fullmatch(text, at)
     if found is None:
         raise ParamError(

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.select.chosen import Chosen, spans
-from tracewarehouse.select.session import session
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.query.connections import session
+from tracewarehouse.runs.selection import Chosen, spans
 
 READS = "clock_offsets"
 _OFFSETS = "SELECT rank, reference_rank, offset_ns, uncertainty_ns FROM clock_offsets"

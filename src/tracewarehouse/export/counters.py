@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracewarehouse.export.added import Added
+from tracewarehouse.export.overlay_events import Added
 
 # A value holds until the next one, so that each moment needs one event.
 _QUEUE_LENGTH = """

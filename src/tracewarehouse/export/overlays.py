@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tracewarehouse.export.added import Added
-from tracewarehouse.export.critical import CRITICAL_PATH
-from tracewarehouse.export.found import FINDINGS
-from tracewarehouse.export.states import IDLE, STEPS
+from tracewarehouse.contracts.sql_tokens import quote_text
+from tracewarehouse.export.finding_markers import FINDINGS
+from tracewarehouse.export.overlay_events import Added, Window
 
 # Each stream's rows one after the other, cut where the next begins; neighbours with the same annotations are
 # one slice, at each depth: so the slices nest, whichever threads launched the rows. They are those of
@@ -176,6 +175,133 @@ JOIN events AS op ON op.event_id = slice.op_id
 JOIN sequence ON sequence.name = coalesce(op.name, '') AND sequence.kernels = occurrence.kernels
 """
 
+
+# A slice ends before its end: there an arrow would meet the next one.
+_CRITICAL_PATH = """
+WITH
+  scope AS (
+    SELECT scope, coalesce(any_value(pid), (SELECT min(pid) FROM gpu_tracks)) AS pid
+    FROM critical_nodes
+    WHERE place = 'scope' AND side = 'start'
+    GROUP BY scope
+  ),
+  instant AS (
+    SELECT
+      node.scope,
+      node.node,
+      node.event_id,
+      events.pid,
+      events.tid,
+      node.ts_ns - CASE WHEN node.side = 'end' AND events.dur_ns > 0 THEN 1 ELSE 0 END AS ts_ns
+    FROM critical_nodes AS node
+    JOIN events ON events.event_id = node.event_id
+  ),
+  arrow AS (
+    SELECT
+      row_number() OVER (ORDER BY part.scope, part.position) AS id,
+      part.type,
+      source.pid AS from_pid,
+      source.tid AS from_tid,
+      source.ts_ns AS from_ns,
+      target.pid AS to_pid,
+      target.tid AS to_tid,
+      target.ts_ns AS to_ns
+    FROM critical_path AS part
+    JOIN instant AS source ON source.scope = part.scope AND source.node = part.from_node
+    JOIN instant AS target ON target.scope = part.scope AND target.node = part.to_node
+    WHERE source.event_id <> target.event_id AND part.type NOT IN ('host', 'host_gap')
+  )
+SELECT
+  'X' AS ph,
+  'overlay' AS category,
+  part.category || coalesce(': ' || events.name, '') AS name,
+  scope.pid,
+  NULL AS tid,
+  'critical path of ' || part.scope AS track,
+  part.start_ns AS ts_ns,
+  part.part_ns AS dur_ns,
+  1 AS depth,
+  NULL AS id,
+  NULL AS bp,
+  json_object(
+    'scope', part.scope,
+    'category', part.category,
+    'evidence', part.evidence,
+    'event', part.event_id
+  ) AS args
+FROM critical_path AS part
+JOIN scope ON scope.scope = part.scope
+LEFT JOIN events ON events.event_id = part.event_id
+WHERE part.part_ns > 0
+UNION ALL BY NAME
+SELECT
+  's' AS ph, 'overlay' AS category, 'critical path' AS name, from_pid AS pid, from_tid AS tid, NULL AS track,
+  from_ns AS ts_ns, NULL AS dur_ns, NULL AS depth, id, NULL AS bp, json_object('type', type) AS args
+FROM arrow
+UNION ALL BY NAME
+SELECT
+  'f' AS ph, 'overlay' AS category, 'critical path' AS name, to_pid AS pid, to_tid AS tid, NULL AS track,
+  to_ns AS ts_ns, NULL AS dur_ns, NULL AS depth, id, 'e' AS bp, json_object('type', type) AS args
+FROM arrow
+"""
+
+CRITICAL_PATH = Added(
+    "critical_path",
+    "what each derived step had to wait for, with arrows from thread to stream and back",
+    ("critical_path_breakdown", "critical_path", "critical_nodes", "events"),
+    _CRITICAL_PATH,
+)
+
+
+_IDLE = """
+SELECT
+  'X' AS ph,
+  'overlay' AS category,
+  'idle: ' || idle_intervals.cause AS name,
+  process.pid,
+  NULL AS tid,
+  'idle device ' || idle_intervals.device AS track,
+  idle_intervals.start_ns AS ts_ns,
+  idle_intervals.idle_ns AS dur_ns,
+  NULL AS depth,
+  NULL AS id,
+  NULL AS bp,
+  json_object(
+    'cause', idle_intervals.cause,
+    'after', coalesce(idle_intervals.before_name, ''),
+    'before', coalesce(idle_intervals.after_name, ''),
+    'launched by', coalesce(idle_intervals.api, 'not known'),
+    'in operator', coalesce(idle_intervals.op_name, 'not known')
+  ) AS args
+FROM idle_intervals
+JOIN (SELECT device, min(pid) AS pid FROM gpu_tracks GROUP BY device) AS process USING (device)
+"""
+
+# Periods, since they tile the window: the host's own span of a step is in the trace.
+_STEPS = """
+SELECT
+  'X' AS ph,
+  'overlay' AS category,
+  'step ' || steps.step || CASE WHEN steps.partial THEN ' (partial)' ELSE '' END AS name,
+  events.pid,
+  NULL AS tid,
+  'steps' AS track,
+  steps.period_start_ns AS ts_ns,
+  steps.period_ns AS dur_ns,
+  NULL AS depth,
+  NULL AS id,
+  NULL AS bp,
+  json_object('step', steps.step, 'host ns', steps.host_ns, 'device ns', coalesce(steps.device_ns, 0)) AS args
+FROM steps
+JOIN events ON events.event_id = steps.event_id
+"""
+
+IDLE = Added(
+    "idle", "why a device stood idle, and what launched the row that ended it", ("idle_intervals",), _IDLE
+)
+STEPS = Added("steps", "each step, from where the GPU had done the one before", ("steps", "events"), _STEPS)
+
+
 OVERLAYS = {
     each.name: each
     for each in (
@@ -197,3 +323,27 @@ OVERLAYS = {
         STEPS,
     )
 }
+
+
+def cut_mark(name: str, window: Window) -> Added:
+    """A slice as long as what was cut out: slices that are kept whole reach beyond it."""
+    from_ns, to_ns = window
+    sql = f"""
+SELECT
+  'X' AS ph,
+  'overlay' AS category,
+  {quote_text(name)} AS name,
+  coalesce(
+    (SELECT any_value(pid) FROM ranks),
+    (SELECT min(pid) FROM events WHERE ph <> 'M')
+  ) AS pid,
+  NULL AS tid,
+  'cut out' AS track,
+  {from_ns}::BIGINT AS ts_ns,
+  {to_ns - from_ns}::BIGINT AS dur_ns,
+  NULL AS depth,
+  NULL AS id,
+  NULL AS bp,
+  json_object('slices that reach beyond it', 'kept whole') AS args
+"""
+    return Added("cut", "what was cut out", ("ranks", "events"), sql)

@@ -1,9 +1,9 @@
 """A metric over runs in time order: results are recorded once, and read again for each history."""
 
-from tracewarehouse.history.acknowledged import acknowledge
-from tracewarehouse.history.model import Change, Dot, History, Line
-from tracewarehouse.history.read import every_run, history, labels_of, meant
+from tracewarehouse.history.read import acknowledge, every_run, history, labels_of, meant
 from tracewarehouse.history.record import Failed, RecordReport, Step, record
+from tracewarehouse.history.result import History
+from tracewarehouse.history.series import Change, Dot, Line
 
 __all__ = [
     "Change",

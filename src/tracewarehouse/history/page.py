@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tracewarehouse.history.model import Change, Dot, History, Line
 from tracewarehouse.history.plot import bounds, size, title, verdict
-from tracewarehouse.render.values import show, timestamp
+from tracewarehouse.history.series import Change, Dot, HistoryData, Line
+from tracewarehouse.render.text import show, timestamp
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 960, 260, 90, 16
 _STYLE = """
@@ -22,7 +22,7 @@ th, td { text-align: left; padding: .2rem .9rem .2rem 0; border-bottom: 1px soli
 """
 
 
-def page(history: History) -> Iterator[str]:
+def page(history: HistoryData) -> Iterator[str]:
     """The file in pieces; all text in it that comes from runs is escaped."""
     name = escape(str(history.metric))
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -103,7 +103,7 @@ def _places(line: Line, telling: Sequence[Dot]) -> list[int]:
     return [names.index(change.after) for change in line.changes]
 
 
-def _table(line: Line, history: History) -> Iterator[str]:
+def _table(line: Line, history: HistoryData) -> Iterator[str]:
     if not line.changes:
         return
     heads = ("", "before", "after", "change, 95 %", "", "last run before", "first run after", "place, 95 %")
@@ -114,7 +114,7 @@ def _table(line: Line, history: History) -> Iterator[str]:
     yield "</table>\n"
 
 
-def _cells(number: int, change: Change, history: History) -> tuple[str, ...]:
+def _cells(number: int, change: Change, history: HistoryData) -> tuple[str, ...]:
     return (
         f"▲{number}",
         show(change.old, history.unit),

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from tracewarehouse.history.model import Change, History, Line
-from tracewarehouse.render.text import one_line
-from tracewarehouse.render.values import show
+from tracewarehouse.history.series import Change, HistoryData, Line
+from tracewarehouse.render.text import one_line, show
 
 _HEIGHT = 10
 _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille cell, by row and column
 _LEVEL = "─"
 
 
-def plot(history: History, width: int) -> Iterator[str]:
+def plot(history: HistoryData, width: int) -> Iterator[str]:
     """The lines of text, each at most `width` cells wide where the names of runs allow."""
     for at, line in enumerate(history.lines):
         if at:
@@ -26,7 +25,7 @@ def plot(history: History, width: int) -> Iterator[str]:
         yield from (_told(number, change, history) for number, change in enumerate(line.changes, 1))
 
 
-def title(history: History, line: Line) -> str:
+def title(history: HistoryData, line: Line) -> str:
     """What the line is of, and how much it holds."""
     named = [one_line(line.name)] if line.name else []
     if len({each.definition for each in history.lines}) > 1:
@@ -37,7 +36,7 @@ def title(history: History, line: Line) -> str:
     return ", ".join([one_line(str(history.metric)), *named, runs, changes])
 
 
-def _picture(history: History, line: Line, values: Sequence[float], width: int) -> Iterator[str]:
+def _picture(history: HistoryData, line: Line, values: Sequence[float], width: int) -> Iterator[str]:
     low, high = bounds(values)
     labels = {0: show(high, history.unit), _HEIGHT - 1: show(low, history.unit)}
     margin = max(map(len, labels.values()))
@@ -102,7 +101,7 @@ def _marks(line: Line, columns: int) -> str:
     return "".join(text[:columns]).rstrip()
 
 
-def _told(number: int, change: Change, history: History) -> str:
+def _told(number: int, change: Change, history: HistoryData) -> str:
     """One change in words."""
     levels = f"{show(change.old, history.unit)} → {show(change.new, history.unit)}"
     told = " ".join(filter(None, (size(change), verdict(change, history))))
@@ -112,7 +111,7 @@ def _told(number: int, change: Change, history: History) -> str:
     return f"{text}; acknowledged: {one_line(change.why)}" if change.why else text
 
 
-def verdict(change: Change, history: History) -> str:
+def verdict(change: Change, history: HistoryData) -> str:
     """Better or worse, where the metric's goal is clear."""
     goal = history.metric.column.better
     if goal is None:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from statistics import median
 
-from tracewarehouse import __version__
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
-from tracewarehouse.history.acknowledged import acknowledged
-from tracewarehouse.history.lines import line
-from tracewarehouse.history.model import Dot, History, Line
-from tracewarehouse.history.source import Asking
-from tracewarehouse.history.values import measured, seen
+from tracewarehouse.history.recorded import Asking, measured, seen
+from tracewarehouse.history.result import History
+from tracewarehouse.history.series import Change, Dot, Line
 from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.result import Provenance
-from tracewarehouse.select.chosen import Chosen, in_order, known, narrow
-from tracewarehouse.select.removal import matching, parse_where
-from tracewarehouse.stats.points import FEWEST
+from tracewarehouse.runs.removal import matching, parse_where
+from tracewarehouse.runs.selection import Chosen, in_order, known, narrow
+from tracewarehouse.stats.points import FEWEST, Point, change_points
 from tracewarehouse.storage import Recorded, Store
+from tracewarehouse.version import __version__
 
 _NAMED = 3  # runs that a notice names
 
@@ -204,3 +205,67 @@ def _provenance(asking: Asking, catalog: Catalog, subjects: Sequence[Subject]) -
         own_hash=catalog.own_hash(asking.contract),
         effective_hash=asking.effective,
     )
+
+
+Reasons = Mapping[tuple[str, str], str]  # (run, source) → why its metric changed
+
+
+def line(name: str, definition: str, dots: Sequence[Dot], reasons: Reasons, min_effect: float) -> Line:
+    """The runs in order of time, with the levels and changes of those that tell a value."""
+    telling = [dot for dot in dots if dot.value is not None]
+    values = [dot.value for dot in telling if dot.value is not None]
+    points = change_points(values, min_effect)
+    edges = [0, *(point.at for point in points), len(values)]
+    levels = [median(values[start:end]) for start, end in zip(edges, edges[1:], strict=False) if end > start]
+    changes = tuple(
+        _change(telling, point, levels[at], levels[at + 1], reasons) for at, point in enumerate(points)
+    )
+    level_of = {dot: levels[sum(point.at <= at for point in points)] for at, dot in enumerate(telling)}
+    return Line(name, definition, tuple(replace(dot, level=level_of.get(dot)) for dot in dots), changes)
+
+
+def _change(telling: Sequence[Dot], point: Point, old: float, new: float, reasons: Reasons) -> Change:
+    before, after, earliest, latest = (
+        telling[at] for at in (point.at - 1, point.at, point.earliest, point.latest)
+    )
+    around = telling[min(point.earliest, point.at) - 1 : max(point.latest, point.at) + 1]
+    why = (reasons.get((dot.run, dot.source)) for dot in around)
+    return Change(
+        before.name, after.name, point.change, point.low, point.high, earliest.name, latest.name, old, new,
+        next((text for text in why if text), None),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """Why a metric changed at what a run was (`source`)."""
+
+    metric: str
+    run: str
+    source: str
+    why: str
+
+
+def name_of(metric: Metric) -> str:
+    """The metric as acknowledgements name it: without a version, so that they outlive one."""
+    filters = ",".join(sorted(f"{column.name}={value}" for column, value in metric.filters))
+    return f"{metric.contract.name}.{metric.column.name}" + (f"[{filters}]" if filters else "")
+
+
+def acknowledge(store: Store, metric: Metric, run: Chosen, why: str | None) -> None:
+    """Keeps why the metric changed at a run; None takes that back. Raises ParamError for an empty text."""
+    metric_name, source = name_of(metric), run.version.source
+    key = sha256(f"{metric_name}\n{run.run.lower()}\n{source}".encode()).hexdigest()[:16]
+    if why is None:
+        store.forget_acknowledged(key)
+        return
+    if not why.strip():
+        raise ParamError(f"the acknowledgement of {run.run} says nothing", "say why the metric changed there")
+    store.acknowledge(key, json.dumps(vars(Acknowledged(metric_name, run.run, source, why.strip()))).encode())
+
+
+def acknowledged(store: Store, metric: Metric) -> dict[tuple[str, str], str]:
+    """(run, source) → why, for the metric."""
+    name = name_of(metric)
+    found = [Acknowledged(**json.loads(data)) for data in store.acknowledged()]
+    return {(each.run, each.source): each.why for each in found if each.metric == name}

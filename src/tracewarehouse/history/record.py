@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
-from tracewarehouse.history.source import Asking
+from tracewarehouse.history.recorded import Asking
 from tracewarehouse.metric import Ranks, Side
-from tracewarehouse.metric.measured import COMPLETE, answered
-from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.needs import able
-from tracewarehouse.select.notices import notices
+from tracewarehouse.metric.measure import COMPLETE, answered
+from tracewarehouse.runs.capabilities import able
+from tracewarehouse.runs.notices import notices
+from tracewarehouse.runs.selection import Chosen
 from tracewarehouse.storage import Json, Recorded, Store, write_result
 
 # Runs are asked together: opening a session costs more than a small analysis. Their rows must fit in memory.

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.hta.libraries import library
-from tracewarehouse.hta.opened import US, Opened
+from tracewarehouse.hta.figures import library
+from tracewarehouse.hta.traces import US, Opened
 
 KEPT = ["name", "sum (us)", "max (us)", "min (us)", "stddev", "mean (us)"]
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.hta.opened import US, Opened
+from tracewarehouse.hta.traces import US, Opened
 
 MARKS = """
     SELECT name, ts_ns

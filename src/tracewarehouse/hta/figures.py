@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from tracewarehouse.hta.libraries import library
+from tracewarehouse.errors import TwError
 
 PERCENT = ".2%"
 
@@ -80,3 +82,16 @@ def named_means(frame: Any, title: str) -> list[Any]:
                 )
             )
     return found
+
+
+EXTRA = ("pandas", "plotly")
+
+
+def library(name: str) -> ModuleType:
+    """The module of that name; raises TwError where it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        root = name.partition(".")[0]
+        wanted = "'tracewarehouse[hta]'" if root in EXTRA else root
+        raise TwError(f"{root} is not installed", f"pip install {wanted}") from error

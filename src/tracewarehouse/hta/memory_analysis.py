@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tracewarehouse.hta.figures import Figures, save
-from tracewarehouse.hta.libraries import library
-from tracewarehouse.hta.opened import opened
+from tracewarehouse.hta.figures import Figures, library, save
+from tracewarehouse.hta.traces import opened
 
 GIB = 1 << 30
 CATEGORIES = {

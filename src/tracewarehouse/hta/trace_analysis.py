@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.hta import breakdowns, figures, launches, operators, overlays, series
+from tracewarehouse.hta import breakdowns, figures, operators, series
 from tracewarehouse.hta.common.trace import Trace
 from tracewarehouse.hta.critical import CriticalPath, critical_path
-from tracewarehouse.hta.opened import Files, Opened, opened
+from tracewarehouse.hta.traces import Files, Opened, opened
 
 FULL_QUEUE = 1_024
 
@@ -169,11 +169,11 @@ class TraceAnalysis:
         visualize: bool = True,
     ) -> dict[int, Any]:
         """By rank a row per GPU row whose launch is known: correlation, call, row and delay in µs."""
-        found = launches.launch_stats(self.opened, self.opened.chosen(ranks), include_memory_events)
+        found = operators.launch_stats(self.opened, self.opened.chosen(ranks), include_memory_events)
         if visualize:
             shown = []
             for rank, frame in found.items():
-                short = launches.short_kernels(frame, runtime_cutoff)
+                short = operators.short_kernels(frame, runtime_cutoff)
                 shown += [
                     figures.histogram(
                         short, "cpu_duration", f"GPU rows shorter than their call, rank {rank}"
@@ -194,7 +194,7 @@ class TraceAnalysis:
 
     def get_profiler_steps(self) -> list[int]:
         """The numbers of the profiler's steps, of all ranks, the last one included."""
-        return launches.steps(self.opened)
+        return operators.steps(self.opened)
 
     # Over time
 
@@ -242,7 +242,7 @@ class TraceAnalysis:
         counters = [name for kind, name in COUNTERS.items() if kind in kinds]
         name = "{}" + (output_suffix or "_with_counters")
         chosen, folder = self.opened.chosen(ranks), Path(output_dir or Path.cwd())
-        overlays.write_each(self.opened, chosen, folder, name, counters)
+        series.write_each(self.opened, chosen, folder, name, counters)
 
     # Operators
 
@@ -272,9 +272,7 @@ class TraceAnalysis:
         (chosen,) = self.opened.chosen(rank)[:1]
         found = operators.sequences(self.opened, chosen, operator_name, min_pattern_len)
         if output_dir is not None:
-            overlays.write(
-                self.opened, chosen, Path(output_dir), "overlaid_{}", overlays=["kernel_sequences"]
-            )
+            series.write(self.opened, chosen, Path(output_dir), "overlaid_{}", overlays=["kernel_sequences"])
         if visualize:
             title = f"Top {top_k} sequences, rank {chosen}"
             drawn = found[:top_k].assign(pattern=found.pattern.str.replace("|", "<br>", regex=False))
@@ -338,4 +336,4 @@ class TraceAnalysis:
             raise ParamError("a trace is written with all its events and its critical path", "leave both out")
         name, folder = "overlaid_critical_path_{}", Path(output_dir)
         drawn = ["critical_path"]
-        return str(overlays.write(critical_path_graph.opened, rank, folder, name, overlays=drawn))
+        return str(series.write(critical_path_graph.opened, rank, folder, name, overlays=drawn))

@@ -8,8 +8,8 @@ from typing import Any
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.hta import figures
-from tracewarehouse.hta.opened import US, Opened, opened
 from tracewarehouse.hta.trace_analysis import TraceAnalysis
+from tracewarehouse.hta.traces import US, Opened, opened
 
 SHORT = "SELECT DISTINCT name, short_name FROM kernels WHERE short_name IS NOT NULL"
 

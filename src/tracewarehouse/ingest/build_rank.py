@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request, Status
 from tracewarehouse.formats.foreign import ForeignFileError
 from tracewarehouse.ingest.content import content_of, lost_events, window
@@ -34,7 +34,7 @@ from tracewarehouse.storage import Json, RankSource, Staged, Store, disk_error, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tracewarehouse.contract import Contract
+    from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.tables.build import Batches
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.outcome import UpgradeReport

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.inbox import beside, inbox
-from tracewarehouse.storage.names import check_labels, run_name
+from tracewarehouse.storage.layout import check_labels, run_name
 
 # The launchers' names for a process' place, most telling first: torchrun, Slurm, Open MPI, MPICH.
 _RANK_NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -87,7 +87,7 @@ class _Handler:
             warnings.warn(f"trace of span {self.spans} not stored: {error}", RuntimeWarning, stacklevel=2)
 
     def _take_in(self, path: Path) -> None:
-        from tracewarehouse.catalog import Catalog
+        from tracewarehouse.contracts.catalog import Catalog
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
         from tracewarehouse.storage import Store

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from tracewarehouse.storage.names import MAX_RUN_NAME
+from tracewarehouse.storage.layout import MAX_RUN_NAME
 
 _LEFT = r"(?<![A-Za-z0-9])"
 _RIGHT = r"(?![A-Za-z0-9])"

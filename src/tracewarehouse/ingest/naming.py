@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tracewarehouse.ingest.names import NameParts, folder_run_name, numbered, split_name
 from tracewarehouse.ingest.spans import Window, spans_of
-from tracewarehouse.storage.names import run_name
+from tracewarehouse.storage.layout import run_name
 
 WindowsOf = Callable[[Sequence[Path]], Mapping[Path, Window]]
 

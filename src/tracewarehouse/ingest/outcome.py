@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tracewarehouse.storage.names import check_labels
+from tracewarehouse.storage.layout import check_labels
 from tracewarehouse.storage.unconverted import Unconverted
 
 State = Literal["whole", "repaired", "damaged", "refused", "skipped", "same", "pending"]

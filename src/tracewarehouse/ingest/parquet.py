@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracewarehouse.arrow import type_of
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract, Ref
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract, Ref
+from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.storage.encoding import (
     ROW_GROUP_ROWS,

@@ -12,7 +12,7 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.formats.registry import can_be_sent
 from tracewarehouse.ingest import inbox, machine
 from tracewarehouse.ingest.build_rank import (

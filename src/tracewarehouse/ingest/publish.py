@@ -9,8 +9,8 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.build_rank import commit_staged
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.verdict import Ready, conflict
-from tracewarehouse.select.chosen import Chosen
-from tracewarehouse.select.quality import expected_ranks, run_rules
+from tracewarehouse.runs.quality import expected_ranks, run_rules
+from tracewarehouse.runs.selection import Chosen
 from tracewarehouse.storage import Changes, Published, RankSource, Store, manifests
 
 

@@ -9,8 +9,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.ingest.parquet import TableWriter, WrittenTable
 from tracewarehouse.storage import StagedTable
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..catalog import Catalog
-from ..sqltext import quote_text
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.sql_tokens import quote_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..engine import Connection
+    from tracewarehouse.duck.engine import Connection
 
 # Distinct texts that are remembered for one question; beyond it, memory counts more than time.
 _REMEMBERED: Final = 200_000
@@ -163,7 +163,7 @@ class Rules:
 
     @cached_property
     def _con(self) -> Connection:
-        from ..engine import connect
+        from tracewarehouse.duck.engine import connect
 
         return connect(threads=1)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.ingest.build_rank import definitions
 from tracewarehouse.ingest.memory import IN_MEMORY_BYTES
 from tracewarehouse.ingest.pool import Tell

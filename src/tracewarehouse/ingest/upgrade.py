@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract, Ref
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.errors import SchemaVersionError, TwError
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.pool import Failure, Tell, Workers
@@ -192,6 +192,6 @@ def stored_files(
 
 
 def _missing(source: RankSource, wanted: Sequence[Contract]) -> list[Contract]:
-    from tracewarehouse.select.versions import held
+    from tracewarehouse.runs.capabilities import held
 
     return [contract for contract in wanted if contract.version not in held(source, contract.name)]

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.errors import TwError
-from tracewarehouse.sqltext import quote_name
 from tracewarehouse.storage import StagedTable
 
 if TYPE_CHECKING:
-    from tracewarehouse.engine import Connection
+    from tracewarehouse.duck.engine import Connection
 
 # Numbers that rarely come again are a third the size as differences: measured on real traces, 1,000 to 2,000
 # values are where a dictionary begins to cost more than it saves.
@@ -49,7 +49,7 @@ def _write(con: Connection, catalog: Catalog, contract: Contract, folder: Path) 
 
 def _order(con: Connection, contract: Contract) -> str:
     """ORDER BY as the contract says; nothing where the rows stand so already, for sorting takes memory."""
-    from tracewarehouse.engine import order_by
+    from tracewarehouse.duck.engine import order_by
 
     keys = [key for key in contract.order if key not in _OF_THE_RANK]
     if len(keys) == 1 and not keys[0].startswith("-"):

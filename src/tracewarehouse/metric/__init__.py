@@ -6,8 +6,9 @@ that runs of other lengths compare. A measure of steps themselves (`step_time`) 
 steps, each of them the mean of its ranks. A column without a `fold` needs filters that leave one row.
 """
 
-from tracewarehouse.metric.measured import COMPLETE, Side, measure
+from tracewarehouse.metric.measure import COMPLETE, Side, measure
 from tracewarehouse.metric.model import BY_STEP, Measured, Metric, RunValue
+from tracewarehouse.metric.parse import parse_metric, parse_metric_prefix
 from tracewarehouse.metric.values import Ranks, check_filters
 
 __all__ = [
@@ -20,4 +21,6 @@ __all__ = [
     "Side",
     "check_filters",
     "measure",
+    "parse_metric",
+    "parse_metric_prefix",
 ]

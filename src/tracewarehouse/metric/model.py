@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from tracewarehouse.catalog import Catalog
-from tracewarehouse.columns import Column
-from tracewarehouse.contract import Contract
+from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Contract
 
 BY_STEP = "by_step"  # the parameter of analyses that tell steps apart on request
 
@@ -20,20 +19,6 @@ class Metric:
     contract: Contract
     column: Column
     filters: tuple[tuple[Column, object], ...] = ()
-
-    @classmethod
-    def parse(cls, text: str, catalog: Catalog) -> Metric:
-        """The metric that a text says; raises ParamError or UnknownName that name the place."""
-        from tracewarehouse.metric.reading import parse
-
-        return parse(text, catalog)
-
-    @classmethod
-    def read(cls, text: str, catalog: Catalog, start: int = 0) -> tuple[Metric, int]:
-        """The metric that stands at `start` of a text, and where it ends; raises like `parse`."""
-        from tracewarehouse.metric.reading import read
-
-        return read(text, catalog, start)
 
     def __str__(self) -> str:
         return self.text

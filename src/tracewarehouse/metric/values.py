@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tracewarehouse.columns import Column
+from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.metric.model import Measured, Metric, RunValue
-from tracewarehouse.sqltext import quote_name, quote_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tracewarehouse.engine import Connection
+    from tracewarehouse.duck.engine import Connection
 
 ROWS, COMPLETE = "result_rows", "complete"  # relations: rows of the analysis; run_id, rank, step
 Step = tuple[str, int, int]  # a complete step of a rank of a run
@@ -47,7 +47,7 @@ def evaluate(
     `complete` holds run_id, rank and step of the complete steps; None where values are not to be per step.
     Raises TwError where a run has several rows and the column does not say what it is of them.
     """
-    from tracewarehouse.engine import connect
+    from tracewarehouse.duck.engine import connect
 
     with connect(threads=threads_for(metric)) as con:
         con.register(ROWS, rows)
@@ -99,7 +99,7 @@ def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence
 
 def _meets(metric: Metric, table: pa.Table) -> bool:
     """Whether a row meets the filters, in whichever step it lies."""
-    from tracewarehouse.engine import connect
+    from tracewarehouse.duck.engine import connect
 
     with connect() as con:
         con.register("result_rows", table)

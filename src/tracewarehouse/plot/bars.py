@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracewarehouse.plot.scale import Scale
-from tracewarehouse.plot.theme import Spec, Theme
+from tracewarehouse.plot.theme import Scale, Spec, Theme
 
 WIDTH = 340
 _STEP, _TEXT, _BAR = 32, 13, 10  # pixels: of a row, to the foot of its text, of its bar

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracewarehouse.plot.bars import WIDTH
-from tracewarehouse.plot.scale import Scale
-from tracewarehouse.plot.theme import Spec, Theme
+from tracewarehouse.plot.theme import Scale, Spec, Theme
 
 FIT = {"type": "fit-x", "contains": "padding"}
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from tracewarehouse.plot.bars import WIDTH
 from tracewarehouse.plot.grids import FIT
-from tracewarehouse.plot.scale import Scale, brief
-from tracewarehouse.plot.theme import Spec, Theme
+from tracewarehouse.plot.theme import Scale, Spec, Theme, brief
 
 HEIGHT = 190
 BINS = 24

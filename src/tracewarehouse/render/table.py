@@ -6,8 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tracewarehouse.render.text import one_line
-from tracewarehouse.render.values import show
+from tracewarehouse.render.text import one_line, show
 from tracewarehouse.result import Field, Result
 
 _GAP = "  "

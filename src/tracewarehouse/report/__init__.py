@@ -1,6 +1,6 @@
 """One HTML page on a run, or on what changed: sentences, pictures and tables."""
 
-from tracewarehouse.report.model import Page
+from tracewarehouse.report.document import Page
 from tracewarehouse.report.one_run import one_run
 from tracewarehouse.report.two_runs import two_runs
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bars
 from tracewarehouse.plot.grids import Piece, stacks
-from tracewarehouse.report.asked import Asked
-from tracewarehouse.report.model import Part, Picture, Section, Table
+from tracewarehouse.report.content import Part, Picture, Section, Table
+from tracewarehouse.report.data import Asked
 from tracewarehouse.report.tables import listed
-from tracewarehouse.report.words import part, plural, time
+from tracewarehouse.report.wording import part, plural, time
 
 TOP, RANKS = 8, 20
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bars
-from tracewarehouse.report.asked import Asked
-from tracewarehouse.report.model import Part, Picture, Section, Table
+from tracewarehouse.report.content import Part, Picture, Section, Table
+from tracewarehouse.report.data import Asked
 from tracewarehouse.report.overview import shares
 from tracewarehouse.report.tables import folded, listed
-from tracewarehouse.report.words import MEANINGS, label, part, plural
+from tracewarehouse.report.wording import MEANINGS, label, part, plural
 
 TOP = 10
 _CALLS = """

@@ -6,10 +6,10 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, Range, bars, ranges
 from tracewarehouse.plot.lines import histogram
 from tracewarehouse.plot.theme import meaning
-from tracewarehouse.report.asked import Asked
-from tracewarehouse.report.model import Part, Picture, Section
+from tracewarehouse.report.content import Part, Picture, Section
+from tracewarehouse.report.data import Asked
 from tracewarehouse.report.tables import folded
-from tracewarehouse.report.words import label, part, plural, time
+from tracewarehouse.report.wording import label, part, plural, time
 
 TOP = 10
 

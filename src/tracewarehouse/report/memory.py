@@ -5,11 +5,11 @@ from __future__ import annotations
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bars
 from tracewarehouse.plot.lines import series
-from tracewarehouse.plot.scale import brief
-from tracewarehouse.report.asked import Asked, Row
-from tracewarehouse.report.model import Part, Picture, Section, Table
+from tracewarehouse.plot.theme import brief
+from tracewarehouse.report.content import Part, Picture, Section, Table
+from tracewarehouse.report.data import Asked, Row
 from tracewarehouse.report.tables import folded, listed
-from tracewarehouse.report.words import label, part, plural
+from tracewarehouse.report.wording import label, part, plural
 
 TOP, POINTS = 10, 300
 

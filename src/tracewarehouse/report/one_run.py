@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tracewarehouse import __version__
 from tracewarehouse.metric import Side
-from tracewarehouse.plot.scale import brief
-from tracewarehouse.report.asked import Asked, asking
+from tracewarehouse.plot.theme import brief
 from tracewarehouse.report.comms import comms
-from tracewarehouse.report.facts import facts, quality, unknown
+from tracewarehouse.report.content import Tile
+from tracewarehouse.report.data import Asked, asking
+from tracewarehouse.report.document import Page
+from tracewarehouse.report.findings import findings
 from tracewarehouse.report.host import host
 from tracewarehouse.report.kernels import kernels
 from tracewarehouse.report.memory import memory, peak, where
-from tracewarehouse.report.model import Page, Tile
 from tracewarehouse.report.overview import kind, overview, shares, step_times
-from tracewarehouse.report.words import MEANINGS, part, plural, time
-from tracewarehouse.report.wrong import findings
+from tracewarehouse.report.run_facts import facts, quality, unknown
+from tracewarehouse.report.wording import MEANINGS, part, plural, time
 from tracewarehouse.result import Result
+from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
-    from tracewarehouse.select.info import RunInfo
+    from tracewarehouse.runs.rows import RunInfo
 
 SECTIONS = (kernels, comms, memory, host, quality)
 

@@ -9,10 +9,10 @@ from tracewarehouse.plot.bars import Bar, bars
 from tracewarehouse.plot.grids import Cell, Piece, heat, stacks
 from tracewarehouse.plot.lines import Span, spans
 from tracewarehouse.plot.theme import COLOURS
-from tracewarehouse.report.asked import Asked, Row
-from tracewarehouse.report.model import Part, Picture, Section, Table
+from tracewarehouse.report.content import Part, Picture, Section, Table
+from tracewarehouse.report.data import Asked, Row
 from tracewarehouse.report.tables import listed
-from tracewarehouse.report.words import MEANINGS, and_list, part, plural, time
+from tracewarehouse.report.wording import MEANINGS, and_list, part, plural, time
 
 PARTS = [name for name in COLOURS if name in MEANINGS]
 ENDS = 10  # ranks shown of either end, where there are more than twice as many

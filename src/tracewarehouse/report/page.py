@@ -10,15 +10,15 @@ from pathlib import Path
 from tracewarehouse.plot import svg
 from tracewarehouse.plot.theme import css
 from tracewarehouse.render.table import is_number
-from tracewarehouse.render.values import show
-from tracewarehouse.report.model import Finding, Page, Part, Picture, Section, Table
-from tracewarehouse.report.words import MEANINGS
+from tracewarehouse.render.text import show
+from tracewarehouse.report.content import Finding, PageContent, Part, Picture, Section, Table
+from tracewarehouse.report.wording import MEANINGS
 
 SHORT = 12  # rows of a table that is open from the start
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
-def html(page: Page) -> Iterator[str]:
+def html(page: PageContent) -> Iterator[str]:
     """The file in pieces."""
     numbers = count(1)
     yield from _head(page)
@@ -33,7 +33,7 @@ def _file(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def _head(page: Page) -> Iterator[str]:
+def _head(page: PageContent) -> Iterator[str]:
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -63,7 +63,7 @@ def _head(page: Page) -> Iterator[str]:
     yield f'<ul class="legend" aria-label="Colours">{colours}</ul>\n'
 
 
-def _nav(page: Page) -> str:
+def _nav(page: PageContent) -> str:
     links = "".join(f'<a href="#{section.key}">{escape(section.title)}</a>' for section in page.sections)
     toggle = '<button type="button" id="theme">light / dark</button>'
     return f'<nav aria-label="Sections"><div class="wrap">{links}{toggle}</div></nav>\n'

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from tracewarehouse.columns import Column
-from tracewarehouse.contract import Contract
-from tracewarehouse.report.asked import Asked
-from tracewarehouse.report.model import Table
+from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import quote_name
+from tracewarehouse.report.content import Table
+from tracewarehouse.report.data import Asked
 from tracewarehouse.result import Field, Result
-from tracewarehouse.sqltext import quote_name
 
 TOP = 50
 _PLACES = ("run_id", "rank", "device", "stream")

@@ -6,15 +6,16 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tracewarehouse import __version__
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bars
 from tracewarehouse.plot.lines import Dot, dots, strips
-from tracewarehouse.report.model import Page, Part, Picture, Section, Table, Tile
-from tracewarehouse.report.words import MEANINGS, and_list, label, part, plural, time
+from tracewarehouse.report.content import Part, Picture, Section, Table, Tile
+from tracewarehouse.report.document import Page
+from tracewarehouse.report.wording import MEANINGS, and_list, label, part, plural, time
+from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
-    from tracewarehouse.diff.account import Account
+    from tracewarehouse.diff.breakdown import Account
     from tracewarehouse.diff.change import Change
     from tracewarehouse.diff.levels import Row
     from tracewarehouse.history import History, Line

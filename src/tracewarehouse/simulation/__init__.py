@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracewarehouse.simulation.injections import KINDS, Injection
-from tracewarehouse.simulation.job import DIALECTS, GPUS, MODES, Job, Noise
+from tracewarehouse.simulation.job import DIALECTS, GPUS, KINDS, MODES, Injection, Job, Noise
 
 if TYPE_CHECKING:
     from tracewarehouse.simulation.write import Simulated, simulate

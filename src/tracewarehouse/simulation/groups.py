@@ -6,9 +6,9 @@ from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
+from tracewarehouse.simulation.faults import Planted
 from tracewarehouse.simulation.job import Job
 from tracewarehouse.simulation.parts import DATA, STAGE, TENSOR, Collective
-from tracewarehouse.simulation.planted import Planted
 
 LATENCY_NS = 9_000  # of a collective whatever its size
 

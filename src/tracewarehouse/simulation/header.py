@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from random import Random
 
+from tracewarehouse.simulation.event_text import MOST_RANKS, Text
 from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.job import QUARTER_NS, Job
-from tracewarehouse.simulation.text import MOST_RANKS, Text
 
 LAST: dict[str, object] = {"sort_index": 536_870_912}  # where viewers put the profiler's own rows
 

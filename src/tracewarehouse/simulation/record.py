@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from tracewarehouse.simulation.event_text import Format, Text
+from tracewarehouse.simulation.faults import Planted
 from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.job import Job
 from tracewarehouse.simulation.parts import (
@@ -19,12 +21,9 @@ from tracewarehouse.simulation.parts import (
     Memory,
 )
 from tracewarehouse.simulation.paths import Parts
-from tracewarehouse.simulation.planted import Planted
 from tracewarehouse.simulation.program import ROOTS
-from tracewarehouse.simulation.rows import Call
-from tracewarehouse.simulation.text import Format, Text
+from tracewarehouse.simulation.recording import Call, Open, Window
 from tracewarehouse.simulation.truth import RankTruth
-from tracewarehouse.simulation.window import Open, Window
 
 ADDRESS = 0x7F1C_0000_0000
 PAGE = 2 << 20

@@ -11,11 +11,10 @@ from collections.abc import Callable, Generator
 from functools import cached_property
 from typing import Any
 
+from tracewarehouse.simulation.faults import ONE, TABLE, Noise, Planted, scaled
 from tracewarehouse.simulation.groups import Group, Groups, Meetings
 from tracewarehouse.simulation.job import Job
-from tracewarehouse.simulation.loader import Loader
-from tracewarehouse.simulation.model import Model
-from tracewarehouse.simulation.noise import ONE, TABLE, Noise, scaled
+from tracewarehouse.simulation.kernels import Model
 from tracewarehouse.simulation.parts import (
     COMPUTE,
     FIRST_STEP,
@@ -31,8 +30,6 @@ from tracewarehouse.simulation.parts import (
     Spend,
 )
 from tracewarehouse.simulation.paths import COMPUTE_PLACE, WAIT_PLACE, Parts, earlier, parts
-from tracewarehouse.simulation.planted import Planted
-from tracewarehouse.simulation.queues import Queue
 from tracewarehouse.simulation.record import Recorder
 from tracewarehouse.simulation.steps import Tapes
 
@@ -327,3 +324,54 @@ def meet(setting: Setting) -> None:
             if setting.meetings.arrive(group, at_ns):
                 ready += waiting.pop(group.name)
     assert not waiting, "ranks wait for each other"
+
+
+AHEAD = 2  # batches that a worker makes before one of its own is taken, as torch's prefetch_factor
+HANDOVER_NS = 20_000  # from a worker's queue to the training thread
+
+
+class Loader:
+    """Batches in turn from so many workers; without any, the training thread makes them itself."""
+
+    __slots__ = ("ready", "taken")
+
+    def __init__(self, workers: int) -> None:
+        self.ready = [0] * workers
+        self.taken = [0] * AHEAD * workers
+
+    def waits(self, at_ns: int, makes_ns: int) -> int:
+        """How long the training thread waits for the batch it asks for then, which takes so long to make."""
+        if not self.ready:
+            return makes_ns
+        # Its worker begins once its last batch is made, and once there is room for another one.
+        made = max(self.ready.pop(0), self.taken.pop(0)) + makes_ns
+        self.ready.append(made)
+        waits = max(made - at_ns, 0) + HANDOVER_NS
+        self.taken.append(at_ns + waits)
+        return waits
+
+
+class Queue:
+    """When the rows begin that were launched to a stream; small, for all ranks have one at the same time."""
+
+    __slots__ = ("first", "limit", "starts")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.starts = array("q")
+        self.first = 0
+
+    def room_at(self, now_ns: int) -> int:
+        """When there is room for one more: now, or when the first of those that wait begins."""
+        starts, first = self.starts, self.first
+        while first < len(starts) and starts[first] <= now_ns:
+            first += 1
+        if first > 32:
+            del starts[:first]
+            first = 0
+        self.first = first
+        return starts[first] if len(starts) - first >= self.limit else now_ns
+
+    def add(self, begins_ns: int) -> None:
+        """A row that begins then, after all before it."""
+        self.starts.append(begins_ns)

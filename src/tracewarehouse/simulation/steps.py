@@ -2,18 +2,200 @@
 
 from __future__ import annotations
 
-from tracewarehouse.simulation.layers import Layers
-from tracewarehouse.simulation.model import VOCABULARY, Model, Variant
+from collections.abc import Callable
+
+from tracewarehouse.simulation.kernels import VOCABULARY, Model, Variant
 from tracewarehouse.simulation.parts import (
     COMPUTE,
     DATA,
+    STAGE,
+    TENSOR,
+    Collective,
     Do,
     Event,
+    Frame,
+    Graph,
+    Kernel,
     Memory,
     Spend,
     Tape,
 )
 from tracewarehouse.simulation.program import Node, Program, collective_lines
+
+
+class Layers:
+    """The layers of a stage, forward: shared by training and inference."""
+
+    def __init__(self, model: Model, program: Program, variant: Variant) -> None:
+        self.model, self.program, self.variant = model, program, variant
+        self.job, self.kernels = model.job, model.kernels
+        self.tokens, self.hidden = model.tokens, model.job.hidden
+        self.part = max(self.hidden // self.job.tensor, 1)
+
+    def block(self, number: int) -> None:
+        """One layer: attention and the feed-forward part, each with its norm and its sum."""
+        with self.program.module("Block", number):
+            if self.job.sharded and self.job.data > 1:
+                self._gather()
+            self._norm(2 * number)
+            with self.program.module("Attention", number):
+                self._linear(4 * number, self.hidden, 3 * self.part)
+                self._attention()
+                self._linear(4 * number + 1, self.part, self.hidden)
+            self._reduce()
+            self._dropout(2 * number)
+            self._sum()
+            self._norm(2 * number + 1)
+            self._feed_forward(number)
+
+    def _feed_forward(self, number: int) -> None:
+        exchange = self.job.experts and self.job.data > 1
+        with self.program.module("MLP", number):
+            if exchange:
+                self._exchange()
+            self._linear(4 * number + 2, self.hidden, 4 * self.part)
+            self._gelu(number)
+            self._linear(4 * number + 3, 4 * self.part, self.hidden)
+            if exchange:
+                self._exchange()
+        self._reduce()
+        self._dropout(2 * number + 1)
+        self._sum()
+
+    def _linear(self, number: int, inner: int, columns: int) -> None:
+        kernels, tokens = self.kernels, self.tokens
+        work = (
+            ("aten::mm", kernels.gemm(tokens, columns, inner)),
+            ("aten::mm", kernels.gemm(columns, tokens, inner)),
+            ("aten::sum", kernels.stream("reduce", tokens * columns, 1)),
+        )
+        shapes = ((columns,), (tokens, inner), (inner, columns))
+        with self.program.module("Linear", number):
+            names = ("aten::linear", "aten::addmm")
+            product = kernels.gemm(tokens, inner, columns)
+            self.program.forward(names, shapes, (product,), "AddmmBackward0", work, tokens * columns)
+
+    def _norm(self, number: int) -> None:
+        work = (
+            ("aten::native_layer_norm_backward", self._wide("layer_norm_backward", 3)),
+            ("aten::sum", self._wide("reduce", 1)),
+        )
+        with self.program.module("LayerNorm", number):
+            self.program.forward(
+                ("aten::layer_norm", "aten::native_layer_norm"),
+                ((self.tokens, self.hidden), (), (self.hidden,), (self.hidden,)),
+                (self._wide("layer_norm", 2),),
+                "NativeLayerNormBackward0",
+                work,
+                self.tokens * self.hidden,
+            )
+
+    def _attention(self) -> None:
+        back = self.kernels.flash("flash_backward", self.tokens, self.part)
+        shape = (self.job.batch, 8, self.tokens // self.job.batch, max(self.part // 8, 1))
+        self.program.forward(
+            ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention"),
+            (shape, shape, shape),
+            (self.kernels.flash("flash", self.tokens, self.part),),
+            "ScaledDotProductFlashAttentionBackward0",
+            (("aten::_scaled_dot_product_flash_attention_backward", back),),
+            self.tokens * self.part,
+        )
+
+    def _gelu(self, number: int) -> None:
+        kernel = self.kernels.stream("gelu", 4 * self.tokens * self.part)
+        back = self.kernels.stream("gelu", 4 * self.tokens * self.part, 3)
+        with self.program.module("GELU", number):
+            shapes = ((self.tokens, 4 * self.part),)
+            work = (("aten::gelu_backward", back),)
+            self.program.forward(("aten::gelu",), shapes, (kernel,), "GeluBackward0", work)
+
+    def _dropout(self, number: int) -> None:
+        if self.job.mode == "inference":
+            return
+        with self.program.module("Dropout", number):
+            self.program.forward(
+                ("aten::dropout", "aten::native_dropout"),
+                ((self.tokens, self.hidden), (), ()),
+                (self._wide("dropout", 2),),
+                "NativeDropoutBackward0",
+                (("aten::native_dropout_backward", self._wide("add", 2)),),
+            )
+
+    def _sum(self) -> None:
+        shapes = ((self.tokens, self.hidden), (self.tokens, self.hidden), ())
+        kernel = self._wide("add", 3)
+        self.program.forward(("aten::add",), shapes, (kernel,), "AddBackward0", ())
+
+    def _wide(self, key: str, passes: int) -> Kernel:
+        return self.kernels.stream(key, self.tokens * self.hidden, passes)
+
+    def _reduce(self) -> None:
+        if self.job.tensor == 1:
+            return
+        sums = self.model.collective("allreduce", TENSOR, self.tokens * self.hidden)
+        self.program.collective(sums, "allreduce_", wait=True)
+        if self.job.mode == "training":
+            self.program.after(collective_lines(sums, "allreduce_", wait=True))
+
+    def _gather(self) -> None:
+        weights = self.model.collective("all_gather", DATA, 12 * self.hidden * self.part)
+        self.program.collective(weights, "_allgather_base_", wait=True)
+
+    def _exchange(self) -> None:
+        tokens = self.model.collective("all_to_all", DATA, self.tokens * self.hidden)
+        self.program.collective(tokens, "alltoall_base_", wait=True)
+        if self.job.mode == "training":
+            self.program.after(collective_lines(tokens, "alltoall_base_", wait=True))
+
+    def embed(self) -> None:
+        """The embedding, on the first stage."""
+        kernel = self._wide("embedding", 2)
+        with self.program.module("Embedding", 0):
+            self.program.forward(
+                ("aten::embedding", "aten::index_select"),
+                ((VOCABULARY, self.hidden), (self.tokens,)),
+                (kernel,),
+                "EmbeddingBackward0",
+                (("aten::embedding_dense_backward", self._wide("embedding", 3)),),
+            )
+
+    def stage_layers(self) -> range:
+        """The numbers of this stage's layers."""
+        count = self.job.layers // self.job.pipeline
+        return range(self.variant.stage * count, (self.variant.stage + 1) * count)
+
+    def input(self, size: int) -> None:
+        """What comes from the host: a copy from pinned memory."""
+        name = "Memcpy HtoD (Host -> Device)" if self.kernels.amd else "Memcpy HtoD (Pinned -> Device)"
+        with (
+            self.program.op("aten::to", ((size,), (), (), (), ())),
+            self.program.op("aten::_to_copy", ((size,), (), (), (), (), ())),
+            self.program.op("aten::copy_", ((size,), (size,), ())),
+        ):
+            self.program.launch(self.kernels.copy(name, 8 * size))
+
+    def _pass_on(self, name: str, edge: int, *, wait: bool) -> None:
+        size = self.tokens * self.hidden
+        self.program.collective(self.model.collective(name, STAGE, size, edge), name, wait=wait)
+
+    def item(self) -> None:
+        """A value that the host waits for."""
+        name = "Memcpy DtoH (Device -> Host)" if self.kernels.amd else "Memcpy DtoH (Device -> Pageable)"
+        with self.program.op("aten::item", ((),)), self.program.op("aten::_local_scalar_dense", ((),)):
+            self.program.launch(self.kernels.copy(name, 4))
+            self.program.do(Do.SYNC, COMPUTE)
+
+    def _replay(self, write: Callable[[], None]) -> None:
+        """Writes it once on the side, and keeps what was launched as the nodes of one graph on one stream."""
+        eager = Program(self.kernels, stacks=False, memory=False)
+        eager.removed, eager.grad = self.variant.removed, self.job.mode == "training"
+        program, self.program = self.program, eager
+        write()
+        self.program = program
+        nodes = tuple(part for _, part in eager.lines if isinstance(part, Kernel | Collective))
+        with self.program.frame(Frame("cpu_op", "cudagraph_replay", ((),))):
+            self.program.do(Do.GRAPH, Graph(1, nodes))
 
 
 class Tapes:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-
-from tracewarehouse.simulation.intervals import Span, total
+from itertools import accumulate
 
 KINDS = ("computation", "communication", "memory", "other")
 LONG_CALL_NS, LATE_NS = 50_000, 100_000  # from where a call, and a row's start after it, is an outlier
@@ -70,3 +70,82 @@ def annotation_sums(
         middle = lengths[(len(lengths) - 1) // 2]
         sums = (len(lengths), sum(lengths), total(each), lengths[0], middle, lengths[-1])
         yield (on_gpu, device if on_gpu else None, name, *sums)
+
+
+SHARES = (50, 95, 99)
+
+
+def queue(waits: list[tuple[int, int]]) -> tuple[int | None, ...]:
+    """Span, time waited, time with a row waiting, most rows, then percentiles by change and by time."""
+    if not waits:
+        return (None,) * (4 + 2 * len(SHARES))
+    turns = sorted([(came, 0) for came, _ in waits] + [(went, 1) for _, went in waits])
+    after, held = Counter[int](), Counter[int]()
+    length, before = 0, turns[0][0]
+    for at, goes in turns:
+        held[length] += at - before
+        length += -1 if goes else 1
+        after[length] += 1
+        before = at
+    span = turns[-1][0] - turns[0][0]
+    waited = sum(went - came for came, went in waits)
+    return (span, waited, span - held[0], max(after), *_percentiles(after), *_percentiles(held))
+
+
+def _percentiles(weights: Counter[int]) -> list[int | None]:
+    """Of each share the smallest value that so many of 100 parts of the weight do not exceed."""
+    total = weights.total()
+    if not total:
+        return [None] * len(SHARES)
+    values = sorted(weights)
+    up_to = list(accumulate(weights[value] for value in values))
+    return [values[bisect_left(up_to, share * total, key=lambda part: 100 * part)] for share in SHARES]
+
+
+Span = tuple[int, int]
+
+
+def merged(spans: list[Span]) -> list[Span]:
+    """The union as spans that do not touch, in order."""
+    union: list[Span] = []
+    for start, end in sorted(spans):
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
+        else:
+            union.append((start, end))
+    return union
+
+
+def total(spans: list[Span]) -> int:
+    """The length of the union."""
+    return sum(end - start for start, end in merged(spans))
+
+
+def split(first: list[Span], second: list[Span], third: list[Span]) -> tuple[int, int, int]:
+    """The length of the first, of the second without it, of the third without both."""
+    one, two, three = total(first), total(first + second), total(first + second + third)
+    return one, two - one, three - two
+
+
+def overlapped(spans: list[Span], others: list[Span]) -> tuple[int, int]:
+    """The length of the union of the spans, and of what the others cover of it."""
+    whole = total(spans)
+    return whole, whole + total(others) - total(spans + others)
+
+
+def gaps(spans: list[Span]) -> Iterator[tuple[int, int, int]]:
+    """(place of the span that ends it, start, length) of each gap; spans by start and end."""
+    reached: int | None = None
+    for place, (start, end) in enumerate(spans):
+        if reached is not None and start > reached:
+            yield place, reached, start - reached
+        reached = end if reached is None else max(reached, end)
+
+
+def stream_overlaps(spans: list[Span]) -> Iterator[int]:
+    """How far each span begins before an earlier one ended; spans by start and end."""
+    reached: int | None = None
+    for start, end in spans:
+        if reached is not None and reached > start:
+            yield min(reached, end) - start
+        reached = end if reached is None else max(reached, end)

@@ -6,13 +6,23 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tracewarehouse.simulation.groups import Group
-from tracewarehouse.simulation.intervals import Span, gaps, overlapped, split, stream_overlaps
 from tracewarehouse.simulation.job import Job
 from tracewarehouse.simulation.parts import Collective, Kernel
 from tracewarehouse.simulation.paths import Parts
-from tracewarehouse.simulation.rows import Call, GpuRow, Step
-from tracewarehouse.simulation.sums import KINDS, Launch, annotation_sums, classes, launch_sums
-from tracewarehouse.simulation.waits import queue
+from tracewarehouse.simulation.recording import Call, GpuRow, Step
+from tracewarehouse.simulation.sums import (
+    KINDS,
+    Launch,
+    Span,
+    annotation_sums,
+    classes,
+    gaps,
+    launch_sums,
+    overlapped,
+    queue,
+    split,
+    stream_overlaps,
+)
 
 Row = tuple[object, ...]
 

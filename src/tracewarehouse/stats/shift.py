@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
+
 ENOUGH = 4  # values on both sides together; fewer say nothing of their spread
 ENOUGH_FOR_RANKS = 8
 EXACT = 2_500  # pairs of values up to which the distribution of ranks is counted out
@@ -106,3 +107,12 @@ def _mean(values: Sequence[float]) -> float:
     """The mean, and exactly the value where all are the same."""
     first = values[0]
     return first + math.fsum(value - first for value in values) / len(values)
+
+
+def shifted(base: Sequence[float], head: Sequence[float], alpha: float = 0.05) -> tuple[float, float, float]:
+    """The change (0.03 is +3 %) and the ends of its interval of confidence 1 - alpha, by logs.
+
+    Takes values above 0, four or more of both sides together.
+    """
+    found = shift([math.log(value) for value in base], [math.log(value) for value in head], alpha)
+    return math.expm1(found.by), math.expm1(found.low), math.expm1(found.high)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from itertools import chain
+from statistics import NormalDist, fmean, median
 from typing import Literal
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.stats.blocks import blocks
-from tracewarehouse.stats.needed import runs_for_a_conclusion
-from tracewarehouse.stats.shift import ENOUGH, Shift, shift
-from tracewarehouse.stats.steps import Steps
+from tracewarehouse.stats.shift import ENOUGH, Shift, pooled, shift
 
 Word = Literal["slower", "faster", "no change", "inconclusive"]
 Unit = Literal["run", "step", "window"]
@@ -193,3 +191,109 @@ def _times(base: float, head: float) -> str:
 def _percent(value: float, sign: str, digits: int = 1) -> str:
     shown = round(100 * value, digits) + 0.0  # no minus before a zero
     return f"{shown:{sign}.{digits}f}"
+
+
+FEWEST = 2
+TOO_FINE = 10  # parts of the spread between runs: to see less takes thousands of runs
+SURE = 12.0  # shifts in standard errors, above which no distribution need be asked
+
+
+def runs_needed(spread: float, shift: float, *, alpha: float = 0.05, power: float = 0.8) -> int:
+    """Runs per side that find a shift with this power; both numbers on the scale of logs of runs' medians.
+
+    The least number for which Student's t has the power, by the noncentral t; from where the approximation
+    of Guenther (1981) points to. Takes a shift other than 0.
+    """
+    side, found = NormalDist().inv_cdf(1 - alpha / 2), NormalDist().inv_cdf(power)
+    about = 2 * ((side + found) * spread / shift) ** 2 + side**2 / 4
+    runs = max(FEWEST, math.floor(about) - 1)
+    while _power(runs, abs(shift) / spread if spread else math.inf, alpha) < power:
+        runs += 1
+    return runs
+
+
+def _power(runs: int, ratio: float, alpha: float) -> float:
+    """The power of Student's t with this many runs per side, for a shift of `ratio` standard deviations."""
+    from scipy.special import nctdtr, stdtrit
+
+    free, apart = 2 * runs - 2, ratio * math.sqrt(runs / 2)
+    edge = float(stdtrit(free, 1 - alpha / 2))
+    return 1.0 if apart > edge + SURE * math.sqrt(1 + edge) else 1 - float(nctdtr(free, apart, edge))
+
+
+def runs_for_a_conclusion(
+    base: Sequence[float], head: Sequence[float], *, alpha: float, min_effect: float
+) -> int | None:
+    """Runs per side, in all, for a conclusion with a power of 0.8, from logs of runs' medians.
+
+    They find a shift of the size seen or, where that is below min_effect, exclude one of min_effect: when
+    nothing changed, as many as find it with a power of 0.9, since either end of the interval may fail. A
+    spread from few runs is more often too small than too large, so its median bias is taken off (Wilson and
+    Hilferty 1931). None where it takes thousands.
+    """
+    free = len(base) + len(head) - 2
+    spread = pooled(base, head) / (1 - 2 / (9 * free)) ** 1.5
+    size, least = abs(fmean(head) - fmean(base)), math.log1p(min_effect)
+    power, aim = (0.8, size) if size > least else (0.9, least)
+    return runs_needed(spread, aim, alpha=alpha, power=power) if aim > spread / TOO_FINE else None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """For each run the times of its steps in ns, in order of time. Raises ParamError for less than 1 ns."""
+
+    runs: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        shortest = min(self.times, default=1)
+        if shortest < 1:
+            raise ParamError(f"a step of {shortest} ns cannot be compared", "leave that step out")
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """The steps of all runs, in ns."""
+        return tuple(chain.from_iterable(self.runs))
+
+    @property
+    def present(self) -> tuple[tuple[int, ...], ...]:
+        """The runs that have steps."""
+        return tuple(run for run in self.runs if run)
+
+
+MOST = 300  # blocks of a run; more cost time and tell no more
+NEARLY_ONE = 0.95
+
+
+def blocks(times: Sequence[float]) -> tuple[range, ...]:
+    """The steps of one run, by their index, in blocks of nearly equal length that hold each step once.
+
+    Single steps where neighbours are not correlated; else blocks of twice the time in which the correlation
+    fades, (1 + r) / (1 - r) for a process with autocorrelation r of neighbours. r is taken from ranks, since
+    times have heavy tails, and corrected for its bias in short series (Marriott and Pope 1954).
+    """
+    count = len(times)
+    if not count:
+        return ()
+    length = max(_length(times), math.ceil(count / MOST))
+    pieces = max(1, count // length)
+    ends = [count * piece // pieces for piece in range(pieces + 1)]
+    return tuple(range(start, end) for start, end in zip(ends, ends[1:], strict=False))
+
+
+def _length(times: Sequence[float]) -> int:
+    found = neighbours(times) if len(times) > 3 else 0.0
+    found = min(found + (1 + 3 * found) / len(times), NEARLY_ONE)
+    if found < 1 / math.sqrt(len(times)):  # one standard error: to miss a correlation is the worse mistake
+        return 1
+    return math.ceil(2 * (1 + found) / (1 - found))
+
+
+def neighbours(times: Sequence[float]) -> float:
+    """The autocorrelation of ranks at lag 1; 0 where all are equal."""
+    import numpy as np
+
+    _, place, counts = np.unique(np.asarray(times), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - counts / 2)[place]
+    ranks = ranks - ranks.mean()
+    whole = float(ranks @ ranks)
+    return float(ranks[1:] @ ranks[:-1]) / whole if whole else 0.0

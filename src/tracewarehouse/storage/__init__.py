@@ -1,6 +1,7 @@
 """Parquet files and small manifests on a disk: what a warehouse is made of."""
 
-from tracewarehouse.storage.faults import disk_error, disk_errors
+from tracewarehouse.storage.layout import check_labels, parse_reference, run_key, run_name, uid
+from tracewarehouse.storage.local import disk_error, disk_errors
 from tracewarehouse.storage.model import (
     Brief,
     Changes,
@@ -19,7 +20,6 @@ from tracewarehouse.storage.model import (
     TableFile,
     Waiting,
 )
-from tracewarehouse.storage.names import check_labels, parse_reference, run_key, run_name, uid
 from tracewarehouse.storage.results import RECORDED, Recorded, write_result
 from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.versions import Versions

@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 
 from tracewarehouse.storage import layout, manifests, results, unconverted, waiting
+from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
-from tracewarehouse.storage.names import run_key
 from tracewarehouse.storage.versions import Versions
 
 # Folders of format 1 that `tw upgrade` leaves: nobody reads them once the warehouse is converted.

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout, manifests, pack
-from tracewarehouse.storage.layout import ManifestName
+from tracewarehouse.storage.layout import ManifestName, group_uid
 from tracewarehouse.storage.manifests import Manifest, now
 from tracewarehouse.storage.model import Intent, RankSource, Staged, TableFile
-from tracewarehouse.storage.names import group_uid
 from tracewarehouse.storage.objects import Objects
 
 # `clean` may delete an unpublished commit after its grace: one this young is in no danger.

@@ -11,8 +11,8 @@ from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout, publish, results, root, waiting
 from tracewarehouse.storage.codec import FORMAT, OldVersion, encode_version
 from tracewarehouse.storage.commit import footer_bytes, sha256
-from tracewarehouse.storage.faults import disk_errors
 from tracewarehouse.storage.format1 import Format1, OldRun
+from tracewarehouse.storage.local import disk_errors
 from tracewarehouse.storage.model import Changes, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.results import RECORDED, Recorded
 from tracewarehouse.storage.store import Store

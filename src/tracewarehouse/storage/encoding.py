@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.columns import Column
+from tracewarehouse.contracts.columns import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa

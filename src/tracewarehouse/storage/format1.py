@@ -18,9 +18,9 @@ from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import first_line
 from tracewarehouse.storage.commit import sha256
-from tracewarehouse.storage.faults import disk_errors
+from tracewarehouse.storage.layout import run_key
+from tracewarehouse.storage.local import disk_errors
 from tracewarehouse.storage.model import Json, Problem, RankSource, RunVersion, TableFile
-from tracewarehouse.storage.names import run_key
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.root import Identity, stored_format
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage.layout import STAGING
 from tracewarehouse.storage.objects import Entry
 
@@ -136,3 +138,30 @@ def _sync(path: Path, flags: int) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+@contextmanager
+def disk_errors(root: Path) -> Iterator[None]:
+    """Turns an OSError of the block into a WarehouseError that names the place and a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(root, error) from error
+
+
+def disk_error(root: Path, error: OSError) -> WarehouseError:
+    """The WarehouseError for what the operating system refused."""
+    place = error.filename if isinstance(error.filename, str) else str(root)
+    if error.errno in _FULL:
+        return WarehouseError(
+            f"{root}: no space left to write", "free some space and repeat; what is published stays whole"
+        )
+    if error.errno in _REFUSED:
+        return WarehouseError(f"{place}: may not be written or read", "check its owner and permissions")
+    if error.errno in {errno.ENOTDIR, errno.EEXIST}:
+        return WarehouseError(f"{place}: a file is in the way of a folder", "move it away and repeat")
+    return WarehouseError(f"{place}: {error.strerror or error}", "run tw verify to see what is damaged")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from tracewarehouse.errors import TwError, UnknownName, WarehouseError
-from tracewarehouse.storage import layout, receipts, waiting
-from tracewarehouse.storage.codec import encode_version
+from tracewarehouse.storage import layout, waiting
+from tracewarehouse.storage.codec import FORMAT, decode_version, encode_version, head_of, sealed
 from tracewarehouse.storage.manifests import now
 from tracewarehouse.storage.merge import Merged, merge
 from tracewarehouse.storage.model import Changes, Published, RunVersion
+from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.versions import Versions
 
 
@@ -69,7 +72,7 @@ def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
         return None
     # The version is published: a disk that is full now does not undo that, and the next publish writes it.
     with suppress(OSError):
-        receipts.write(store.objects, version, data)
+        write_receipt(store.objects, version, data)
     return version
 
 
@@ -89,3 +92,48 @@ def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersi
         if written := put(store, tombstone, tool):
             waiting.unmark(store.objects, run, [one.source for one in waits])
             return written
+
+
+def write_receipt(objects: Objects, version: RunVersion, data: bytes) -> None:
+    """Writes the receipt of a version that was just published, and the one before where a call died."""
+    before = _receipt_digest(objects, version.run, version.number - 1)
+    _put_receipt(objects, version, data, before)
+
+
+def _receipt_digest(objects: Objects, run: str, number: int) -> str | None:
+    """The sha256 of an earlier receipt, written now if it is missing; None where its version is gone, too."""
+    key = layout.receipt(run, number)
+    try:
+        return hashlib.sha256(objects.get(key)).hexdigest()
+    except FileNotFoundError:
+        name = layout.version(run, number)
+        if objects.stat(name) is None:
+            return None
+    data = objects.get(name)
+    try:
+        version = decode_version(data, str(objects.path(name)))
+    except TwError:  # of an older format, or damaged: there is nothing to say of it
+        return None
+    return _put_receipt(objects, version, data, _receipt_digest(objects, run, number - 1))
+
+
+def _put_receipt(objects: Objects, version: RunVersion, data: bytes, before: str | None) -> str:
+    receipt = sealed(_receipt_fields(version, data, before))
+    objects.put({layout.receipt(version.run, version.number): receipt})
+    return hashlib.sha256(receipt).hexdigest()
+
+
+def _receipt_fields(version: RunVersion, data: bytes, before: str | None) -> dict[str, Any]:
+    """All of the version but its rows, and what proves that it is this one."""
+    head = head_of(data)
+    content = head.pop("checksum")
+    return {
+        "format": FORMAT,
+        "must_understand": [],
+        "version_bytes": len(data),
+        "version_sha256": hashlib.sha256(data).hexdigest(),
+        "content": content,
+        "previous": before,
+        "sources": [[source.name, source.manifest] for source in version.sources],
+        "head": head,
+    }

@@ -12,8 +12,7 @@ from pathlib import Path
 from tracewarehouse.errors import SchemaVersionError, WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
-from tracewarehouse.storage.faults import disk_errors
-from tracewarehouse.storage.local import LocalObjects
+from tracewarehouse.storage.local import LocalObjects, disk_errors
 from tracewarehouse.storage.manifests import now
 
 

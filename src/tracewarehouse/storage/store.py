@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tracewarehouse.storage import layout, publish, results, root
 from tracewarehouse.storage.commit import commit, earlier, groups, sha256
-from tracewarehouse.storage.faults import disk_errors
+from tracewarehouse.storage.local import disk_errors
 from tracewarehouse.storage.model import (
     Changes,
     CleanReport,

@@ -11,8 +11,8 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.storage import layout, manifests, results
 from tracewarehouse.storage.codec import OldVersion, decode_version, unsealed
 from tracewarehouse.storage.commit import footer_bytes, sha256
+from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
-from tracewarehouse.storage.names import run_key
 from tracewarehouse.storage.versions import Versions
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.storage import layout, manifests, results, waiting
 from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_version
+from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import LocalObjects
 from tracewarehouse.storage.model import Brief, RankSource, RunVersion, Waiting
-from tracewarehouse.storage.names import run_key
 from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.results import Recorded
 

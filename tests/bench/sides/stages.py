@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from clock import cpu_s, timed, told
 
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.formats.base import ACTIVITIES, Request
 from tracewarehouse.formats.kineto.format import KinetoFormat
 from tracewarehouse.ingest.columns import Columns

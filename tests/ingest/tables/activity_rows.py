@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tracewarehouse.arrow import schema_of
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck.arrow import schema_of
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.spilled import SpilledColumns

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from activity_rows import call, columns_of, gpu, slice_, step
 
-from tracewarehouse.arrow import schema_of
+from tracewarehouse.duck.arrow import schema_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.base import Loss, Outcome
 from tracewarehouse.ingest.columns import Columns

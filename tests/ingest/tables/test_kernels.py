@@ -8,8 +8,8 @@ import activity_rows
 import pytest
 from activity_rows import build, call, columns_of, gpu, slice_
 
-from tracewarehouse.arrow import schema_of
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck.arrow import schema_of
 from tracewarehouse.ingest.tables import kernels
 
 LAUNCH = "cudaLaunchKernel"

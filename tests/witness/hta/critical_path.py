@@ -18,7 +18,7 @@ import polars as pl
 import tracewarehouse as tw
 from tracewarehouse.errors import ParamError
 from tracewarehouse.hta.critical import critical_path
-from tracewarehouse.hta.opened import Opened
+from tracewarehouse.hta.traces import Opened
 from witness.hta.breakdowns import LOAD
 from witness.hta.critical_build import SYNC, Critical, same_stream
 from witness.hta.critical_graph import Edge

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from tracewarehouse import engine
-from tracewarehouse.catalog import Catalog
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck import engine
 from tracewarehouse.formats.kineto.rules_connection import evaluate
 
 _DEVICE_PROCESS: Final = "^(Ascend Hardware|GPU ?[0-9]+)$"

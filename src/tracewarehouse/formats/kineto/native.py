@@ -106,7 +106,7 @@ def notice() -> str | None:
 
 def version_line() -> str:
     """What `tw --version` prints."""
-    from tracewarehouse import __version__
+    from tracewarehouse.version import __version__
 
     reason = why_not()
     scanner = "native scanner" if reason is None else f"without the native scanner: {reason}"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tracewarehouse import engine
+from tracewarehouse.duck import engine
 
 if TYPE_CHECKING:
     import pyarrow as pa

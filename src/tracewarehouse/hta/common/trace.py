@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracewarehouse.hta.opened import US, Opened
+from tracewarehouse.hta.traces import US, Opened
 
 ROWS = """
     SELECT

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from .model import PASSES
-from .search import last_before, last_reaching
+from tracewarehouse.ingest.tables.model import PASSES
+from tracewarehouse.ingest.tables.search import last_before, last_reaching
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from ..columns import Columns
-    from .model import Nesting, Rows, Times
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.tables.model import Nesting, Rows, Times
 
 _PREFIXES: Final = (("Optimizer.", "optimizer"), ("enumerate(DataLoader)#", "data"))
 

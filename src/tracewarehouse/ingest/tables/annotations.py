@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from .made import numbers, taken
-from .rows import slices
+from tracewarehouse.ingest.tables.made import numbers, taken
+from tracewarehouse.ingest.tables.rows import slices
 
 if TYPE_CHECKING:
-    from ..columns import Columns
+    from tracewarehouse.ingest.columns import Columns
 
 _COLUMNS: Final = (
     "pid", "tid", "device", "stream", "ts_ns", "dur_ns", "step", "external_id", "shapes", "dtypes",

@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from ...arrow import schema_of
-from ...errors import TwError
-from ...formats.base import ACTIVITIES
-from ..columns import Columns
-from .annotations import annotation_table
-from .counters import counters
-from .event_rules import Evidence, Fired, fired, fired_on_timeline
-from .events import events
-from .facts import Coverage, Held, coverage, of_activities, of_rank
-from .flows import find_arrows, flow_slabs
-from .kernels import kernels
-from .launches import find_calls, find_launches
-from .memory import allocation_slabs, find_allocations
-from .nesting import nest
-from .owners import find_owners
-from .quality import data_quality
-from .runtime import correlations, runtime
-from .steps import find_marks, find_spans, put_steps, steps
-from .syncs import syncs
+from tracewarehouse.duck.arrow import schema_of
+from tracewarehouse.errors import TwError
+from tracewarehouse.formats.base import ACTIVITIES
+from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.tables.annotations import annotation_table
+from tracewarehouse.ingest.tables.counters import counters
+from tracewarehouse.ingest.tables.event_rules import Evidence, Fired, fired, fired_on_timeline
+from tracewarehouse.ingest.tables.events import events
+from tracewarehouse.ingest.tables.facts import Coverage, Held, coverage, of_activities, of_rank
+from tracewarehouse.ingest.tables.flows import find_arrows, flow_slabs
+from tracewarehouse.ingest.tables.kernels import kernels
+from tracewarehouse.ingest.tables.launches import find_calls, find_launches
+from tracewarehouse.ingest.tables.memory import allocation_slabs, find_allocations
+from tracewarehouse.ingest.tables.nesting import nest
+from tracewarehouse.ingest.tables.owners import find_owners
+from tracewarehouse.ingest.tables.quality import data_quality
+from tracewarehouse.ingest.tables.runtime import correlations, runtime
+from tracewarehouse.ingest.tables.steps import find_marks, find_spans, put_steps, steps
+from tracewarehouse.ingest.tables.syncs import syncs
 
 if TYPE_CHECKING:
-    from ...catalog import Catalog
-    from ...contract import Contract
-    from ...formats.base import Outcome
-    from ..rules import Rules
-    from .model import Calls, Launches, Nesting, Owners, StepMarks
+    from tracewarehouse.contracts.catalog import Catalog
+    from tracewarehouse.contracts.contract import Contract
+    from tracewarehouse.formats.base import Outcome
+    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting, Owners, StepMarks
 
 Batches: TypeAlias = "pa.Table | Iterable[pa.RecordBatch]"
 Add = Callable[[str, "Batches"], object]

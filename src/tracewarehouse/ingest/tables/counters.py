@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from ..columns import Columns
-    from ..rules import Rules
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.rules import Rules
 
 # JSON is read by DuckDB, so that a number means the same here as in a query over `events`.
 _VALUES: Final = """

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .ids import SENTINEL_IDS, pairs
-from .model import LaunchState, Via
+from tracewarehouse.ingest.tables.ids import SENTINEL_IDS, pairs
+from tracewarehouse.ingest.tables.model import LaunchState, Via
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..columns import Columns, Ints
-    from ..rules import Rules
-    from .model import Calls, Launches, Nesting
+    from tracewarehouse.ingest.columns import Columns, Ints
+    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting
 
     Positions = NDArray[np.integer]
     Numbers = NDArray[np.int64]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from .made import numbers, taken
+from tracewarehouse.ingest.tables.made import numbers, taken
 
 if TYPE_CHECKING:
-    from ..columns import Columns
+    from tracewarehouse.ingest.columns import Columns
 
 _COLUMNS: Final = (
     "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text", "dur_text", "step",

@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .event_rules import no_changes, non_events, total_ns
-from .model import LaunchState
+from tracewarehouse.ingest.tables.event_rules import no_changes, non_events, total_ns
+from tracewarehouse.ingest.tables.model import LaunchState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from ..columns import Columns
-    from ..rules import Rules
-    from .model import Launches, Nesting, Owners, StepMarks
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.model import Launches, Nesting, Owners, StepMarks
 
     Flags = NDArray[np.bool_]
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .rows import local_codes
-from .search import group_numbers, last_before, last_reaching
+from tracewarehouse.ingest.tables.rows import local_codes
+from tracewarehouse.ingest.tables.search import group_numbers, last_before, last_reaching
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..columns import Columns
-    from .model import Calls, Nesting, Rows, Times
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.tables.model import Calls, Nesting, Rows, Times
 
 
 def calls_by_flow(columns: Columns, nesting: Nesting, calls: Calls, lost: Rows, ts: Times) -> Times:

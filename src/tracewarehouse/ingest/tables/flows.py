@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .events import SLAB_ROWS
-from .made import numbers, rows_or_null, taken, worded
-from .rows import local_codes, threads
-from .search import last_before
+from tracewarehouse.ingest.tables.events import SLAB_ROWS
+from tracewarehouse.ingest.tables.made import numbers, rows_or_null, taken, worded
+from tracewarehouse.ingest.tables.rows import local_codes, threads
+from tracewarehouse.ingest.tables.search import last_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from ..columns import Columns, Ints
-    from .model import Nesting
+    from tracewarehouse.ingest.columns import Columns, Ints
+    from tracewarehouse.ingest.tables.model import Nesting
 
     Positions = NDArray[np.int64]
     Flags = NDArray[np.bool_]

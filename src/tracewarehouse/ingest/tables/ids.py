@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..columns import Ints
+    from tracewarehouse.ingest.columns import Ints
 
 # Of correlation and external ids: none, unset, and the largest numbers of 32 and 63 bits.
 SENTINEL_IDS: Final = (0, -1, 2**32 - 1, 2**63 - 1)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from .made import numbers, rows_or_null, taken, worded
-from .model import PASSES, LaunchState
-from .rows import combinations, local_codes
+from tracewarehouse.ingest.tables.made import numbers, rows_or_null, taken, worded
+from tracewarehouse.ingest.tables.model import PASSES, LaunchState
+from tracewarehouse.ingest.tables.rows import combinations, local_codes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..columns import Columns
-    from ..rules import Rules
-    from .model import Flags, Launches, Owners, Rows
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.model import Flags, Launches, Owners, Rows
 
 _SLAB_ROWS: Final = 122_880
 # Names in the paths of a slab: deep paths make smaller slabs.

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from .flow_launches import calls_by_flow
-from .ids import pairs
-from .model import Calls, Launches, LaunchState, Via
-from .rows import slices, with_role
-from .search import group_numbers, last_before
+from tracewarehouse.ingest.tables.flow_launches import calls_by_flow
+from tracewarehouse.ingest.tables.ids import pairs
+from tracewarehouse.ingest.tables.model import Calls, Launches, LaunchState, Via
+from tracewarehouse.ingest.tables.rows import slices, with_role
+from tracewarehouse.ingest.tables.search import group_numbers, last_before
 
 if TYPE_CHECKING:
-    from ..columns import Columns, Ints
-    from ..rules import Rules
-    from .model import Flags, Nesting, Rows, Small, Times
+    from tracewarehouse.ingest.columns import Columns, Ints
+    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.model import Flags, Nesting, Rows, Small, Times
 
 # 28 hours: a clock was not set, and what lies between is no time.
 FARTHEST_NS: Final = 100_000_000_000_000

@@ -11,7 +11,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..columns import Columns
+    from tracewarehouse.ingest.columns import Columns
 
     Some = NDArray[np.integer[Any]] | slice
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from .events import SLAB_ROWS
-from .made import numbers, rows_or_null, taken
-from .rows import threads
-from .search import last_before, last_reaching
+from tracewarehouse.ingest.tables.events import SLAB_ROWS
+from tracewarehouse.ingest.tables.made import numbers, rows_or_null, taken
+from tracewarehouse.ingest.tables.rows import threads
+from tracewarehouse.ingest.tables.search import last_before, last_reaching
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from ..columns import Columns
-    from .model import Nesting
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.tables.model import Nesting
 
     Positions = NDArray[np.int64]
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..columns import Ints
-    from .paths import Paths
+    from tracewarehouse.ingest.columns import Ints
+    from tracewarehouse.ingest.tables.paths import Paths
 
     Rows = NDArray[np.int32]
     Flags = NDArray[np.bool_]

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from .model import Nesting
-from .rows import slices, with_role
-from .search import enclosing
+from tracewarehouse.ingest.tables.model import Nesting
+from tracewarehouse.ingest.tables.rows import slices, with_role
+from tracewarehouse.ingest.tables.search import enclosing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..columns import Codes, Columns
-    from ..rules import Rules
-    from .model import Flags, Rows, Times
+    from tracewarehouse.ingest.columns import Codes, Columns
+    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.model import Flags, Rows, Times
 
 _NO_HOST_SLICE: Final = (
     "device", "device_annotation", "device_range", "device_event", "sync", "span", "flow",

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from .annotated import annotated
-from .model import PASSES, Owners
-from .paths import LONGEST, Paths
-from .search import enclosing, last_reaching
+from tracewarehouse.ingest.tables.annotated import annotated
+from tracewarehouse.ingest.tables.model import PASSES, Owners
+from tracewarehouse.ingest.tables.paths import LONGEST, Paths
+from tracewarehouse.ingest.tables.search import enclosing, last_reaching
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from ..columns import Columns
-    from .model import Calls, Flags, Launches, Nesting, Rows, Times
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.tables.model import Calls, Flags, Launches, Nesting, Rows, Times
 
 _MODULE: Final = "nn.Module: "
 _RECOMPUTES: Final = ": recompute_fn"

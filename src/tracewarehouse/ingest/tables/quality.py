@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from ...formats.base import Finding, Loss, Outcome, Redaction
-    from ..columns import Columns
-    from ..rules import Rules
-    from .event_rules import Fired
+    from tracewarehouse.formats.base import Finding, Loss, Outcome, Redaction
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.event_rules import Fired
 
 SCHEMA: Final = pa.schema(
     {

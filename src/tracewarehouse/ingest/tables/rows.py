@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from ..columns import Columns
-    from ..rules import Rules
-    from .model import Flags
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.model import Flags
 
 
 def slices(columns: Columns) -> Flags:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from .made import numbers, rows_or_null, taken, worded
-from .model import Via
-from .rows import local_codes
+from tracewarehouse.ingest.tables.made import numbers, rows_or_null, taken, worded
+from tracewarehouse.ingest.tables.model import Via
+from tracewarehouse.ingest.tables.rows import local_codes
 
 if TYPE_CHECKING:
-    from ..columns import Columns
-    from ..rules import Rules
-    from .model import Calls, Flags, Launches, Owners
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.model import Calls, Flags, Launches, Owners
 
 _VIA: Final = tuple(via.name.lower() for via in Via)
 

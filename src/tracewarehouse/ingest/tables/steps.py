@@ -14,17 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..columns import Ints
-from .made import numbers
-from .model import StepMarks, StepSpans
-from .rows import categories, slices
+from tracewarehouse.ingest.columns import Ints
+from tracewarehouse.ingest.tables.made import numbers
+from tracewarehouse.ingest.tables.model import StepMarks, StepSpans
+from tracewarehouse.ingest.tables.rows import categories, slices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..columns import Columns
-    from ..rules import Rules
-    from .model import Flags, Launches, Times
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.model import Flags, Launches, Times
 
 _PREFIX: Final = "ProfilerStep#"
 _NUMBER: Final = "^ProfilerStep#([0-9]+)"

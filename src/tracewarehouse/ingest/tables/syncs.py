@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .ids import pairs
-from .made import numbers, rows_or_null, taken
-from .rows import slices
+from tracewarehouse.ingest.tables.ids import pairs
+from tracewarehouse.ingest.tables.made import numbers, rows_or_null, taken
+from tracewarehouse.ingest.tables.rows import slices
 
 if TYPE_CHECKING:
-    from ..columns import Columns
-    from .model import Calls, Rows
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.tables.model import Calls, Rows
 
 _COLUMNS: Final = ("device", "stream", "ts_ns", "dur_ns", "correlation")
 _WAITED_FOR: Final = ("wait_on_stream", "wait_on_event", "wait_on_correlation", "step")

@@ -1,0 +1,284 @@
+"""All contracts: found in the package's `sql/` or the checkout's, hashed, and joined by `requires`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass, field
+from functools import cache, cached_property
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+
+from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, parse, ref_of
+from tracewarehouse.contracts.references import circle, circles, fault, faults_of
+from tracewarehouse.contracts.sql_tokens import token_texts
+from tracewarehouse.errors import ContractError, UnknownName
+
+LOCK_HEADER = "# Written by `tw dev release`. A released version never changes: its hashes stand here.\n"
+
+
+@dataclass(frozen=True)
+class Locked:
+    """A line of `released.lock`; status is released or retired."""
+
+    ref: Ref
+    status: str
+    own: str
+    effective: str
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The contracts by name and version."""
+
+    contracts: Mapping[Ref, Contract]
+    folder: Path
+    _hashes: dict[Ref, str] = field(default_factory=dict, repr=False, compare=False)
+    _closures: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _refs: dict[Kind | None, tuple[Ref, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def load(cls, root: Path | None = None) -> Catalog:
+        """The contracts under `root`, a folder like `sql/`, each read when it is asked for; cached.
+
+        Raises ContractError, here for a file that cannot be a contract, later for what is wrong in one.
+        """
+        return _load(root or sql_folder())
+
+    @classmethod
+    def read(cls, folder: Path) -> Catalog:
+        """Reads every file anew; raises ContractError for whatever is wrong."""
+        catalog, errors = cls.scan(folder)
+        for error in errors:
+            raise error
+        return catalog
+
+    @classmethod
+    def scan(cls, folder: Path) -> tuple[Catalog, list[ContractError]]:
+        """What can be read under `folder`, and everything that is wrong with the rest."""
+        found: dict[Ref, Contract] = {}
+        errors = []
+        for path in contract_files(folder):
+            try:
+                contract = read_contract(folder, path)
+                found[contract.ref] = contract
+            except ContractError as error:
+                errors.append(error)
+        catalog = cls(MappingProxyType(found), folder)
+        return catalog, errors or list(catalog.faults())
+
+    def get(self, name: str, version: int | None = None, kind: Kind | None = None) -> Contract:
+        """The contract of that name, newest unless a version is given (`name@2` too)."""
+        name, _, text = name.partition("@")
+        refs = [ref for ref in self.refs(kind) if ref.name == name]
+        if not refs:
+            raise self._unknown(name, kind)
+        if text and version is None:
+            version = int(text) if text.isdecimal() else -1
+        ref = max(refs) if version is None else Ref(name, version)
+        if ref not in refs:
+            raise UnknownName("version", f"{name}@{text or version}", map(str, refs))
+        return self.contracts[ref]
+
+    def _unknown(self, name: str, kind: Kind | None) -> UnknownName:
+        """The error for a name that no contract of that kind has; one of another kind is said to be that."""
+        others = [self.contracts[ref] for ref in self.refs() if ref.name == name]
+        if kind and others and not others[-1].transient:
+            return UnknownName(kind, name, (), f"it is a {others[-1].kind}: tw query 'FROM {name}'")
+        return UnknownName(kind or "table, view or analysis", name, [ref.name for ref in self.refs(kind)])
+
+    def tables(self) -> tuple[Contract, ...]:
+        """The newest version of each table, by name."""
+        return self._newest("table")
+
+    def views(self) -> tuple[Contract, ...]:
+        """The newest version of each view, by name."""
+        return self._newest("view")
+
+    def analyses(self) -> tuple[Contract, ...]:
+        """The newest version of each analysis, by name."""
+        return self._newest("analysis")
+
+    def all(self, kind: Kind) -> tuple[Contract, ...]:
+        """Every version of every contract of that kind, by name and version."""
+        return tuple(self.contracts[ref] for ref in self.refs(kind))
+
+    def refs(self, kind: Kind | None = None) -> tuple[Ref, ...]:
+        """Name and version of every contract of that kind, sorted; reads none of them."""
+        if kind not in self._refs:
+            self._refs[kind] = tuple(ref for ref in sorted(self.contracts) if kind in (None, self._kind(ref)))
+        return self._refs[kind]
+
+    def closure(self, contract: Contract) -> tuple[Contract, ...]:
+        """What it requires, and what that requires, each after what it stands on; not itself."""
+        known = self._closures.get(contract.ref)
+        if known is None:
+            known = self._closures[contract.ref] = self._closure(contract)
+        return known
+
+    def _closure(self, contract: Contract) -> tuple[Contract, ...]:
+        order: dict[Ref, Contract] = {}
+
+        def visit(current: Contract) -> None:
+            for ref in current.requires:
+                if ref not in order:
+                    visit(self.contracts[ref])
+                    order[ref] = self.contracts[ref]
+
+        visit(contract)
+        return tuple(order.values())
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over all that every contract says, docs and comments too."""
+        said = [repr(self.contracts[ref]) for ref in sorted(self.contracts)]
+        return sha256(repr(said).encode()).hexdigest()
+
+    def own_hash(self, contract: Contract) -> str:
+        """sha256 over what the contract means: not its docs, comments, spacing or order."""
+        return own_hash(contract)
+
+    def effective_hash(self, contract: Contract) -> str:
+        """sha256 over its own hash and the effective hashes of all it requires."""
+        known = self._hashes.get(contract.ref)
+        if known is None:
+            below = [self.effective_hash(self.contracts[ref]) for ref in sorted(contract.requires)]
+            known = sha256("\n".join([own_hash(contract), *below]).encode()).hexdigest()
+            self._hashes[contract.ref] = known
+        return known
+
+    def _newest(self, kind: Kind) -> tuple[Contract, ...]:
+        newest = {ref.name: ref for ref in self.refs(kind)}
+        return tuple(self.contracts[ref] for ref in newest.values())
+
+    def _kind(self, ref: Ref) -> Kind:
+        known = self.contracts
+        return known.kind(ref) if isinstance(known, SqlFiles) else known[ref].kind
+
+    def faults(self) -> Iterator[ContractError]:
+        """What is wrong between contracts: `requires` that cannot be, names used twice."""
+        kinds: dict[str, str] = {}
+        for contract in self.contracts.values():
+            if kinds.setdefault(contract.name, contract.kind) != contract.kind:
+                yield fault(contract, f"{contract.name} is a {kinds[contract.name]} too", "rename one")
+            yield from faults_of(contract, self.contracts)
+        yield from circles(self.contracts)
+
+
+@cache
+def _load(folder: Path) -> Catalog:
+    return Catalog(SqlFiles(folder), folder)
+
+
+def own_hash(contract: Contract) -> str:
+    """sha256 over all that the contract means, down to the body's tokens or the number of its definition."""
+    meaning = {
+        "kind": contract.kind,
+        "scope": contract.scope,
+        "name": contract.name,
+        "version": contract.version,
+        "grain": contract.grain,
+        "transient": contract.transient,
+        "needs": sorted(contract.needs),
+        "params": [[p.name, p.type, p.default, p.unit, p.min, p.max, p.choices] for p in contract.params],
+        "columns": [[c.name, c.type, c.unit, c.better] for c in contract.columns],
+        "body": token_texts(contract.body),
+    }
+    if contract.definition is not None:
+        meaning["definition"] = contract.definition
+    return sha256(json.dumps(meaning, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def read_lock(folder: Path) -> dict[Ref, Locked]:
+    """What `released.lock` says; empty where nothing was released. Raises ContractError."""
+    import tomllib
+
+    path = folder / "released.lock"
+    if not path.exists():
+        return {}
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8"))
+        return {locked.ref: locked for locked in (_locked(k, v) for k, v in entries.items())}
+    except (tomllib.TOMLDecodeError, ValueError, KeyError, TypeError) as error:
+        hint = "take it back from version control; only `tw dev release` writes it"
+        raise ContractError(f"sql/released.lock: not readable: {error}", hint) from None
+
+
+def _locked(key: str, entry: Mapping[str, str]) -> Locked:
+    name, version = key.split("@")
+    return Locked(Ref(name, int(version)), entry["status"], entry["own"], entry["effective"])
+
+
+def write_lock(entries: Mapping[Ref, Locked]) -> str:
+    """The text of `released.lock`, one line per contract, by name and version."""
+    lines = []
+    for ref in sorted(entries):
+        _, status, own, effective = astuple(entries[ref])
+        lines.append(f'"{ref}" = {{ status = "{status}", own = "{own}", effective = "{effective}" }}\n')
+    return LOCK_HEADER + "".join(lines)
+
+
+class SqlFiles(Mapping[Ref, Contract]):
+    """The contracts under a folder by name and version; one and all it requires are read on first use.
+
+    Raises ContractError: for a path that is none of a contract at once, for what is wrong in a file then.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._paths: dict[Ref, Path] = {}
+        self._read: dict[Ref, Contract] = {}
+        self._reading: dict[Ref, Contract] = {}
+        for path in contract_files(folder):
+            self._paths[ref_of(path) or read_contract(folder, path).ref] = path
+
+    def __getitem__(self, ref: Ref) -> Contract:
+        if ref in self._reading:
+            above = tuple(self._reading)
+            raise circle(self._reading[ref], (*above[above.index(ref) :], ref))
+        if ref not in self._read:
+            self._read[ref] = self._checked(ref, read_contract(self.folder, self._paths[ref]))
+        return self._read[ref]
+
+    def __iter__(self) -> Iterator[Ref]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def kind(self, ref: Ref) -> Kind:
+        """What a contract is, by its folder: read from the path alone."""
+        return FOLDERS[self._paths[ref].relative_to(self.folder).parts[0]]
+
+    def _checked(self, ref: Ref, contract: Contract) -> Contract:
+        self._reading[ref] = contract
+        try:
+            for error in faults_of(contract, self):
+                raise error
+        finally:
+            del self._reading[ref]
+        return contract
+
+
+def sql_folder() -> Path:
+    """The `sql/` inside the installed package, else the one of the checkout."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "sql", package.parent.parent / "sql"):
+        if folder.is_dir():
+            return folder
+    raise ContractError(f"{package}: no sql folder", "install the package again")
+
+
+def contract_files(folder: Path) -> list[Path]:
+    """Every `.sql` file that holds a contract, in a stable order."""
+    return sorted(path for name in FOLDERS for path in (folder / name).rglob("*.sql"))
+
+
+def read_contract(folder: Path, path: Path) -> Contract:
+    """The contract in one file of the folder; raises ContractError."""
+    source = PurePosixPath("sql", path.relative_to(folder).as_posix())
+    try:
+        return parse(path.read_text(encoding="utf-8"), source)
+    except UnicodeDecodeError as error:
+        raise ContractError(f"{source}: byte {error.start}: not UTF-8", "save it as UTF-8") from None

@@ -1,0 +1,131 @@
+"""Parameters of contracts: a value from Python or the command line becomes one of the declared type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tracewarehouse.errors import ParamError
+
+PARAM_TYPES = ("BIGINT", "INTEGER", "DOUBLE", "VARCHAR", "BOOLEAN")
+_BITS = {"BIGINT": 63, "INTEGER": 31}
+_NS = {"": 1, "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_DURATION = re.compile(r"([+-]?\d[\d_]*(?:\.\d+)?)\s*(ns|us|µs|ms|s|)")
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of a table or analysis; without a default it is NULL unless given."""
+
+    name: str
+    type: str
+    default: object
+    doc: str
+    unit: str | None = None
+    min: float | None = None
+    max: float | None = None
+    choices: tuple[object, ...] = ()
+
+
+def bind(params: Iterable[Param], values: Mapping[str, object], owner: str) -> dict[str, object]:
+    """Every parameter with its value of the declared type; raises ParamError."""
+    known = {param.name: param for param in params}
+    for name in values:
+        if name not in known:
+            raise _unknown(name, list(known), owner)
+    return {name: cast(param, values.get(name, param.default)) for name, param in known.items()}
+
+
+def cast(param: Param, value: object) -> object:
+    """The value as the parameter's type, `30us` too where the unit is ns; raises ParamError."""
+    if value is None:
+        if param.default is not None:
+            raise ParamError(f"{param.name}: a value is needed", f"the default is {param.default}")
+        return None
+    found = _typed(param, value)
+    _check_range(param, found)
+    return found
+
+
+def _typed(param: Param, value: object) -> object:
+    found: object
+    if param.type == "BOOLEAN":
+        found = _boolean(value)
+    elif param.type == "VARCHAR":
+        found = value if isinstance(value, str) and "\0" not in value else None
+    elif param.type == "DOUBLE":
+        found = _double(value)
+    else:
+        found = _integer(value, _BITS[param.type], param.unit == "ns")
+    if found is None:
+        raise ParamError(f"{param.name}: {value!r} is not {_wanted(param)}", param.doc)
+    return found
+
+
+def _boolean(value: object) -> bool | None:
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.strip().lower())
+    return value if isinstance(value, bool) else None
+
+
+def _double(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if found - found == 0 else None
+
+
+def _integer(value: object, bits: int, is_ns: bool) -> int | None:
+    if isinstance(value, str):
+        value = _from_text(value.strip(), is_ns)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -(1 << bits) <= value < 1 << bits else None
+
+
+def _from_text(text: str, is_ns: bool) -> int | None:
+    match = _DURATION.fullmatch(text)
+    if match is None or (match[2] and not is_ns):
+        return None
+    from decimal import Decimal
+
+    found = Decimal(match[1].replace("_", "")) * _NS[match[2]]
+    return int(found) if found == found.to_integral_value() else None
+
+
+def _wanted(param: Param) -> str:
+    if param.unit == "ns":
+        return "a whole number of ns; 30000, 30us, 1ms and 2s are understood"
+    return {
+        "BIGINT": "a whole number of 64 bits",
+        "INTEGER": "a whole number of 32 bits",
+        "DOUBLE": "a finite number",
+        "VARCHAR": "a text",
+        "BOOLEAN": "true or false",
+    }[param.type]
+
+
+def _check_range(param: Param, value: object) -> None:
+    if param.choices and value not in param.choices:
+        known = ", ".join(map(str, param.choices))
+        raise ParamError(f"{param.name}: {value!r} is not one of its choices", f"choose one of {known}")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if param.min is not None and value < param.min:
+            raise ParamError(f"{param.name}: {value} is too small", f"the least is {param.min}")
+        if param.max is not None and value > param.max:
+            raise ParamError(f"{param.name}: {value} is too large", f"the most is {param.max}")
+
+
+def _unknown(name: str, known: list[str], owner: str) -> ParamError:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        hint = f"did you mean {', '.join(close)}?"
+    else:
+        hint = f"it takes {', '.join(known)}" if known else "it takes no parameters"
+    return ParamError(f"{owner} has no parameter {name}", hint)

@@ -1,0 +1,106 @@
+"""What can be wrong between contracts: `requires` that cannot be, names used twice, circles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tracewarehouse.contracts.contract import Contract, Ref
+from tracewarehouse.errors import ContractError, UnknownName
+
+WAREHOUSE_METHODS = frozenset(
+    ("open", "select", "run", "query", "scan", "runs", "ingest", "info", "label", "remove", "verify")
+    + (
+        "clean",
+        "refresh",
+        "changes",
+        "upgrade",
+        "derive",
+        "whatif",
+        "diff",
+        "record",
+        "acknowledge",
+        "history",
+        "report",
+        "check",
+        "export",
+        "export_trace",
+        "close",
+    )
+    + ("root", "catalog", "store", "chosen", "shell_file")
+)
+RUN_SCOPE_TABLES = ("runs", "ranks", "rank_sources", "data_quality")
+
+
+def faults_of(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
+    """What is wrong between one contract and the others; looks at what it requires, and no further."""
+    yield from _name_faults(contract, contracts)
+    yield from _require_faults(contract, contracts)
+
+
+def circles(contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
+    """A fault for each contract that requires itself by way of others."""
+    done: set[Ref] = set()
+
+    def visit(ref: Ref, above: tuple[Ref, ...]) -> Iterator[ContractError]:
+        if ref in above:
+            yield circle(contracts[ref], (*above[above.index(ref) :], ref))
+        elif ref in contracts and ref not in done:
+            for below in contracts[ref].requires:
+                yield from visit(below, (*above, ref))
+            done.add(ref)
+
+    for ref in contracts:
+        yield from visit(ref, ())
+
+
+def circle(contract: Contract, path: tuple[Ref, ...]) -> ContractError:
+    """The error about a contract whose `requires` lead back to it along this path."""
+    return fault(contract, f"requires itself: {' → '.join(map(str, path))}", "break the circle")
+
+
+def _name_faults(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
+    # `Warehouse.runs()` gives the table `runs`: one meaning, so one name.
+    if contract.name in WAREHOUSE_METHODS and contract.ref.name != "runs":
+        yield fault(contract, f"{contract.name} is a method of Warehouse", "rename the contract")
+    if contract.group in (None, contract.name):
+        return
+    other = next((contracts[ref] for ref in contracts if ref.name == contract.group), None)
+    taken = other is not None and (
+        other.kind == "view" or other.kind == "analysis" and other.group != contract.group
+    )
+    if taken or contract.group in WAREHOUSE_METHODS:
+        yield fault(contract, f"group {contract.group} is another name already", "rename the folder")
+
+
+def _require_faults(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
+    for ref in contract.requires:
+        required = contracts.get(ref)
+        if required is None:
+            unknown = UnknownName("table or view", str(ref), map(str, contracts))
+            yield fault(contract, f"requires {ref}, which is not there", unknown.hint or "add it")
+        elif remedy := _why_not(contract, required):
+            yield fault(contract, f"may not require the {required.kind} {ref}", remedy)
+
+
+def fault(contract: Contract, message: str, hint: str) -> ContractError:
+    """The error about a contract as a whole."""
+    return ContractError(f"{contract.source}:1: {message}", hint)
+
+
+def _why_not(contract: Contract, required: Contract) -> str | None:
+    """The remedy where the one may not read the other, else None."""
+    if required.kind == "analysis":
+        return "make what you need of it a view"
+    if contract.kind == "table" and required.kind == "view":
+        return "tables are made at ingest: read tables"
+    if contract.kind == "table" and required.derived not in (None, contract.derived):
+        return f"only tables with derived = {required.derived!r} may read it"
+    later = contract.kind != "table" or contract.derived is not None and required.derived is None
+    if later and required.transient and not required.is_constant:
+        return "a transient table is gone after ingest: read a stored one"
+    if contract.kind != "table" and contract.scope == "run":
+        if required.kind == "table" and required.name not in RUN_SCOPE_TABLES:
+            return f"with scope run read views, {', '.join(RUN_SCOPE_TABLES)}: make what you need a view"
+    elif required.scope == "run" and (contract.kind, required.kind) != ("analysis", "table"):
+        return 'what a rank holds does not depend on its run; what looks at a whole run says scope = "run"'
+    return None

@@ -1,0 +1,142 @@
+"""For those who write analyses: generated files, checks without a trace, and the lock of releases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tracewarehouse.contracts.catalog import Catalog, Locked, read_lock, write_lock
+from tracewarehouse.contracts.contract import Contract, Ref
+from tracewarehouse.devtools import definitions
+from tracewarehouse.devtools.codegen import BEGIN, END, analyses_py, readme_table, reference_md
+from tracewarehouse.devtools.contract_checks import check_catalog, check_lock, finding
+from tracewarehouse.devtools.sql_style import Finding
+from tracewarehouse.errors import ContractError, UnknownName
+
+FOLDER_OF = {"table": "tables", "view": "views", "analysis": "analyses"}
+
+
+def sync(root: Path) -> list[Path]:
+    """Writes what is made from the contracts and golden files of a checkout; gives the files that changed."""
+    changed = []
+    catalog = Catalog.read(_sql(root))
+    locked = {catalog.folder / definitions.FILE: definitions.lock_text(catalog, root)}
+    for path, text in (generated(catalog, root) | locked).items():
+        if not text and not path.exists():
+            continue
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            changed.append(path)
+    return changed
+
+
+def check(root: Path) -> list[Finding]:
+    """Everything that can be said of the contracts of a checkout without a trace; empty when all is well."""
+    catalog, errors = Catalog.scan(_sql(root))
+    if errors:
+        return [finding(error) for error in errors]
+    found = [*check_catalog(catalog), *_missing_goldens(catalog, root), *definitions.check(catalog, root)]
+    return [*found, *_stale(catalog, root)]
+
+
+def release(root: Path, names: Iterable[str] = (), *, retire: bool = False) -> list[Locked]:
+    """Puts contracts, with all they stand on, into `released.lock`; gives the new lines.
+
+    Without names, all of them. With `retire`, marks released numbers whose file is gone. Raises
+    ContractError where a released contract changed, UnknownName.
+    """
+    catalog = Catalog.read(_sql(root))
+    lock = read_lock(catalog.folder)
+    new = _retired(catalog, lock, names) if retire else _released(catalog, lock, names)
+    if new:
+        text = write_lock({**lock, **{locked.ref: locked for locked in new}})
+        (catalog.folder / "released.lock").write_text(text, encoding="utf-8")
+    return new
+
+
+def _sql(root: Path) -> Path:
+    for needed in (root / "sql", root / "src" / "tracewarehouse", root / "README.md"):
+        if not needed.exists():
+            raise ContractError(
+                f"{root}: no checkout, {needed.name} is missing", "run it at the top of a checkout"
+            )
+    return root / "sql"
+
+
+def _released(catalog: Catalog, lock: dict[Ref, Locked], names: Iterable[str]) -> list[Locked]:
+    for broken in check_lock(catalog):
+        raise ContractError(f"{broken.place}: {broken.message}", broken.remedy)
+    chosen = [catalog.get(name) for name in names] or list(catalog.contracts.values())
+    wanted = {c.ref: c for one in chosen for c in (*catalog.closure(one), one)}
+    return [
+        Locked(ref, "released", catalog.own_hash(c), catalog.effective_hash(c))
+        for ref, c in sorted(wanted.items())
+        if ref not in lock
+    ]
+
+
+def _retired(catalog: Catalog, lock: dict[Ref, Locked], names: Iterable[str]) -> list[Locked]:
+    new = []
+    for name in names:
+        locked = next((locked for ref, locked in lock.items() if str(ref) == name), None)
+        if locked is None:
+            raise UnknownName("released version", name, map(str, lock))
+        if locked.ref in catalog.contracts:
+            source = catalog.contracts[locked.ref].source
+            raise ContractError(
+                f"{source}:1: {name} is still there", "remove the file, then retire its number"
+            )
+        new.append(Locked(locked.ref, "retired", locked.own, locked.effective))
+    return new
+
+
+def generated(catalog: Catalog, root: Path) -> dict[Path, str]:
+    """Each generated file of a checkout with the text it should have."""
+    readme = root / "README.md"
+    return {
+        root / "src" / "tracewarehouse" / "analyses.py": analyses_py(catalog),
+        root / "sql" / "README.md": reference_md(catalog),
+        readme: _with_table(readme.read_text(encoding="utf-8"), readme_table(catalog)),
+    }
+
+
+def _with_table(text: str, table: str) -> str:
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ContractError("README.md:1: no place for the analyses", f"add the lines {BEGIN} and {END}")
+    return before + table + after
+
+
+def _stale(catalog: Catalog, root: Path) -> Iterator[Finding]:
+    try:
+        files = generated(catalog, root)
+    except ContractError as error:
+        yield finding(error)
+        return
+    for path, text in files.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            place = path.relative_to(root).as_posix()
+            yield Finding(place, "does not say what the contracts say", "run `tw dev sync`")
+
+
+def golden_stem(contract: Contract) -> str:
+    """Where the contract's golden files stand under `tests/golden`, without their ending."""
+    parts = (FOLDER_OF[contract.kind], contract.group, f"{contract.name}.v{contract.version}")
+    return "/".join(part for part in parts if part)
+
+
+def needs_golden(contract: Contract) -> bool:
+    """True where rows of a trace come out that can be looked at."""
+    return bool(contract.requires or contract.definition) and not contract.transient
+
+
+def _missing_goldens(catalog: Catalog, root: Path) -> Iterator[Finding]:
+    folder = root / "tests" / "golden"
+    for contract in sorted(catalog.contracts.values(), key=lambda c: c.source):
+        stem = folder / golden_stem(contract)
+        if needs_golden(contract) and not list(stem.parent.glob(f"{stem.name}.*golden")):
+            place = f"tests/golden/{golden_stem(contract)}.golden"
+            yield Finding(
+                place, f"no golden file for {contract.ref}", "draw a trace and the rows that must come out"
+            )

@@ -1,0 +1,205 @@
+"""The style of the bodies, checked on tokens: each finding names file and line and says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import Token, tokens
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that breaks a rule: where, what, and the remedy."""
+
+    place: str
+    message: str
+    remedy: str
+
+
+# Keywords that DuckDB also takes as names, but that the bodies use as keywords only.
+ALWAYS_UPPER = frozenset(
+    ("by", "over", "partition", "join", "left", "right", "full", "inner", "outer", "cross", "asof")
+    + ("semi", "anti", "natural", "is", "like", "ilike", "between", "exists", "values", "interval")
+    + ("preceding", "following", "unbounded", "nulls", "recursive", "try_cast", "tablesample")
+)
+TYPES = frozenset(
+    ("bigint", "integer", "smallint", "tinyint", "ubigint", "uinteger", "hugeint", "uhugeint", "double")
+    + ("boolean", "varchar", "json", "blob", "decimal", "timestamp", "map", "struct")
+)
+NOT_REPEATABLE = frozenset(
+    ("now", "current_timestamp", "current_date", "current_time", "localtimestamp", "localtime", "today")
+    + ("get_current_timestamp", "get_current_time", "transaction_timestamp", "random", "setseed", "uuid")
+    + ("gen_random_uuid", "uuidv4", "uuidv7", "nextval", "txid_current")
+)
+NOT_EXACT = {
+    "avg": "write sum(x) / count(x), the sum of integers",
+    "mean": "write sum(x) / count(x), the sum of integers",
+    "median": "write quantile_disc(x, 0.5)",
+    "quantile_cont": "write quantile_disc(x, q)",
+    "percentile_cont": "write quantile_disc(x, q)",
+} | dict.fromkeys(
+    ("stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "sem"),
+    "take the square root of exact sums in HUGEINT, once, at the end",
+)
+INEXACT = re.compile(
+    r"approx_\w+|corr|covar_\w+|regr_\w+|skewness|kurtosis(_pop)?|mad|favg|fsum|sumkahan|kahan_sum"
+    r"|geo(metric_)?mean|entropy|reservoir_quantile"
+)
+SNAKE = re.compile(r"[a-z_][a-z0-9_]*")
+COMPARISONS = frozenset(("<", ">", "<=", ">=", "BETWEEN"))
+FACTORS = frozenset(("*", "/", "//", "%"))
+PLAIN_NUMBERS = frozenset(("0", "1", "2"))
+
+Rule = Callable[[Contract, Sequence[Token]], Iterator[tuple[Token, str, str]]]
+
+
+def check_style(
+    contract: Contract, required: Iterable[Contract], keywords: Mapping[str, str]
+) -> list[Finding]:
+    """What breaks the style of the SELECT; `keywords` are DuckDB's, with their category."""
+    found = tokens(contract.body, contract.body_line)
+    hits = [hit for rule in RULES for hit in rule(contract, found)]
+    hits += _spelling(found, keywords)
+    hits += _windows(found, _keys((contract, *required), found))
+    hits.sort(key=lambda hit: hit[0].line)
+    return [Finding(f"{contract.source}:{token.line}", message, remedy) for token, message, remedy in hits]
+
+
+def _near(found: Sequence[Token], index: int) -> str:
+    """The text at an index, upper case; empty beyond the ends."""
+    return found[index].text.upper() if 0 <= index < len(found) else ""
+
+
+def _wildcards(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(found):
+        before = _near(found, n - 1)
+        star = token.text == "*" and (before in ("SELECT", "DISTINCT", ",", ".") or n == 0)
+        if star or token.text == "*" and before == "(" and _near(found, n - 2) == "COLUMNS":
+            yield token, "SELECT * hides what is read", "name the columns"
+        if token.text.upper() == "FROM" and before == "(":
+            yield token, "FROM without SELECT hides what is read", "write SELECT and the columns"
+
+
+def _cuts(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(found):
+        word = token.text.upper() if token.kind == "word" else ""
+        if word in ("LIMIT", "OFFSET", "FETCH", "TABLESAMPLE") or (
+            word == "SAMPLE" and _near(found, n - 1) == "USING"
+        ):
+            yield token, f"{word} cuts the result", "leave it out: whoever shows the result cuts it"
+        if word == "ORDER" and token.depth == 0:
+            yield token, "ORDER BY at the top", 'leave it out and write order = ["…"] in the block'
+
+
+def _functions(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(found):
+        if token.kind != "word" or _near(found, n - 1) == ".":
+            continue
+        name, called = token.text.lower(), _near(found, n + 1) == "("
+        bare = name.startswith(("current_", "local"))
+        if name in NOT_REPEATABLE and (called or bare):
+            yield token, f"{name} differs from run to run", "let the value come from a table or a parameter"
+        elif called and (name in NOT_EXACT or INEXACT.fullmatch(name)):
+            remedy = NOT_EXACT.get(name, "use integers and exact functions; divide once, at the end")
+            yield token, f"{name}() is not exact", remedy
+
+
+def _constants(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(found):
+        if token.kind != "number" or token.text in PLAIN_NUMBERS:
+            continue
+        beside = {_near(found, n - 1), _near(found, n + 1)}
+        if beside & FACTORS and re.fullmatch(r"10+", token.text):
+            continue  # a change of units
+        if beside & COMPARISONS or _near(found, n - 3) == "BETWEEN":
+            remedy = "make it a parameter in [params], with a unit"
+            yield token, f"{token.text} is a tuning constant", remedy
+
+
+def _older_shells(contract: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    """What DuckDB 2 stores in a file in a way that the 1.5 shell cannot read back."""
+    for n, token in enumerate(found):
+        if contract.kind == "table" or token.text not in ("lead", "lag") or _near(found, n + 1) != "(":
+            continue
+        inside = found[n + 2 :]
+        end = next((k for k, each in enumerate(inside) if each.depth == token.depth), len(inside))
+        if any(each.text == "," and each.depth == token.depth + 1 for each in inside[:end]):
+            remedy = f"write coalesce({token.text}(x) OVER …, other)"
+            yield token, f"{token.text} of several arguments cannot be read by the DuckDB 1.5 shell", remedy
+
+
+RULES: tuple[Rule, ...] = (_wildcards, _cuts, _functions, _constants, _older_shells)
+
+
+def _spelling(found: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(found):
+        if token.kind not in ("word", "quoted") or token.kind == "quoted" and _near(found, n - 1) == ".":
+            continue  # a quoted key of a struct is the trace's own spelling
+        text, name = token.text.strip('"'), token.text.strip('"').lower()
+        before = _near(found, n - 1)
+        if token.kind == "word" and text != text.upper() and before != ".":
+            reserved = keywords.get(name) == "reserved" or name in ALWAYS_UPPER
+            function = name in ("left", "right") and _near(found, n + 1) == "("
+            if before == "::" and name in TYPES or reserved and not function:
+                yield token, f"keyword {text} is not upper case", f"write {text.upper()}"
+                continue
+        known = token.kind == "word" and text == text.upper() and (name in keywords or name in TYPES)
+        if not SNAKE.fullmatch(text) and not known:
+            snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
+            yield token, f"{text} is not snake case", f"write {snake}"
+
+
+def _keys(contracts: Iterable[Contract], found: Sequence[Token]) -> set[str]:
+    """Names that tell rows apart: grain and id columns, row numbers, and what they are renamed to."""
+    keys = {name for c in contracts for name in c.grain}
+    keys |= {column.name for c in contracts for column in c.columns if column.unit == "id"}
+    keys -= {"run_id", "rank"}
+    numbered: set[int] = set()
+    for n, token in enumerate(found):
+        if token.text == "row_number":
+            numbered.add(token.depth)
+        elif token.text in (",", "FROM"):
+            numbered.discard(token.depth)
+        elif token.text == "AS" and (_near(found, n - 1).lower() in keys or token.depth in numbered):
+            keys.add(_near(found, n + 1).lower())
+    return keys
+
+
+def _windows(found: Sequence[Token], keys: Collection[str]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(found):
+        frame = _near(found, n + 1) in ("BETWEEN", "UNBOUNDED", "CURRENT") or (
+            n + 1 < len(found) and found[n + 1].kind in ("number", "param")
+        )
+        if token.text != "ROWS" or not frame:
+            continue
+        order = _order_of(found, n)
+        if order is not None and not order & set(keys):
+            remedy = "end its ORDER BY with a column that is unique, such as event_id"
+            yield token, "a window with ROWS has no unique order", remedy
+
+
+def _order_of(found: Sequence[Token], rows: int) -> set[str] | None:
+    """The words of the ORDER BY before a ROWS; None where the window builds on a named one.
+
+    A window that says nothing else takes rows as they come: from the last ORDER BY above it.
+    """
+    start = rows
+    while start and not (found[start].text == "(" and found[start].depth == found[rows].depth - 1):
+        start -= 1
+    words = [token.text for token in found[start:rows]]
+    if words == ["("]:
+        words = _last_order(found[:start])
+    if "ORDER" in words:
+        return set(words[words.index("ORDER") :])
+    return None if len(words) > 1 and words[1] != "PARTITION" else set()
+
+
+def _last_order(found: Sequence[Token]) -> list[str]:
+    """The words of the last ORDER BY among these, up to where its parenthesis closes; none without one."""
+    at = max((n for n, token in enumerate(found) if token.text == "ORDER"), default=len(found))
+    within = takewhile(lambda token: token.depth >= found[at].depth, found[at:])
+    return ["(", *(token.text for token in within)]

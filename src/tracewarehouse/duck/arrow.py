@@ -1,0 +1,62 @@
+"""Contracts as Arrow schemas, and rows as Arrow tables of a contract; no DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Contract
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def table_of(contract: Contract, rows: Iterable[Mapping[str, object]]) -> pa.Table:
+    """Rows that no SQL made as an Arrow table with the contract's columns and metadata."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(list(rows), schema=schema_of(contract))
+
+
+def schema_of(contract: Contract) -> pa.Schema:
+    """The columns as Arrow fields; each carries unit, doc and better as metadata."""
+    import pyarrow as pa
+
+    return pa.schema([_field(column) for column in contract.columns])
+
+
+def _field(column: Column) -> pa.Field:
+    import pyarrow as pa
+
+    metadata = {"doc": column.doc, "unit": column.unit, "better": column.better}
+    known = {key: value for key, value in metadata.items() if value is not None}
+    return pa.field(column.name, type_of(column.type), metadata=known)
+
+
+def type_of(type_: str) -> pa.DataType:
+    """The Arrow type that DuckDB gives for a type of the contracts."""
+    import pyarrow as pa
+
+    if type_.endswith("[]"):
+        return pa.list_(type_of(type_.removesuffix("[]")))
+    if type_.startswith("MAP("):
+        key, value = type_.removeprefix("MAP(").removesuffix(")").split(", ")
+        return pa.map_(type_of(key), type_of(value))
+    if type_.startswith("DECIMAL("):
+        precision, scale = type_.removeprefix("DECIMAL(").removesuffix(")").split(",")
+        return pa.decimal128(int(precision), int(scale))
+    return {
+        "BIGINT": pa.int64(),
+        "INTEGER": pa.int32(),
+        "SMALLINT": pa.int16(),
+        "TINYINT": pa.int8(),
+        "UBIGINT": pa.uint64(),
+        "HUGEINT": pa.decimal128(38, 0),
+        "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(),
+        "VARCHAR": pa.string(),
+        "JSON": pa.string(),
+        "BLOB": pa.binary(),
+        "TIMESTAMP": pa.timestamp("us"),
+    }[type_]

@@ -1,0 +1,333 @@
+"""DuckDB, and the only module that imports it: connections, contracts run as SQL, results checked."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import zip_longest
+from pathlib import Path
+from threading import Event, Thread, current_thread, main_thread
+from typing import TYPE_CHECKING, TypeVar
+
+import duckdb
+
+from tracewarehouse.contracts import params
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, replace_params
+from tracewarehouse.duck.arrow import schema_of, type_of
+from tracewarehouse.errors import ContractError, QueryError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Asked = TypeVar("Asked")
+Connection = duckdb.DuckDBPyConnection
+Error = duckdb.Error
+OutOfMemory = duckdb.OutOfMemoryException
+# A name that the connection does not hold.
+NotThere = (duckdb.CatalogException, duckdb.BinderException)
+DUCKDB_VERSION: str = duckdb.__version__
+
+
+def connect(
+    *,
+    threads: int | None = None,
+    memory_limit: str | None = None,
+    temp_directory: Path | None = None,
+    database: Path | None = None,
+    read_only: bool = False,
+) -> Connection:
+    """A connection to an in-memory database, or to the file `database`.
+
+    It never looks names up among Python variables and never fetches an extension.
+    """
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "python_enable_replacements": False,
+        "autoinstall_known_extensions": False,
+        # How many rows there are is estimated: a join for few of them would compare each with each of many.
+        "asof_loop_join_threshold": 0,
+        "nested_loop_join_threshold": 0,
+        "merge_join_threshold": 0,
+    }
+    if threads is not None:
+        config["threads"] = threads
+    if memory_limit is not None:
+        config["memory_limit"] = memory_limit
+    if temp_directory is not None:
+        config["temp_directory"] = str(temp_directory)
+    return duckdb.connect(str(database or ":memory:"), read_only=read_only, config=config)
+
+
+def bind(contract: Contract, values: Mapping[str, object]) -> dict[str, object]:
+    """Each parameter with its value of the declared type; `30us` is 30000 ns. Raises ParamError."""
+    return params.bind(contract.params, values, str(contract.ref))
+
+
+def literal(value: object, type_: str) -> str:
+    """The value as SQL of that type, NULL included."""
+    if value is None:
+        return f"CAST(NULL AS {type_})"
+    text = repr(value) if isinstance(value, float) else str(value)
+    return f"CAST({quote_text(text)} AS {type_})"
+
+
+def sql_with_params(contract: Contract, bound: Mapping[str, object]) -> str:
+    """The body with each `$name` as a literal of its declared type."""
+    if not contract.params:
+        return contract.body
+    types = {param.name: param.type for param in contract.params}
+    return replace_params(contract.body, {name: literal(bound[name], type_) for name, type_ in types.items()})
+
+
+def order_by(contract: Contract) -> str:
+    """`ORDER BY` the contract's order, then its grain; nulls come last."""
+    keys = [(key.removeprefix("-"), key.startswith("-")) for key in (*contract.order, *contract.grain)]
+    first = dict(reversed(keys))
+    terms = [f"{quote_name(name)}{' DESC' if first.pop(name) else ''}" for name, _ in keys if name in first]
+    return "ORDER BY " + ", ".join(f"{term} NULLS LAST" for term in terms)
+
+
+def ordered(contract: Contract, sql: str) -> str:
+    """The contract's columns of `sql`, in its order."""
+    columns = ", ".join(quote_name(column.name) for column in contract.columns)
+    return f"SELECT {columns} FROM (\n{sql}\n)\n{order_by(contract)}"
+
+
+def execute(
+    con: Connection, contract: Contract, values: Mapping[str, object], given: str = "", few: bool = False
+) -> pa.Table:
+    """The rows of the contract's SELECT, in its order, with its field metadata.
+
+    `given` is the `WITH` of what it reads and the connection does not hold; `few`: it reads little. Raises
+    ParamError, QueryError, ContractError where names or types differ from the contract.
+    """
+    body = sql_with_params(contract, bind(contract, values))
+    with con.cursor() as cursor:
+        try:
+            table = _sorted(cursor, contract, body, given, few)
+        except Error as error:
+            told = query_error(error, f"{error_place(contract, error)}: ")
+            # A checked SELECT fails over what it reads more likely than by itself.
+            told.advise(told.hint or "tw verify says whether the stored files are whole")
+            raise told from error
+    return _as(table, schema_of(contract))
+
+
+def _sorted(con: Connection, contract: Contract, body: str, given: str, few: bool) -> pa.Table:
+    """The rows of the body in the contract's order, its columns checked."""
+    try:
+        asked = f"{given}SELECT {_all(contract)} FROM (\n{body}\n)\n{order_by(contract)}"
+        columns, rows = _rows(con, asked, few)
+    except Error:
+        check_columns(contract, result_columns(con, body))
+        raise
+    check_columns(contract, columns)
+    return rows
+
+
+def _all(contract: Contract) -> str:
+    """All columns; `given` may have the run as an ENUM."""
+    runs = any(column.name == "run_id" for column in contract.columns)
+    return "* REPLACE (CAST(run_id AS VARCHAR) AS run_id)" if runs else "*"
+
+
+def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], pa.Table]:
+    """Name and type of each column of a SELECT, and its rows."""
+    if not few:
+        bound = con.sql(sql)
+        columns = list(zip(bound.columns, map(str, bound.types), strict=True))
+        return columns, _answer(con, bound.to_arrow_table)
+    _answer(con, lambda: con.execute(sql))
+    columns = [(name, str(type_)) for name, type_, *_ in con.description or ()]
+    with warnings.catch_warnings():
+        # It tells of a copy of the rows: a relation parses and binds the text once more, and takes longer.
+        warnings.filterwarnings("ignore", "Arrow output on a DB-API result")
+        return columns, con.to_arrow_table()
+
+
+def _answer(con: Connection, ask: Callable[[], Asked]) -> Asked:
+    """What is asked of the connection; Ctrl-C stops it at once, which DuckDB only does between its tasks."""
+    if current_thread() is not main_thread():
+        return ask()
+    told: list[Asked] = []
+    failed: list[BaseException] = []
+    done = Event()
+
+    def work() -> None:
+        try:
+            told.append(ask())
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    Thread(target=work).start()
+    try:
+        done.wait()
+    except KeyboardInterrupt:
+        con.interrupt()
+        while not done.wait(0.1):  # a question that has not begun is not stopped by the first
+            con.interrupt()
+        raise
+    if failed:
+        raise failed[0]
+    return told[0]
+
+
+def together(tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of all, one table after the other."""
+    import pyarrow as pa
+
+    return pa.concat_tables(tables)
+
+
+def query(con: Connection, sql: str) -> pa.Table:
+    """The rows of a statement that someone wrote, with DuckDB's type in each field's metadata.
+
+    Raises QueryError with DuckDB's own words.
+    """
+    import pyarrow as pa
+
+    with con.cursor() as cursor:
+        try:
+            bound = relation(cursor, sql)
+            table = _answer(cursor, bound.to_arrow_table)
+        except Error as error:
+            raise query_error(error) from error
+        types = map(str, bound.types)
+    fields = [field.with_metadata({"type": type_}) for field, type_ in zip(table.schema, types, strict=True)]
+    return _as(table, pa.schema(fields))
+
+
+def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with that schema's types and metadata."""
+    import pyarrow as pa
+
+    if table.schema.types == schema.types:
+        return pa.Table.from_arrays(table.columns, schema=schema)
+    return table.cast(schema)  # imports pyarrow.compute, which takes longer than most queries
+
+
+def query_error(error: Exception, place: str = "") -> QueryError:
+    """DuckDB's error as ours: its first line is the message, the rest the hint."""
+    first, _, rest = str(error).strip().partition("\n")
+    return QueryError(f"{place}{first}", rest.strip() or None)
+
+
+def result_columns(con: Connection, sql: str) -> list[tuple[str, str]]:
+    """Name and type of each column of a SELECT, by binding it alone."""
+    bound = relation(con, sql)
+    return list(zip(bound.columns, map(str, bound.types), strict=True))
+
+
+def relation(con: Connection, sql: str) -> duckdb.DuckDBPyRelation:
+    """The SELECT, bound but not run; where it does not bind, DuckDB's error names the line."""
+    try:
+        return con.sql(sql)
+    except (duckdb.BinderException, duckdb.CatalogException):
+        con.execute(sql)  # fails alike, and unlike sql() tells the line
+        raise
+
+
+def error_place(contract: Contract, error: Exception) -> str:
+    """File and line of an error in the contract's body."""
+    found = re.search(r"^LINE (\d+):", str(error), re.MULTILINE)
+    return f"{contract.source}:{contract.body_line + (int(found[1]) - 1 if found else 0)}"
+
+
+def check_columns(contract: Contract, found: Iterable[tuple[str, str]]) -> None:
+    """Raises ContractError with a diff where names, types or their order are not as declared."""
+    declared = [f"{column.name} {column.type}" for column in contract.columns]
+    got = [f"{name} {type_}" for name, type_ in found]
+    if declared == got:
+        return
+    raise ContractError(
+        f"{contract.source}:{contract.body_line}: the SELECT gives other columns than declared\n"
+        + _column_diff(declared, got),
+        _column_hint(declared, got),
+    )
+
+
+def _column_diff(declared: list[str], found: list[str]) -> str:
+    from difflib import SequenceMatcher
+
+    pairs: list[tuple[str, str]] = []
+    for tag, a, b, c, d in SequenceMatcher(None, declared, found, autojunk=False).get_opcodes():
+        if tag != "equal":
+            pairs += zip_longest(declared[a:b], found[c:d], fillvalue="-")
+    width = max(len("declared"), *(len(a) for a, _ in pairs))
+    rows = [("declared", "found"), *pairs]
+    return "\n".join(f"  {a:<{width}}  {b}" for a, b in rows)
+
+
+def _column_hint(declared: list[str], found: list[str]) -> str:
+    if sorted(declared) == sorted(found):
+        return "the order differs: bring [columns] into the order of the SELECT"
+    if len(declared) == len(found) and any(text.endswith(" HUGEINT") for text in found):
+        return "sum() widens to HUGEINT: write sum(…)::BIGINT"
+    return "correct [columns] or the SELECT"
+
+
+def create_table(
+    con: Connection, contract: Contract, sql: str | None = None, name: str | None = None
+) -> None:
+    """Makes the table of the contract, empty or from a SELECT of its columns; `name` if not its own."""
+    columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in contract.columns)
+    con.execute(f"CREATE TABLE {quote_name(name or contract.name)} ({columns})")
+    if sql is not None:
+        fill_table(con, contract, sql)
+
+
+def fill_table(con: Connection, contract: Contract, sql: str) -> None:
+    """Adds the rows of a SELECT of its columns to the table of the contract."""
+    con.execute(_parsed(f"INSERT INTO {quote_name(contract.name)} BY NAME {sql}"))
+
+
+@lru_cache(maxsize=128)
+def _parsed(sql: str) -> duckdb.Statement:
+    """A statement of a contract, parsed: it runs for every rank, and parsing is a tenth of a small one's."""
+    (statement,) = duckdb.extract_statements(sql)
+    return statement
+
+
+def create_from_rows(
+    con: Connection, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]]
+) -> None:
+    """Makes a table of that name, columns and types, and fills it with the rows."""
+    columns = ", ".join(f"{quote_name(column)} {type_}" for column, type_ in types.items())
+    con.execute(f"CREATE TABLE {quote_name(name)} ({columns})")
+    insert_rows(con, name, types, rows)
+
+
+def insert_rows(
+    con: Connection, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]]
+) -> None:
+    """Fills a table of those columns and types with more rows."""
+    if not rows:
+        return
+    import pyarrow as pa
+
+    schema = pa.schema([pa.field(column, type_of(type_)) for column, type_ in types.items()])
+    casts = ", ".join(f"CAST({quote_name(c)} AS {type_}) AS {quote_name(c)}" for c, type_ in types.items())
+    con.register("tw_rows", pa.Table.from_pylist(list(rows), schema=schema))
+    con.execute(f"INSERT INTO {quote_name(name)} SELECT {casts} FROM tw_rows")
+    con.unregister("tw_rows")
+
+
+def statement_kind(con: Connection, sql: str) -> str:
+    """DuckDB's type of the one statement in the text, `SELECT` say; raises QueryError."""
+    try:
+        statements = con.extract_statements(sql)
+    except Error as error:
+        raise query_error(error) from error
+    if len(statements) != 1:
+        raise QueryError(f"{len(statements)} statements", "write one statement")
+    return statements[0].type.name
+
+
+def keywords(con: Connection) -> dict[str, str]:
+    """DuckDB's keywords in lower case, each with its category."""
+    rows = con.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()").fetchall()
+    return {str(name): str(category) for name, category in rows}

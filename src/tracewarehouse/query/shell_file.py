@@ -1,0 +1,144 @@
+"""`warehouse.duckdb`: the warehouse for people with a DuckDB shell. Derived, and written as a whole.
+
+It holds no events, only views over the Parquet files by absolute path. `tw ingest`, `tw refresh` and
+`tw shell` write it; whatever else publishes leaves it stale: its stamp says which versions it was made of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.duck.engine import Connection, Error, connect, insert_rows
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.query.shell_template import (
+    ABOUT,
+    ABSTAINED,
+    COLUMNS,
+    SCHEMAS,
+    attach,
+    point,
+    point_latest,
+    relations_of,
+    shape,
+    skeleton,
+)
+from tracewarehouse.result import Abstained
+from tracewarehouse.runs.capabilities import able
+from tracewarehouse.runs.selection import Chosen, choose
+from tracewarehouse.storage import Store, disk_errors
+
+NAME = "warehouse.duckdb"
+
+
+def refresh(store: Store, catalog: Catalog) -> Path:
+    """Writes the file over the newest version of every run, and gives its path.
+
+    It ends when nobody has published meanwhile, so of several calls the last to rename has seen the last
+    version. Raises WarehouseError.
+    """
+    path = store.root / NAME
+    while True:
+        chosen = choose(store)
+        # DuckDB misplaces the log of a file whose path holds a "?": a warehouse's path may.
+        with TemporaryDirectory(prefix="tw-") as made, store.staging() as staging:
+            write(Path(made, NAME), store, catalog, chosen)
+            with disk_errors(store.root):
+                copyfile(Path(made, NAME), staging / NAME)
+                (staging / NAME).replace(path)
+        if [each.selector for each in choose(store)] == [each.selector for each in chosen]:
+            return path
+
+
+def _blank(store: Store, catalog: Catalog) -> bytes:
+    """The file over no run, kept in the warehouse from one refresh to the next where that can be."""
+    name = f"{shape(catalog)}.duckdb"
+    kept = store.shell(name)
+    if kept is None:
+        kept = skeleton(catalog)
+        with suppress(WarehouseError):
+            store.keep_shell(name, kept)
+    return kept
+
+
+def is_current(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen]) -> bool:
+    """Whether the file is over just these ranks, by these contracts and in this place."""
+    if not path.exists():
+        return False
+    try:
+        with connect(database=path, read_only=True) as con:
+            found = con.execute(f"SELECT stamp FROM {ABOUT}").fetchone()
+    except Error:
+        return False
+    return found == (_stamp(root, catalog, chosen),)
+
+
+def _stamp(root: Path, catalog: Catalog, chosen: Sequence[Chosen]) -> str:
+    contracts = sorted(catalog.effective_hash(contract) for contract in catalog.contracts.values())
+    ranks = [(each.selector, each.ranks) for each in chosen]
+    return sha256(repr((str(root), contracts, ranks)).encode()).hexdigest()
+
+
+def write(path: Path, store: Store, catalog: Catalog, chosen: Sequence[Chosen]) -> None:
+    """Writes a DuckDB file over just the chosen ranks. Raises WarehouseError."""
+    path.write_bytes(_blank(store, catalog))
+    root, con = store.root, connect()
+    try:
+        attach(con, path)
+        con.execute("BEGIN")  # one for all: each statement alone would wait for the disk
+        latest = tuple(chosen[-1:])
+        for schema, part in zip(SCHEMAS, (tuple(chosen), latest), strict=True):
+            con.execute(f"USE tw_file.{schema}")
+            _point(con, root, catalog, part)
+        point_latest(con, latest[0].run if latest else None)
+        con.execute("USE tw_file.main")
+        _fill(con, root, catalog, tuple(chosen))
+        con.execute("COMMIT")
+        con.execute("USE memory")
+        con.execute("DETACH tw_file")
+    except Error as error:
+        raise WarehouseError(f"{path}: cannot be written: {str(error).partition(chr(10))[0]}") from error
+    finally:
+        con.close()
+
+
+def _point(con: Connection, root: Path, catalog: Catalog, chosen: tuple[Chosen, ...]) -> None:
+    """Puts the files of some runs under the views of the current schema, which has none yet."""
+    relations, contracts = relations_of(catalog, root, chosen)
+    for contract in contracts:
+        if contract.is_stored and relations.holds(contract):
+            point(con, relations, contract)
+
+
+def _fill(con: Connection, root: Path, catalog: Catalog, chosen: tuple[Chosen, ...]) -> None:
+    """Fills the tables that hold rows: about the runs, what analyses leave out, and the file itself."""
+    relations, contracts = relations_of(catalog, root, chosen)
+    for contract in contracts:
+        if contract.is_built:
+            relations.create(con, contract, replace=True)
+    abstained = {each: able(each, chosen).abstained for each in catalog.all("analysis")}
+    rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in _abstained_rows(chosen, abstained)]
+    insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)
+    about = {"stamp": _stamp(root, catalog, chosen), "warehouse": str(root)}
+    insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
+
+
+def _abstained_rows(
+    chosen: Sequence[Chosen], abstained: Mapping[Contract, Sequence[Abstained]]
+) -> list[tuple[object, ...]]:
+    """A row per rank that an analysis leaves out, and one without a rank where no rank of a run is left."""
+    rows: list[tuple[object, ...]] = []
+    ranks = {each.run: len(each.ranks) for each in chosen}
+    for contract, left_out in abstained.items():
+        rows += [(contract.name, contract.version, each.run_id, each.rank, each.reason) for each in left_out]
+        for run, count in Counter(each.run_id for each in left_out).items():
+            if count == ranks[run]:
+                rows.append((contract.name, contract.version, run, None, "no rank is left"))
+    return rows

@@ -1,0 +1,146 @@
+"""A contract in words: what `tw describe` prints."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from textwrap import fill
+from typing import Protocol
+
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.params import Param
+from tracewarehouse.render.table import table, upright, values
+from tracewarehouse.render.text import show
+from tracewarehouse.result import Field, Result
+
+_WIDTH = 100
+
+
+def contract_text(contract: Contract, own_hash: str, effective_hash: str, width: int | None = None) -> str:
+    """Head, parameters, columns and changes of a contract, for people; on a narrow terminal in its width."""
+    width = min(width or _WIDTH, _WIDTH)
+    parts = [f"{contract.ref}  {_what(contract)}", fill(contract.summary, width)]
+    if contract.deprecated:
+        parts.append(fill(f"Deprecated: {contract.deprecated}", width))
+    parts.append(_pairs(_facts(contract, own_hash, effective_hash), width))
+    if contract.params:
+        params = ((f"  {_option(each)}", _told(each)) for each in contract.params)
+        parts.append("Parameters\n" + _pairs(params, width))
+    parts.append("Columns\n" + _columns(contract, width))
+    changes = ((f"  {version}", text) for version, text in contract.changes)
+    parts.append("Changes\n" + _pairs(changes, width))
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(contract: Contract) -> str:
+    kept = " (not stored)" if contract.transient else ""
+    group = f" in {contract.group}" if contract.group else ""
+    return f"{contract.kind}{group}{kept}"
+
+
+def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterable[tuple[str, str]]:
+    yield "one row per", ", ".join(contract.grain)
+    if contract.order:
+        yield "in order of", ", ".join(contract.order)
+    if contract.requires:
+        yield "reads", ", ".join(map(str, contract.requires))
+    if contract.needs:
+        yield "needs", ", ".join(contract.needs)
+    yield "file", contract.source
+    yield "hash", f"{own_hash[:12]}, with all it reads {effective_hash[:12]}"
+
+
+def _option(param: Param) -> str:
+    return "--" + param.name.replace("_", "-")
+
+
+def _told(param: Param) -> str:
+    facts = [f"default {show(param.default, param.unit)}"] if param.default is not None else []
+    facts += [
+        f"{name} {value}" for name, value in (("min", param.min), ("max", param.max)) if value is not None
+    ]
+    facts += [f"one of {', '.join(map(str, param.choices))}"] if param.choices else []
+    return f"{param.doc} [{', '.join((param.type, *facts))}]"
+
+
+def _columns(contract: Contract, width: int) -> str:
+    rows = []
+    for column in contract.columns:
+        marks = [column.unit or "", f"{column.better} is better" if column.better else ""]
+        marks += ["may be null" if column.null else "", "may be negative" if column.signed else ""]
+        rows.append((column.name, column.type, column.doc, ", ".join(filter(None, marks))))
+    names, types = (max(len(row[at]) for row in rows) for at in (0, 1))
+    indent = 2 + names + 2 + types + 2
+    return "\n".join(
+        fill(
+            f"{doc} ({marks})" if marks else doc,
+            width,
+            initial_indent=f"  {name.ljust(names)}  {type_.ljust(types)}  ",
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+        )
+        for name, type_, doc, marks in rows
+    )
+
+
+def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> str:
+    rows: Sequence[tuple[str, str]] = list(pairs)
+    names = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(
+        fill(
+            text,
+            width,
+            initial_indent=f"{name.ljust(names)}  ",
+            subsequent_indent=" " * (names + 2),
+            break_long_words=False,
+        )
+        for name, text in rows
+    )
+
+
+_OF_A_RANK = (
+    "rank",
+    "status",
+    "source_name",
+    "events",
+    "gpu_rows",
+    "steps",
+    "world_size",
+    "host",
+    "device_name",
+)
+
+
+class TableSize(Protocol):
+    """A table of a run with what its files hold."""
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+
+
+def run_text(run: Result, ranks: Result, tables: Sequence[TableSize], versions: Sequence[int]) -> str:
+    """The run's own row, then its ranks, tables and versions."""
+    width = shutil.get_terminal_size((100, 24)).columns
+    fields = [Field("table", "VARCHAR"), Field("version", "INTEGER"), Field("rows", "BIGINT", "count")]
+    fields.append(Field("bytes", "BIGINT", "bytes"))
+    sizes = [(each.table, each.version, each.rows, each.bytes) for each in tables]
+    parts = [
+        "\n".join(upright(run.columns(), values(run)[0], width).lines()),
+        "\n".join(_ranks(ranks, width)),
+        "\n".join(table(fields, sizes, width=width).lines()),
+        "versions  " + ", ".join(f"v{number}" for number in versions),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _ranks(ranks: Result, width: int) -> list[str]:
+    fields = ranks.columns()
+    at = [place for place, field in enumerate(fields) if field.name in _OF_A_RANK]
+    rows = [[row[place] for place in at] for row in values(ranks)]
+    return table([fields[place] for place in at], rows, width=width, keys=("rank",)).lines()

@@ -1,0 +1,163 @@
+"""The ranks that someone asked for, each run in one published version: what everything above reads from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse.runs.selectors import Known, Pick, pick
+from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A published version of a run, and the ranks of it to look at, ascending."""
+
+    version: RunVersion
+    ranks: tuple[int, ...]
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.version.run
+
+    @property
+    def selector(self) -> str:
+        """`RUN@vN`: selects the same again."""
+        return f"{self.run}@v{self.version.number}"
+
+    @property
+    def by_rank(self) -> tuple[Rank, ...]:
+        """The chosen ranks with their sources."""
+        wanted = frozenset(self.ranks)
+        return tuple(rank for rank in self.version.by_rank if rank.rank in wanted)
+
+    @property
+    def sources(self) -> tuple[RankSource, ...]:
+        """The sources of the chosen ranks."""
+        wanted = frozenset(self.ranks)
+        return tuple(source for source in self.version.sources if source.rank in wanted)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether ranks of the run are left out."""
+        return len(self.ranks) < len(self.version.by_rank)
+
+
+class StoredRuns:
+    """The runs of a store, as selectors look at them."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._listed: dict[str, Brief] = {}
+
+    def find(self, run: str, number: int | None) -> str | None:
+        """The stored spelling of a run of just this name, None where there is none."""
+        try:
+            found = self.store.newest(run) if number is None else self.store.get(run, number)
+        except (ParamError, UnknownName):
+            return None
+        return found.run if found else None
+
+    def names(self, prefix: str = "") -> Sequence[str]:
+        """The names of all runs that readers see, or of those that begin so."""
+        briefs = self.store.briefs(prefix)
+        self._listed |= {brief.run: brief for brief in briefs}
+        return sorted(brief.run for brief in briefs if brief.run.startswith(prefix))
+
+    def known(self, run: str) -> Known:
+        """What orders and labels a run."""
+        brief = self._listed.get(run) or self.store.brief(run)
+        if brief is None:
+            raise UnknownName("run", run, self.store.runs())
+        return _known(brief)
+
+
+def known(version: RunVersion) -> Known:
+    """What orders and labels a version of a run: start from its traces, time of its first commit."""
+    return _known(version.brief)
+
+
+def _known(brief: Brief) -> Known:
+    return Known(brief.run, brief.labels, brief.start_ns, brief.ingested_at)
+
+
+def choose(store: Store, selectors: Iterable[str] | None = None) -> tuple[Chosen, ...]:
+    """The runs that the selectors mean (None: all), with all their ranks, in order of time.
+
+    Raises UnknownName for a selector without a match.
+    """
+    if selectors is None:
+        return in_order(Chosen(version, version.ranks) for version in store.present())
+    shelf = StoredRuns(store)
+    try:
+        picks = pick(selectors, shelf)
+    except UnknownName as unknown:
+        if unknown.kind == "run" and (waiting := store.waiting_runs().get(unknown.name)):
+            there = f"{len(waiting)} of {waiting[0].expected_ranks} ranks are there"
+            unknown.advise(f"it waits: {there}; tw ingest brings the others")
+        raise
+    versions = [_version(store, each) for each in picks]
+    return in_order(Chosen(version, version.ranks) for version in versions if version)
+
+
+def narrow(chosen: Sequence[Chosen], runs: Iterable[str]) -> tuple[Chosen, ...]:
+    """Those of the chosen runs that the selectors mean."""
+    picks = pick(runs, _ChosenRuns(chosen))
+    numbers = {each.run: each.number for each in picks}
+    return tuple(
+        each for each in chosen if each.run in numbers and numbers[each.run] in (None, each.version.number)
+    )
+
+
+def only_ranks(chosen: Sequence[Chosen], ranks: Iterable[int]) -> tuple[Chosen, ...]:
+    """The chosen runs with just these ranks; a run without any of them drops out.
+
+    Raises UnknownName for a rank that no run has.
+    """
+    wanted = frozenset(ranks)
+    present = {rank for each in chosen for rank in each.ranks}
+    for rank in sorted(wanted - present):
+        raise UnknownName("rank", str(rank), [], f"there are: {spans(present)}")
+    kept = (replace(each, ranks=tuple(rank for rank in each.ranks if rank in wanted)) for each in chosen)
+    return tuple(each for each in kept if each.ranks)
+
+
+def in_order(chosen: Iterable[Chosen]) -> tuple[Chosen, ...]:
+    """By start time, ties by name."""
+    return tuple(sorted(chosen, key=lambda each: known(each.version).when))
+
+
+class _ChosenRuns:
+    """A selection as selectors look at it."""
+
+    def __init__(self, chosen: Sequence[Chosen]) -> None:
+        self.versions = {each.run: each.version for each in chosen}
+
+    def find(self, run: str, number: int | None) -> str | None:
+        same = (name for name in self.versions if name.casefold() == run.casefold())
+        name = next(same, None)
+        return name if name and number in (None, self.versions[name].number) else None
+
+    def names(self, prefix: str = "") -> Sequence[str]:
+        return sorted(name for name in self.versions if name.startswith(prefix))
+
+    def known(self, run: str) -> Known:
+        return known(self.versions[run])
+
+
+def _version(store: Store, each: Pick) -> RunVersion | None:
+    # A run that is removed while we look is as gone as one removed before.
+    return store.newest(each.run) if each.number is None else store.get(each.run, each.number)
+
+
+def spans(ranks: Iterable[int]) -> str:
+    """`0-3, 7` for 0, 1, 2, 3, 7."""
+    found: list[list[int]] = []
+    for rank in sorted(ranks):
+        if found and rank == found[-1][1] + 1:
+            found[-1][1] = rank
+        else:
+            found.append([rank, rank])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

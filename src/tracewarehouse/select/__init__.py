@@ -1,1 +1,0 @@
-"""Runs and ranks to a DuckDB connection with views over just their files."""
