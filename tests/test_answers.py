@@ -36,15 +36,15 @@ def test_rows_do_not_depend_on_how_they_are_asked_for(
     monkeypatch.setattr(rank_batches, "SLICE_EVENTS", 1)
     assert tw.open(house).run(name).arrow().equals(whole)
     if not first.abstained:
-        with session(wh.root, wh.catalog, wh.chosen(), [contract]) as con:
+        with session(wh.root, wh.catalog, wh.selected(), [contract]) as con:
             assert execute(con, contract, {}).equals(whole)
 
 
 def test_many_ranks_are_asked_in_parts(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen, contract = tw.open(house).chosen(), Catalog.load().get("temporal_breakdown")
-    assert len(rank_batches.slices(contract, (), chosen)) == 1
+    selected, contract = tw.open(house).selected(), Catalog.load().get("temporal_breakdown")
+    assert len(rank_batches.slices(contract, (), selected)) == 1
     monkeypatch.setattr(rank_batches, "SLICE_EVENTS", 1)
-    parts = rank_batches.slices(contract, (), chosen)
+    parts = rank_batches.slices(contract, (), selected)
     ranks = [(each.run, rank) for part in parts for each in part for rank in each.ranks]
-    assert len(parts) == len(ranks) == sum(len(each.ranks) for each in chosen)
+    assert len(parts) == len(ranks) == sum(len(each.ranks) for each in selected)
     assert sorted(ranks) == ranks

@@ -144,7 +144,7 @@ def test_a_version_is_not_taken_for_its_run(tmp_path: Path) -> None:
     for words in (("remove", "job@v1"), ("label", "job@v1", "a=b")):
         told = tw(*words, "-w", tmp_path / "w")
         assert (told.code, told.errors[1]) == (1, "hint: name it as job")
-    assert Warehouse(tmp_path / "w").chosen()[0].selector == "job@v1"
+    assert Warehouse(tmp_path / "w").selected()[0].selector == "job@v1"
 
 
 def test_the_remedy_for_damage_that_verify_names_is_one(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_what_is_promised_holds_of_all(tmp_path: Path) -> None:
     assert TRACES is not None
     warehouse = tw.open(tmp_path / "wh")
     warehouse.ingest(TRACES)
-    for each in warehouse.chosen():
+    for each in warehouse.selected():
         hold(warehouse, each.run)
     assert warehouse.verify() == []
 

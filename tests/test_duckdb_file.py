@@ -24,7 +24,7 @@ from tracewarehouse.duck.engine import execute
 from tracewarehouse.query.connections import session
 from tracewarehouse.query.dependencies import below, names_of
 from tracewarehouse.query.shell_file import refresh, write
-from tracewarehouse.runs.selection import choose
+from tracewarehouse.runs.selection import select_runs
 from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
 
@@ -98,7 +98,7 @@ def calls(contract: Contract, place: str) -> Iterator[tuple[str, str, dict[str, 
 
 
 def relation(wh: Warehouse, contract: Contract) -> pa.Table:
-    with session(wh.root, wh.catalog, wh.chosen(), [contract]) as con:
+    with session(wh.root, wh.catalog, wh.selected(), [contract]) as con:
         sql = f"SELECT * FROM {contract.name} ORDER BY ALL"
         return con.sql(sql).to_arrow_table()
 
@@ -333,10 +333,10 @@ def test_a_file_over_many_ranks_reads_each_row_once(tmp_path: Path) -> None:
     )
     store = Store.create(tmp_path / "w")
     bring(store, catalog, "a", range(70))
-    chosen = choose(store)
-    write(tmp_path / "x.duckdb", store, catalog, chosen)
+    selected = select_runs(store)
+    write(tmp_path / "x.duckdb", store, catalog, selected)
     assert shell(tmp_path / "x.duckdb", "SELECT count(*), count(DISTINCT rank) FROM kernels") == "210,70\n"
-    with session(store.root, catalog, chosen, [catalog.get("kernel_time")]) as con:
+    with session(store.root, catalog, selected, [catalog.get("kernel_time")]) as con:
         assert execute(con, catalog.get("kernel_time"), {}).num_rows == 70
 
 

@@ -166,7 +166,7 @@ def test_versions_of_format_1_are_refused(wh: tw.Warehouse) -> None:
         path = wh.root / "_tw" / "runs" / run / f"v{number:06d}.parquet"
         assert refused.value.message == f"{path}: a version of format 1"
         assert refused.value.hint == "name the run without a version"
-    assert wh.select("odd@v3").chosen()[0].ranks == (0, 1, 2, 3)
+    assert wh.select("odd@v3").selected()[0].ranks == (0, 1, 2, 3)
 
 
 def test_a_memory_timeline_is_no_longer_among_the_events(wh: tw.Warehouse) -> None:
@@ -199,7 +199,7 @@ def test_what_the_warehouse_holds(wh: tw.Warehouse) -> None:
     ]  # fmt: skip
     assert wh.query("SELECT count(*) AS n FROM events WHERE ph IN ('B', 'E')").rows() == [{"n": 24}]
     assert len(list((WAREHOUSE / "data" / "events" / "odd").iterdir())) == 1  # packed
-    assert {each.run for each in wh.chosen()} == set(RUNS)
+    assert {each.run for each in wh.selected()} == set(RUNS)
     assert list(wh.store.waiting_runs()) == ["waits"]
     assert [version.run for version in wh.store.kept()] == ["gone"]
     assert wh.verify() == []
@@ -214,7 +214,7 @@ def test_no_planted_secret_is_stored(wh: tw.Warehouse) -> None:
 def test_the_waiting_run_is_published_once_its_other_rank_comes(tmp_path: Path) -> None:
     wh = opened(Path(shutil.copytree(WAREHOUSE, tmp_path / "warehouse")))
     wh.ingest(*write(tmp_path / "waits", [1]), run="waits", expect_ranks=2)
-    (waited,) = wh.select("waits").chosen()
+    (waited,) = wh.select("waits").selected()
     assert waited.ranks == (0, 1)
 
 

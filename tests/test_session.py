@@ -16,7 +16,7 @@ from tracewarehouse.query.rank_batches import slices
 from tracewarehouse.query.sandbox import check_reads_only, lock
 from tracewarehouse.runs.capabilities import able, lacking
 from tracewarehouse.runs.quality import usual
-from tracewarehouse.runs.selection import Chosen, choose, narrow, only_ranks
+from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
 from tracewarehouse.storage import Changes, Store
 
 
@@ -32,8 +32,10 @@ def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path / "it's a=b [c]*? warehouse", tool="1.2")
 
 
-def asked(store: Store, catalog: Catalog, chosen: tuple[Chosen, ...], sql: str) -> list[tuple[object, ...]]:
-    with session(store.root, catalog, chosen) as con:
+def asked(
+    store: Store, catalog: Catalog, selected: tuple[SelectedRun, ...], sql: str
+) -> list[tuple[object, ...]]:
+    with session(store.root, catalog, selected) as con:
         return list(con.execute(sql).fetchall())
 
 
@@ -50,7 +52,7 @@ def test_an_empty_warehouse_has_every_table_empty_and_typed(store: Store, catalo
 def test_only_chosen_runs_and_ranks_are_seen(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a", packed=True)
     bring(store, catalog, "b", (0, 1, 2), packed=False)
-    everything = choose(store)
+    everything = select_runs(store)
     counts = "SELECT run_id, rank, count(*) FROM kernels GROUP BY ALL ORDER BY ALL"
     assert asked(store, catalog, everything, counts) == [
         ("a", 0, 3), ("a", 1, 3), ("b", 0, 3), ("b", 1, 3), ("b", 2, 3),
@@ -69,20 +71,20 @@ def test_a_replaced_rank_of_a_packed_file_is_read_once(store: Store, catalog: Ca
     for content in ("b", "c"):
         rows = {"kernels@1": [kernel("a", 1, 0, content, 7)]}
         bring(store, catalog, "a", (1,), tables=rows, content=content, replace=True)
-    rows = asked(store, catalog, choose(store), "SELECT rank, name FROM kernels ORDER BY rank, event_id")
+    rows = asked(store, catalog, select_runs(store), "SELECT rank, name FROM kernels ORDER BY rank, event_id")
     names = ["gemm", "it's relu", "copy"]
     assert rows == [*((0, name) for name in names), (1, "c"), *((2, name) for name in names)]
     store.publish("a", Changes(drop_ranks=(0,)))
-    assert asked(store, catalog, choose(store), "SELECT DISTINCT rank FROM kernels ORDER BY 1") == [
+    assert asked(store, catalog, select_runs(store), "SELECT DISTINCT rank FROM kernels ORDER BY 1") == [
         (1,),
         (2,),
     ]
-    assert asked(store, catalog, choose(store, ["a@v1"]), "SELECT count(*) FROM kernels") == [(9,)]
+    assert asked(store, catalog, select_runs(store, ["a@v1"]), "SELECT count(*) FROM kernels") == [(9,)]
 
 
 def test_a_folder_that_looks_like_a_hive_partition_adds_no_column(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "rank=7")
-    with session(store.root, catalog, choose(store)) as con:
+    with session(store.root, catalog, select_runs(store)) as con:
         rows = con.execute("SELECT * FROM kernels").fetchall()
         assert {(row[0], row[1]) for row in rows} == {("rank=7", 0), ("rank=7", 1)}
         assert len(rows[0]) == 6
@@ -90,19 +92,22 @@ def test_a_folder_that_looks_like_a_hive_partition_adds_no_column(store: Store, 
 
 def test_runs_and_ranks_say_what_was_published(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a", labels={"commit": "3f2a"}, expected_ranks=2)
-    (row,) = asked(store, catalog, choose(store), "SELECT * EXCLUDE (ingested_at, bytes) FROM runs")
+    (row,) = asked(store, catalog, select_runs(store), "SELECT * EXCLUDE (ingested_at, bytes) FROM runs")
     end = START + 1_000_000
     labels, schemas = {"commit": "3f2a"}, {"kernels": 1}
     assert row == ("a", labels, START, end, 2, 2, 2, ["H100"], [], schemas, "1.2", 1, "whole")
     sql = "SELECT rank, source_name, status, header, gpu, stacks, reader_version FROM ranks ORDER BY rank"
-    ranks = asked(store, catalog, choose(store), sql)
+    ranks = asked(store, catalog, select_runs(store), sql)
     assert ranks[1] == (1, "a-rank1.json.gz", "whole", '{"distributedInfo": {"rank": 1}}', True, None, 1)
 
 
 def test_ingest_time_is_utc(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a")
     sql = "SELECT abs(epoch(r.ingested_at) - epoch(now())) < 600 FROM ranks r JOIN runs USING (run_id)"
-    assert asked(store, catalog, choose(store), f"SET TimeZone = 'Asia/Tokyo'; {sql}") == [(True,), (True,)]
+    assert asked(store, catalog, select_runs(store), f"SET TimeZone = 'Asia/Tokyo'; {sql}") == [
+        (True,),
+        (True,),
+    ]
 
 
 def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog: Catalog) -> None:
@@ -117,7 +122,9 @@ def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog
     }
     bring(store, catalog, "a", (3,), tables={}, **odd)
     columns = "rank, rule, severity, rows, example"
-    rows = asked(store, catalog, choose(store), f"SELECT {columns} FROM data_quality ORDER BY rule, rank")
+    rows = asked(
+        store, catalog, select_runs(store), f"SELECT {columns} FROM data_quality ORDER BY rule, rank"
+    )
     assert rows == [
         (0, "negative_duration", "warning", 4, None),
         (0, "negative_duration", "warning", 4, None),
@@ -126,7 +133,7 @@ def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog
         (3, "time_base_differs", "warning", 1, f"base 5 ns, elsewhere {START - 1000} ns"),
         (3, "world_size_differs", "warning", 1, "world size 4, elsewhere 6"),
     ]
-    some = asked(store, catalog, only_ranks(choose(store), [1]), "SELECT rank, rule FROM data_quality")
+    some = asked(store, catalog, only_ranks(select_runs(store), [1]), "SELECT rank, rule FROM data_quality")
     assert some == [(None, "ranks_missing")]
 
 
@@ -134,7 +141,7 @@ def test_another_time_base_does_no_harm_where_windows_meet(store: Store, catalog
     bring(store, catalog, "a", (0, 1))
     bring(store, catalog, "a", (2,), base_time_ns=START)
     rows = asked(
-        store, catalog, choose(store), "SELECT rank, severity FROM data_quality WHERE rule LIKE 'time%'"
+        store, catalog, select_runs(store), "SELECT rank, severity FROM data_quality WHERE rule LIKE 'time%'"
     )
     assert rows == [(2, "info")]
 
@@ -146,8 +153,8 @@ def test_ranks_that_lack_a_need_abstain_with_the_first_reason(store: Store, cata
     bring(store, catalog, "a", (3,), steps=1)
     bring(store, catalog, "b", (0, 1), shapes=None)
     bring(store, catalog, "c", (0,))
-    found = able(contract, choose(store))
-    assert [(each.run, each.ranks) for each in found.chosen] == [("a", (0, 1))]
+    found = able(contract, select_runs(store))
+    assert [(each.run, each.ranks) for each in found.selected] == [("a", (0, 1))]
     told = [(each.run_id, each.rank, each.reason) for each in found.abstained]
     assert sorted(told) == [
         ("a", 2, "no shapes recorded"),
@@ -160,7 +167,7 @@ def test_ranks_that_lack_a_need_abstain_with_the_first_reason(store: Store, cata
 
 def test_a_session_for_an_analysis_holds_only_what_it_reads(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a")
-    with session(store.root, catalog, choose(store), [catalog.get("gemm_shapes")]) as con:
+    with session(store.root, catalog, select_runs(store), [catalog.get("gemm_shapes")]) as con:
         sql = "SELECT table_name FROM information_schema.tables ORDER BY 1"
         assert con.execute(sql).fetchall() == [("gemms",), ("kernels",), ("name_rules",), ("ranks",)]
 
@@ -169,11 +176,11 @@ def test_two_versions_of_a_table_are_told_apart(store: Store, tmp_path: Path) ->
     catalog = small_catalog(tmp_path / "sql")
     both = {"kernels@1": kernels("a", 0), "kernels@2": [row | {"dur_ns": 99} for row in kernels("a", 0)]}
     bring(store, catalog, "a", (0,), tables=both)
-    with session(store.root, catalog, choose(store), [catalog.get("doubled_time")]) as con:
+    with session(store.root, catalog, select_runs(store), [catalog.get("doubled_time")]) as con:
         assert con.execute("SELECT sum(dur_ns) FROM kernels").fetchall() == [(297,)]
         assert con.execute("SELECT sum(dur_ns) FROM kernels_v1").fetchall() == [(34,)]
         assert con.execute("SELECT sum(dur_ns) FROM gemms").fetchall() == [(14,)]
-    assert lacking([catalog.get("kernels@1"), catalog.get("kernels@2")], choose(store)) == {}
+    assert lacking([catalog.get("kernels@1"), catalog.get("kernels@2")], select_runs(store)) == {}
 
 
 def test_a_unit_that_holds_another_version_is_found(store: Store, tmp_path: Path) -> None:
@@ -184,14 +191,14 @@ def test_a_unit_that_holds_another_version_is_found(store: Store, tmp_path: Path
         said = {"d": {"kernels": [1]}, "e": {"kernels": [1, 2]}}.get(run)
         bring(store, catalog, run, (0,), tables=tables, said_tables=said)
     newest = catalog.get("kernels")
-    assert [each.run for each in lacking([newest], choose(store))[newest]] == ["a", "d"]
+    assert [each.run for each in lacking([newest], select_runs(store))[newest]] == ["a", "d"]
 
 
 def test_a_file_that_is_gone_is_an_error_that_names_it(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a")
     for path in (store.root / "data").rglob("*.parquet"):
         path.unlink()
-    with pytest.raises(WarehouseError) as told, session(store.root, catalog, choose(store)):
+    with pytest.raises(WarehouseError) as told, session(store.root, catalog, select_runs(store)):
         pass
     assert "kernels@1 cannot be read" in told.value.message and ".parquet" in told.value.message
     assert told.value.hint is not None and "tw verify" in told.value.hint
@@ -201,7 +208,7 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(store: Store, catalog: Ca
 def locked(store: Store, catalog: Catalog, tmp_path: Path) -> object:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     bring(store, catalog, "a")
-    with session(store.root, catalog, choose(store)) as con:
+    with session(store.root, catalog, select_runs(store)) as con:
         lock(con, store.root / "data")
         yield con
 
@@ -287,7 +294,7 @@ def test_a_connection_is_kept_with_its_views_for_the_next_question(store: Store,
     bring(store, catalog, "a")
     bring(store, catalog, "b")
     sessions = Sessions(store.root, catalog)
-    everything = choose(store)
+    everything = select_runs(store)
     time, gemms = [catalog.get("kernel_time")], [catalog.get("gemms")]
     with sessions.session(everything, time) as first:
         assert first.sql("SELECT count(*) FROM kernels").fetchall() == [(12,)]
@@ -299,7 +306,7 @@ def test_a_connection_is_kept_with_its_views_for_the_next_question(store: Store,
     with sessions.session(narrow(everything, ["b"]), time) as other:
         assert other.sql("SELECT DISTINCT run_id FROM kernels").fetchall() == [("b",)]
     bring(store, catalog, "b", (0,), content="new", replace=True)
-    with sessions.session(choose(store), time) as newer:
+    with sessions.session(select_runs(store), time) as newer:
         assert all(newer is not old for old in (first, third, other))
 
 
@@ -309,10 +316,13 @@ def test_a_connection_that_failed_is_not_kept_nor_are_many(store: Store, catalog
     time = [catalog.get("kernel_time")]
 
     def lent(rank: int) -> Connection:
-        with sessions.session(only_ranks(choose(store), [rank]), time) as con:
+        with sessions.session(only_ranks(select_runs(store), [rank]), time) as con:
             return con
 
-    with pytest.raises(ZeroDivisionError), sessions.session(only_ranks(choose(store), [0]), time) as failed:
+    with (
+        pytest.raises(ZeroDivisionError),
+        sessions.session(only_ranks(select_runs(store), [0]), time) as failed,
+    ):
         raise ZeroDivisionError
     first = lent(0)
     assert first is not failed and lent(0) is first
@@ -339,9 +349,9 @@ def test_a_view_that_a_second_question_reads_is_kept_and_the_answers_stay(
     bring(store, catalog, "a")
     sessions = Sessions(store.root, catalog)
     contract = catalog.get("gemm_shapes")
-    answers = [sessions.answer(choose(store), contract, {}) for _ in range(3)]
+    answers = [sessions.answer(select_runs(store), contract, {}) for _ in range(3)]
     assert answers[0].num_rows == 2 and answers[1] == answers[0] == answers[2]
-    with sessions.session(choose(store), [contract]) as con:
+    with sessions.session(select_runs(store), [contract]) as con:
         tables = con.sql("SELECT table_name FROM duckdb_tables()").fetchall()
         assert sorted(tables) == [("gemms",), ("ranks",)]
         assert con.sql("SELECT count(*) FROM kernels").fetchall() == [(6,)]
@@ -352,7 +362,7 @@ def test_a_file_that_is_gone_is_named_by_an_answer_too(store: Store, catalog: Ca
     for path in store.root.glob("data/kernels/a/*.parquet"):
         path.unlink()
     with pytest.raises(WarehouseError, match="kernels@1 cannot be read"):
-        Sessions(store.root, catalog).answer(choose(store), catalog.get("kernel_time"), {})
+        Sessions(store.root, catalog).answer(select_runs(store), catalog.get("kernel_time"), {})
 
 
 @pytest.mark.parametrize(
@@ -385,11 +395,11 @@ def test_many_ranks_are_asked_some_at_a_time_and_answer_alike(
     for run, ranks in (("b", (0, 1, 2)), ("a", (0, 1)), ("c", (0,))):
         bring(store, catalog, run, ranks, events=10)
     by_rank, by_time, by_run = (catalog.get(name) for name in ("launch_time", "kernel_time", "findings"))
-    whole = Sessions(store.root, catalog).answer(choose(store), by_rank, {})
+    whole = Sessions(store.root, catalog).answer(select_runs(store), by_rank, {})
     monkeypatch.setattr("tracewarehouse.query.rank_batches.SLICE_EVENTS", 20)
-    parts = slices(by_rank, [catalog.get("kernels")], choose(store))
+    parts = slices(by_rank, [catalog.get("kernels")], select_runs(store))
     found = [[(each.run, each.ranks) for each in part] for part in parts]
     assert found == [[("a", (0, 1))], [("b", (0, 1))], [("b", (2,)), ("c", (0,))]]
-    assert Sessions(store.root, catalog).answer(choose(store), by_rank, {}) == whole
+    assert Sessions(store.root, catalog).answer(select_runs(store), by_rank, {}) == whole
     for other, read in ((by_time, "kernels"), (by_run, "kernels"), (by_rank, "data_quality")):
-        assert len(slices(other, [catalog.get(read)], choose(store))) == 1
+        assert len(slices(other, [catalog.get(read)], select_runs(store))) == 1

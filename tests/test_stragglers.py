@@ -37,10 +37,10 @@ class Run:
 
     def __init__(self, wh: tw.Warehouse, name: str, folder: Path) -> None:
         self.truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))["sections"]
-        chosen = wh.select(runs=name)
-        self.waits = chosen.collective_waits().rows()
-        self.stragglers = chosen.stragglers().rows()
-        self.clocks = chosen.query("SELECT * FROM clock_offsets ORDER BY rank").rows()
+        selected = wh.select(runs=name)
+        self.waits = selected.collective_waits().rows()
+        self.stragglers = selected.stragglers().rows()
+        self.clocks = selected.query("SELECT * FROM clock_offsets ORDER BY rank").rows()
 
     def section(self, name: str) -> list[dict[str, Any]]:
         """The rows of a section of the truth."""

@@ -76,7 +76,7 @@ def test_older_versions_stay_within_reach(wh: Warehouse) -> None:
 
 def test_select_narrows_and_stays_as_it_was(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     part = wh.select(runs=["@latest", "label:commit=3f2a"], ranks=[1])
-    assert [(each.selector, each.ranks) for each in part.chosen()] == [("a@v1", (1,)), ("b@v1", (1,))]
+    assert [(each.selector, each.ranks) for each in part.selected()] == [("a@v1", (1,)), ("b@v1", (1,))]
     assert part.run("kernel_time").provenance.ranks == {"a": [1], "b": [1]}
     bring(
         store,

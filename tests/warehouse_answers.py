@@ -77,13 +77,13 @@ def analyses(wh: tw.Warehouse, run: str) -> dict[str, Answer]:
 
 def exported(wh: tw.Warehouse, run: str) -> dict[str, str]:
     """Rank to the sha256 of its trace as it is given back."""
-    ranks = wh.select(run).chosen()[0].ranks
+    ranks = wh.select(run).selected()[0].ranks
     return {str(rank): _sha256(wh.export_trace(run, rank).pieces) for rank in ranks}
 
 
 def whole(wh: tw.Warehouse) -> Answer:
     """What is said of the runs together: the runs, their ranks and versions, histories, differences."""
-    runs = [each.run for each in wh.chosen()]
+    runs = [each.run for each in wh.selected()]
     compared = wh.diff("good", "slow")
     return {
         "runs": told(wh.runs),
@@ -100,7 +100,7 @@ def write(wh: tw.Warehouse, folder: Path) -> None:
     """Writes all answers: a file on the whole, and two for each run."""
     folder.mkdir(parents=True)
     _dump(folder / "whole.json.gz", whole(wh))
-    for each in wh.chosen():
+    for each in wh.selected():
         _dump(folder / f"{each.run}.tables.json.gz", tables(wh, each.run))
         answers = {"analyses": analyses(wh, each.run), "exported": exported(wh, each.run)}
         _dump(folder / f"{each.run}.answers.json.gz", answers)

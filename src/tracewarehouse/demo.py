@@ -165,9 +165,9 @@ def _take_in(
             raise TwError(f"rank {file.rank} of {file.run} is {file.state}: {file.reason}", file.hint)
 
 
-def _compare(chosen: Warehouse, names: tuple[str, str], *, taken_in: bool) -> Demo:
-    split, steps = _by_run(chosen.temporal_breakdown().rows()), _by_run(chosen.step_summary().rows())
-    kernels, waits = _by_run(chosen.kernel_summary().rows()), _by_run(chosen.stragglers().rows())
+def _compare(selected: Warehouse, names: tuple[str, str], *, taken_in: bool) -> Demo:
+    split, steps = _by_run(selected.temporal_breakdown().rows()), _by_run(selected.step_summary().rows())
+    kernels, waits = _by_run(selected.kernel_summary().rows()), _by_run(selected.stragglers().rows())
     before, after = (_overview(name, split[name], steps[name]) for name in names)
     first, second = (_straggler(run, waits[run.run], split[run.run]) for run in (before, after))
     return Demo(

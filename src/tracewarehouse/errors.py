@@ -19,9 +19,9 @@ class TwError(Exception):
         self.message = message
         self.hint: str | None = None
         if hint:
-            self.advise(hint)
+            self.with_hint(hint)
 
-    def advise(self, hint: str) -> None:
+    def with_hint(self, hint: str) -> None:
         """Says what to do about it; tracebacks and notebooks show it below the message."""
         self.hint = hint
         self.__notes__ = [f"hint: {hint}"]

@@ -24,7 +24,7 @@ from tracewarehouse.errors import (
     WarehouseError,
 )
 from tracewarehouse.result import Provenance, Result
-from tracewarehouse.runs.selection import Chosen, choose, in_order, narrow, only_ranks, spans
+from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, only_ranks, select_runs, spans
 from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels, parse_reference
 from tracewarehouse.version import __version__
 
@@ -56,25 +56,25 @@ class Warehouse(Analyses[Result]):
         path: str | PathLike[str],
         *,
         catalog: Catalog | None = None,
-        chosen: Sequence[Chosen] | None = None,
+        selected: Sequence[SelectedRun] | None = None,
     ) -> None:
         self.root = Path(path).absolute()
         self.catalog = catalog or Catalog.load()
-        self._chosen = None if chosen is None else tuple(chosen)
+        self._selected = None if selected is None else tuple(selected)
 
     def __repr__(self) -> str:
-        if self._chosen is None:
+        if self._selected is None:
             return f"Warehouse({str(self.root)!r})"
-        return f"Warehouse({str(self.root)!r}, runs={[each.selector for each in self._chosen]})"
+        return f"Warehouse({str(self.root)!r}, runs={[each.selector for each in self._selected]})"
 
     @cached_property
     def store(self) -> Store:
         """The files below; raises WarehouseError where there is no warehouse."""
         return Store.open(self.root, tool=__version__)
 
-    def chosen(self) -> tuple[Chosen, ...]:
+    def selected(self) -> tuple[SelectedRun, ...]:
         """What is looked at, in order of time: the selection, else every run as it is now."""
-        return choose(self.store) if self._chosen is None else self._chosen
+        return select_runs(self.store) if self._selected is None else self._selected
 
     # Reading
 
@@ -85,10 +85,12 @@ class Warehouse(Analyses[Result]):
 
         Raises UnknownName for a selector or rank without a match.
         """
-        chosen = self.chosen() if runs is None else self._matching([runs] if isinstance(runs, str) else runs)
+        selected = (
+            self.selected() if runs is None else self._matching([runs] if isinstance(runs, str) else runs)
+        )
         if ranks is not None:
-            chosen = only_ranks(chosen, [ranks] if isinstance(ranks, int) else ranks)
-        return self._with(chosen)
+            selected = only_ranks(selected, [ranks] if isinstance(ranks, int) else ranks)
+        return self._with(selected)
 
     def run(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis (`name` or `name@2`; newest version by default).
@@ -104,10 +106,10 @@ class Warehouse(Analyses[Result]):
         contract = self.catalog.get(name, version, kind="analysis")
         values = bind(contract.params, params, str(contract.ref))
         part, rebuilt = self._with_tables(below(self.catalog, [contract]))
-        found = able(contract, part.chosen())
-        table = part._with(found.chosen)._answer(contract, values)
+        found = able(contract, part.selected())
+        table = part._with(found.selected)._answer(contract, values)
         provenance = part._provenance(contract, values)
-        told = (*rebuilt, *nothing_stored(part.chosen()), *notices(found.chosen, contract))
+        told = (*rebuilt, *nothing_stored(part.selected()), *notices(found.selected, contract))
         return Result(table, provenance, contract, found.abstained, told)
 
     def diff(
@@ -141,7 +143,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.findings import ask
 
-        ranks = [(each.run, rank) for each in self.chosen() for rank in each.ranks]
+        ranks = [(each.run, rank) for each in self.selected() for rank in each.ranks]
         return ask(self.catalog, self.run, ranks, passed=passed)
 
     def history(
@@ -164,19 +166,19 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.metric import parse_metric
 
         parsed = parse_metric(metric, self.catalog)
-        chosen = self._recorded(runs, where)
-        keys = labels_of([by] if isinstance(by, str) else by, chosen)
-        return history(self.store, self.catalog, parsed, chosen, keys, min_effect)
+        selected = self._recorded(runs, where)
+        keys = labels_of([by] if isinstance(by, str) else by, selected)
+        return history(self.store, self.catalog, parsed, selected, keys, min_effect)
 
     def _recorded(
         self, runs: str | Iterable[str] | None, where: str | Iterable[str] = ()
-    ) -> tuple[Chosen, ...]:
+    ) -> tuple[SelectedRun, ...]:
         """The runs that are meant, those among them of which only results are left."""
         from tracewarehouse.history import every_run, meant
 
-        chosen = every_run(self.store, self.chosen()) if self._chosen is None else self._chosen
+        selected = every_run(self.store, self.selected()) if self._selected is None else self._selected
         named = [runs] if isinstance(runs, str) else runs
-        return meant(chosen, named, [where] if isinstance(where, str) else where)
+        return meant(selected, named, [where] if isinstance(where, str) else where)
 
     def query(self, sql: str) -> Result:
         """The rows of one SELECT over the tables and views; it can neither write nor read other files.
@@ -193,7 +195,7 @@ class Warehouse(Analyses[Result]):
                 raise
             name = error.message.partition("Table with name ")[2].partition(" ")[0]
             if any(ref.name == name for ref in self.catalog.refs("analysis")):
-                error.advise(f"it is an analysis: tw show {name}; tw shell has it as a view")
+                error.with_hint(f"it is an analysis: tw show {name}; tw shell has it as a view")
                 raise
             return self._query(sql, readable(self.catalog))  # now DuckDB can say what else might be meant
 
@@ -204,12 +206,12 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.runs.notices import nothing_stored, notices
 
         part, rebuilt = self._with_tables(wanted)
-        with session(self.root, self.catalog, part.chosen(), wanted) as con:
+        with session(self.root, self.catalog, part.selected(), wanted) as con:
             check_reads_only(con, sql)
             lock(con, self.root / "data")
             table = query(con, sql)
-        chosen = part.chosen()
-        told = (*rebuilt, *nothing_stored(chosen), *notices(chosen))
+        selected = part.selected()
+        told = (*rebuilt, *nothing_stored(selected), *notices(selected))
         return Result(table, part._provenance(None, {}, sql), notices=told)
 
     def scan(self, table: str) -> polars.LazyFrame:
@@ -221,7 +223,7 @@ class Warehouse(Analyses[Result]):
 
         contract = self.catalog.get(table)
         part, _ = self._with_tables([contract])
-        return scan(self.root, contract, part.chosen())
+        return scan(self.root, contract, part.selected())
 
     def runs(self) -> Result:
         """A row per run, with the columns of the table `runs`; runs that wait for ranks, too."""
@@ -229,17 +231,17 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.runs.notices import nothing_stored
         from tracewarehouse.runs.rows import pending_row, run_row
 
-        chosen = self.chosen()
+        selected = self.selected()
         contract = self.catalog.get("runs", kind="table")
-        rows = [run_row(each.version) for each in chosen]
+        rows = [run_row(each.version) for each in selected]
         pending: list[dict[str, Any]] = []
-        if self._chosen is None:
-            published = {each.run for each in chosen}
+        if self._selected is None:
+            published = {each.run for each in selected}
             waiting = self.store.waiting_runs()
             pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
             rows += pending
         told = tuple("{run_id}: pending {ranks_present}/{ranks_expected}".format_map(row) for row in pending)
-        told = told or nothing_stored(chosen)
+        told = told or nothing_stored(selected)
         return Result(table_of(contract, rows), self._provenance(contract, {}), contract, notices=told)
 
     def info(self, run: str) -> RunInfo:
@@ -248,7 +250,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.runs.rows import RunInfo, built_rows, run_row, table_sizes
 
         part = self._one(run)
-        each = part.chosen()[0]
+        each = part.selected()[0]
         contract = self.catalog.get("ranks", kind="table")
         ranks = Result(
             table_of(contract, built_rows(self.root, contract, [each])),
@@ -290,17 +292,17 @@ class Warehouse(Analyses[Result]):
         found = self._found(whole, part, wanted)
         if rank is None and around is not None:
             part = whole.select(ranks=place_of(around, found, run)[0])
-        (chosen,) = part.chosen()
-        if rank is None and len(chosen.ranks) != 1:
-            raise ParamError(f"{chosen.run} has more than one rank", f"name one of {spans(chosen.ranks)}")
+        (selected,) = part.selected()
+        if rank is None and len(selected.ranks) != 1:
+            raise ParamError(f"{selected.run} has more than one rank", f"name one of {spans(selected.ranks)}")
         whole, _ = whole._with_tables(below(self.catalog, contracts_read(self.catalog, wanted)))
-        return export(self.root, self.catalog, whole.chosen()[0], chosen.ranks, wanted, found)
+        return export(self.root, self.catalog, whole.selected()[0], selected.ranks, wanted, found)
 
     def _found(self, whole: Warehouse, part: Warehouse, wanted: Asked) -> list[dict[str, Any]]:
         """Findings of a part to draw, or where one is asked for, of its ranks in the whole run."""
         from tracewarehouse.findings import rules
 
-        ranks = part.chosen()[0].ranks
+        ranks = part.selected()[0].ranks
         if wanted.around is not None:
             known = [rule.name for rule in rules(self.catalog)]
             if wanted.around not in known:
@@ -329,7 +331,7 @@ class Warehouse(Analyses[Result]):
             return self._report_of_two(run, head, anyway, tell)
         part = self._one(run)
         tell("asking the rules")
-        return one_run(part, part.info(part.chosen()[0].run), part.check(), tell)
+        return one_run(part, part.info(part.selected()[0].run), part.check(), tell)
 
     def _report_of_two(self, base: str, head: str, anyway: bool, say: Callable[[str], None]) -> Page:
         from tracewarehouse.metric import measure, parse_metric
@@ -375,7 +377,7 @@ class Warehouse(Analyses[Result]):
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
         part, told = part._with_tables(sources(self.catalog))
         wanted = Wanted.of(steps, annotations, whole)
-        found = whatif(self.root, self.catalog, part.chosen()[0], wanted, scales, by)
+        found = whatif(self.root, self.catalog, part.selected()[0], wanted, scales, by)
         return replace(found, notices=(*told, *found.notices))
 
     # Writing
@@ -444,7 +446,7 @@ class Warehouse(Analyses[Result]):
             else tuple(self.catalog.get(name, kind="analysis") for name in dict.fromkeys(named))
         )
         part, _ = self.select(runs)._with_tables(below(self.catalog, contracts))
-        return record(self.store, self.catalog, part.chosen(), contracts, self._with, progress)
+        return record(self.store, self.catalog, part.selected(), contracts, self._with, progress)
 
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
         """Keeps why a metric changed at a run, for its history to show; None takes that back. Gives the run.
@@ -463,7 +465,7 @@ class Warehouse(Analyses[Result]):
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
-        one = self._one(self._whole(run, "a label")).chosen()[0]
+        one = self._one(self._whole(run, "a label")).selected()[0]
         return self.store.relabel(one.run, check_labels(labels))
 
     def remove(
@@ -492,8 +494,8 @@ class Warehouse(Analyses[Result]):
         waiting = self._waiting_only(wanted or ())
         kept = [] if keep_results else self._kept_only(wanted or ())
         named = [each for each in wanted or () if each not in waiting and each not in kept]
-        chosen = self._matching(named) if wanted else self.chosen()
-        found = matching(chosen, labels, age, time.time_ns())
+        selected = self._matching(named) if wanted else self.selected()
+        found = matching(selected, labels, age, time.time_ns())
         results = self.store.results_of(each.version for each in found) if keep_results else {}
         gone = [
             Removed(each.run, len(each.version.ranks), each.version.bytes, results.get(each.run, 0))
@@ -561,7 +563,7 @@ class Warehouse(Analyses[Result]):
         part = whole_run if ranks is None else whole_run.select(ranks=ranks)
         part, told = part._with_tables(sources(self.catalog))
         wanted = Wanted.of(steps, annotations, whole)
-        derived = derive(self.store, self.catalog, part.chosen()[0], wanted)
+        derived = derive(self.store, self.catalog, part.selected()[0], wanted)
         return replace(derived, notices=(*told, *derived.notices))
 
     def verify(self) -> list[Problem]:
@@ -586,15 +588,15 @@ class Warehouse(Analyses[Result]):
 
         from tracewarehouse.query.shell_file import NAME, is_current, write
 
-        chosen = self.chosen()
-        if self._chosen is None:
+        selected = self.selected()
+        if self._selected is None:
             path = self.root / NAME
-            if is_current(path, self.root, self.catalog, chosen) or self._refreshed():
+            if is_current(path, self.root, self.catalog, selected) or self._refreshed():
                 yield path
                 return
         with TemporaryDirectory(prefix="tw-") as folder:
             path = Path(folder) / NAME
-            write(path, self.store, self.catalog, chosen)
+            write(path, self.store, self.catalog, selected)
             yield path
 
     def _refreshed(self) -> bool:
@@ -606,14 +608,14 @@ class Warehouse(Analyses[Result]):
 
     # Parts
 
-    def _with(self, chosen: Sequence[Chosen]) -> Warehouse:
-        narrowed = Warehouse(self.root, catalog=self.catalog, chosen=chosen)
+    def _with(self, selected: Sequence[SelectedRun]) -> Warehouse:
+        narrowed = Warehouse(self.root, catalog=self.catalog, selected=selected)
         narrowed.__dict__["store"] = self.store  # keeps the versions it has read
         narrowed.__dict__["_sessions"] = self._sessions
         return narrowed
 
-    def _matching(self, runs: Iterable[str]) -> tuple[Chosen, ...]:
-        return choose(self.store, runs) if self._chosen is None else narrow(self._chosen, runs)
+    def _matching(self, runs: Iterable[str]) -> tuple[SelectedRun, ...]:
+        return select_runs(self.store, runs) if self._selected is None else narrow(self._selected, runs)
 
     def _one(self, run: str) -> Warehouse:
         found = self._matching([run])
@@ -651,22 +653,22 @@ class Warehouse(Analyses[Result]):
         return Sessions(self.root, self.catalog)
 
     def _answer(self, contract: Contract, values: Mapping[str, object]) -> pa.Table:
-        return self._sessions.answer(self.chosen(), contract, values)
+        return self._sessions.answer(self.selected(), contract, values)
 
     @contextmanager
     def _session(self, contracts: Iterable[Contract]) -> Iterator[Connection]:
         """A connection that is kept for the next question over the same ranks."""
-        with self._sessions.session(self.chosen(), contracts) as con:
+        with self._sessions.session(self.selected(), contracts) as con:
             yield con
 
     def _with_tables(self, contracts: Iterable[Contract]) -> tuple[Warehouse, tuple[str, ...]]:
         """This selection with every table in the version asked for, and what had to be rebuilt for it."""
         from tracewarehouse.runs.capabilities import lacking
 
-        chosen = self.chosen()
-        missing = lacking(contracts, chosen)
+        selected = self.selected()
+        missing = lacking(contracts, selected)
         if not missing:
-            return self._with(chosen), ()
+            return self._with(selected), ()
         runs = {each.run: each for part in missing.values() for each in part}
         for each in runs.values():
             newest = self.store.newest(each.run)
@@ -683,29 +685,29 @@ class Warehouse(Analyses[Result]):
             f"{contract.ref} was rebuilt for {', '.join(each.run for each in part)}"
             for contract, part in missing.items()
         )
-        return self._with(in_order(self._renewed(each, each.run in runs) for each in chosen)), told
+        return self._with(in_order(self._renewed(each, each.run in runs) for each in selected)), told
 
-    def _renewed(self, each: Chosen, rebuilt: bool) -> Chosen:
+    def _renewed(self, each: SelectedRun, rebuilt: bool) -> SelectedRun:
         newest = self.store.newest(each.run) if rebuilt else None
-        return each if newest is None else Chosen(newest, each.ranks)
+        return each if newest is None else SelectedRun(newest, each.ranks)
 
     def _provenance(
         self, contract: Contract | None, values: Mapping[str, object], sql: str | None = None
     ) -> Provenance:
         from tracewarehouse.query.dependencies import below
 
-        chosen = self.chosen()
+        selected = self.selected()
         analysis = contract if contract and contract.kind == "analysis" else None
         read = below(self.catalog, [contract]) if contract else ()
         return Provenance(
             tool=__version__,
-            runs=tuple(each.selector for each in chosen),
+            runs=tuple(each.selector for each in selected),
             analysis=analysis.name if analysis else None,
             version=analysis.version if analysis else None,
             own_hash=self.catalog.own_hash(contract) if contract else None,
             effective_hash=self.catalog.effective_hash(contract) if contract else None,
             params=dict(values),
             tables={each.name: each.version for each in read},
-            ranks={each.run: list(each.ranks) for each in chosen if each.is_part} or None,
+            ranks={each.run: list(each.ranks) for each in selected if each.is_part} or None,
             sql=sql,
         )

@@ -41,11 +41,11 @@ CASES = (
 def main() -> int:
     """Runs the cases that are asked for, prints the table, writes what is asked for."""
     asked = _asked()
-    chosen = [case for case in CASES if not asked.only or case.name in asked.only]
+    selected = [case for case in CASES if not asked.only or case.name in asked.only]
     with tempfile.TemporaryDirectory(prefix="bench-", dir=asked.data) as passing:
         bench = _bench(asked, Path(passing))
         earlier, told = _earlier(asked, report.about(bench))
-        rows = list(_rows(bench, chosen))
+        rows = list(_rows(bench, selected))
     print("\n".join(report.lines(rows)))
     if asked.json:
         _write_json(asked.json, rows, told)
@@ -88,9 +88,9 @@ def _bench(asked: argparse.Namespace, passing: Path) -> Bench:
     return replace(bench, repeat=1, smoke=True, huge=False, peer=None, traces=None) if asked.smoke else bench
 
 
-def _rows(bench: Bench, chosen: list[Case]) -> Iterator[Row]:
+def _rows(bench: Bench, selected: list[Case]) -> Iterator[Row]:
     """The rows of all cases; one that fails gives a row that says so, and the rest goes on."""
-    for case in chosen:
+    for case in selected:
         try:
             for row in case.rows(bench):
                 print("  ".join(filter(None, report.cells(row))), file=sys.stderr, flush=True)

@@ -97,9 +97,9 @@ def test_codes_stand_for_the_same_texts(both: tuple[Columns, SpilledColumns, ran
             codes, words = columns.codes(name)
             assert [None if code < 0 else words[code].as_py() for code in codes.tolist()] == texts
             assert len(set(words.to_pylist())) == len(words)
-    chosen = memory.codes("name").is_one_of(["kernel", ""])
-    assert chosen.tolist() == [text in ("kernel", "") for text in memory.texts("name").to_pylist()]
-    assert spilled.codes("name").is_one_of(["kernel", ""]).tolist() == chosen.tolist()
+    selected = memory.codes("name").is_one_of(["kernel", ""])
+    assert selected.tolist() == [text in ("kernel", "") for text in memory.texts("name").to_pylist()]
+    assert spilled.codes("name").is_one_of(["kernel", ""]).tolist() == selected.tolist()
 
 
 def test_computed_columns_are_columns_like_others(

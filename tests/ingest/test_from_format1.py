@@ -69,7 +69,7 @@ def test_a_timeline_that_hid_among_the_events_has_its_own_table(converted: tw.Wa
     now = plain(answers.tables(converted, "timeline"))
     assert {name: now[TIMELINE][name] for name in before} == before
     assert not any(now["events"].values())
-    (source,) = converted.select("timeline").chosen()[0].sources
+    (source,) = converted.select("timeline").selected()[0].sources
     assert (source.format, source.format_version) == ("memory_timeline", 1)
 
 
@@ -99,8 +99,8 @@ def test_histories_are_as_they_were(converted: tw.Warehouse) -> None:
 
 
 def test_what_was_derived_is_kept(converted: tw.Warehouse) -> None:
-    (chosen,) = converted.select("good").chosen()
-    assert [rank.facts["critical_path"] for rank in chosen.by_rank] == [True, True]
+    (selected,) = converted.select("good").selected()
+    assert [rank.facts["critical_path"] for rank in selected.by_rank] == [True, True]
     assert not converted.select("good").run("critical_path_breakdown").abstained
 
 
@@ -173,7 +173,7 @@ def test_it_goes_on_after_a_kill(tmp_path: Path, step: int) -> None:
         assert committed <= set((root / "_tw").glob("sources/*/*"))
     wh = tw.Warehouse(root)
     assert wh.verify() == []
-    assert [each.run for each in wh.chosen()] == ["timeline"]
+    assert [each.run for each in wh.selected()] == ["timeline"]
     assert [version.run for version in wh.store.kept()] == ["gone"]
     assert len(wh.store.recorded("step_summary", 1)) == 1
     assert len(wh.store.waiting_runs()["waits"]) == 1
@@ -253,7 +253,11 @@ def test_damaged_ranks_stop_no_other(damaged: tuple[Path, dict[str, str], Any]) 
 
 def test_what_is_not_damaged_answers_as_before(damaged: tuple[Path, dict[str, str], Any]) -> None:
     wh = tw.Warehouse(damaged[0])
-    assert {each.run: each.ranks for each in wh.chosen()} == {"good": (0,), "slow": (0, 1), "timeline": (0,)}
+    assert {each.run: each.ranks for each in wh.selected()} == {
+        "good": (0,),
+        "slow": (0, 1),
+        "timeline": (0,),
+    }
     assert wh.verify() == [] and wh.store.waiting_runs() == {}
     before = answers.read(ANSWERS / "slow.tables.json.gz")
     now = plain(answers.tables(wh, "slow"))
@@ -336,7 +340,7 @@ def test_a_rank_that_cannot_be_built_stops_no_other(tmp_path: Path, monkeypatch:
     (lost,) = report.unconverted
     assert (lost.run, lost.rank, lost.why) == ("odd", 2, "ValueError: no such thing")
     wh = tw.Warehouse(root)
-    assert wh.select("odd").chosen()[0].ranks == (0, 1, 3) and wh.verify() == []
+    assert wh.select("odd").selected()[0].ranks == (0, 1, 3) and wh.verify() == []
 
 
 def test_a_full_disk_loses_no_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +357,7 @@ def test_a_rank_keeps_the_unit_that_was_named_for_its_times(tmp_path: Path) -> N
     wh = tw.open(tmp_path / "warehouse")
     trace = ROOT / "tests" / "data" / "torch-cpu" / "threads.json.gz"
     wh.ingest(trace, run="in-ns", time_unit="ns")
-    (source,) = wh.chosen()[0].sources
+    (source,) = wh.selected()[0].sources
     files = {
         table: tuple(wh.store.path(file.path) for file in source.files if file.table == table)
         for table in READ

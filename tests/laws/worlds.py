@@ -28,7 +28,7 @@ from tracewarehouse.duck import arrow, engine
 from tracewarehouse.query.dependencies import below, names_of
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.warehouse import Warehouse
 from witness import random_traces
 
@@ -64,13 +64,13 @@ class Kept:
         contracts = tuple(contracts)
         wanted = below(wh.catalog, contracts)
         names = names_of(wanted, [ref for contract in contracts for ref in contract.requires])
-        key = tuple((each.selector, each.ranks) for each in wh.chosen())
+        key = tuple((each.selector, each.ranks) for each in wh.selected())
         if key not in self.connections:
             # A broken view may be endless: it fails at the limit, and spills nothing.
             self.connections[key] = engine.connect(threads=1, memory_limit="2GB")
             self.connections[key].execute("SET temp_directory = ''")
         con = self.connections[key]
-        relations = Relations(wh.root, wh.chosen(), names)
+        relations = Relations(wh.root, wh.selected(), names)
         for contract in wanted:
             self._make(con, relations, contract, (key, names[contract.ref]))
         return con
@@ -96,8 +96,8 @@ class KeptWarehouse(Warehouse):
         super().__init__(*args, **other)
         self._kept = kept or Kept()
 
-    def _with(self, chosen: Any) -> KeptWarehouse:
-        narrowed = KeptWarehouse(self.root, catalog=self.catalog, chosen=chosen, kept=self._kept)
+    def _with(self, selected: Any) -> KeptWarehouse:
+        narrowed = KeptWarehouse(self.root, catalog=self.catalog, selected=selected, kept=self._kept)
         narrowed.__dict__["store"] = self.store
         return narrowed
 
@@ -140,7 +140,7 @@ class World:
             # Files by name: a folder's memory timelines are passed over.
             report = self.wh.ingest(*sorted(sources.rglob("rank*.json")), jobs=1)
             assert {each.state for each in report.files} == {"whole"}, report
-            for each in self.wh.select(runs=DERIVED).chosen():
+            for each in self.wh.select(runs=DERIVED).selected():
                 derive(self.wh.store, self.wh.catalog, each, Wanted())
         self.known: dict[object, Answer] = {}
 
@@ -154,9 +154,9 @@ class World:
         self.known.clear()
 
     @cached_property
-    def chosen(self) -> tuple[Chosen, ...]:
+    def selected(self) -> tuple[SelectedRun, ...]:
         """All runs with all ranks."""
-        return self.wh.chosen()
+        return self.wh.selected()
 
     def ask(self, contract: Contract, values: Mapping[str, object], part: str = "all") -> Answer:
         """The rows of a table, view or analysis; remembered."""
@@ -180,9 +180,9 @@ class World:
         """All, or one half of the ranks of each run, or of the runs."""
         what, _, half = part.partition("/")
         if what == "ranks":
-            halves = [Chosen(each.version, each.ranks[int(half) :: 2]) for each in self.chosen]
+            halves = [SelectedRun(each.version, each.ranks[int(half) :: 2]) for each in self.selected]
             return self.wh._with(tuple(each for each in halves if each.ranks))
-        return self.wh._with(self.chosen[int(half) :: 2] if half else self.chosen)
+        return self.wh._with(self.selected[int(half) :: 2] if half else self.selected)
 
 
 @dataclass

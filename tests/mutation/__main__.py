@@ -30,7 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "laws"), str(HERE.parent)]
 
 from judge import by_goldens, by_laws, prepare  # noqa: E402
 from killers import users  # noqa: E402
-from listing import FILE, NO_CHANGE, Line, Lines, chosen, read, write  # noqa: E402
+from listing import FILE, NO_CHANGE, Line, Lines, read, selected, write  # noqa: E402
 from witnesses import ALIVE  # noqa: E402
 
 from tracewarehouse.contracts.contract import Contract  # noqa: E402
@@ -40,7 +40,7 @@ def main() -> None:
     """Judges what is asked for and writes the list after each contract."""
     asked = _asked()
     lines = read(asked.list)
-    todo = chosen(lines, asked.only, asked.again, asked.every)
+    todo = selected(lines, asked.only, asked.again, asked.every)
     with tempfile.TemporaryDirectory(prefix="mutation-") as passing:
         folder = asked.data or passing
         with ProcessPoolExecutor(asked.jobs, get_context("spawn"), prepare, (folder,)) as pool:

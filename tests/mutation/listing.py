@@ -84,7 +84,7 @@ def is_current(lines: Collection[Line], contract: Contract, *, every: bool = Fal
     return len(made) == len(lines) and all(line.same(one) for line, (one, _) in zip(lines, made, strict=True))
 
 
-def chosen(lines: Lines, only: Collection[str], again: bool, every: bool) -> list[Contract]:
+def selected(lines: Lines, only: Collection[str], again: bool, every: bool) -> list[Contract]:
     """The contracts to look at: those named, else those that the file does not know as they are."""
     if only:
         found = [contract for contract in mutated() if {contract.name, str(contract.ref)} & set(only)]

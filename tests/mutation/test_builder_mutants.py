@@ -39,9 +39,9 @@ def caught(edit: Edit, number: int) -> bool:
 @pytest.mark.parametrize("module", modules())
 def test_broken_builders_are_caught(module: str) -> None:
     numbers = random.Random(module).sample(range(count(module)), min(MOST, count(module)))
-    chosen = [(number, mutant(module, number)) for number in numbers]
+    selected = [(number, mutant(module, number)) for number in numbers]
     known = EQUIVALENT.get(module, {})
-    alive = [edit for number, edit in chosen if edit.what not in known and not caught(edit, number)]
+    alive = [edit for number, edit in selected if edit.what not in known and not caught(edit, number)]
     assert not alive, "\n".join(f"{edit.module}.py:{edit.line}: {edit.what}" for edit in alive)
 
 

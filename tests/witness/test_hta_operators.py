@@ -77,7 +77,7 @@ def over_hta_rows(
     """The rows of an analysis that sees only the GPU rows HTA looks at, and of other tables `rows`."""
     catalog = Catalog.load()
     contract = catalog.get(analysis)
-    chosen = warehouse.select(runs=[run])
+    selected = warehouse.select(runs=[run])
     with engine.connect() as con:
         for each in catalog.closure(contract):
             if each.kind == "view" or each.is_constant:
@@ -85,7 +85,7 @@ def over_hta_rows(
             elif each.kind == "table" and each.ref in _tables(catalog, contract):
                 sql = HTA_ROWS if each.name == "kernels" else f"SELECT * FROM {each.name}"
                 sql = rows.get(each.name, sql)
-                con.register(f"{each.name}_rows", chosen.query(sql).arrow())
+                con.register(f"{each.name}_rows", selected.query(sql).arrow())
                 con.execute(f"CREATE TABLE {each.name} AS SELECT * FROM {each.name}_rows")
         return list(engine.execute(con, contract, params or {}).to_pylist())
 

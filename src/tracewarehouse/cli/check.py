@@ -66,7 +66,7 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
         error = FindingsFailed(
             f"{grave} of {len(found)} findings: {fail_on} or graver", "they are told above"
         )
-    ranks = sum(len(each.ranks) for each in warehouse.chosen())
+    ranks = sum(len(each.ranks) for each in warehouse.selected())
     session.out.show(found, error, ranks, words=partial(text, out=session.out))
     if error is not None:
         raise click.exceptions.Exit(error.exit_code)

@@ -34,7 +34,7 @@ def list_(session: Session, /, kind: str | None, every: bool) -> None:
 
     fields = [Field("name", "VARCHAR"), Field("version", "INTEGER"), Field("kind", "VARCHAR")]
     fields += [Field("group", "VARCHAR"), Field("summary", "VARCHAR")]
-    rows = [(c.name, c.version, c.kind, c.group, c.summary) for c in _chosen(kind, every)]
+    rows = [(c.name, c.version, c.kind, c.group, c.summary) for c in _selected(kind, every)]
     session.out.show(from_rows(fields, rows))
 
 
@@ -85,7 +85,7 @@ def sql(session: Session, /, name: str) -> None:
     session.out.say(text, [{"name": str(contract.ref), "sql": text}])
 
 
-def _chosen(kind: str | None, every: bool) -> list[Contract]:
+def _selected(kind: str | None, every: bool) -> list[Contract]:
     from tracewarehouse.contracts.catalog import Catalog
 
     catalog = Catalog.load()

@@ -93,7 +93,7 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
     warehouse = session.open()
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
     result = warehouse.run(name, **given)
-    session.out.show(result, of_ranks=sum(len(each.ranks) for each in warehouse.chosen()))
+    session.out.show(result, of_ranks=sum(len(each.ranks) for each in warehouse.selected()))
 
 
 def _named(words: list[str]) -> Contract | None:

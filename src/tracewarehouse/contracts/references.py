@@ -26,7 +26,7 @@ WAREHOUSE_METHODS = frozenset(
         "export_trace",
         "close",
     )
-    + ("root", "catalog", "store", "chosen", "shell_file")
+    + ("root", "catalog", "store", "selected", "shell_file")
 )
 RUN_SCOPE_TABLES = ("runs", "ranks", "rank_sources", "data_quality")
 

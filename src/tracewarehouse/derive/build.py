@@ -13,7 +13,7 @@ from tracewarehouse.duck.engine import Connection
 from tracewarehouse.query.connections import create
 from tracewarehouse.query.dependencies import names_of
 from tracewarehouse.query.relations import Relations
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 
 NAME = "critical_path"
 
@@ -36,9 +36,9 @@ def sources(catalog: Catalog) -> tuple[Contract, ...]:
     return tuple(contract for contract in found if contract.derived != NAME)
 
 
-def attach(con: Connection, root: Path, chosen: Chosen, contracts: Sequence[Contract]) -> None:
+def attach(con: Connection, root: Path, selected: SelectedRun, contracts: Sequence[Contract]) -> None:
     """Makes the stored tables of the chosen ranks readable in the connection. Raises WarehouseError."""
-    relations = Relations(root, (chosen,), names_of(contracts))
+    relations = Relations(root, (selected,), names_of(contracts))
     for contract in contracts:
         create(con, relations, contract)
 

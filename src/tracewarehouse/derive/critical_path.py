@@ -16,7 +16,7 @@ from tracewarehouse.ingest.pool import Failure, Tell, Workers
 from tracewarehouse.ingest.upgrade import rebuilt, tables_told
 from tracewarehouse.ingest.write import too_much, write_tables
 from tracewarehouse.query.connections import session
-from tracewarehouse.runs.selection import Chosen, spans
+from tracewarehouse.runs.selection import SelectedRun, spans
 from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store
 
 _FACT = "derived"
@@ -57,7 +57,7 @@ class _Make:
         con = connect(threads=self.threads, memory_limit=self.memory_limit, temp_directory=spill)
         with closing(con):
             try:
-                attach(con, self.root, Chosen(self.version, (source.rank,)), sources(catalog))
+                attach(con, self.root, SelectedRun(self.version, (source.rank,)), sources(catalog))
                 build(con, catalog, self.scopes)
                 made = write_tables(con, catalog, stored(catalog), self.folder)
             except Error as error:
@@ -98,37 +98,37 @@ class _Known:
         return cls(frozenset(map(str, scopes)), told.get("hash") == _hash(catalog))
 
 
-def derive(store: Store, catalog: Catalog, chosen: Chosen, wanted: Wanted) -> Derived:
+def derive(store: Store, catalog: Catalog, selected: SelectedRun, wanted: Wanted) -> Derived:
     """Gives the chosen ranks the critical paths wanted, beside those that they have.
 
     What is there already is not made again. Raises UnknownName where no rank has a scope that is wanted.
     """
-    known = {rank.rank: _Known.of(catalog, rank) for rank in chosen.by_rank}
+    known = {rank.rank: _Known.of(catalog, rank) for rank in selected.by_rank}
     rows = scope_rows(
-        store.root, catalog, chosen, wanted, {scope for one in known.values() for scope in one.scopes}
+        store.root, catalog, selected, wanted, {scope for one in known.values() for scope in one.scopes}
     )
-    wants = {rank: [row for row in rows if row["rank"] == rank and row["wanted"]] for rank in chosen.ranks}
-    notices = check(chosen, wanted, wants)
+    wants = {rank: [row for row in rows if row["rank"] == rank and row["wanted"]] for rank in selected.ranks}
+    notices = check(selected, wanted, wants)
     todo: dict[int, tuple[Row, ...]] = {}
     for rank, asked in wants.items():
         if asked and not (known[rank].current and known[rank].scopes.issuperset(names(asked))):
             kept = known[rank].scopes.union(names(asked))
             todo[rank] = tuple(row for row in rows if row["rank"] == rank and row["scope"] in kept)
-    version = _publish(store, catalog, chosen, todo) if todo else None
+    version = _publish(store, catalog, selected, todo) if todo else None
     scopes = {rank: names(asked) for rank, asked in wants.items()}
-    return Derived(chosen.run, scopes, version.number if version else None, notices)
+    return Derived(selected.run, scopes, version.number if version else None, notices)
 
 
 def scope_rows(
-    root: Path, catalog: Catalog, chosen: Chosen, wanted: Wanted, known: Iterable[str] = ()
+    root: Path, catalog: Catalog, selected: SelectedRun, wanted: Wanted, known: Iterable[str] = ()
 ) -> list[Row]:
     """The scopes wanted of the chosen ranks, and those `known` by name."""
     contracts = [catalog.get(name, kind="table") for name in READS]
-    with session(root, catalog, (chosen,), contracts) as con:
+    with session(root, catalog, (selected,), contracts) as con:
         return find(con, wanted, known)
 
 
-def check(chosen: Chosen, wanted: Wanted, found: Mapping[int, Sequence[Row]]) -> tuple[str, ...]:
+def check(selected: SelectedRun, wanted: Wanted, found: Mapping[int, Sequence[Row]]) -> tuple[str, ...]:
     """A line for each scope that some ranks lack; raises UnknownName for one that all of them lack."""
     told = []
     for scope in wanted.scopes:
@@ -136,23 +136,23 @@ def check(chosen: Chosen, wanted: Wanted, found: Mapping[int, Sequence[Row]]) ->
         if len(without) == len(found):
             kind, _, name = scope.partition(" ")
             raise UnknownName(
-                kind, name, [], f"{chosen.run} has none: tw show step_summary, tw query ... annotations"
+                kind, name, [], f"{selected.run} has none: tw show step_summary, tw query ... annotations"
             )
         if without:
-            told.append(f"{chosen.run} rank {spans(without)}: no {scope}")
+            told.append(f"{selected.run} rank {spans(without)}: no {scope}")
     return tuple(told)
 
 
 def _publish(
-    store: Store, catalog: Catalog, chosen: Chosen, todo: Mapping[int, tuple[Row, ...]]
+    store: Store, catalog: Catalog, selected: SelectedRun, todo: Mapping[int, tuple[Row, ...]]
 ) -> RunVersion | None:
-    wanted = [rank.main for rank in chosen.by_rank if rank.rank in todo]
+    wanted = [rank.main for rank in selected.by_rank if rank.rank in todo]
     headers = store.headers(wanted)
     size = sum(source.text_bytes for source in wanted)
     jobs = min(machine.cores(), len(todo), 1 + size // _WORTH_A_PROCESS_BYTES)
     with store.staging() as staging, Workers(jobs) as workers:
         tasks = [
-            _Make(store.root, chosen.version, source, headers.get(source.name, "{}"), todo[source.rank],
+            _Make(store.root, selected.version, source, headers.get(source.name, "{}"), todo[source.rank],
                   staging / f"{source.rank:06d}", catalog.folder, machine.threads(jobs),
                   f"{machine.memory_bytes(jobs)}B")
             for source in wanted
@@ -164,4 +164,4 @@ def _publish(
             if isinstance(result, Failure):
                 raise TwError(result.message, result.hint)
         sources = store.commit([result for result in results if isinstance(result, Staged)])
-        return store.publish(chosen.run, Changes(sources=sources, rebuilt=True)).version
+        return store.publish(selected.run, Changes(sources=sources, rebuilt=True)).version

@@ -19,7 +19,7 @@ from tracewarehouse.derive.scopes import Row, Wanted, names
 from tracewarehouse.duck.engine import Connection, connect
 from tracewarehouse.errors import ParamError
 from tracewarehouse.result import Field, Result, from_rows
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 
 LENGTH = "length"
 
@@ -76,7 +76,7 @@ _FIELDS = (
 def whatif(
     root: Path,
     catalog: Catalog,
-    chosen: Chosen,
+    selected: SelectedRun,
     wanted: Wanted,
     scales: Sequence[Scale],
     by: str = "category",
@@ -89,32 +89,37 @@ def whatif(
     """
     if by not in ("category", "op"):
         raise ParamError(f"by: {by!r} is neither category nor op", "take one of them")
-    scopes = scope_rows(root, catalog, chosen, wanted)
-    found = {rank: [row for row in scopes if row["rank"] == rank] for rank in chosen.ranks}
-    notices = check(chosen, wanted, found)
+    scopes = scope_rows(root, catalog, selected, wanted)
+    found = {rank: [row for row in scopes if row["rank"] == rank] for rank in selected.ranks}
+    notices = check(selected, wanted, found)
     kept = [number for number, field in enumerate(_FIELDS) if by == "op" or field.name not in ("op", "name")]
     rows = [
         [row[number] for number in kept]
         for rank, of_rank in found.items()
         if of_rank
-        for row in _rank(root, catalog, Chosen(chosen.version, (rank,)), of_rank, scales, by)
+        for row in _rank(root, catalog, SelectedRun(selected.version, (rank,)), of_rank, scales, by)
     ]
     result = from_rows([_FIELDS[number] for number in kept], rows)
-    return replace(result, notices=notices, provenance=replace(result.provenance, runs=(chosen.selector,)))
+    return replace(result, notices=notices, provenance=replace(result.provenance, runs=(selected.selector,)))
 
 
 def _rank(
-    root: Path, catalog: Catalog, chosen: Chosen, scopes: Sequence[Row], scales: Sequence[Scale], by: str
+    root: Path,
+    catalog: Catalog,
+    selected: SelectedRun,
+    scopes: Sequence[Row],
+    scales: Sequence[Scale],
+    by: str,
 ) -> Iterator[tuple[object, ...]]:
     """Rows of _FIELDS."""
     with TemporaryDirectory(prefix="tw-") as folder, closing(connect(temp_directory=Path(folder))) as con:
-        attach(con, root, chosen, sources(catalog))
+        attach(con, root, selected, sources(catalog))
         build(con, catalog, scopes, last="critical_edges")
         bits = [_bit(con, number, scale) for number, scale in enumerate(scales)]
         sql = _EDGES.format(scales=" + ".join(bits) or "0")
         for scope in names(scopes):
             for part, (base, new) in _Graph.read(con, sql, scope).compare(scales, by).items():
-                yield (chosen.run, chosen.ranks[0], scope, *part, base, new, base - new)
+                yield (selected.run, selected.ranks[0], scope, *part, base, new, base - new)
 
 
 def _bit(con: Connection, number: int, scale: Scale) -> str:

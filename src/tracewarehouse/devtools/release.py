@@ -66,8 +66,8 @@ def _sql(root: Path) -> Path:
 def _released(catalog: Catalog, lock: dict[Ref, Locked], names: Iterable[str]) -> list[Locked]:
     for broken in check_lock(catalog):
         raise ContractError(f"{broken.place}: {broken.message}", broken.remedy)
-    chosen = [catalog.get(name) for name in names] or list(catalog.contracts.values())
-    wanted = {c.ref: c for one in chosen for c in (*catalog.closure(one), one)}
+    selected = [catalog.get(name) for name in names] or list(catalog.contracts.values())
+    wanted = {c.ref: c for one in selected for c in (*catalog.closure(one), one)}
     return [
         Locked(ref, "released", catalog.own_hash(c), catalog.effective_hash(c))
         for ref, c in sorted(wanted.items())

@@ -64,7 +64,7 @@ def account(base: Side, head: Side, *, per: str | None = None, alpha: float = 0.
     """
     per, notices = unit_of(per, (base, head))
     told = spent("base", base, per), spent("head", head, per)
-    by_run = sum(len(side.chosen()) for side in (base, head)) >= ENOUGH
+    by_run = sum(len(side.selected()) for side in (base, head)) >= ENOUGH
     sums = amounts(*told, by_run, roles(base, head))
     levels = tuple(_level(name, sums, per, alpha, _provenance(told)) for name in LEVELS)
     means = [Fraction(side.length_ns, side.units) for side in sums]
@@ -179,7 +179,7 @@ def _enough(side: Side) -> bool:
     most: Counter[str] = Counter()
     for (run, _), count in Counter((row["run_id"], row["rank"]) for row in steps).items():
         most[run] = max(most[run], count)
-    return all(most[each.run] >= ENOUGH_STEPS for each in side.chosen())
+    return all(most[each.run] >= ENOUGH_STEPS for each in side.selected())
 
 
 def spent(who: str, side: Side, per: str) -> Spent:

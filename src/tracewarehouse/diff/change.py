@@ -17,7 +17,7 @@ from tracewarehouse.stats import Steps, Verdict, verdict
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
-    from tracewarehouse.runs.selection import Chosen
+    from tracewarehouse.runs.selection import SelectedRun
 
 STEP_TIME = "step_time"
 ALPHA, MIN_EFFECT = 0.05, 0.01
@@ -50,9 +50,9 @@ class _OfSteps:
         listed = ", ".join(map(str, self.steps))
         return self.side.query(f"WITH steps AS (SELECT * FROM steps WHERE step IN ({listed})) {sql}")
 
-    def chosen(self) -> tuple[Chosen, ...]:
+    def selected(self) -> tuple[SelectedRun, ...]:
         """The runs, each with the ranks of it that are looked at."""
-        return self.side.chosen()
+        return self.side.selected()
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def changes(base: Side, head: Side, catalog: Catalog, asked: Asked, gates: Itera
         told, lacks = None, error.message
     said = _verdict(base, head, catalog, asked, told)
     return Change(
-        base=tuple(each.run for each in base.chosen()),
-        head=tuple(each.run for each in head.chosen()),
+        base=tuple(each.run for each in base.selected()),
+        head=tuple(each.run for each in head.selected()),
         differences=found,
         verdict=said,
         account=told,

@@ -63,7 +63,7 @@ class _Told:
     @property
     def names(self) -> set[str]:
         """Its runs, in the versions looked at."""
-        return {each.selector for each in self.side.chosen()}
+        return {each.selector for each in self.side.selected()}
 
 
 def differences(base: Side, head: Side) -> tuple[Difference, ...]:
@@ -113,7 +113,7 @@ def _layouts(base: _Told, head: _Told) -> Iterator[Difference]:
 
 def _missing(base: _Told, head: _Told) -> Iterator[Difference]:
     for side in (base, head):
-        for each in side.side.chosen():
+        for each in side.side.selected():
             expected = set(range(expected_ranks(each.version) or 0))
             if gone := expected - set(each.version.ranks):
                 what = f"{each.run} lacks ranks {spans(gone)} of {len(expected)}"

@@ -17,7 +17,7 @@ from tracewarehouse.diff.join import Plan, able, plan, select
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.metric import BY_STEP, COMPLETE, Side
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import Chosen, spans
+from tracewarehouse.runs.selection import SelectedRun, spans
 from tracewarehouse.stats import ENOUGH
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Diff(Analyses[Result]):
             params = {**params, BY_STEP: steps is not None}
         made = plan(contract, self.by_rank, bool(steps), self.measure)
         answers = [
-            _Answer(who, side.run(name, version, **params), side.chosen(), table)
+            _Answer(who, side.run(name, version, **params), side.selected(), table)
             for who, side, table in zip(SIDES, (self.base, self.head), steps or (None, None), strict=True)
         ]
         return self._compared(made, answers)
@@ -132,13 +132,13 @@ class _Answer:
 
     who: str
     result: Result
-    chosen: Sequence[Chosen]
+    selected: Sequence[SelectedRun]
     steps: pa.Table | None
 
     @property
     def ranks(self) -> set[tuple[str, int]]:
         silent = {(each.run_id, each.rank) for each in self.result.abstained}
-        return {(each.run, rank) for each in self.chosen for rank in each.ranks} - silent
+        return {(each.run, rank) for each in self.selected for rank in each.ranks} - silent
 
     def units(self, names: Sequence[str]) -> Units:
         """Its runs, or its complete steps by run, each with the ranks that tell of it."""
@@ -178,7 +178,7 @@ def _units(made: Plan, answers: Sequence[_Answer]) -> tuple[str | None, dict[str
 
 def _common(answers: Sequence[_Answer]) -> set[int]:
     """The ranks that both sides tell of; raises ParamError where there are none or one side has more runs."""
-    if any(len(each.chosen) != 1 for each in answers):
+    if any(len(each.selected) != 1 for each in answers):
         raise ParamError("rank by rank takes one run on each side", "leave --by-rank out")
     base, head = ({rank for _, rank in each.ranks} for each in answers)
     if not base & head:

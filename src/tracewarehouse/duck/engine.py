@@ -110,7 +110,7 @@ def execute(
         except Error as error:
             told = query_error(error, f"{error_place(contract, error)}: ")
             # A checked SELECT fails over what it reads more likely than by itself.
-            told.advise(told.hint or "tw verify says whether the stored files are whole")
+            told.with_hint(told.hint or "tw verify says whether the stored files are whole")
             raise told from error
     return _as(table, schema_of(contract))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.query.connections import session
-from tracewarehouse.runs.selection import Chosen, spans
+from tracewarehouse.runs.selection import SelectedRun, spans
 
 READS = "clock_offsets"
 _OFFSETS = "SELECT rank, reference_rank, offset_ns, uncertainty_ns FROM clock_offsets"
@@ -27,7 +27,7 @@ class Clock:
     reference_rank: int | None = None
 
 
-def clocks(root: Path, catalog: Catalog, run: Chosen, ranks: Sequence[int]) -> dict[int, Clock]:
+def clocks(root: Path, catalog: Catalog, run: SelectedRun, ranks: Sequence[int]) -> dict[int, Clock]:
     """The clock of each of these ranks; `run` has all ranks that may lead from one to another."""
     if len(ranks) == 1:
         return {ranks[0]: Clock()}

@@ -16,7 +16,7 @@ from tracewarehouse.export.finding_markers import FINDINGS, Rows, create_found
 from tracewarehouse.export.overlay_events import Added
 from tracewarehouse.export.overlays import OVERLAYS
 from tracewarehouse.runs.capabilities import able
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 
 _MOMENT = "as tables tell it in ns, or with a unit since the first event: 1.2s, 350ms, 20us"
 _FROM = Param("from", "BIGINT", None, _MOMENT, unit="ns")
@@ -118,10 +118,10 @@ class Additions:
         """These and others."""
         return drawn(catalog, (*self.added, *others))
 
-    def check_needs(self, chosen: Sequence[Chosen]) -> None:
+    def check_needs(self, selected: Sequence[SelectedRun]) -> None:
         """Raises ParamError where a rank does not carry what an addition is made of."""
         for contract in self.contracts:
-            for each in able(contract, chosen).abstained:
+            for each in able(contract, selected).abstained:
                 raise ParamError(
                     f"{each.run_id} rank {each.rank}: {contract.name}: {each.reason}", "leave it out"
                 )
@@ -146,14 +146,14 @@ def additions(catalog: Catalog, counters: Iterable[str] = (), overlays: Iterable
 
 
 def suited(
-    catalog: Catalog, chosen: Sequence[Chosen], counters: bool, overlays: bool
+    catalog: Catalog, selected: Sequence[SelectedRun], counters: bool, overlays: bool
 ) -> tuple[Additions, tuple[str, ...]]:
     """What is drawn over a part where nothing else is asked for, and what the trace has nothing for."""
     kept, told = [], []
     for each in _OF_A_PART:
         if not (counters if each.name in COUNTERS else overlays):
             continue
-        lacking = [able(catalog.get(name), chosen).abstained for name in each.reads]
+        lacking = [able(catalog.get(name), selected).abstained for name in each.reads]
         reasons = [f"{each.name} is not drawn: {left[0].reason}" for left in lacking if left]
         told += reasons[:1]
         kept += [] if reasons else [each]

@@ -13,7 +13,7 @@ from tracewarehouse.export.finding_markers import Rows, place_of
 from tracewarehouse.export.overlay_events import Window
 from tracewarehouse.export.request import Asked, Moment
 from tracewarehouse.query.connections import session
-from tracewarehouse.runs.selection import Chosen, spans
+from tracewarehouse.runs.selection import SelectedRun, spans
 
 Facts = Mapping[int, Mapping[str, Any]]
 
@@ -31,7 +31,7 @@ WHERE step = $step
 def windows(
     root: Path,
     catalog: Catalog,
-    chosen: Chosen,
+    selected: SelectedRun,
     asked: Asked,
     facts: Facts,
     clocks: Mapping[int, Clock],
@@ -42,26 +42,26 @@ def windows(
     `facts` are rows of `ranks`. Times that were asked for are those of the clock that ranks are brought to.
     """
     if asked.step is not None:
-        parts = _of_step(root, catalog, chosen, asked.step)
+        parts = _of_step(root, catalog, selected, asked.step)
     elif asked.around is not None:
-        rank, place = place_of(asked.around, found, chosen.run)
+        rank, place = place_of(asked.around, found, selected.run)
         parts = _on_all(place, clocks, clocks[rank])
     else:
         parts = _on_all(_of_times(asked, facts, clocks), clocks, Clock())
     wide = {rank: (start - asked.margin_ns, end + asked.margin_ns) for rank, (start, end) in parts.items()}
-    _check_meets(wide, facts, chosen.run)
+    _check_meets(wide, facts, selected.run)
     return wide
 
 
-def _of_step(root: Path, catalog: Catalog, chosen: Chosen, step: int) -> dict[int, Window]:
-    with session(root, catalog, [chosen], [catalog.get("steps")]) as con:
+def _of_step(root: Path, catalog: Catalog, selected: SelectedRun, step: int) -> dict[int, Window]:
+    with session(root, catalog, [selected], [catalog.get("steps")]) as con:
         rows = con.execute(_STEP, {"step": step}).fetchall()
         known = [number for (number,) in con.execute("SELECT DISTINCT step FROM steps").fetchall()]
     found = {rank: (start, end) for rank, start, end in rows}
-    lacking = sorted(set(chosen.ranks) - set(found))
+    lacking = sorted(set(selected.ranks) - set(found))
     if lacking:
         hint = f"there are steps {spans(known)}" if known else "the trace has no steps: say --from and --to"
-        raise ParamError(f"{chosen.run} rank {spans(lacking)} has no step {step}", hint)
+        raise ParamError(f"{selected.run} rank {spans(lacking)} has no step {step}", hint)
     return found
 
 

@@ -22,7 +22,7 @@ from tracewarehouse.export.request import Additions, Asked, additions, suited
 from tracewarehouse.export.time_range import windows
 from tracewarehouse.query.connections import session
 from tracewarehouse.runs.rows import built_rows
-from tracewarehouse.runs.selection import Chosen, spans
+from tracewarehouse.runs.selection import SelectedRun, spans
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def contracts_read(catalog: Catalog, asked: Asked) -> tuple[Contract, ...]:
 
 
 def export(
-    root: Path, catalog: Catalog, run: Chosen, ranks: Sequence[int], asked: Asked, found: Rows = ()
+    root: Path, catalog: Catalog, run: SelectedRun, ranks: Sequence[int], asked: Asked, found: Rows = ()
 ) -> Exported:
     """One rank, or several side by side; of a run that has all ranks which may tell how clocks are apart.
 
@@ -57,29 +57,29 @@ def export(
     """
     source = Source(root, catalog, replace(run, ranks=tuple(ranks)))
     wanted = additions(catalog, asked.counters or (), asked.overlays or ())
-    wanted.check_needs([source.chosen])
+    wanted.check_needs([source.selected])
     if len(ranks) == 1 and not asked.is_cut:
         traced = Traced(ranks[0], Place(), wanted, found)
         return Exported(whole_text(source, traced), tuple(ranks), bool(wanted.added))
     return _part(source, run, asked, wanted, found)
 
 
-def _part(source: Source, run: Chosen, asked: Asked, wanted: Additions, found: Rows) -> Exported:
-    root, catalog, chosen = source.root, source.catalog, source.chosen
-    rows = built_rows(root, catalog.get("ranks", kind="table"), [chosen])
+def _part(source: Source, run: SelectedRun, asked: Asked, wanted: Additions, found: Rows) -> Exported:
+    root, catalog, selected = source.root, source.catalog, source.selected
+    rows = built_rows(root, catalog.get("ranks", kind="table"), [selected])
     facts = {row["rank"]: row for row in rows}
-    known = clocks.clocks(root, catalog, run, chosen.ranks)
-    cuts = windows(root, catalog, chosen, asked, facts, known, found) if asked.is_cut else {}
+    known = clocks.clocks(root, catalog, run, selected.ranks)
+    cuts = windows(root, catalog, selected, asked, facts, known, found) if asked.is_cut else {}
     places = _places(facts, known, cuts)
     drawn, lacking = {}, defaultdict[str, list[int]](list)
     for rank, place in places.items():
-        drawn[rank], reasons = _drawn(catalog, replace(chosen, ranks=(rank,)), asked, wanted, place)
+        drawn[rank], reasons = _drawn(catalog, replace(selected, ranks=(rank,)), asked, wanted, place)
         for reason in reasons:
             lacking[reason].append(rank)
     told = [*clocks.notes(known), *(f"rank {spans(of)}: {reason}" for reason, of in lacking.items())]
     traced = [Traced(rank, place, drawn[rank], found) for rank, place in places.items()]
-    about = _about(chosen, asked, known, cuts, told)
-    return Exported(part_text(source, traced, about), chosen.ranks, True, tuple(told))
+    about = _about(selected, asked, known, cuts, told)
+    return Exported(part_text(source, traced, about), selected.ranks, True, tuple(told))
 
 
 def _places(
@@ -98,11 +98,11 @@ def _places(
 
 
 def _drawn(
-    catalog: Catalog, chosen: Chosen, asked: Asked, wanted: Additions, place: Place
+    catalog: Catalog, selected: SelectedRun, asked: Asked, wanted: Additions, place: Place
 ) -> tuple[Additions, tuple[str, ...]]:
     if asked.plain:
         return wanted, ()
-    usual, told = suited(catalog, [chosen], asked.counters is None, asked.overlays is None)
+    usual, told = suited(catalog, [selected], asked.counters is None, asked.overlays is None)
     marks = [cut_mark(_label(asked), place.window)] if place.window else []
     return wanted.with_more(catalog, (*usual.added, *marks)), told
 
@@ -114,7 +114,7 @@ def _label(asked: Asked) -> str:
 
 
 def _about(
-    chosen: Chosen,
+    selected: SelectedRun,
     asked: Asked,
     known: Mapping[int, clocks.Clock],
     cuts: Mapping[int, Window],
@@ -128,7 +128,7 @@ def _about(
             row |= {"from_ns": str(cuts[rank][0]), "to_ns": str(cuts[rank][1])}
         ranks.append(row)
     what = _label(asked) if asked.is_cut else "whole"
-    return {"run": chosen.selector, "part": what, "ranks": ranks, "notes": list(told)}
+    return {"run": selected.selector, "part": what, "ranks": ranks, "notes": list(told)}
 
 
 _OURS = "tracewarehouse"  # the key of the header that says what a part is
@@ -150,18 +150,18 @@ class Source:
 
     root: Path
     catalog: Catalog
-    chosen: Chosen
+    selected: SelectedRun
 
 
 def whole_text(source: Source, traced: Traced) -> Iterator[str]:
     """A rank's trace in pieces: the keys of its header, then the list of its events, then those added."""
-    chosen, rank, more = source.chosen, traced.rank, traced.more
-    with session(source.root, source.catalog, [chosen], more.contracts) as con:
+    selected, rank, more = source.selected, traced.rank, traced.more
+    with session(source.root, source.catalog, [selected], more.contracts) as con:
         more.create(con, traced.found)
         clip.no_part(con)
-        names, rest = added_texts(con, chosen.run, rank, more.added, traced.place)
+        names, rest = added_texts(con, selected.run, rank, more.added, traced.place)
         members = header_members(_header(con))
-        own = chain(event_texts(con, chosen.run, rank), timeline_texts(con, chosen.run, rank))
+        own = chain(event_texts(con, selected.run, rank), timeline_texts(con, selected.run, rank))
         yield from _document(members, chain(own, names, rest))
 
 
@@ -170,7 +170,7 @@ def part_text(source: Source, ranks: Sequence[Traced], told: Mapping[str, Any]) 
 
     `told` goes into the header under a key of our own; of several ranks their own headers are left out.
     """
-    first = replace(source.chosen, ranks=(ranks[0].rank,))
+    first = replace(source.selected, ranks=(ranks[0].rank,))
     with session(source.root, source.catalog, [first], [source.catalog.get("ranks")]) as con:
         members = header_members(_header(con), _OURS) if len(ranks) == 1 else _shared_header(con)
     ours = f'"{_OURS}": {json.dumps(told, ensure_ascii=False)}'
@@ -180,12 +180,12 @@ def part_text(source: Source, ranks: Sequence[Traced], told: Mapping[str, Any]) 
 def _side_by_side(source: Source, ranks: Sequence[Traced]) -> Iterator[str]:
     first_pid = 0
     for each in ranks:
-        alone = replace(source.chosen, ranks=(each.rank,))
+        alone = replace(source.selected, ranks=(each.rank,))
         with session(source.root, source.catalog, [alone], each.more.contracts) as con:
             each.more.create(con, each.found)
             clip.prepare(con, replace(each.place, first_pid=first_pid))
             first_pid += clip.process_count(con)
-            yield from _rank_texts(con, source.chosen.run, each)
+            yield from _rank_texts(con, source.selected.run, each)
 
 
 def _rank_texts(con: engine.Connection, run: str, traced: Traced) -> Iterator[str]:

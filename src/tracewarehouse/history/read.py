@@ -17,7 +17,7 @@ from tracewarehouse.history.series import Change, Dot, Line
 from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
-from tracewarehouse.runs.selection import Chosen, in_order, known, narrow
+from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
 from tracewarehouse.stats.points import FEWEST, Point, change_points
 from tracewarehouse.storage import Recorded, Store
 from tracewarehouse.version import __version__
@@ -29,26 +29,28 @@ _NAMED = 3  # runs that a notice names
 class Subject:
     """A run that a history may tell of, and the file of its result, by definition."""
 
-    chosen: Chosen
+    selected: SelectedRun
     recorded: Mapping[str, str]
 
 
-def every_run(store: Store, stored: Sequence[Chosen]) -> tuple[Chosen, ...]:
+def every_run(store: Store, stored: Sequence[SelectedRun]) -> tuple[SelectedRun, ...]:
     """The stored runs, and the removed ones whose results are kept, in order of time."""
     held = {(each.run.lower(), each.version.source) for each in stored}
-    kept = [Chosen(version, version.ranks) for version in store.kept()]
+    kept = [SelectedRun(version, version.ranks) for version in store.kept()]
     gone = {(each.run.lower(), each.version.source): each for each in kept}
     every = [*stored, *(each for what, each in gone.items() if what not in held)]
     return in_order(sorted(every, key=lambda each: each.version.number))
 
 
-def meant(chosen: Sequence[Chosen], runs: Iterable[str] | None, where: Iterable[str]) -> tuple[Chosen, ...]:
+def meant(
+    selected: Sequence[SelectedRun], runs: Iterable[str] | None, where: Iterable[str]
+) -> tuple[SelectedRun, ...]:
     """Those of the runs that the selectors and the conditions (`label.K=V`) mean.
 
     Raises UnknownName for a selector or label without a match, ParamError for another condition.
     """
     labels = parse_where(where)
-    named = tuple(chosen) if runs is None else narrow(chosen, runs)
+    named = tuple(selected) if runs is None else narrow(selected, runs)
     found = matching(named, labels, None, 0)
     if labels and named and not found:
         known = {f"label.{key}={value}" for each in named for key, value in each.version.labels.items()}
@@ -57,14 +59,14 @@ def meant(chosen: Sequence[Chosen], runs: Iterable[str] | None, where: Iterable[
     return found
 
 
-def labels_of(texts: Iterable[str], chosen: Sequence[Chosen]) -> tuple[str, ...]:
+def labels_of(texts: Iterable[str], selected: Sequence[SelectedRun]) -> tuple[str, ...]:
     """The keys of `label.KEY` texts; raises ParamError for another text, UnknownName where no run has it."""
-    known = {f"label.{key}" for each in chosen for key in each.version.labels}
+    known = {f"label.{key}" for each in selected for key in each.version.labels}
     keys = tuple(dict.fromkeys(texts))
     for text in keys:
         if not text.removeprefix("label.") or not text.startswith("label."):
             raise ParamError(f"not a label: {text or '(empty)'}", "write label.KEY")
-        if text not in known and chosen:
+        if text not in known and selected:
             raise UnknownName("label", text, known, None if known else "no run has a label")
     return tuple(text.removeprefix("label.") for text in keys)
 
@@ -73,7 +75,7 @@ def history(
     store: Store,
     catalog: Catalog,
     metric: Metric,
-    chosen: Sequence[Chosen],
+    selected: Sequence[SelectedRun],
     by: Sequence[str] = (),
     min_effect: float = 0.01,
 ) -> History:
@@ -82,13 +84,13 @@ def history(
     Raises TwError where nothing of it is recorded, UnknownName where no row has what the filters name.
     """
     asking = Asking.of(metric.contract, catalog)
-    subjects = _subjects(store, asking, chosen)
+    subjects = _subjects(store, asking, selected)
     parts = _by_definition(asking, subjects)
     if not parts:
-        raise _nothing(asking, len(chosen))
+        raise _nothing(asking, len(selected))
     found = {
         definition: measured(
-            store, metric, {each.chosen.selector: each.recorded[definition] for each in part}
+            store, metric, {each.selected.selector: each.recorded[definition] for each in part}
         )
         for definition, part in parts.items()
     }
@@ -102,18 +104,18 @@ def history(
         for name, dots in _groups(part, found[definition], by).items()
     ]
     told = tuple(_notices(asking, subjects, lines, next(iter(found.values())).per))
-    missing = tuple(each.chosen.selector for each in subjects if not each.recorded)
+    missing = tuple(each.selected.selector for each in subjects if not each.recorded)
     return History(metric, tuple(lines), missing, told, _provenance(asking, catalog, subjects))
 
 
-def _subjects(store: Store, asking: Asking, chosen: Sequence[Chosen]) -> list[Subject]:
+def _subjects(store: Store, asking: Asking, selected: Sequence[SelectedRun]) -> list[Subject]:
     """Each run with its result: under the present definition, else under each other there is."""
     present: dict[tuple[str, str], list[Recorded]] = {}
     found = store.recorded(asking.contract.name, asking.contract.version)
     for one in found:
         present.setdefault((one.run, one.source), []).append(one)
     subjects = []
-    for each in chosen:
+    for each in selected:
         there = present.get((each.run.lower(), each.version.source), [])
         now = [way for way in asking.ways(each.version) if way in there][:1]
         before = [one for one in there if one.effective != asking.definition]
@@ -134,7 +136,7 @@ def _groups(part: Sequence[Subject], found: Measured, by: Sequence[str]) -> dict
     groups: dict[str, list[Dot]] = {}
     values = {each.run: each for each in found.runs}
     for each in part:
-        version, told = each.chosen.version, values[each.chosen.selector]
+        version, told = each.selected.version, values[each.selected.selector]
         name = ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
         dot = Dot(
             version.run, version.number, version.source, known(version).when[0], not version.tombstone,
@@ -155,18 +157,20 @@ def _nothing(asking: Asking, runs: int) -> TwError:
 
 def _notices(asking: Asking, subjects: Sequence[Subject], lines: Sequence[Line], per: str) -> Iterator[str]:
     yield f"values are {per}"
-    missing = [each.chosen.selector for each in subjects if not each.recorded]
+    missing = [each.selected.selector for each in subjects if not each.recorded]
     if missing:
         yield f"{_count(missing, len(subjects))} not recorded ({_some(missing)}): tw record --all"
     other = [
-        each.chosen.selector for each in subjects if each.recorded and asking.definition not in each.recorded
+        each.selected.selector
+        for each in subjects
+        if each.recorded and asking.definition not in each.recorded
     ]
     if other:
         yield (
             f"{_count(other, len(subjects))} recorded under another definition of {asking.contract.ref} only"
             f" ({_some(other)}), and a line apart: tw record --all"
         )
-    kinds = {each.chosen.selector: _machines(each) for each in subjects}
+    kinds = {each.selected.selector: _machines(each) for each in subjects}
     mixed = [{kinds[f"{dot.run}@v{dot.number}"] for dot in one.dots} for one in lines]
     most = max(mixed, key=len)
     if len(most) > 1:
@@ -183,7 +187,7 @@ def _notices(asking: Asking, subjects: Sequence[Subject], lines: Sequence[Line],
 
 def _machines(subject: Subject) -> str:
     """How many ranks the run has, on which GPUs."""
-    ranks = subject.chosen.version.by_rank
+    ranks = subject.selected.version.by_rank
     names = {str(rank.facts["device_name"]) for rank in ranks if rank.facts.get("device_name")}
     return f"{len(ranks)} × {' and '.join(sorted(names)) or 'unknown'}"
 
@@ -199,7 +203,7 @@ def _some(runs: Sequence[str]) -> str:
 def _provenance(asking: Asking, catalog: Catalog, subjects: Sequence[Subject]) -> Provenance:
     return Provenance(
         tool=__version__,
-        runs=tuple(each.chosen.selector for each in subjects if each.recorded),
+        runs=tuple(each.selected.selector for each in subjects if each.recorded),
         analysis=asking.contract.name,
         version=asking.contract.version,
         own_hash=catalog.own_hash(asking.contract),
@@ -252,7 +256,7 @@ def name_of(metric: Metric) -> str:
     return f"{metric.contract.name}.{metric.column.name}" + (f"[{filters}]" if filters else "")
 
 
-def acknowledge(store: Store, metric: Metric, run: Chosen, why: str | None) -> None:
+def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None) -> None:
     """Keeps why the metric changed at a run; None takes that back. Raises ParamError for an empty text."""
     metric_name, source = name_of(metric), run.version.source
     key = sha256(f"{metric_name}\n{run.run.lower()}\n{source}".encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ from tracewarehouse.metric import Ranks, Side
 from tracewarehouse.metric.measure import COMPLETE, answered
 from tracewarehouse.runs.capabilities import able
 from tracewarehouse.runs.notices import notices
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Json, Recorded, Store, write_result
 
 # Runs are asked together: opening a session costs more than a small analysis. Their rows must fit in memory.
@@ -55,13 +55,13 @@ class Step:
 
 
 Watch = Callable[[Step], None]
-Narrow = Callable[[Sequence[Chosen]], Side]
+Narrow = Callable[[Sequence[SelectedRun]], Side]
 
 
 def record(
     store: Store,
     catalog: Catalog,
-    chosen: Sequence[Chosen],
+    selected: Sequence[SelectedRun],
     analyses: Sequence[Contract],
     narrow: Narrow,
     watch: Watch | None = None,
@@ -70,24 +70,24 @@ def record(
 
     What is written stays, however the rest goes; a run that fails stops no other.
     """
-    work = _Work(store, [Asking.of(contract, catalog) for contract in analyses], narrow, watch, chosen)
-    for group in _groups(chosen):
+    work = _Work(store, [Asking.of(contract, catalog) for contract in analyses], narrow, watch, selected)
+    for group in _groups(selected):
         work.group(group)
     return RecordReport(
-        tuple(each.selector for each in chosen),
+        tuple(each.selector for each in selected),
         tuple(str(contract.ref) for contract in analyses),
         work.written,
-        len(analyses) * len(chosen) - work.lacking,
+        len(analyses) * len(selected) - work.lacking,
         work.bytes,
         tuple(work.failed),
     )
 
 
-def _groups(chosen: Sequence[Chosen]) -> Iterator[list[Chosen]]:
+def _groups(selected: Sequence[SelectedRun]) -> Iterator[list[SelectedRun]]:
     """Runs to be asked together."""
-    group: list[Chosen] = []
+    group: list[SelectedRun] = []
     held = 0
-    for each in chosen:
+    for each in selected:
         size = each.version.bytes
         if group and (len(group) == _RUNS_AT_ONCE or held + size > _BYTES_AT_ONCE):
             yield group
@@ -107,21 +107,21 @@ class _Work:
         asked: Sequence[Asking],
         narrow: Narrow,
         watch: Watch | None,
-        chosen: Sequence[Chosen],
+        selected: Sequence[SelectedRun],
     ) -> None:
         self.store, self.asked, self.narrow, self.watch = store, asked, narrow, watch
         refs = [asking.contract.ref for asking in asked]
         self.present = {ref: store.recorded(ref.name, ref.version).keys() for ref in refs}
-        self.lacking = sum(len(self.without(asking, chosen)) for asking in asked)
+        self.lacking = sum(len(self.without(asking, selected)) for asking in asked)
         self.written = self.bytes = 0
         self.failed: list[Failed] = []
 
-    def without(self, asking: Asking, chosen: Sequence[Chosen]) -> list[Chosen]:
+    def without(self, asking: Asking, selected: Sequence[SelectedRun]) -> list[SelectedRun]:
         """The runs that lack the result."""
         present = self.present[asking.contract.ref]
-        return [each for each in chosen if present.isdisjoint(asking.ways(each.version))]
+        return [each for each in selected if present.isdisjoint(asking.ways(each.version))]
 
-    def group(self, group: Sequence[Chosen]) -> None:
+    def group(self, group: Sequence[SelectedRun]) -> None:
         """Some runs, analysis by analysis."""
         wanted = [(asking, runs) for asking in self.asked if (runs := self.without(asking, group))]
         if not wanted:
@@ -136,7 +136,7 @@ class _Work:
                 runs = [each for each in runs if each.run not in steps]
             self.together(asking, runs, steps)
 
-    def together(self, asking: Asking, runs: Sequence[Chosen], steps: Mapping[str, Steps]) -> None:
+    def together(self, asking: Asking, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]) -> None:
         """Asks for several runs at once; where that fails, for each alone."""
         if not runs:
             return
@@ -149,7 +149,7 @@ class _Work:
             for each in runs:
                 self.together(asking, [each], steps)
 
-    def keep(self, asking: Asking, runs: Sequence[Chosen], steps: Mapping[str, Steps]) -> None:
+    def keep(self, asking: Asking, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]) -> None:
         """Works out a result for each run, all of which have complete steps or none, and takes it in."""
         contract, by_step = asking.contract, runs[0].run in steps
         result = self.narrow(runs).run(contract.name, contract.version, **asking.params(by_step))
@@ -157,7 +157,7 @@ class _Work:
         files: dict[Recorded, Path] = {}
         with self.store.staging() as folder:
             for at, each in enumerate(runs):
-                notes = notices(able(contract, [each]).chosen, contract)
+                notes = notices(able(contract, [each]).selected, contract)
                 alone = result.of_run(each.run, each.selector, notes)
                 path = folder / f"{at}.parquet"
                 recorded = asking.recorded(each.version, each.run in steps)
@@ -179,7 +179,7 @@ def _complete_steps(side: Side) -> dict[str, Steps]:
     return dict(found)
 
 
-def _told(each: Chosen, ranks: Ranks, steps: Steps) -> dict[str, Json]:
+def _told(each: SelectedRun, ranks: Ranks, steps: Steps) -> dict[str, Json]:
     """What a history needs to know beside the rows."""
     return {
         "run_id": each.run,

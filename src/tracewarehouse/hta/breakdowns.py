@@ -155,7 +155,7 @@ def annotated_kernels(opened: Opened, rank: int, expand_names: bool, shorten_nam
     `index, cat, name, pid, tid, ts, dur, stream, correlation, iteration, user_annotation` (the full path,
     outermost first), and with `expand_names` `s_name` and `s_user_annotation` (the innermost; '' for none).
     """
-    (rank,) = opened.chosen([rank])
+    (rank,) = opened.selected([rank])
     found = opened.frame("kernels_by_annotation", [rank])
     if found.empty or not found.depth.gt(0).any():
         return None

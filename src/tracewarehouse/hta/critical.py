@@ -86,7 +86,7 @@ def critical_path(
         raise ParamError(
             "a range of instances has no path of its own", "ask for one instance, or for '' as a whole"
         )
-    (rank,) = opened.chosen([rank])
+    (rank,) = opened.selected([rank])
     house = opened.house
     if not annotation:
         house.derive("critical_path", opened.run, ranks=rank, whole=True)

@@ -54,7 +54,7 @@ def blocked(opened: Opened, series: Mapping[int, Any], most: int) -> Any:
     """
     if most < 1:
         raise ParamError(f"max_queue_length {most}", "a number above 0")
-    frame = opened.frame("queue_blocked", opened.chosen(list(series)), max_length=most)
+    frame = opened.frame("queue_blocked", opened.selected(list(series)), max_length=most)
     known = {(rank, stream) for rank, each in series.items() for stream in each["stream"].unique()}
     keys = zip(frame["rank"], frame["stream"], frame.blocked_ns.fillna(0), strict=True)
     frame = frame.loc[[bool(ns) and (rank, stream) in known for rank, stream, ns in keys]]

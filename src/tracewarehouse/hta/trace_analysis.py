@@ -137,8 +137,8 @@ class TraceAnalysis:
 
         `consecutive_kernel_delay` in µs: a shorter gap that the host had no part in is a kernel_wait.
         """
-        chosen = self.opened.chosen(ranks)
-        found = breakdowns.idle(self.opened, chosen, streams, consecutive_kernel_delay)
+        selected = self.opened.selected(ranks)
+        found = breakdowns.idle(self.opened, selected, streams, consecutive_kernel_delay)
         if visualize:
             drawn = found.assign(stream=found["stream"].astype(str))
             y = "idle_time_ratio" if visualize_pctg else "idle_time"
@@ -156,7 +156,7 @@ class TraceAnalysis:
             self.figures.show(*charts)
         if not show_idle_interval_stats:
             return found, None
-        return found, breakdowns.idle_intervals(self.opened, chosen, streams, consecutive_kernel_delay)
+        return found, breakdowns.idle_intervals(self.opened, selected, streams, consecutive_kernel_delay)
 
     # Launches
 
@@ -169,7 +169,7 @@ class TraceAnalysis:
         visualize: bool = True,
     ) -> dict[int, Any]:
         """By rank a row per GPU row whose launch is known: correlation, call, row and delay in µs."""
-        found = operators.launch_stats(self.opened, self.opened.chosen(ranks), include_memory_events)
+        found = operators.launch_stats(self.opened, self.opened.selected(ranks), include_memory_events)
         if visualize:
             shown = []
             for rank, frame in found.items():
@@ -200,7 +200,7 @@ class TraceAnalysis:
 
     def get_queue_length_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
         """By rank `ts, pid, tid, stream, queue_length`: a row per launch and per start of a GPU row."""
-        return series.queue_lengths(self.opened, self.opened.chosen(ranks))
+        return series.queue_lengths(self.opened, self.opened.selected(ranks))
 
     def get_queue_length_summary(self, ranks: list[int] | None = None) -> Any:
         """Statistics of the queue's length by rank and stream; None where no launch is known."""
@@ -218,7 +218,7 @@ class TraceAnalysis:
 
     def get_memory_bw_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
         """By rank `ts, pid, name, memory_bw_gbps`: a row per change of the copies in a direction."""
-        return series.bandwidths(self.opened, self.opened.chosen(ranks))
+        return series.bandwidths(self.opened, self.opened.selected(ranks))
 
     def get_memory_bw_summary(self, ranks: list[int] | None = None) -> Any:
         """Statistics of the bandwidth by rank and direction, where anything runs; None without copies."""
@@ -241,8 +241,8 @@ class TraceAnalysis:
             raise ParamError(f"time_series {time_series}", "one of TimeSeriesTypes, or several with |")
         counters = [name for kind, name in COUNTERS.items() if kind in kinds]
         name = "{}" + (output_suffix or "_with_counters")
-        chosen, folder = self.opened.chosen(ranks), Path(output_dir or Path.cwd())
-        series.write_each(self.opened, chosen, folder, name, counters)
+        selected, folder = self.opened.selected(ranks), Path(output_dir or Path.cwd())
+        series.write_each(self.opened, selected, folder, name, counters)
 
     # Operators
 
@@ -250,7 +250,7 @@ class TraceAnalysis:
         self, ranks: list[int] | None = None, sort_by: list[str] | None = None
     ) -> dict[int, Any]:
         """By rank a row per `aten::` operator and sequence of kernels: how often, and delays in µs."""
-        return operators.delays(self.opened, self.opened.chosen(ranks), sort_by or ["occurrence_count"])
+        return operators.delays(self.opened, self.opened.selected(ranks), sort_by or ["occurrence_count"])
 
     def get_frequent_cuda_kernel_sequences(
         self,
@@ -269,12 +269,14 @@ class TraceAnalysis:
         """
         if compress_other_kernels:
             raise ParamError("compress_other_kernels would change events", "leave it out")
-        (chosen,) = self.opened.chosen(rank)[:1]
-        found = operators.sequences(self.opened, chosen, operator_name, min_pattern_len)
+        (selected,) = self.opened.selected(rank)[:1]
+        found = operators.sequences(self.opened, selected, operator_name, min_pattern_len)
         if output_dir is not None:
-            series.write(self.opened, chosen, Path(output_dir), "overlaid_{}", overlays=["kernel_sequences"])
+            series.write(
+                self.opened, selected, Path(output_dir), "overlaid_{}", overlays=["kernel_sequences"]
+            )
         if visualize:
-            title = f"Top {top_k} sequences, rank {chosen}"
+            title = f"Top {top_k} sequences, rank {selected}"
             drawn = found[:top_k].assign(pattern=found.pattern.str.replace("|", "<br>", regex=False))
             drawn["place"] = [str(place) for place in range(len(drawn))]
             self.figures.show(figures.bars(drawn, "place", "count", title, hover_data=["pattern"]))
@@ -282,7 +284,7 @@ class TraceAnalysis:
 
     def get_cupti_counter_data_with_operators(self, ranks: list[int] | None = None) -> list[Any]:
         """For each rank with CUPTI's counters a frame: kernels, their counters, the operators around them."""
-        return operators.cupti(self.opened, self.opened.chosen(ranks))
+        return operators.cupti(self.opened, self.opened.selected(ranks))
 
     # Over ranks
 

@@ -59,7 +59,7 @@ class LabeledTrace:
 
         A trace without steps is taken as a whole. Raises ParamError for a rank or step that is not there.
         """
-        ranks = self.opened.chosen(rank)[: None if rank is not None else 1]
+        ranks = self.opened.selected(rank)[: None if rank is not None else 1]
         known = self.iterations()
         steps = [iteration] if isinstance(iteration, int) else list(iteration or known[:1])
         missing = [step for step in steps if step not in known]

@@ -45,7 +45,7 @@ class Opened:
         """The ranks of the run, in order."""
         return [row["rank"] for row in self.house.query("SELECT rank FROM ranks ORDER BY rank").rows()]
 
-    def chosen(self, ranks: int | Iterable[int] | None) -> list[int]:
+    def selected(self, ranks: int | Iterable[int] | None) -> list[int]:
         """The ranks asked for, all of them for None or an empty list. Raises ParamError for one not there."""
         wanted = [ranks] if isinstance(ranks, int) else list(ranks or ())
         known = self.ranks

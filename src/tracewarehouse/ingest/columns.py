@@ -34,8 +34,8 @@ class Codes(NamedTuple):
 
     def is_one_of(self, texts: Iterable[str]) -> NDArray[np.bool_]:
         """The rows whose text is one of these."""
-        chosen = pc.is_in(self.words, value_set=pa.array(list(texts), pa.string()))
-        return self.where(chosen.to_numpy(zero_copy_only=False).astype(np.bool_))
+        selected = pc.is_in(self.words, value_set=pa.array(list(texts), pa.string()))
+        return self.where(selected.to_numpy(zero_copy_only=False).astype(np.bool_))
 
 
 class Columns:

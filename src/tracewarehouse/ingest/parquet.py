@@ -19,7 +19,7 @@ from tracewarehouse.storage.encoding import (
     ROW_GROUP_ROWS,
     FileFacts,
     bare_columns,
-    choose,
+    encoding_of,
     file_facts,
     writer_options,
 )
@@ -166,7 +166,7 @@ def _write(layout: _Layout, groups: Iterator[_Group], path: Path, like: _Group |
 
 def _options(layout: _Layout, rows: pa.Table) -> dict[str, Any]:
     columns = layout.contract.columns
-    encodings = {column.name: choose(column, rows.column(at)) for at, column in enumerate(columns)}
+    encodings = {column.name: encoding_of(column, rows.column(at)) for at, column in enumerate(columns)}
     options = writer_options(encodings, bare_columns(columns, len(rows)))
     return options | {"write_statistics": list(layout.with_statistics)}
 

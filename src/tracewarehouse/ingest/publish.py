@@ -10,7 +10,7 @@ from tracewarehouse.ingest.build_rank import commit_staged
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.verdict import Ready, conflict
 from tracewarehouse.runs.quality import expected_ranks, run_rules
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Published, RankSource, Store, manifests
 
 
@@ -128,6 +128,6 @@ def _run_outcome(store: Store, run: str, written: bool) -> RunOutcome:
         return RunOutcome(run, None, written, waiting=waiting)
     told = tuple(
         (fired.rule, fired.example if fired.rank is None else f"rank {fired.rank}: {fired.example}")
-        for fired in run_rules([Chosen(version, version.ranks)])
+        for fired in run_rules([SelectedRun(version, version.ranks)])
     )
     return RunOutcome(run, version.number, written, version.ranks, expected_ranks(version), waiting, told)

@@ -8,7 +8,7 @@ from typing import Protocol
 from tracewarehouse.metric.model import Measured, Metric
 from tracewarehouse.metric.values import Ranks, check_filters, evaluate
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 
 COMPLETE = "SELECT run_id, rank, step FROM steps WHERE NOT partial"
 
@@ -24,7 +24,7 @@ class Side(Protocol):
         """The rows of a SELECT."""
         ...
 
-    def chosen(self) -> tuple[Chosen, ...]:
+    def selected(self) -> tuple[SelectedRun, ...]:
         """The runs, each with the ranks of it that are looked at."""
         ...
 
@@ -42,18 +42,18 @@ def measure(metric: Metric, *sides: Side) -> tuple[Measured, ...]:
     contract, params = metric.contract, metric.params(by_step)
     results = [side.run(contract.name, contract.version, **params) for side in sides]
     measured = tuple(
-        evaluate(metric, result.arrow(), answered(result, side.chosen()), steps if by_step else None)
+        evaluate(metric, result.arrow(), answered(result, side.selected()), steps if by_step else None)
         for result, side, steps in zip(results, sides, complete, strict=True)
     )
     check_filters(metric, measured, [result.arrow() for result in results])
     return measured
 
 
-def answered(result: Result, chosen: Iterable[Chosen]) -> dict[str, Ranks]:
+def answered(result: Result, selected: Iterable[SelectedRun]) -> dict[str, Ranks]:
     """Run → the ranks of it that a result tells of, and why others do not."""
     silent = {(each.run_id, each.rank): each.reason for each in result.abstained}
     found = {}
-    for each in chosen:
+    for each in selected:
         telling = tuple(rank for rank in each.ranks if (each.run, rank) not in silent)
         reasons = {silent[each.run, rank] for rank in each.ranks if (each.run, rank) in silent}
         found[each.run] = Ranks(telling, ", ".join(sorted(reasons)) or None)

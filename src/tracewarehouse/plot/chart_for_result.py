@@ -87,10 +87,10 @@ def picture(shape: Shape, rows: Sequence[Row], measure: str | None = None) -> Sp
         told = [{**row, "part": part, "value": row[part]} for row in rows for part in parts]
         return _titled(_stacked(told, "part"), shape, "its parts")
     is_over_time = "ts_ns" in shape.names and shape.last in ("ts_ns", "position")
-    chosen = (_level(shape, rows) if is_over_time and measure is None else None) or _measure(shape, measure)
-    goal = f", {chosen.better} is better" if chosen.better else ""
-    made = _over_time(shape, rows, chosen) if is_over_time else _made(shape, rows, chosen)
-    return _titled(made, shape, f"{chosen.name}{goal}")
+    selected = (_level(shape, rows) if is_over_time and measure is None else None) or _measure(shape, measure)
+    goal = f", {selected.better} is better" if selected.better else ""
+    made = _over_time(shape, rows, selected) if is_over_time else _made(shape, rows, selected)
+    return _titled(made, shape, f"{selected.name}{goal}")
 
 
 def _titled(made: Spec, shape: Shape, subtitle: str) -> Spec:
@@ -99,15 +99,15 @@ def _titled(made: Spec, shape: Shape, subtitle: str) -> Spec:
     return {**made, "title": told}
 
 
-def _made(shape: Shape, rows: Sequence[Row], chosen: Column) -> Spec:
+def _made(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     text, last = _text_key(shape), shape.last
-    if text and "share" in shape.names and chosen.unit == "ns":
-        return _stacked([{**row, "value": row[chosen.name]} for row in rows], text)
+    if text and "share" in shape.names and selected.unit == "ns":
+        return _stacked([{**row, "value": row[selected.name]} for row in rows], text)
     if last == "step":
-        return _over_steps(rows, chosen)
+        return _over_steps(rows, selected)
     if text is None and last not in _PLACES:
-        return _spread(rows, chosen)
-    return _bars(shape, rows, chosen)
+        return _spread(rows, selected)
+    return _bars(shape, rows, selected)
 
 
 def _level(shape: Shape, rows: Sequence[Row]) -> Column | None:
@@ -183,66 +183,68 @@ def _rank(part: str) -> int:
     return list(COLOURS).index(meaning(part))
 
 
-def _over_steps(rows: Sequence[Row], chosen: Column) -> Spec:
+def _over_steps(rows: Sequence[Row], selected: Column) -> Spec:
     """The ranks' values at each step, from lowest to highest."""
     steps: dict[int, list[float]] = {}
     for row in rows:
-        if row[chosen.name] is not None:
-            steps.setdefault(row["step"], []).append(float(row[chosen.name]))
+        if row[selected.name] is not None:
+            steps.setdefault(row["step"], []).append(float(row[selected.name]))
     told = [
         Span(
             step,
             min(values),
             median(values),
             max(values),
-            f"step {step}: {brief(median(values), chosen.unit)}",
+            f"step {step}: {brief(median(values), selected.unit)}",
         )
         for step, values in sorted(steps.items())
     ]
     if not told:
-        raise _no_value(chosen)
-    return {**spans(told, chosen.name, "step", chosen.unit, PLAIN), "width": WIDTH}
+        raise _no_value(selected)
+    return {**spans(told, selected.name, "step", selected.unit, PLAIN), "width": WIDTH}
 
 
-def _over_time(shape: Shape, rows: Sequence[Row], chosen: Column) -> Spec:
+def _over_time(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     """A line for each of the first places; more than a picture can hold are left out of it."""
-    known = [row for row in rows if row["ts_ns"] is not None and row[chosen.name] is not None]
+    known = [row for row in rows if row["ts_ns"] is not None and row[selected.name] is not None]
     if not known:
-        raise _no_value(chosen)
+        raise _no_value(selected)
     start = min(row["ts_ns"] for row in known)
     others = [key for key in shape.grain if key not in ("ts_ns", "run_id", "position")]
     kept = [key for key in others if len({row[key] for row in known}) > 1]
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in known:
-        name = " ".join(f"{key} {row[key]}" for key in kept) or chosen.name
-        lines.setdefault(name, []).append((row["ts_ns"] - start, row[chosen.name]))
+        name = " ".join(f"{key} {row[key]}" for key in kept) or selected.name
+        lines.setdefault(name, []).append((row["ts_ns"] - start, row[selected.name]))
     inks = list(COLOURS)
     told = {name: (inks[at], points) for at, (name, points) in enumerate([*lines.items()][:_LINES])}
-    return {**series(told, chosen.name, chosen.unit, PLAIN), "width": WIDTH}
+    return {**series(told, selected.name, selected.unit, PLAIN), "width": WIDTH}
 
 
-def _spread(rows: Sequence[Row], chosen: Column) -> Spec:
-    values = [float(row[chosen.name]) for row in rows if row[chosen.name] is not None]
-    bins = binned(values, chosen.unit)
+def _spread(rows: Sequence[Row], selected: Column) -> Spec:
+    values = [float(row[selected.name]) for row in rows if row[selected.name] is not None]
+    bins = binned(values, selected.unit)
     if not bins:
-        raise _no_value(chosen)
-    return {**histogram(bins, chosen.name, chosen.unit, PLAIN), "width": WIDTH}
+        raise _no_value(selected)
+    return {**histogram(bins, selected.name, selected.unit, PLAIN), "width": WIDTH}
 
 
-def _no_value(chosen: Column) -> TwError:
-    return TwError(f"{chosen.name} is null in every row", "choose another measure: plot('NAME')")
+def _no_value(selected: Column) -> TwError:
+    return TwError(f"{selected.name} is null in every row", "choose another measure: plot('NAME')")
 
 
-def _bars(shape: Shape, rows: Sequence[Row], chosen: Column) -> Spec:
-    known = [row for row in rows if row[chosen.name] is not None]
+def _bars(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
+    known = [row for row in rows if row[selected.name] is not None]
     if not known:
-        raise _no_value(chosen)
-    shown = sorted(zip(known, _places(known), strict=True), key=lambda pair: -abs(pair[0][chosen.name]))[:TOP]
+        raise _no_value(selected)
+    shown = sorted(zip(known, _places(known), strict=True), key=lambda pair: -abs(pair[0][selected.name]))[
+        :TOP
+    ]
     text = _text_key(shape)
     made = []
     for row, place in shown:
-        label = " ".join(filter(None, [str(row[text]) if text else "", place])) or chosen.name
-        value = brief(row[chosen.name], chosen.unit)
+        label = " ".join(filter(None, [str(row[text]) if text else "", place])) or selected.name
+        value = brief(row[selected.name], selected.unit)
         ink = meaning(str(row.get("kind") or row.get("cause") or row.get(text or "")))
-        made.append(Bar(label, float(row[chosen.name]), ink, value, f"{label}: {value}"))
+        made.append(Bar(label, float(row[selected.name]), ink, value, f"{label}: {value}"))
     return {**bars(made, PLAIN, WIDTH), "cut": _cut(len(shown), len(known))}

@@ -21,7 +21,7 @@ from tracewarehouse.errors import ContractError, QueryError, WarehouseError
 from tracewarehouse.query.dependencies import below, names_of, readable
 from tracewarehouse.query.rank_batches import events, slices
 from tracewarehouse.query.relations import Relations
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ _FEW_EVENTS = 300_000
 
 @contextmanager
 def session(
-    root: Path, catalog: Catalog, chosen: Sequence[Chosen], contracts: Iterable[Contract] | None = None
+    root: Path, catalog: Catalog, selected: Sequence[SelectedRun], contracts: Iterable[Contract] | None = None
 ) -> Iterator[Connection]:
     """A connection of its own with views over just the files of the chosen ranks.
 
@@ -44,7 +44,7 @@ def session(
     WarehouseError where a file is gone.
     """
     with closing(_Open(_connect())) as opened:
-        opened.add(root, chosen, *_needed(catalog, contracts))
+        opened.add(root, selected, *_needed(catalog, contracts))
         yield opened.con
 
 
@@ -62,35 +62,37 @@ class Sessions:
         weakref.finalize(self, _close_all, self._idle)
 
     @contextmanager
-    def session(self, chosen: Sequence[Chosen], contracts: Iterable[Contract]) -> Iterator[Connection]:
+    def session(self, selected: Sequence[SelectedRun], contracts: Iterable[Contract]) -> Iterator[Connection]:
         """Like `session`; nobody may change settings of the connection. Raises WarehouseError."""
         wanted, names = _needed(self.catalog, contracts)
-        with self._lent(chosen, names) as opened:
-            opened.add(self.root, chosen, wanted, names)
+        with self._lent(selected, names) as opened:
+            opened.add(self.root, selected, wanted, names)
             yield opened.con
 
-    def answer(self, chosen: Sequence[Chosen], contract: Contract, values: Mapping[str, object]) -> pa.Table:
+    def answer(
+        self, selected: Sequence[SelectedRun], contract: Contract, values: Mapping[str, object]
+    ) -> pa.Table:
         """The rows of an analysis. Raises WarehouseError, QueryError, ContractError."""
         wanted, names = _needed(self.catalog, [contract])
-        with self._lent(chosen, names) as opened:
+        with self._lent(selected, names) as opened:
             try:
-                parts = slices(contract, wanted, chosen)
+                parts = slices(contract, wanted, selected)
                 if len(parts) > 1 and not opened.made:
                     each = (Relations(self.root, part, names).common(wanted, contract.body) for part in parts)
                     return together([execute(opened.con, contract, values, given) for given in each])
-                given = opened.given(Relations(self.root, tuple(chosen), names), wanted, contract)
-                return execute(opened.con, contract, values, given, events(chosen) <= _FEW_EVENTS)
+                given = opened.given(Relations(self.root, tuple(selected), names), wanted, contract)
+                return execute(opened.con, contract, values, given, events(selected) <= _FEW_EVENTS)
             except (Error, ContractError, QueryError) as error:
                 if isinstance(error.__cause__, OutOfMemory):
                     raise
                 # On views the error names what it is about: a table's file, a line of the analysis.
-                opened.add(self.root, chosen, wanted, names)
+                opened.add(self.root, selected, wanted, names)
                 return execute(opened.con, contract, values)
 
     @contextmanager
-    def _lent(self, chosen: Sequence[Chosen], names: dict[Ref, str]) -> Iterator[_Open]:
+    def _lent(self, selected: Sequence[SelectedRun], names: dict[Ref, str]) -> Iterator[_Open]:
         # A connection does not outlive a fork.
-        key = (os.getpid(), tuple((each.selector, each.ranks) for each in chosen))
+        key = (os.getpid(), tuple((each.selector, each.ranks) for each in selected))
         opened = self._take(key, names) or _Open(_connect())
         try:
             yield opened
@@ -129,9 +131,9 @@ class _Open:
         return all(self.made.get(name, ref) == ref for ref, name in names.items())
 
     def add(
-        self, root: Path, chosen: Sequence[Chosen], wanted: Iterable[Contract], names: dict[Ref, str]
+        self, root: Path, selected: Sequence[SelectedRun], wanted: Iterable[Contract], names: dict[Ref, str]
     ) -> None:
-        relations = Relations(root, tuple(chosen), names)
+        relations = Relations(root, tuple(selected), names)
         for contract in wanted:
             if names[contract.ref] not in self.made:
                 self._make(relations, contract)
@@ -146,7 +148,7 @@ class _Open:
             if contract.is_built and not relations.tells(contract):
                 self._make(relations, contract)
             elif contract.kind == "view" and contract.ref in asked.requires:
-                if contract.ref in self.known and events(relations.chosen) <= _KEPT_EVENTS:
+                if contract.ref in self.known and events(relations.selected) <= _KEPT_EVENTS:
                     self._keep(relations, contract, wanted)
                 self.known.add(contract.ref)
         return relations.common(self._left(relations, asked, wanted), asked.body)

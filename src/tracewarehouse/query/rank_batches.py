@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank
 
 # So many are asked about at once: sorting and grouping more takes longer for each.
@@ -14,29 +14,29 @@ SLICE_EVENTS = 2_000_000
 _FIRST = ["run_id", "rank"]
 
 
-def events(chosen: Iterable[Chosen]) -> int:
+def events(selected: Iterable[SelectedRun]) -> int:
     """The events of all chosen ranks."""
-    return sum(_events(rank) for each in chosen for rank in each.by_rank)
+    return sum(_events(rank) for each in selected for rank in each.by_rank)
 
 
 def slices(
-    contract: Contract, read: Iterable[Contract], chosen: Sequence[Chosen]
-) -> list[tuple[Chosen, ...]]:
+    contract: Contract, read: Iterable[Contract], selected: Sequence[SelectedRun]
+) -> list[tuple[SelectedRun, ...]]:
     """Ranks to ask about together, in the order of the answer; all at once where it is not of ranks alone.
 
     `read` is all that the analysis stands on.
     """
     of_run = contract.scope == "run" or any(each.is_built or each.name == "data_quality" for each in read)
     order = list(dict.fromkeys((*contract.order, *contract.grain)))[:2]
-    if of_run or order != _FIRST or events(chosen) <= SLICE_EVENTS:
-        return [tuple(chosen)]
-    return list(_cut(sorted(chosen, key=lambda each: each.run)))
+    if of_run or order != _FIRST or events(selected) <= SLICE_EVENTS:
+        return [tuple(selected)]
+    return list(_cut(sorted(selected, key=lambda each: each.run)))
 
 
-def _cut(chosen: Iterable[Chosen]) -> Iterator[tuple[Chosen, ...]]:
-    taken: list[Chosen] = []
+def _cut(selected: Iterable[SelectedRun]) -> Iterator[tuple[SelectedRun, ...]]:
+    taken: list[SelectedRun] = []
     count = 0
-    for each in chosen:
+    for each in selected:
         ranks: list[int] = []
         for rank in each.by_rank:
             if count and count + _events(rank) > SLICE_EVENTS:

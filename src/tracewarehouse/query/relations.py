@@ -23,7 +23,7 @@ from tracewarehouse.errors import UnknownName
 from tracewarehouse.result import lazy_frame
 from tracewarehouse.runs.quality import run_rules
 from tracewarehouse.runs.rows import built_rows
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 
 if TYPE_CHECKING:
     import polars
@@ -42,7 +42,7 @@ class Relations:
     """How the chosen ranks become relations. `names` says what each contract's relation is called."""
 
     root: Path
-    chosen: tuple[Chosen, ...]
+    selected: tuple[SelectedRun, ...]
     names: Mapping[Ref, str]
 
     def create(self, con: Connection, contract: Contract, replace: bool = False) -> None:
@@ -51,7 +51,7 @@ class Relations:
         if contract.is_built:
             types = {column.name: column.type for column in contract.columns}
             made = insert_rows if replace else create_from_rows
-            made(con, name, types, built_rows(self.root, contract, self.chosen))
+            made(con, name, types, built_rows(self.root, contract, self.selected))
         else:
             verb = "CREATE OR REPLACE" if replace else "CREATE"
             con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self.sql(contract)}")
@@ -60,7 +60,7 @@ class Relations:
         """Whether it differs from what it is over no run: it stands in files, or is made from versions."""
         if contract.name == _QUALITY or contract.is_built:
             return True
-        return contract.is_stored and bool(data_files(self.root, contract, self.chosen))
+        return contract.is_stored and bool(data_files(self.root, contract, self.selected))
 
     def sql(self, contract: Contract) -> str:
         """The SELECT behind the relation of a stored table, a table of rules or a view."""
@@ -70,9 +70,9 @@ class Relations:
 
     def files_sql(self, contract: Contract) -> str:
         """The rows of a stored table as its files have them: in their types, with more columns perhaps."""
-        files = data_files(self.root, contract, self.chosen)
+        files = data_files(self.root, contract, self.selected)
         parts = [_rows_sql("*", paths, ranks) for ranks, paths in files.items()]
-        if contract.name == _QUALITY and (fired := run_rules(self.chosen)):
+        if contract.name == _QUALITY and (fired := run_rules(self.selected)):
             parts.append(_values_sql(contract.columns, map(vars, fired)))
         return "\nUNION ALL BY NAME\n".join(parts) if parts else _empty_sql(contract.columns)
 
@@ -113,16 +113,16 @@ class Relations:
 
     def tells(self, contract: Contract) -> bool:
         """Whether `common` can tell a built table's rows; else the table has to be made."""
-        return contract.name == "ranks" and sum(len(each.ranks) for each in self.chosen) <= _TOLD_RANKS
+        return contract.name == "ranks" and sum(len(each.ranks) for each in self.selected) <= _TOLD_RANKS
 
     def _common(self, contract: Contract, names: Collection[str] | None) -> str:
-        runs = {each.run for each in self.chosen}
+        runs = {each.run for each in self.selected}
         run = runs.pop() if len(runs) == 1 else None
         if contract.is_stored:
             return f"NOT MATERIALIZED (\n{self._stored_sql(contract, names, run)}\n)"
         if contract.is_built:
             columns = _of_run(_named(contract, names), run)
-            rows = built_rows(self.root, contract, self.chosen, columns)
+            rows = built_rows(self.root, contract, self.selected, columns)
             return f"(\n{_values_sql(columns, rows) or _empty_sql(columns)}\n)"
         return f"(\n{self.sql(contract)}\n)"
 
@@ -130,19 +130,19 @@ class Relations:
         self, contract: Contract, names: Collection[str] | None = None, run: str | None = None
     ) -> str:
         """Only the columns of these names, None for all; `run` where no other is chosen."""
-        files = data_files(self.root, contract, self.chosen)
+        files = data_files(self.root, contract, self.selected)
         columns = _of_run(_named(contract, None if contract.name == _QUALITY else names), run)
         parts = [_scan_sql(columns, paths, ranks, run) for ranks, paths in files.items()]
-        fired = run_rules(self.chosen) if contract.name == _QUALITY else []
+        fired = run_rules(self.selected) if contract.name == _QUALITY else []
         if fired:
             parts.append(_values_sql(columns, map(vars, fired)))
         return "\nUNION ALL\n".join(parts) if parts else _empty_sql(columns)
 
 
-def data_files(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> FilesByRanks:
+def data_files(root: Path, contract: Contract, selected: Sequence[SelectedRun]) -> FilesByRanks:
     """The Parquet files of a stored table, by the ranks to keep of them, None for all."""
     found: FilesByRanks = {}
-    for each in chosen:
+    for each in selected:
         for scan in each.version.scan_plan(contract.name, contract.version, each.ranks):
             found.setdefault(scan.ranks, []).append(str(root / scan.path))
     return found
@@ -200,20 +200,22 @@ def _named(contract: Contract, names: Collection[str] | None) -> list[Column]:
     return named or list(contract.columns)
 
 
-def scan(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> polars.LazyFrame:
+def scan(root: Path, contract: Contract, selected: Sequence[SelectedRun]) -> polars.LazyFrame:
     """The table's columns and no others; of a file shared by ranks only the chosen ones.
 
     Raises UnknownName for what is not stored: views and analyses are SQL.
     """
     if not (contract.is_stored or contract.is_built):
         raise UnknownName("stored table", contract.name, [], "views and analyses are read with query or run")
-    return lazy_frame(data_files(root, contract, chosen), table_of(contract, _rows(root, contract, chosen)))
+    return lazy_frame(
+        data_files(root, contract, selected), table_of(contract, _rows(root, contract, selected))
+    )
 
 
-def _rows(root: Path, contract: Contract, chosen: Sequence[Chosen]) -> list[dict[str, object]]:
+def _rows(root: Path, contract: Contract, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:
     """The rows that stand in no file."""
     if contract.is_built:
-        return built_rows(root, contract, chosen)
+        return built_rows(root, contract, selected)
     if contract.name == "data_quality":
-        return [vars(fired) for fired in run_rules(chosen)]
+        return [vars(fired) for fired in run_rules(selected)]
     return []

@@ -32,7 +32,7 @@ from tracewarehouse.query.shell_template import (
 )
 from tracewarehouse.result import Abstained
 from tracewarehouse.runs.capabilities import able
-from tracewarehouse.runs.selection import Chosen, choose
+from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import Store, disk_errors
 
 NAME = "warehouse.duckdb"
@@ -46,14 +46,14 @@ def refresh(store: Store, catalog: Catalog) -> Path:
     """
     path = store.root / NAME
     while True:
-        chosen = choose(store)
+        selected = select_runs(store)
         # DuckDB misplaces the log of a file whose path holds a "?": a warehouse's path may.
         with TemporaryDirectory(prefix="tw-") as made, store.staging() as staging:
-            write(Path(made, NAME), store, catalog, chosen)
+            write(Path(made, NAME), store, catalog, selected)
             with disk_errors(store.root):
                 copyfile(Path(made, NAME), staging / NAME)
                 (staging / NAME).replace(path)
-        if [each.selector for each in choose(store)] == [each.selector for each in chosen]:
+        if [each.selector for each in select_runs(store)] == [each.selector for each in selected]:
             return path
 
 
@@ -68,7 +68,7 @@ def _blank(store: Store, catalog: Catalog) -> bytes:
     return kept
 
 
-def is_current(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen]) -> bool:
+def is_current(path: Path, root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> bool:
     """Whether the file is over just these ranks, by these contracts and in this place."""
     if not path.exists():
         return False
@@ -77,29 +77,29 @@ def is_current(path: Path, root: Path, catalog: Catalog, chosen: Sequence[Chosen
             found = con.execute(f"SELECT stamp FROM {ABOUT}").fetchone()
     except Error:
         return False
-    return found == (_stamp(root, catalog, chosen),)
+    return found == (_stamp(root, catalog, selected),)
 
 
-def _stamp(root: Path, catalog: Catalog, chosen: Sequence[Chosen]) -> str:
+def _stamp(root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> str:
     contracts = sorted(catalog.effective_hash(contract) for contract in catalog.contracts.values())
-    ranks = [(each.selector, each.ranks) for each in chosen]
+    ranks = [(each.selector, each.ranks) for each in selected]
     return sha256(repr((str(root), contracts, ranks)).encode()).hexdigest()
 
 
-def write(path: Path, store: Store, catalog: Catalog, chosen: Sequence[Chosen]) -> None:
+def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[SelectedRun]) -> None:
     """Writes a DuckDB file over just the chosen ranks. Raises WarehouseError."""
     path.write_bytes(_blank(store, catalog))
     root, con = store.root, connect()
     try:
         attach(con, path)
         con.execute("BEGIN")  # one for all: each statement alone would wait for the disk
-        latest = tuple(chosen[-1:])
-        for schema, part in zip(SCHEMAS, (tuple(chosen), latest), strict=True):
+        latest = tuple(selected[-1:])
+        for schema, part in zip(SCHEMAS, (tuple(selected), latest), strict=True):
             con.execute(f"USE tw_file.{schema}")
             _point(con, root, catalog, part)
         point_latest(con, latest[0].run if latest else None)
         con.execute("USE tw_file.main")
-        _fill(con, root, catalog, tuple(chosen))
+        _fill(con, root, catalog, tuple(selected))
         con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH tw_file")
@@ -109,33 +109,33 @@ def write(path: Path, store: Store, catalog: Catalog, chosen: Sequence[Chosen]) 
         con.close()
 
 
-def _point(con: Connection, root: Path, catalog: Catalog, chosen: tuple[Chosen, ...]) -> None:
+def _point(con: Connection, root: Path, catalog: Catalog, selected: tuple[SelectedRun, ...]) -> None:
     """Puts the files of some runs under the views of the current schema, which has none yet."""
-    relations, contracts = relations_of(catalog, root, chosen)
+    relations, contracts = relations_of(catalog, root, selected)
     for contract in contracts:
         if contract.is_stored and relations.holds(contract):
             point(con, relations, contract)
 
 
-def _fill(con: Connection, root: Path, catalog: Catalog, chosen: tuple[Chosen, ...]) -> None:
+def _fill(con: Connection, root: Path, catalog: Catalog, selected: tuple[SelectedRun, ...]) -> None:
     """Fills the tables that hold rows: about the runs, what analyses leave out, and the file itself."""
-    relations, contracts = relations_of(catalog, root, chosen)
+    relations, contracts = relations_of(catalog, root, selected)
     for contract in contracts:
         if contract.is_built:
             relations.create(con, contract, replace=True)
-    abstained = {each: able(each, chosen).abstained for each in catalog.all("analysis")}
-    rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in _abstained_rows(chosen, abstained)]
+    abstained = {each: able(each, selected).abstained for each in catalog.all("analysis")}
+    rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in _abstained_rows(selected, abstained)]
     insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)
-    about = {"stamp": _stamp(root, catalog, chosen), "warehouse": str(root)}
+    about = {"stamp": _stamp(root, catalog, selected), "warehouse": str(root)}
     insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
 
 
 def _abstained_rows(
-    chosen: Sequence[Chosen], abstained: Mapping[Contract, Sequence[Abstained]]
+    selected: Sequence[SelectedRun], abstained: Mapping[Contract, Sequence[Abstained]]
 ) -> list[tuple[object, ...]]:
     """A row per rank that an analysis leaves out, and one without a rank where no rank of a run is left."""
     rows: list[tuple[object, ...]] = []
-    ranks = {each.run: len(each.ranks) for each in chosen}
+    ranks = {each.run: len(each.ranks) for each in selected}
     for contract, left_out in abstained.items():
         rows += [(contract.name, contract.version, each.run_id, each.rank, each.reason) for each in left_out]
         for run, count in Counter(each.run_id for each in left_out).items():

@@ -34,7 +34,7 @@ from tracewarehouse.query import user_cache
 from tracewarehouse.query.connections import create
 from tracewarehouse.query.dependencies import below, names_of
 from tracewarehouse.query.relations import Relations, typed_sql
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.version import __version__
 
 Contracts = tuple[Contract, ...]
@@ -127,12 +127,14 @@ def _write(path: Path, catalog: Catalog) -> None:
         con.execute("DETACH tw_file")
 
 
-def relations_of(catalog: Catalog, root: Path, chosen: tuple[Chosen, ...]) -> tuple[Relations, Contracts]:
+def relations_of(
+    catalog: Catalog, root: Path, selected: tuple[SelectedRun, ...]
+) -> tuple[Relations, Contracts]:
     """All that a file holds but the analyses, over some runs, and the contracts of it in order."""
     tables = [table for table in catalog.all("table") if not table.transient]
     analyses = catalog.all("analysis")
     contracts = below(catalog, (*tables, *catalog.all("view"), *analyses))
-    return Relations(root, chosen, names_of((*contracts, *analyses))), contracts
+    return Relations(root, selected, names_of((*contracts, *analyses))), contracts
 
 
 def point(con: Connection, relations: Relations, contract: Contract) -> None:

@@ -22,8 +22,8 @@ class Asked:
 
     def __init__(self, side: Side, con: Connection) -> None:
         self.side = side
-        (self.chosen,) = side.chosen()
-        starts = (rank.facts.get("start_ns") for rank in self.chosen.by_rank)
+        (self.selected,) = side.selected()
+        starts = (rank.facts.get("start_ns") for rank in self.selected.by_rank)
         self.start_ns = min((each for each in starts if isinstance(each, int)), default=0)
         self._con = con
         self._results: dict[str, Result] = {}
@@ -31,12 +31,12 @@ class Asked:
     @property
     def run(self) -> str:
         """The name of the run."""
-        return self.chosen.run
+        return self.selected.run
 
     @property
     def ranks(self) -> int:
         """How many ranks are looked at."""
-        return len(self.chosen.ranks)
+        return len(self.selected.ranks)
 
     def each(self, ns: float) -> str:
         """A time of all ranks as that of one."""

@@ -43,7 +43,7 @@ def one_run(side: Side, info: RunInfo, found: Result, say: Callable[[str], None]
             tiles=tuple(_tiles(asked)),
             unknown=unknown(asked, info),
             sections=tuple(sections),
-            made=f"Made by tracewarehouse {__version__} from {asked.chosen.selector}.",
+            made=f"Made by tracewarehouse {__version__} from {asked.selected.selector}.",
             meanings=tuple(name for name in MEANINGS if name in _used(asked)),
         )
 

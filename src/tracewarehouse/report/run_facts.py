@@ -46,7 +46,7 @@ def facts(asked: Asked, info: RunInfo) -> tuple[tuple[str, str], ...]:
 
 
 def _ranks(asked: Asked, run: Any) -> str:
-    looked = list(asked.chosen.ranks)
+    looked = list(asked.selected.ranks)
     size = run["world_size"]
     of = f" of {size}" if size else ""
     return f"{len(looked)}{of}" + (f" ({rank_list(looked)})" if size and len(looked) < size else "")
@@ -85,7 +85,7 @@ def _unknown(asked: Asked, ranks: Sequence[Row]) -> Iterator[str]:
         elif without:
             yield f"No {what} are recorded on ranks {rank_list(without)}."
     yield from _coverage(asked)
-    for told in notices([asked.chosen]):
+    for told in notices([asked.selected]):
         yield f"{told[0].upper()}{told[1:]}."
     yield from _quality(asked)
 

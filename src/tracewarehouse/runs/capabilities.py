@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tracewarehouse.contracts.contract import DERIVED_NEEDS, Contract
 from tracewarehouse.result import Abstained
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, RankSource
 
 _MISSING = {
@@ -30,15 +30,15 @@ _MISSING = {
 class Able:
     """The ranks an analysis can look at, and those that abstain."""
 
-    chosen: tuple[Chosen, ...]
+    selected: tuple[SelectedRun, ...]
     abstained: tuple[Abstained, ...]
 
 
-def able(contract: Contract, chosen: Sequence[Chosen]) -> Able:
+def able(contract: Contract, selected: Sequence[SelectedRun]) -> Able:
     """The chosen ranks that carry what the contract needs; the rest with the first thing they lack."""
-    kept: list[Chosen] = []
+    kept: list[SelectedRun] = []
     left_out: list[Abstained] = []
-    for each in chosen:
+    for each in selected:
         reasons = _reasons(contract, each)
         left_out += [Abstained(each.run, rank, reason) for rank, reason in reasons.items()]
         ranks = tuple(rank for rank in each.ranks if rank not in reasons)
@@ -47,8 +47,8 @@ def able(contract: Contract, chosen: Sequence[Chosen]) -> Able:
     return Able(tuple(kept), tuple(left_out))
 
 
-def _reasons(contract: Contract, chosen: Chosen) -> dict[int, str]:
-    ranks = chosen.by_rank
+def _reasons(contract: Contract, selected: SelectedRun) -> dict[int, str]:
+    ranks = selected.by_rank
     of_a_rank = [need for need in contract.needs if not need.startswith("ranks>=")]
     versions = {ref.name: ref.version for ref in contract.requires}
     found = {rank.rank: _lack(rank, of_a_rank, versions) for rank in ranks}
@@ -94,12 +94,14 @@ def held(source: Rank | RankSource, table: str) -> frozenset[int]:
     return frozenset(file.version for file in source.files if file.table == table)
 
 
-def lacking(contracts: Iterable[Contract], chosen: Sequence[Chosen]) -> dict[Contract, tuple[Chosen, ...]]:
+def lacking(
+    contracts: Iterable[Contract], selected: Sequence[SelectedRun]
+) -> dict[Contract, tuple[SelectedRun, ...]]:
     """Stored tables, each with the chosen runs that hold it in other versions only; not what is derived."""
-    found: dict[Contract, tuple[Chosen, ...]] = {}
+    found: dict[Contract, tuple[SelectedRun, ...]] = {}
     for contract in contracts:
         if contract.is_stored and not contract.derived:
-            runs = tuple(each for each in chosen if any(_lacks(rank, contract) for rank in each.by_rank))
+            runs = tuple(each for each in selected if any(_lacks(rank, contract) for rank in each.by_rank))
             if runs:
                 found[contract] = runs
     return found

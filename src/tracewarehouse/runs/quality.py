@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tracewarehouse.runs.selection import Chosen, spans
+from tracewarehouse.runs.selection import SelectedRun, spans
 from tracewarehouse.storage import Rank, RunVersion
 
 
@@ -23,11 +23,11 @@ class Fired:
     example: str
 
 
-def run_rules(chosen: Iterable[Chosen]) -> list[Fired]:
+def run_rules(selected: Iterable[SelectedRun]) -> list[Fired]:
     """What fired in the chosen runs. A run is judged whole, then what concerns other ranks is left out."""
     return [
         fired
-        for each in chosen
+        for each in selected
         for fired in _of_run(each.version)
         if fired.rank is None or fired.rank in each.ranks
     ]

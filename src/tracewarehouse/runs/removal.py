@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.runs.selection import Chosen, known
+from tracewarehouse.runs.selection import SelectedRun, known
 from tracewarehouse.runs.selectors import parse_labels
 
 _AGE = re.compile(r"([0-9]{1,6})\s*(s|min|m|h|d|w)")
@@ -45,13 +45,13 @@ def parse_age(text: str | timedelta) -> timedelta:
 
 
 def matching(
-    chosen: Sequence[Chosen], labels: dict[str, str], older_than: timedelta | None, now_ns: int
-) -> tuple[Chosen, ...]:
+    selected: Sequence[SelectedRun], labels: dict[str, str], older_than: timedelta | None, now_ns: int
+) -> tuple[SelectedRun, ...]:
     """Those that have all the labels and are older than that; age counts as the order of runs does."""
     limit = None if older_than is None else now_ns - int(older_than.total_seconds()) * 10**9
     return tuple(
         each
-        for each in chosen
+        for each in selected
         if labels.items() <= each.version.labels.items()
         and (limit is None or known(each.version).when[0] < limit)
     )

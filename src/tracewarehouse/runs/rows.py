@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.runs.quality import expected_ranks, world_size
-from tracewarehouse.runs.selection import Chosen
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, RankSource, RunVersion, Versions, Waiting
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _HEADER = "header"
 
 
 def built_rows(
-    root: Path, contract: Contract, chosen: Sequence[Chosen], columns: Iterable[Column] | None = None
+    root: Path, contract: Contract, selected: Sequence[SelectedRun], columns: Iterable[Column] | None = None
 ) -> list[dict[str, Any]]:
     """The rows of `runs` (each run as a whole), `ranks` or `rank_sources` (the chosen ones), keyed like the
     contract.
@@ -32,10 +32,10 @@ def built_rows(
     """
     wanted = contract.columns if columns is None else tuple(columns)
     if contract.name == "runs":
-        return [run_row(each.version) for each in chosen]
+        return [run_row(each.version) for each in selected]
     if contract.name == "rank_sources":
-        return [_source_row(wanted, source) for each in chosen for source in each.sources]
-    ranks = [rank for each in chosen for rank in each.by_rank]
+        return [_source_row(wanted, source) for each in selected for source in each.sources]
+    ranks = [rank for each in selected for rank in each.by_rank]
     headers: Mapping[str, str] = {}
     if any(column.name == _HEADER for column in wanted):
         headers = Versions(root).headers(rank.main for rank in ranks)
@@ -157,11 +157,11 @@ class RunInfo:
     versions: tuple[int, ...]
 
 
-def table_sizes(chosen: Chosen) -> tuple[TableSize, ...]:
+def table_sizes(selected: SelectedRun) -> tuple[TableSize, ...]:
     """The stored tables of the chosen ranks, by name and version."""
     rows: dict[tuple[str, int], int] = {}
     sizes: dict[tuple[str, int], dict[str, int]] = {}
-    for source in chosen.sources:
+    for source in selected.sources:
         for file in source.files:
             key = (file.table, file.version)
             rows[key] = rows.get(key, 0) + file.rows

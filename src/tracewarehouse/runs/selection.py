@@ -11,7 +11,7 @@ from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SelectedRun:
     """A published version of a run, and the ranks of it to look at, ascending."""
 
     version: RunVersion
@@ -83,57 +83,57 @@ def _known(brief: Brief) -> Known:
     return Known(brief.run, brief.labels, brief.start_ns, brief.ingested_at)
 
 
-def choose(store: Store, selectors: Iterable[str] | None = None) -> tuple[Chosen, ...]:
+def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[SelectedRun, ...]:
     """The runs that the selectors mean (None: all), with all their ranks, in order of time.
 
     Raises UnknownName for a selector without a match.
     """
     if selectors is None:
-        return in_order(Chosen(version, version.ranks) for version in store.present())
+        return in_order(SelectedRun(version, version.ranks) for version in store.present())
     shelf = StoredRuns(store)
     try:
         picks = pick(selectors, shelf)
     except UnknownName as unknown:
         if unknown.kind == "run" and (waiting := store.waiting_runs().get(unknown.name)):
             there = f"{len(waiting)} of {waiting[0].expected_ranks} ranks are there"
-            unknown.advise(f"it waits: {there}; tw ingest brings the others")
+            unknown.with_hint(f"it waits: {there}; tw ingest brings the others")
         raise
     versions = [_version(store, each) for each in picks]
-    return in_order(Chosen(version, version.ranks) for version in versions if version)
+    return in_order(SelectedRun(version, version.ranks) for version in versions if version)
 
 
-def narrow(chosen: Sequence[Chosen], runs: Iterable[str]) -> tuple[Chosen, ...]:
+def narrow(selected: Sequence[SelectedRun], runs: Iterable[str]) -> tuple[SelectedRun, ...]:
     """Those of the chosen runs that the selectors mean."""
-    picks = pick(runs, _ChosenRuns(chosen))
+    picks = pick(runs, _ChosenRuns(selected))
     numbers = {each.run: each.number for each in picks}
     return tuple(
-        each for each in chosen if each.run in numbers and numbers[each.run] in (None, each.version.number)
+        each for each in selected if each.run in numbers and numbers[each.run] in (None, each.version.number)
     )
 
 
-def only_ranks(chosen: Sequence[Chosen], ranks: Iterable[int]) -> tuple[Chosen, ...]:
+def only_ranks(selected: Sequence[SelectedRun], ranks: Iterable[int]) -> tuple[SelectedRun, ...]:
     """The chosen runs with just these ranks; a run without any of them drops out.
 
     Raises UnknownName for a rank that no run has.
     """
     wanted = frozenset(ranks)
-    present = {rank for each in chosen for rank in each.ranks}
+    present = {rank for each in selected for rank in each.ranks}
     for rank in sorted(wanted - present):
         raise UnknownName("rank", str(rank), [], f"there are: {spans(present)}")
-    kept = (replace(each, ranks=tuple(rank for rank in each.ranks if rank in wanted)) for each in chosen)
+    kept = (replace(each, ranks=tuple(rank for rank in each.ranks if rank in wanted)) for each in selected)
     return tuple(each for each in kept if each.ranks)
 
 
-def in_order(chosen: Iterable[Chosen]) -> tuple[Chosen, ...]:
+def in_order(selected: Iterable[SelectedRun]) -> tuple[SelectedRun, ...]:
     """By start time, ties by name."""
-    return tuple(sorted(chosen, key=lambda each: known(each.version).when))
+    return tuple(sorted(selected, key=lambda each: known(each.version).when))
 
 
 class _ChosenRuns:
     """A selection as selectors look at it."""
 
-    def __init__(self, chosen: Sequence[Chosen]) -> None:
-        self.versions = {each.run: each.version for each in chosen}
+    def __init__(self, selected: Sequence[SelectedRun]) -> None:
+        self.versions = {each.run: each.version for each in selected}
 
     def find(self, run: str, number: int | None) -> str | None:
         same = (name for name in self.versions if name.casefold() == run.casefold())

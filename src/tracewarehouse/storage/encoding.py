@@ -84,7 +84,7 @@ _BARE_ROWS = 256
 NONE: frozenset[str] = frozenset()
 
 
-def choose(column: Column, values: pa.ChunkedArray) -> Encoding | None:
+def encoding_of(column: Column, values: pa.ChunkedArray) -> Encoding | None:
     """The encoding of a contract's column from a look at its values; None where pyarrow's own is good."""
     if column.name in _TRIED:
         tried = _TRIED[column.name]

@@ -120,7 +120,7 @@ def many(warehouse: str, paths: list[str]) -> dict[str, Any]:
     """Takes in folders, each a run of its own name."""
     house = tw.open(warehouse)
     taken = timed(lambda: _ingested(house, paths, None, True))
-    return told(taken, {"runs": len(house.chosen()), "states": sorted({f.state for f in taken[2].files})})
+    return told(taken, {"runs": len(house.selected()), "states": sorted({f.state for f in taken[2].files})})
 
 
 SIDES: dict[str, Callable[..., dict[str, Any]]] = {

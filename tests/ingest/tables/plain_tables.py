@@ -30,9 +30,9 @@ def lane(row: Row) -> tuple[bool, str, str]:
 
 def places(rows: Sequence[Row]) -> dict[int, Place]:
     """Where each host slice stands."""
-    chosen = [n for n, row in enumerate(rows) if is_slice(row) and row["category"] not in NO_HOST_SLICE]
-    lanes = {each: n for n, each in enumerate(sorted({lane(rows[n]) for n in chosen}))}
-    return nest(Slice(n, lanes[lane(rows[n])], rows[n]["ts_ns"], end(rows[n])) for n in chosen)
+    selected = [n for n, row in enumerate(rows) if is_slice(row) and row["category"] not in NO_HOST_SLICE]
+    lanes = {each: n for n, each in enumerate(sorted({lane(rows[n]) for n in selected}))}
+    return nest(Slice(n, lanes[lane(rows[n])], rows[n]["ts_ns"], end(rows[n])) for n in selected)
 
 
 def pairs(number: int | None) -> bool:

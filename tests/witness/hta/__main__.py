@@ -39,29 +39,29 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 def main(given: Sequence[str]) -> int:
     """0 where nothing is unexplained."""
-    chosen = arguments(given)
-    if chosen.hta_python is None:
+    selected = arguments(given)
+    if selected.hta_python is None:
         print("HTA's Python is not known: --hta-python or TW_HTA_PYTHON", file=sys.stderr)
         return 2
-    oracle = Oracle(chosen.hta_python, chosen.work / "answers")
-    warehouse = tw.open(chosen.work / f"warehouse-{_tables()}")
+    oracle = Oracle(selected.hta_python, selected.work / "answers")
+    warehouse = tw.open(selected.work / f"warehouse-{_tables()}")
     found: list[Verdict] = []
-    for case in cases(chosen.traces):
-        if chosen.only in case.name:
+    for case in cases(selected.traces):
+        if selected.only in case.name:
             started = time.perf_counter()
-            found += compare(warehouse, oracle, case, chosen.method)
-            show(case.name, found, time.perf_counter() - started, chosen.verbose)
+            found += compare(warehouse, oracle, case, selected.method)
+            show(case.name, found, time.perf_counter() - started, selected.verbose)
     for name, pair in PAIRS.items():
-        if chosen.only in name:
-            found += of_pair(warehouse, oracle, chosen.traces, name, pair, chosen.method)
-            show(name, found, 0, chosen.verbose)
-    if chosen.only in TIMELINE and chosen.method in "MemoryAnalysis":
-        found.append(Verdict(TIMELINE, *timeline(warehouse, oracle, chosen.traces / TIMELINE)))
-        show(TIMELINE, found, 0, chosen.verbose)
-    for path, why in left_out(chosen.traces).items():
+        if selected.only in name:
+            found += of_pair(warehouse, oracle, selected.traces, name, pair, selected.method)
+            show(name, found, 0, selected.verbose)
+    if selected.only in TIMELINE and selected.method in "MemoryAnalysis":
+        found.append(Verdict(TIMELINE, *timeline(warehouse, oracle, selected.traces / TIMELINE)))
+        show(TIMELINE, found, 0, selected.verbose)
+    for path, why in left_out(selected.traces).items():
         print(f"left out: {path}: {why}")
-    if chosen.summary:
-        chosen.summary.write_text(page(found, left_out(chosen.traces)), encoding="utf-8")
+    if selected.summary:
+        selected.summary.write_text(page(found, left_out(selected.traces)), encoding="utf-8")
     print(dict(Counter(each.word for each in found)))
     return 1 if any(each.word == "unexplained" for each in found) else 0
 

@@ -49,10 +49,10 @@ def compare(warehouse: tw.Warehouse, oracle: Oracle, case: Case, part: str = "")
     seen, ranks = warehouse.select(runs=[case.run]), read(warehouse, case.run, files)
     windows = critical_path.asked(ranks)
     left_out = critical_path.WINDOWS.keys() - windows
-    chosen = [method for method in METHODS if part in method.name and method.name not in left_out]
-    if any(method.name in windows for method in chosen):
+    selected = [method for method in METHODS if part in method.name and method.name not in left_out]
+    if any(method.name in windows for method in selected):
         answers |= oracle.critical(files, windows)
-    for method in chosen:
+    for method in selected:
         name = f"{method.name} {method.note}".strip()
         try:
             word, why = verdict(method, answers[method.name], seen, ranks)

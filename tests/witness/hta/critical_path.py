@@ -76,8 +76,8 @@ def window(frame: Frame, annotation: str, instance: int, rules: Rules) -> pl.Dat
     every = host.select(index="partner", call="index")
     links = frame.gpu.select("index", "name").join(every, on="index", how="left")
     links = links.filter((pl.col("name") == WAIT_ROW) | pl.col("call").is_in(calls["index"].implode()))
-    chosen = pl.concat([calls.select("index"), links.select("index")]).sort("index")
-    return chosen.join(rows, on="index", maintain_order="left_right")
+    selected = pl.concat([calls.select("index"), links.select("index")]).sort("index")
+    return selected.join(rows, on="index", maintain_order="left_right")
 
 
 def _span(rows: pl.DataFrame, annotation: str, instance: int, rules: Rules) -> tuple[int, int]:

@@ -58,15 +58,15 @@ class Fails(Exception):
 
 def needed(rules: tuple[str, ...], same: Callable[[Rules], bool]) -> Rules | None:
     """A smallest set of the rules with which the two are the same; None where all of them are not enough."""
-    chosen = frozenset(rules)
-    if not same(chosen):
+    selected = frozenset(rules)
+    if not same(selected):
         return None
     # Twice: a rule that another one needs can be left out once that one has been.
     for rule in (*rules, *rules):
-        without = chosen - {rule}
-        if rule in chosen and same(without):
-            chosen = without
-    return chosen
+        without = selected - {rule}
+        if rule in selected and same(without):
+            selected = without
+    return selected
 
 
 def told(rules: Rules) -> str:

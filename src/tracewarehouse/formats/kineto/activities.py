@@ -134,8 +134,8 @@ class Activities:
         kinds = np.zeros(batch.rows, np.int32)
         for slices in (True, False):
             of_words = self._once(f"cat {slices}", cat.words, partial(self._by_spelling, is_slice=slices))
-            chosen = is_x | is_b if slices else ~(is_x | is_b)
-            kinds[chosen] = np.append(of_words, 0)[cat.codes[chosen]]
+            selected = is_x | is_b if slices else ~(is_x | is_b)
+            kinds[selected] = np.append(of_words, 0)[cat.codes[selected]]
         bare = np.flatnonzero(is_x & (cat.codes < 0))
         if bare.size:
             kinds[bare] = self._by_name(batch, bare, pid)
@@ -154,11 +154,11 @@ class Activities:
         is_device = np.array([text in self._whole.devices for text in ids.texts.to_pylist()], np.bool_)
         on_device = np.append(is_device, False)[np.append(ids.places, -1)[codes[rows]]]
         found = np.zeros(len(rows), np.int32)
-        for chosen, judge in ((on_device, categories.on_device), (~on_device, categories.on_host)):
-            used, places = np.unique(names.codes[rows[chosen]], return_inverse=True)
+        for selected, judge in ((on_device, categories.on_device), (~on_device, categories.on_host)):
+            used, places = np.unique(names.codes[rows[selected]], return_inverse=True)
             if used.size:
                 judged = judge(names.words.take(_codes(used)))
-                found[chosen] = np.array([self._number(one) for one in judged], np.int32)[places]
+                found[selected] = np.array([self._number(one) for one in judged], np.int32)[places]
         return found
 
     def _number(self, category: Category) -> int:

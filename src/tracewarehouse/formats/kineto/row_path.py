@@ -136,5 +136,7 @@ def _fill_times(columns: BatchColumns, rows: Rows, found: Sequence[element.Row],
         ]
         columns.set_texts(f"{name}_text", rows, pa.array(kept, pa.string()))
     if has_fraction.any():
-        chosen = Fractions(rows[has_fraction], fractions["ts"][has_fraction], fractions["dur"][has_fraction])
-        columns.add_fractions(chosen)
+        selected = Fractions(
+            rows[has_fraction], fractions["ts"][has_fraction], fractions["dur"][has_fraction]
+        )
+        columns.add_fractions(selected)

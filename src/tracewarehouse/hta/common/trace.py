@@ -44,7 +44,7 @@ class Trace:
         `on_gpu` says of kernels, copies and sets that they are.
         Asked again it is the same frame. Raises ParamError for a rank that is not there.
         """
-        (rank,) = self.opened.chosen([rank])
+        (rank,) = self.opened.selected([rank])
         if rank not in self._frames:
             self._frames[rank] = self._read(rank)
         return self._frames[rank]

@@ -74,6 +74,6 @@ def _passes(words: pa.Array) -> NDArray[np.int8]:
     """The pass that each name of an annotation tells, -1 for none."""
     found = np.full(len(words) + 1, -1, np.int8)
     for prefix, name in _PREFIXES:
-        chosen = pc.starts_with(words, prefix).to_numpy(zero_copy_only=False).astype(np.bool_)
-        found[:-1][chosen] = PASSES.index(name)
+        selected = pc.starts_with(words, prefix).to_numpy(zero_copy_only=False).astype(np.bool_)
+        found[:-1][selected] = PASSES.index(name)
     return found

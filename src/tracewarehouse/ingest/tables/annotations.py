@@ -23,8 +23,8 @@ def annotation_table(columns: Columns) -> pa.Table:
     """Table `annotations`: slices of the categories user_annotation and gpu_user_annotation."""
     category = columns.codes("category")
     on_gpu = category.is_one_of(("gpu_user_annotation",))
-    chosen = slices(columns) & (on_gpu | category.is_one_of(("user_annotation",)))
-    rows = np.flatnonzero(chosen).astype(np.int32)
+    selected = slices(columns) & (on_gpu | category.is_one_of(("user_annotation",)))
+    rows = np.flatnonzero(selected).astype(np.int32)
     return pa.table(
         {
             "event_id": numbers(rows),

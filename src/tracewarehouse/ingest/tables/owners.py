@@ -76,8 +76,8 @@ def _line(columns: Columns, nesting: Nesting, calls: Calls) -> _Line:
     words = columns.codes("name").words
     module, recompute = _flags(pc.starts_with(words, _MODULE)), _flags(pc.match_substring(words, _RECOMPUTES))
     owner = _are_owners(columns, module | recompute)[nesting.rows] & _around(nesting, place >= 0)
-    chosen = np.flatnonzero((place >= 0) | owner)
-    rows, place = nesting.rows[chosen], place[chosen]
+    selected = np.flatnonzero((place >= 0) | owner)
+    rows, place = nesting.rows[selected], place[selected]
     word, is_call, ts = columns.codes("name").codes[rows], place >= 0, columns.ints("ts_ns", rows).values
     end = np.where(is_call, ts, ts + columns.ints("dur_ns", rows).values)
     is_op = columns.codes("category").is_one_of(("cpu_op",))[rows]
@@ -85,7 +85,7 @@ def _line(columns: Columns, nesting: Nesting, calls: Calls) -> _Line:
     is_collective[is_op] = columns.flags("has_collective", rows[is_op])
     pass_ = np.where(is_op, _op_passes(words)[word], _frame_passes(recompute)[word])
     pass_[is_call] = -1
-    lanes = np.searchsorted(chosen, nesting.lanes)
+    lanes = np.searchsorted(selected, nesting.lanes)
     return _Line(rows, lanes, ts, end, is_op, is_module, is_collective, pass_, word, place)
 
 
@@ -96,9 +96,9 @@ def _are_owners(columns: Columns, telling: Flags) -> Flags:
     return category.is_one_of(("cpu_op",)) | (frames & name.where(telling))
 
 
-def _around(nesting: Nesting, chosen: Flags) -> Flags:
+def _around(nesting: Nesting, selected: Flags) -> Flags:
     """Which slices have a chosen one among their descendants."""
-    up_to = np.cumsum(chosen, dtype=np.int32)
+    up_to = np.cumsum(selected, dtype=np.int32)
     return up_to[nesting.post - 1] > up_to
 
 
@@ -125,10 +125,10 @@ def _innermost(line: _Line, owner: Flags) -> NDArray[np.int32]:
     found = np.full(len(line.rows), -1, np.int32)
     if not owner.any():
         return found
-    chosen = np.flatnonzero(owner | (line.place >= 0)).astype(np.int32)
-    lanes = np.searchsorted(chosen, line.lanes)
-    parent = enclosing(line.ts_ns[chosen], line.end_ns[chosen], lanes)
-    found[chosen] = np.where(parent >= 0, chosen[parent], -1)
+    selected = np.flatnonzero(owner | (line.place >= 0)).astype(np.int32)
+    lanes = np.searchsorted(selected, line.lanes)
+    parent = enclosing(line.ts_ns[selected], line.end_ns[selected], lanes)
+    found[selected] = np.where(parent >= 0, selected[parent], -1)
     return found
 
 

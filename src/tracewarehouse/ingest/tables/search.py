@@ -73,12 +73,12 @@ def last_reaching(
         active = active[node[active] > 0]
     for level in range(len(tree) - 1, 0, -1):
         below = tree[level - 1]
-        chosen = np.flatnonzero(level_of == level)
-        right = 2 * node[chosen] + 1
+        selected = np.flatnonzero(level_of == level)
+        right = 2 * node[selected] + 1
         there = right < len(below)
-        there &= reaches(below[np.minimum(right, len(below) - 1)], times[chosen])
-        node[chosen] = right - ~there
-        level_of[chosen] = level - 1
+        there &= reaches(below[np.minimum(right, len(below) - 1)], times[selected])
+        node[selected] = right - ~there
+        level_of[selected] = level - 1
     node[level_of < 0] = -1
     return node
 

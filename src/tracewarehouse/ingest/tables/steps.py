@@ -49,10 +49,10 @@ def find_marks(columns: Columns, rules: Rules) -> StepMarks:
 def _step_of_words(words: pa.Array, rules: Rules) -> Ints:
     """The step that each name tells, and which names tell one."""
     found = Ints(np.zeros(len(words), np.int64), np.zeros(len(words), np.bool_))
-    chosen = np.flatnonzero(pc.starts_with(words, _PREFIX).to_numpy(zero_copy_only=False).astype(np.bool_))
-    texts = words.take(pa.array(chosen)).to_pylist()
+    selected = np.flatnonzero(pc.starts_with(words, _PREFIX).to_numpy(zero_copy_only=False).astype(np.bool_))
+    texts = words.take(pa.array(selected)).to_pylist()
     told = rules.whole_numbers(rules.extracted(_NUMBER, texts, 1)) if texts else []
-    for word, step in zip(chosen.tolist(), told, strict=True):
+    for word, step in zip(selected.tolist(), told, strict=True):
         if step is not None:
             found.values[word], found.valid[word] = step, True
     return found
@@ -64,15 +64,15 @@ def find_spans(marks: StepMarks) -> StepSpans:
     order = np.lexsort((marks.rows, marks.start_ns)).tolist()
     starts, ends = marks.start_ns.tolist(), marks.end_ns.tolist()
     open_: list[tuple[int, int]] = []  # the last of all that started comes first
-    chosen, taken = [], 0
+    selected, taken = [], 0
     for edge in edges[:-1].tolist():
         while taken < len(order) and starts[order[taken]] <= edge:
             heappush(open_, (-taken, order[taken]))
             taken += 1
         while open_ and ends[open_[0][1]] <= edge:
             heappop(open_)
-        chosen.append(open_[0][1] if open_ else -1)
-    mark = np.array(chosen, np.int64)
+        selected.append(open_[0][1] if open_ else -1)
+    mark = np.array(selected, np.int64)
     covered = np.flatnonzero(mark >= 0)
     return StepSpans(marks.step[mark[covered]], edges[covered], edges[covered + 1])
 
