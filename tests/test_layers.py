@@ -16,6 +16,7 @@ PACKAGE = ROOT / "src" / "tracewarehouse"
 LAYERS = (
     ("version", "errors", "lean"),
     ("contracts",),
+    ("engines",),
     ("duck",),
     ("stats",),
     ("exact_text", "plot", "result"),

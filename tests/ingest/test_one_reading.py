@@ -13,6 +13,7 @@ import pytest
 
 import front_door
 from ingesting import only, ranks_seen, seen, states, take, write
+from tracewarehouse.engines import TaskProgress
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats import registry
 from tracewarehouse.formats.base import Part, Request
@@ -21,7 +22,6 @@ from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat
 from tracewarehouse.formats.kineto.source import KinetoSource
 from tracewarehouse.ingest import build_rank, pipeline
 from tracewarehouse.ingest.build_rank import BuildRanks, Read
-from tracewarehouse.ingest.pool import Tell
 from tracewarehouse.storage import Store
 
 
@@ -209,7 +209,7 @@ def test_a_report_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     found: list[object] = []
     run = BuildRanks.run
 
-    def record(self: BuildRanks, tell: Tell) -> object:
+    def record(self: BuildRanks, tell: TaskProgress) -> object:
         reports = run(self, tell)
         found.extend(reports)
         return reports

@@ -10,9 +10,9 @@ from pathlib import Path
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, sources, stored
 from tracewarehouse.derive.scopes import READS, Row, Wanted, find, names
+from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.ingest import machine
-from tracewarehouse.ingest.pool import Failure, Tell, Workers
 from tracewarehouse.ingest.upgrade import rebuilt, tables_told
 from tracewarehouse.ingest.write import too_much, write_tables
 from tracewarehouse.query.connections import session
@@ -48,7 +48,7 @@ class _Make:
     threads: int
     memory_limit: str
 
-    def run(self, tell: Tell) -> Staged:
+    def run(self, progress: TaskProgress) -> Staged:
         from tracewarehouse.duck.engine import Error, connect
 
         catalog, source = Catalog.load(self.sql), self.source
@@ -150,16 +150,14 @@ def _publish(
     headers = store.headers(wanted)
     size = sum(source.text_bytes for source in wanted)
     jobs = min(machine.cores(), len(todo), 1 + size // _WORTH_A_PROCESS_BYTES)
-    with store.staging() as staging, Workers(jobs) as workers:
+    with store.staging() as staging, LocalEngine(jobs) as engine:
         tasks = [
             _Make(store.root, selected.version, source, headers.get(source.name, "{}"), todo[source.rank],
                   staging / f"{source.rank:06d}", catalog.folder, machine.threads(jobs),
                   f"{machine.memory_bytes(jobs)}B")
             for source in wanted
         ]  # fmt: skip
-        results = [
-            value for _, value in sorted(workers.run(tasks, lambda *_: None), key=lambda item: item[0])
-        ]
+        results = [value for _, value in sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])]
         for result in results:
             if isinstance(result, Failure):
                 raise TwError(result.message, result.hint)

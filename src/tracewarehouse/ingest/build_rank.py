@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request, Status
 from tracewarehouse.formats.foreign import ForeignFileError
 from tracewarehouse.ingest.content import content_of, lost_events, window
@@ -25,7 +26,6 @@ from tracewarehouse.ingest.memory import IN_MEMORY_BYTES, frugal, give_back
 from tracewarehouse.ingest.naming import Assignment
 from tracewarehouse.ingest.outcome import Content
 from tracewarehouse.ingest.plan import Item, Place, Stored
-from tracewarehouse.ingest.pool import Failure, Tell, attempt
 from tracewarehouse.ingest.rank_files import RankFiles
 from tracewarehouse.ingest.spans import Window
 from tracewarehouse.ingest.survey import mark
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     Tables: TypeAlias = Mapping[str, Columns | pa.Table]
 
-# What `tell` reports in place of bytes read: all is read, and tables are built.
+# What `progress` reports in place of bytes read: all is read, and tables are built.
 BUILDING: Final = -1
 # Tables of less text are written in less time than a thread takes to start.
 _WORTH_A_THREAD_BYTES: Final = 4 << 20
@@ -126,8 +126,8 @@ class BuildRanks:
     folder: Path
     settings: Settings
 
-    def run(self, tell: Tell) -> tuple[Report, ...]:
-        """A report per item. `tell(position, bytes)` says how much text of an item is read."""
+    def run(self, progress: TaskProgress) -> tuple[Report, ...]:
+        """A report per item. `progress(position, bytes)` reports how much text of an item is read."""
         store, catalog = Store.open(self.settings.root), Catalog.load(self.settings.sql)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ class BuildRanks:
             with ExitStack() as opened, RankFiles(catalog, self.folder, alone=is_large) as files:
                 group = _Group(self.settings, self.folder, store, catalog, files, opened)
                 for position, item in enumerate(self.items):
-                    group.add(item, partial(tell, position))
+                    group.add(item, partial(progress, position))
                 return group.finish()
         except OSError as error:
             raise disk_error(self.folder, error) from error
@@ -186,9 +186,9 @@ class _Group:
         """What is stored already."""
         return Stored(self.store, definitions(self.catalog), self.settings.time_unit)
 
-    def add(self, item: Item, tell: Callable[[int], None]) -> None:
+    def add(self, item: Item, progress: Callable[[int], None]) -> None:
         """Reads one source, and builds its tables."""
-        found = attempt(_Source(self, item, tell), _unheard)
+        found = attempt(_Source(self, item, progress), _unheard)
         if isinstance(found, Failure):
             if item.place:
                 self.files.drop(item.place.rank)
@@ -229,18 +229,18 @@ class _Source:
 
     group: _Group
     item: Item
-    tell: Callable[[int], None]
+    progress: Callable[[int], None]
     # Bytes of text, as the format reported them.
     read_bytes: list[int] = field(default_factory=lambda: [0])
 
-    def run(self, _: Tell) -> Report:
+    def run(self, _: TaskProgress) -> Report:
         """Reads the source, and builds its tables where it has a place that it may take."""
         with frugal() if self.item.text_bytes > IN_MEMORY_BYTES else nullcontext():
             return self._run()
 
     def _run(self) -> Report:
         item, settings = self.item, self.group.settings
-        self.tell(0)
+        self.progress(0)
         if mark(item.path) != item.mark:
             return NotRead(item.number, "changed")
         try:
@@ -273,7 +273,7 @@ class _Source:
 
     def _progress(self, read_bytes: int) -> None:
         self.read_bytes[-1] = read_bytes
-        self.tell(read_bytes)
+        self.progress(read_bytes)
 
     def _read(self, name: str, reader: pa.RecordBatchReader) -> Columns | pa.Table:
         from tracewarehouse.ingest.columns import Columns
@@ -354,7 +354,7 @@ class _Source:
         from tracewarehouse.ingest.tables.build import build
 
         group, item = self.group, self.item
-        self.tell(BUILDING)
+        self.progress(BUILDING)
         built = build(tables, outcome, rules_of(group.settings.sql), partial(self._add, place))
         facts = self._facts(built.facts, outcome, place)
         content = content_of(outcome, facts, built)

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.engines import TaskProgress
 from tracewarehouse.ingest.build_rank import definitions
 from tracewarehouse.ingest.memory import IN_MEMORY_BYTES
-from tracewarehouse.ingest.pool import Tell
 from tracewarehouse.ingest.rank_files import RankFiles
 from tracewarehouse.storage import Json, RankSource, Staged, TableFile, disk_error, uid
 
@@ -63,7 +63,7 @@ class RebuildRanks:
     folder: Path
     sql: Path
 
-    def run(self, tell: Tell) -> tuple[Staged, ...]:
+    def run(self, progress: TaskProgress) -> tuple[Staged, ...]:
         """The sources with their new tables, ready to be committed together."""
         from tracewarehouse.ingest.rules import rules_of
 

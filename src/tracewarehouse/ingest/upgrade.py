@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
+from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
 from tracewarehouse.errors import SchemaVersionError, TwError
 from tracewarehouse.ingest import machine
-from tracewarehouse.ingest.pool import Failure, Tell, Workers
 from tracewarehouse.ingest.rank_files import RankFiles
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.stored_rank import READ, StoredRank
@@ -46,7 +46,7 @@ class Rebuild:
     folder: Path
     sql: Path
 
-    def run(self, tell: Tell) -> Staged:
+    def run(self, progress: TaskProgress) -> Staged:
         catalog, source = Catalog.load(self.sql), self.source
         wanted = tuple(catalog.contracts[ref] for ref in self.wanted)
         rank = StoredRank(source, self.header, self.stored, ())
@@ -150,11 +150,9 @@ def _upgrade_run(
     wanted: Sequence[Contract],
 ) -> list[str]:
     jobs = min(machine.cores(), len(todo))
-    with store.staging() as staging, Workers(jobs) as workers:
+    with store.staging() as staging, LocalEngine(jobs) as engine:
         tasks = [_task(store, catalog, version, one, wanted, staging) for one in todo]
-        results = [
-            value for _, value in sorted(workers.run(tasks, lambda *_: None), key=lambda item: item[0])
-        ]
+        results = [value for _, value in sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])]
         for result in results:
             if isinstance(result, Failure):
                 raise TwError(result.message, result.hint)

@@ -1,4 +1,4 @@
-"""Workers: results, failures, and what a worker that dies costs."""
+"""The local engine: results, failures, and what a worker that dies costs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
 from tracewarehouse.errors import TwError
-from tracewarehouse.ingest.pool import Failure, Tell, Workers
 
 
 @dataclass(frozen=True)
 class Square:
     number: int
 
-    def run(self, tell: Tell) -> object:
-        tell(self.number, 10)
+    def run(self, progress: TaskProgress) -> object:
+        progress(self.number, 10)
         return self.number * self.number, os.getpid()
 
 
@@ -29,7 +29,7 @@ class Square:
 class Fails:
     error: Exception
 
-    def run(self, tell: Tell) -> object:
+    def run(self, progress: TaskProgress) -> object:
         raise self.error
 
 
@@ -40,7 +40,7 @@ class Dies:
     folder: Path
     times: int
 
-    def run(self, tell: Tell) -> object:
+    def run(self, progress: TaskProgress) -> object:
         died = len(list(self.folder.iterdir()))
         if died < self.times:
             (self.folder / str(died)).touch()
@@ -48,30 +48,30 @@ class Dies:
         return "alive"
 
 
-def test_every_task_gives_its_result() -> None:
-    told: list[tuple[int, int, int]] = []
-    with Workers(2) as workers:
-        results = dict(workers.run([Square(n) for n in range(7)], lambda *event: told.append(event)))
-        more = dict(workers.run([Square(n) for n in range(2)], lambda *event: None))
+def test_every_task_yields_its_result() -> None:
+    reported: list[tuple[int, int, int]] = []
+    with LocalEngine(2) as engine:
+        results = dict(engine.run([Square(n) for n in range(7)], lambda *event: reported.append(event)))
+        more = dict(engine.run([Square(n) for n in range(2)], lambda *event: None))
     squares = {number: value[0] for number, value in results.items()}  # type: ignore[index]
     pids = {value[1] for value in (*results.values(), *more.values())}  # type: ignore[index]
     assert squares == {n: n * n for n in range(7)}
-    assert sorted(told) == [(n, n, 10) for n in range(7)]
+    assert sorted(reported) == [(n, n, 10) for n in range(7)]
     assert os.getpid() not in pids
     assert len(pids) == 2
 
 
-def test_one_job_works_in_this_process() -> None:
-    with Workers(1) as workers:
-        results = dict(workers.run([Square(2), Square(3)], lambda *event: None))
+def test_one_job_runs_in_this_process() -> None:
+    with LocalEngine(1) as engine:
+        results = dict(engine.run([Square(2), Square(3)], lambda *event: None))
     assert results == {0: (4, os.getpid()), 1: (9, os.getpid())}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failure_stops_no_other(jobs: int) -> None:
     tasks = [Fails(TwError("no", "try")), Fails(ValueError("odd")), Square(3)]
-    with Workers(jobs) as workers:
-        results = dict(workers.run(tasks, lambda *event: None))
+    with LocalEngine(jobs) as engine:
+        results = dict(engine.run(tasks, lambda *event: None))
     known, unknown = results[0], results[1]
     assert isinstance(known, Failure) and (known.message, known.hint) == ("no", "try")
     assert isinstance(unknown, Failure) and unknown.message == "ValueError: odd"
@@ -83,8 +83,8 @@ def test_a_worker_that_dies_costs_only_its_task(tmp_path: Path) -> None:
     (tmp_path / "once").mkdir()
     (tmp_path / "always").mkdir()
     tasks = [Dies(tmp_path / "once", 1), Dies(tmp_path / "always", 99), *(Square(n) for n in range(5))]
-    with Workers(2) as workers:
-        results = dict(workers.run(tasks, lambda *event: None))
+    with LocalEngine(2) as engine:
+        results = dict(engine.run(tasks, lambda *event: None))
     assert results[0] == "alive"
     failure = results[1]
     assert isinstance(failure, Failure) and failure.message == "the worker process died twice"
@@ -96,11 +96,11 @@ SCRIPT = """
 # No guard for __main__: a person's script has none, and it must not run twice.
 import sys, time
 from dataclasses import dataclass
-from tracewarehouse.ingest.pool import Workers
+from tracewarehouse.engines import LocalEngine
 print("once", flush=True)
-import test_pool
-with Workers(2) as workers:
-    list(workers.run([test_pool.Sleeps(0), test_pool.Sleeps(float(sys.argv[1]))], lambda *event: None))
+import test_local
+with LocalEngine(2) as engine:
+    list(engine.run([test_local.Sleeps(0), test_local.Sleeps(float(sys.argv[1]))], lambda *event: None))
 """
 
 
@@ -108,7 +108,7 @@ with Workers(2) as workers:
 class Sleeps:
     seconds: float
 
-    def run(self, tell: Tell) -> object:
+    def run(self, progress: TaskProgress) -> object:
         time.sleep(self.seconds)
         return None
 
@@ -134,11 +134,11 @@ def children(pid: int) -> list[int]:
 def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     with start(tmp_path, 300) as parent:
         deadline = time.monotonic() + 60
-        while len(workers := children(parent.pid)) < 2 and time.monotonic() < deadline:
+        while len(engine := children(parent.pid)) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(1)
         parent.kill()
         parent.wait()
-    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+    while any(Path(f"/proc/{pid}").exists() for pid in engine) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert workers and not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert engine and not any(Path(f"/proc/{pid}").exists() for pid in engine)
