@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from processes import children
 from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
 from tracewarehouse.errors import TwError
 
@@ -124,10 +125,6 @@ def start(tmp_path: Path, seconds: float) -> subprocess.Popen[str]:
 def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
     output, _ = start(tmp_path, 0).communicate(timeout=60)
     assert output == "once\n"
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")

@@ -15,7 +15,7 @@ import pytest
 
 from front_door import TW, complete, environment, on_terminal, process, tw
 
-FIRST_STEPS = Path(__file__).parent / "data" / "first-steps"
+FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 
 
 @pytest.fixture(scope="module")

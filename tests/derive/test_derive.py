@@ -13,7 +13,7 @@ import sketch
 import tracewarehouse as tw
 from conftest import ROOT
 from ingesting import files_under
-from test_upgrade import newer
+from later_release import newer
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.warehouse import Warehouse

@@ -20,7 +20,7 @@ import pytest
 
 from front_door import TW, environment, process, tw
 
-FIRST_STEPS = Path(__file__).parent / "data" / "first-steps"
+FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 EVENT = '{"ph": "X", "cat": "cpu_op", "name": "add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24  # Linux
 FILES = {

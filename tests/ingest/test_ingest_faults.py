@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from test_handler import clear
 
 from ingesting import ranks_seen, seen, start, states, take, write
-from test_handler import clear
-from test_pool import children
+from processes import children
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.handler import trace_handler

@@ -16,7 +16,7 @@ import pytest
 
 from front_door import TW, Told, environment, on_terminal, process, tw
 
-FIRST_STEPS = Path(__file__).parent / "data" / "first-steps"
+FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 
 
 @pytest.fixture(scope="module")
