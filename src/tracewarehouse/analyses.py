@@ -23,17 +23,18 @@ class Analyses(Generic[T_co]):
             subject (VARCHAR): Always: allocations. Ranks with fewer than two complete steps have no row.
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
-            share (DOUBLE, ratio): Time in calls that allocate or free memory, as a share of judged_ns.
+            share (DOUBLE, ratio): Time in calls that allocate or free memory, as a share of analyzed_ns.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of such calls.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the total period of all complete steps but the first, in
+            analyzed_ns (BIGINT, ns): Analyzed time: the total period of all complete steps but the first, in
                 which allocations may be necessary.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: the time in these
                 calls.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -78,16 +79,17 @@ class Analyses(Generic[T_co]):
             subject (VARCHAR): Always: copies.
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
-            share (DOUBLE, ratio): Idle time after copies that block the host, as a share of judged_ns.
+            share (DOUBLE, ratio): Idle time after copies that block the host, as a share of analyzed_ns.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of such idle segments.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -107,19 +109,20 @@ class Analyses(Generic[T_co]):
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            subject (VARCHAR): Always: synchronising calls.
+            subject (VARCHAR): Always: synchronizing calls.
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
-            share (DOUBLE, ratio): Idle time after synchronizing calls, as a share of judged_ns.
+            share (DOUBLE, ratio): Idle time after synchronizing calls, as a share of analyzed_ns.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of such idle segments.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -147,11 +150,12 @@ class Analyses(Generic[T_co]):
             sequence (BIGINT, id): Sequence number within the process group, as recorded in the trace.
             step (BIGINT, id): The profiler step.
             bytes (BIGINT, bytes): Larger of the input and output sizes on this rank.
-            meeting (VARCHAR): Key of the collective instance, equal on all its ranks: group, collective with
-                its sequence number or step and size, and position among equal ones; null if not matched.
-            state (VARCHAR): whole: all ranks of the group take part; partial: at least two. Not matched:
-                alone (only this rank); ambiguous (ranks have different numbers of such collectives in the
-                same step, or a rank has two at the same position); apart (at no moment are all ranks in it).
+            instance_id (VARCHAR): Key of the collective instance, equal on all its ranks: group, collective
+                with its sequence number or step and size, and position among equal ones; null if not matched.
+            state (VARCHAR): complete: all ranks of the group take part; partial: at least two. Not matched:
+                unmatched (only this rank); ambiguous (ranks have different numbers of such collectives in the
+                same step, or a rank has two at the same position); inconsistent_clocks (on no consistent
+                clock offsets do all ranks overlap in it).
             members (BIGINT, count): Ranks that take part; 1 if not matched.
             dur_ns (BIGINT, ns): Duration on this rank.
             wait_ns (BIGINT, ns): Wait time: its duration minus the shortest duration of any rank, so no
@@ -159,8 +163,8 @@ class Analyses(Generic[T_co]):
                 (broadcast, send, receive, …).
             transfer_ns (BIGINT, ns): Shortest duration of any rank; wait_ns + transfer_ns = dur_ns. An upper
                 bound on the transfer time if the state is partial.
-            waited_for (INTEGER): The rank with the shortest duration, which arrived last; the lowest rank on
-                ties.
+            straggler_rank (INTEGER): The rank with the shortest duration, which arrived last; the lowest rank
+                on ties.
             late_ns (BIGINT, ns): Start minus the start of the first rank, on aligned clocks
                 (`clock_offsets`).
             reason (VARCHAR): Why late_ns is null: not matched; clock offset not known; clock uncertainty not
@@ -208,12 +212,12 @@ class Analyses(Generic[T_co]):
             rank (INTEGER): The rank.
             device (BIGINT, id): The device; -1 if unknown.
             gpu_ns (BIGINT, ns): Sum of durations of all GPU activities: the sum of the next three columns.
-            linked_ns (BIGINT, ns): Activities whose launch is in the trace.
+            launch_known_ns (BIGINT, ns): Activities whose launch is in the trace.
             before_window_ns (BIGINT, ns): Activities launched before the recording began: without a known
                 launch, and earlier than the first activity of their stream that has one.
             missing_ns (BIGINT, ns): Activities whose launch should be in the trace but is missing.
-            with_op_ns (BIGINT, ns): Activities of linked_ns that were launched within an operator.
-            linked (DOUBLE, ratio): linked_ns / gpu_ns; null if gpu_ns is 0.
+            with_op_ns (BIGINT, ns): Activities of launch_known_ns that were launched within an operator.
+            launch_known (DOUBLE, ratio): launch_known_ns / gpu_ns; null if gpu_ns is 0.
             before_window (DOUBLE, ratio): before_window_ns / gpu_ns.
             missing (DOUBLE, ratio): missing_ns / gpu_ns.
             with_op (DOUBLE, ratio): with_op_ns / gpu_ns.
@@ -234,7 +238,7 @@ class Analyses(Generic[T_co]):
                 one that waited for it; sync: from the end of a GPU activity to the return of the call that
                 waited for it; earlier: until work launched before the scope was done; unknown_wait: no
                 recorded dependency explains it.
-            parts (BIGINT, count): Number of segments of the path in that category.
+            segments (BIGINT, count): Number of segments of the path in that category.
             path_ns (BIGINT, ns): Their total time; the categories of a scope sum to its duration.
             share (DOUBLE, ratio): path_ns as a share of the scope's duration; null if that is 0.
             inferred_ns (BIGINT, ns): Part of path_ns that is inferred from times alone: something began right
@@ -254,7 +258,7 @@ class Analyses(Generic[T_co]):
                 launch of the GPU activity; null outside operators.
             name (VARCHAR): The operator, host call or GPU activity that the time is attributed to; for launch
                 and kernel_gap, the activity that starts; null between them.
-            parts (BIGINT, count): Number of segments of the path.
+            segments (BIGINT, count): Number of segments of the path.
             path_ns (BIGINT, ns): Their total time; the rows of a scope sum to its duration.
             share (DOUBLE, ratio): path_ns as a share of the scope's duration; null if that is 0.
         """
@@ -270,8 +274,8 @@ class Analyses(Generic[T_co]):
             event_id (BIGINT, id): The profiler range: one kernel.
             counter (VARCHAR): Counter name.
             value (DOUBLE): Counter value; null if the trace has no number.
-            place (BIGINT, count): Position of the kernel among the rank's ranges, by start, then position in
-                the file.
+            position (BIGINT, count): Position of the kernel among the rank's ranges, by start, then position
+                in the file.
             name (VARCHAR): Kernel name; the profiler writes __missing__ if it lost the name.
             runtime_id (BIGINT, id): The host call that launched it. Ranges have no correlation ID and no real
                 times: the n-th range is matched with the n-th call that launches a kernel, by start.
@@ -294,16 +298,17 @@ class Analyses(Generic[T_co]):
             subject (VARCHAR): Always: communication.
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
-            share (DOUBLE, ratio): Exposed communication as a share of judged_ns.
+            share (DOUBLE, ratio): Exposed communication as a share of analyzed_ns.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of segments of exposed communication.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -329,16 +334,17 @@ class Analyses(Generic[T_co]):
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
             share (DOUBLE, ratio): Idle time in long gaps before activities that were launched late, as a
-                share of judged_ns.
+                share of analyzed_ns.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of such gaps.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -401,7 +407,7 @@ class Analyses(Generic[T_co]):
             step (BIGINT, id): The profiler step in which it was launched.
             call_id (BIGINT, id): event_id of the host call that launched it; null if unknown.
             api (VARCHAR): Name of that host function.
-            call_late_ns (BIGINT, ns): Start of that call minus start_ns: how long the host kept the device
+            launch_delay_ns (BIGINT, ns): Start of that call minus start_ns: how long the host kept the device
                 waiting, if positive.
             op_id (BIGINT, id): event_id of the innermost operator enclosing that call.
             op_name (VARCHAR): Name of that operator.
@@ -421,16 +427,17 @@ class Analyses(Generic[T_co]):
             subject (VARCHAR): Always: data loader.
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
-            share (DOUBLE, ratio): Idle time during waits for data, as a share of judged_ns.
+            share (DOUBLE, ratio): Idle time during waits for data, as a share of analyzed_ns.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of such idle segments.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -531,7 +538,7 @@ class Analyses(Generic[T_co]):
             device (BIGINT, id): The device; -1 if unknown.
             stream (BIGINT, id): The stream; -1 if unknown.
             kernel_ns (BIGINT, ns): Duration of the GPU activity.
-            launch_state (VARCHAR): linked; before_window or missing: the launch is unknown, and so are its
+            launch_state (VARCHAR): known; before_window or missing: the launch is unknown, and so are its
                 annotations.
             depth (BIGINT, depth): Number of annotations on the launching thread that enclose the start of the
                 launch call; 0 if none.
@@ -553,16 +560,17 @@ class Analyses(Generic[T_co]):
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
             share (DOUBLE, ratio): Idle time in short gaps before activities that were launched late, as a
-                share of judged_ns.
+                share of analyzed_ns.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of such gaps.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -615,13 +623,13 @@ class Analyses(Generic[T_co]):
             rank (INTEGER): The rank.
             device (BIGINT, id): The device of the GPU activities, -1 if unknown; null for calls without GPU
                 activity.
-            state (VARCHAR): linked; before_window and missing: GPU activities without a known launch, as in
-                kernels; no_gpu_row: launch calls, by name, without a GPU activity; same_id: such calls that
-                share their correlation ID with another launch, usually a driver call inside it.
+            state (VARCHAR): known; before_window and missing: GPU activities without a known launch, as in
+                kernels; no_gpu_activity: launch calls, by name, without a GPU activity; shared_id: such calls
+                that share their correlation ID with another launch, usually a driver call inside it.
             api (VARCHAR): Name of the host function; null for GPU activities without a known launch.
-            known (BOOLEAN): True if call_rules recognizes the function as a launch; null without a call.
+            recognized (BOOLEAN): True if call_rules recognizes the function as a launch; null without a call.
             launches (BIGINT, count): Calls; a call with GPU activities on two devices counts on both.
-            gpu_rows (BIGINT, count): GPU activities; linked, before_window and missing together are all
+            gpu_activities (BIGINT, count): GPU activities; known, before_window and missing together are all
                 activities of the device.
             short_kernels (BIGINT, count): Calls of at most runtime_cutoff_ns that took longer than their GPU
                 activities (for a graph launch, all of them together).
@@ -649,16 +657,17 @@ class Analyses(Generic[T_co]):
             subject (VARCHAR): Always: GPU. Ranks without GPU activity in their complete steps have no row.
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
-            share (DOUBLE, ratio): Idle time as a share of judged_ns.
+            share (DOUBLE, ratio): Idle time as a share of analyzed_ns.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of idle segments, split where the cause changes.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -684,10 +693,10 @@ class Analyses(Generic[T_co]):
             direction (VARCHAR): HtoD, DtoH, DtoD, PtoP, …; Memset; unknown if the name does not match.
             ts_ns (BIGINT, ts): Time of the change: a copy starts or ends. Activities without duration or
                 bytes are excluded; memory_bandwidth_summary counts them.
-            copies (BIGINT, count): Memcpy and memset activities that run from then on, for held_ns.
+            copies (BIGINT, count): Memcpy and memset activities that run from then on, for dur_ns.
             bandwidth_bytes_per_ns (DOUBLE, bytes_per_ns): Sum of their bandwidths (bytes / duration); exactly
                 0 if none runs.
-            held_ns (BIGINT, ns): Time until the next change; 0 if there is none.
+            dur_ns (BIGINT, ns): Time until the next change; 0 if there is none.
 
         Parameters:
             by_stream: One series per stream; otherwise concurrent copies on several streams are summed.
@@ -704,7 +713,7 @@ class Analyses(Generic[T_co]):
             stream (BIGINT, id): The stream; -1 if unknown; null if all streams are combined.
             direction (VARCHAR): HtoD, DtoH, DtoD, PtoP, …; Memset; unknown if the name does not match.
             count (BIGINT, count): Number of memcpy or memset activities.
-            untimed (BIGINT, count): Activities without duration or bytes; they are excluded from the columns
+            unusable (BIGINT, count): Activities without duration or bytes; they are excluded from the columns
                 below.
             bytes (BIGINT, bytes): Bytes of the others.
             active_ns (BIGINT, ns): Time with at least one of them running.
@@ -734,8 +743,8 @@ class Analyses(Generic[T_co]):
                 of a rank sum to the peak.
             peak_at_ns (BIGINT, ts): Time of the peak, the same for all categories; null if the total never
                 exceeded what was allocated before the first timestamp.
-            most_bytes (BIGINT, bytes): Maximum bytes of the category.
-            most_at_ns (BIGINT, ts): When the maximum was first reached; null if it was before the first
+            max_bytes (BIGINT, bytes): Maximum bytes of the category.
+            max_at_ns (BIGINT, ts): When the maximum was first reached; null if it was before the first
                 timestamp.
             end_bytes (BIGINT, bytes): Bytes after the last timestamp.
         """
@@ -876,12 +885,13 @@ class Analyses(Generic[T_co]):
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of allocations and frees.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Always null: this is a risk, not lost time.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -985,16 +995,17 @@ class Analyses(Generic[T_co]):
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
             share (DOUBLE, ratio): Time with such a copy running, and neither computation nor communication,
-                as a share of judged_ns.
+                as a share of analyzed_ns.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of such segments.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -1017,7 +1028,7 @@ class Analyses(Generic[T_co]):
             rule (VARCHAR): The rule.
             severity (VARCHAR): error, warning or info.
             rows (BIGINT, count): Number of rows affected.
-            ns_affected (BIGINT, ns): Time covered by those rows; null if the rule is not about time.
+            affected_ns (BIGINT, ns): Time covered by those rows; null if the rule is not about time.
             example (VARCHAR): One of the affected rows.
         """
         return self.run("quality")
@@ -1055,9 +1066,9 @@ class Analyses(Generic[T_co]):
                 when it starts. Activities without a known launch are excluded; queue_length_summary counts
                 them.
             started (BIGINT, count): Activities that start at that moment.
-            queue_length (BIGINT, count): Queue depth from then on, for held_ns: activities launched but not
+            queue_length (BIGINT, count): Queue depth from then on, for dur_ns: activities launched but not
                 yet started.
-            held_ns (BIGINT, ns): Time until the next change of the queue; 0 if there is none.
+            dur_ns (BIGINT, ns): Time until the next change of the queue; 0 if there is none.
         """
         return self.run("queue_length")
 
@@ -1071,7 +1082,7 @@ class Analyses(Generic[T_co]):
             stream (BIGINT, id): The stream; -1 if unknown.
             launched (BIGINT, count): GPU activities with a known launch, queued from the start of the host
                 call to their own start; a graph launch counts each of its activities.
-            unlinked (BIGINT, count): GPU activities without a known launch, which are never queued.
+            launch_unknown (BIGINT, count): GPU activities without a known launch, which are never queued.
             span_ns (BIGINT, ns): From the first launch to the last start of such an activity: the base of the
                 time-weighted columns. Null, like all columns below, if no launch is known.
             queued_ns (BIGINT, ns): Total queueing time of all activities: depth times time.
@@ -1108,17 +1119,18 @@ class Analyses(Generic[T_co]):
                 are analyzed; for others, transfer and wait cannot be separated.
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
-            share (DOUBLE, ratio): Total time of the outliers beyond the median, as a share of judged_ns.
+            share (DOUBLE, ratio): Total time of the outliers beyond the median, as a share of analyzed_ns.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of outlier collectives.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: the time of the
                 outliers beyond the median.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -1151,18 +1163,19 @@ class Analyses(Generic[T_co]):
             subject (VARCHAR): Always: collectives.
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
-            share (DOUBLE, ratio): Longest total wait of another rank for this one, as a share of judged_ns of
-                that rank.
+            share (DOUBLE, ratio): Longest total wait of another rank for this one, as a share of analyzed_ns
+                of that rank.
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Collectives at which this rank arrived last and another rank waited.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time of the rank that waited longest for this one; its own if
+            analyzed_ns (BIGINT, ns): Analyzed time of the rank that waited longest for this one; its own if
                 none waited.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: the wait of the
                 rank that waited longest for this one.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -1183,7 +1196,7 @@ class Analyses(Generic[T_co]):
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank; its devices are combined.
             step (BIGINT, id): Step number; steps without duration have no rows.
-            part (VARCHAR): compute: computation runs; exposed_comm, exposed_memory, other: communication,
+            category (VARCHAR): compute: computation runs; exposed_comm, exposed_memory, other: communication,
                 memcpy or memset, or activities of another kind run, and none before them in this list;
                 otherwise nothing runs. If the activity after the gap was launched after the gap began:
                 idle_sync, if its thread was in a blocking call when the gap began, for the duration of that
@@ -1191,9 +1204,9 @@ class Analyses(Generic[T_co]):
                 been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its
                 launch is missing from the trace. idle_outside: before the first GPU activity or after the
                 last. Parts without time have no row.
-            part_ns (BIGINT, ns): Time of the period in this part; the parts of a step sum to period_ns of
-                step_summary.
-            share (DOUBLE, ratio): part_ns as a share of the period.
+            category_ns (BIGINT, ns): Time of the period in this category; the parts of a step sum to
+                period_ns of step_summary.
+            share (DOUBLE, ratio): category_ns as a share of the period.
 
         Parameters:
             kernel_wait_ns: A gap shorter than this is idle_kernel_wait if the next activity had been launched
@@ -1253,7 +1266,7 @@ class Analyses(Generic[T_co]):
                 this rank had the shortest duration. Over all ranks of a run it sums to their wait_ns. Null,
                 like all columns but the counts, if no collective is matched with another rank.
             share (DOUBLE, ratio): caused_wait_ns as a share of the run's total; null if no rank waited.
-            waited_for (BIGINT, count): Collectives at which this rank had the shortest duration, so it
+            arrived_last (BIGINT, count): Collectives at which this rank had the shortest duration, so it
                 arrived last; the lowest rank on ties.
             collectives (BIGINT, count): Its synchronizing collectives that are matched with another rank.
             partial (BIGINT, count): Of these, collectives with missing ranks: a missing rank may be the one
@@ -1321,7 +1334,7 @@ class Analyses(Generic[T_co]):
             step (BIGINT, id): The profiler step in which it was launched.
             call_id (BIGINT, id): event_id of the host call that launched it; null if unknown.
             api (VARCHAR): Name of that host function.
-            call_late_ns (BIGINT, ns): Start of that call minus start_ns: how long the host kept the device
+            launch_delay_ns (BIGINT, ns): Start of that call minus start_ns: how long the host kept the device
                 waiting, if positive.
             op_id (BIGINT, id): event_id of the innermost operator enclosing that call.
             op_name (VARCHAR): Name of that operator.
@@ -1361,8 +1374,9 @@ class Analyses(Generic[T_co]):
         Columns:
             run_id (VARCHAR): The run.
             rank (INTEGER): The rank.
-            subject (VARCHAR): Always: matrix products. Ranks without an NVIDIA GPU of compute capability 7.0
-                or higher (compute_major), or without a kernel recognized as GEMM or convolution, have no row.
+            subject (VARCHAR): Always: GEMMs and convolutions. Ranks without an NVIDIA GPU of compute
+                capability 7.0 or higher (compute_major), or without a kernel recognized as GEMM or
+                convolution, have no row.
             severity (VARCHAR): critical, warning, info (above the threshold, but the trace has no complete
                 step, so it may not be representative) or none.
             share (DOUBLE, ratio): Computation time attributed to GEMMs and convolutions without tensor cores,
@@ -1370,12 +1384,13 @@ class Analyses(Generic[T_co]):
             threshold (DOUBLE, ratio): Warning threshold.
             count (BIGINT, count): Number of such segments.
             steps (BIGINT, count): Complete steps analyzed; 0 if there are none.
-            judged_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
+            analyzed_ns (BIGINT, ns): Analyzed time: the rank's complete steps, or its GPU window if there are
                 none.
             saving_ns (BIGINT, ns): Upper bound on the time saved in the analyzed interval: all such time.
-            bound (VARCHAR): What limits the saving. Savings of different findings overlap and do not add up.
+            saving_limit (VARCHAR): What limits the saving. Savings of different findings overlap and do not
+                add up.
             confidence (VARCHAR): Confidence: high, medium or low.
-            seen (VARCHAR): What was observed, in one sentence.
+            observation (VARCHAR): What was observed, in one sentence.
             advice (VARCHAR): What to try.
             evidence (VARCHAR): The analysis that shows the evidence.
             evidence_filter (VARCHAR): SQL condition that selects the relevant rows; null for all rows.
@@ -1405,7 +1420,7 @@ class Analyses(Generic[T_co]):
             occurrence (BIGINT, id): 1 for the GPU window; for an annotation its number in time order,
                 starting at 1. An occurrence that begins within an earlier one of the same name is not
                 counted.
-            part (VARCHAR): compute: computation runs; exposed_comm, exposed_memory, other: communication,
+            category (VARCHAR): compute: computation runs; exposed_comm, exposed_memory, other: communication,
                 memcpy or memset, or activities of another kind run, and none before them in this list;
                 otherwise nothing runs. If the activity after the gap was launched after the gap began:
                 idle_sync, if its thread was in a blocking call when the gap began, for the duration of that
@@ -1413,9 +1428,9 @@ class Analyses(Generic[T_co]):
                 been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its
                 launch is missing from the trace. idle_outside: before the first GPU activity or after the
                 last. Parts without time have no row.
-            part_ns (BIGINT, ns): Time in this part; the parts sum to the GPU window (first start to last end
-                of GPU activities), or to the annotation's duration on the host.
-            share (DOUBLE, ratio): part_ns as a share of all parts.
+            category_ns (BIGINT, ns): Time in this category; the parts sum to the GPU window (first start to
+                last end of GPU activities), or to the annotation's duration on the host.
+            share (DOUBLE, ratio): category_ns as a share of all parts.
 
         Parameters:
             annotation: Name of a host annotation: analyze each of its occurrences instead of the rank's GPU

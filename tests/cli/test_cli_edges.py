@@ -104,7 +104,7 @@ def test_each_redacted_value_is_listed_with_event_and_path(tmp_path: Path) -> No
         {"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1, "args": args} for args in secrets
     ]
     path.write_text(json.dumps({"traceEvents": events, "metadata": {"api_key": "abcdefgh12"}}))
-    assert only(take(tmp_path / "w", path)).state == "whole"
+    assert only(take(tmp_path / "w", path)).state == "intact"
     (row,) = Warehouse(tmp_path / "w").query("FROM data_quality WHERE rule = 'redacted_value'").rows()
     assert row["rows"] == 3
     assert row["example"] == "header $.metadata.api_key, #0 $.args.HF_TOKEN, #2 $.args.env.password"

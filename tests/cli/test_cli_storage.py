@@ -87,7 +87,7 @@ def test_the_envelope_of_an_ingest(tmp_path: Path) -> None:
     envelope = json.loads(told.out)
     assert (told.code, envelope["ok"], envelope["command"]) == (0, True, "ingest")
     assert [(row["state"], row["run"], row["rank"]) for row in envelope["result"]] == [
-        ("whole", "first-steps", rank) for rank in range(4)
+        ("intact", "first-steps", rank) for rank in range(4)
     ]
 
 

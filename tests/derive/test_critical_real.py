@@ -43,7 +43,7 @@ BROKEN = {
     "the parts tile the scope": """
         WITH
           part AS (
-            SELECT *, sum(part_ns) OVER on_path - part_ns AS before_ns
+            SELECT *, sum(segment_ns) OVER on_path - segment_ns AS before_ns
             FROM critical_path
             WINDOW on_path AS (PARTITION BY run_id, rank, scope ORDER BY position)
           ),
@@ -55,7 +55,7 @@ BROKEN = {
           )
         SELECT run_id, rank, scope FROM scope JOIN part USING (run_id, rank, scope)
         GROUP BY ALL
-        HAVING sum(part.part_ns) <> any_value(scope.end_ns - scope.start_ns)
+        HAVING sum(part.segment_ns) <> any_value(scope.end_ns - scope.start_ns)
           OR bool_or(part.start_ns <> scope.start_ns + part.before_ns)
     """,
 }

@@ -136,7 +136,7 @@ def test_upgrade_keeps_what_was_derived(wh: Warehouse, newer: Any) -> None:
 def test_what_was_derived_otherwise_is_derived_again(wh: Warehouse, tmp_path: Path) -> None:
     wh.derive("critical_path", "job", steps=1)
     sql = Path(shutil.copytree(ROOT / "sql", tmp_path / "sql"))
-    starts = sql / "tables" / "critical_starts.v1.sql"
+    starts = sql / "derived" / "critical_start_dependencies.v1.sql"
     starts.write_text(starts.read_text().replace("default = 30000", "default = 10"))
     other = Warehouse(wh.root, catalog=Catalog.read(sql))
     done = other.derive("critical_path", "job", steps=2)

@@ -137,7 +137,7 @@ def test_a_cut_says_what_it_is(cut_house: tuple[tw.Warehouse, dict[str, Any]]) -
     told = document.pop("tracewarehouse")
     assert told == {
         "run": "a@v1",
-        "part": "cut",
+        "time_range": "cut",
         "ranks": [{"rank": 0, "clock_offset_ns": 0, "from_ns": "100", "to_ns": "200"}],
         "notes": [],
     }
@@ -382,7 +382,7 @@ def test_the_place_of_a_finding_is_cut_out(stalled: tw.Warehouse) -> None:
     worst = found[0]
     document = written(stalled, "stalled", around="input_bound", margin="2ms")
     (told,) = document["tracewarehouse"]["ranks"]
-    assert (told["rank"], document["tracewarehouse"]["part"]) == (worst["rank"], "around input_bound")
+    assert (told["rank"], document["tracewarehouse"]["time_range"]) == (worst["rank"], "around input_bound")
     assert int(told["from_ns"]) == worst["from_ns"] - 2_000_000
     assert int(told["to_ns"]) == worst["to_ns"] + 2_000_000
     base = document["baseTimeNanoseconds"]

@@ -26,7 +26,7 @@ def test_rows_and_what_the_file_says(tmp_path: Path) -> None:
     assert (rows[0]["file_time_ns"], rows[4]["file_action"], rows[4]["file_category"]) == (-1, 9, 12)
     assert [json.loads(element(row)) for row in rows] == ROWS
     outcome = found.outcome
-    assert (outcome.status, outcome.events, outcome.header_json) == ("whole", 5, "{}")
+    assert (outcome.status, outcome.events, outcome.header_json) == ("intact", 5, "{}")
     assert outcome.text_bytes == len(data)
 
 

@@ -196,8 +196,8 @@ def test_steps_and_annotations(analyzer: TraceAnalysis, house: tw.Warehouse) -> 
     )
     assert {f"ProfilerStep#{step}" for step in steps} <= set(few["name"])
     rows = analyzer.get_gpu_kernels_with_user_annotations(0)
-    (gpu_rows,) = house.query("SELECT count(*) AS n FROM kernels WHERE rank = 0").rows()
-    assert len(rows) == gpu_rows["n"]
+    (gpu_activities,) = house.query("SELECT count(*) AS n FROM kernels WHERE rank = 0").rows()
+    assert len(rows) == gpu_activities["n"]
     assert rows["s_user_annotation"].str.startswith("ProfilerStep#").any()
 
 

@@ -21,7 +21,7 @@ def test_a_folder_becomes_a_run_with_its_ranks(tmp_path: Path) -> None:
     write(tmp_path / "job", range(4))
     report = take(tmp_path / "wh", tmp_path / "job", labels={"commit": "3f2a"})
     assert report.exit_code == 0
-    assert set(states(report).values()) == {"whole"}
+    assert set(states(report).values()) == {"intact"}
     (run,) = report.runs
     assert (run.run, run.version, run.written, run.ranks) == ("job", 1, True, (0, 1, 2, 3))
     version = Store.open(tmp_path / "wh").newest("job")
@@ -74,7 +74,7 @@ def test_other_content_needs_replace_and_can_be_put_back(tmp_path: Path) -> None
     assert seen(tmp_path / "wh", names)[0] == ("k0",)
 
     replaced = take(tmp_path / "wh", *new, replace=True)
-    assert only(replaced).state == "whole"
+    assert only(replaced).state == "intact"
     assert seen(tmp_path / "wh", names)[0] == ("new0",)
     assert ranks_seen(tmp_path / "wh") == {"job": (0, 1)}
     take(tmp_path / "wh", *old, replace=True)
@@ -88,7 +88,7 @@ def test_remove_and_ingest_one_rank_again(tmp_path: Path) -> None:
     Store.open(tmp_path / "wh").remove("job")
     assert ranks_seen(tmp_path / "wh") == {}
     report = take(tmp_path / "wh", files[1])
-    assert only(report).state == "whole"
+    assert only(report).state == "intact"
     assert ranks_seen(tmp_path / "wh") == {"job": (1,)}
     assert seen(tmp_path / "wh", "SELECT DISTINCT rank FROM kernels") == [(1,)]
     assert Store.open(tmp_path / "wh").verify() == []
@@ -111,7 +111,7 @@ def test_a_damaged_rank_gives_way_to_a_whole_one(tmp_path: Path) -> None:
     assert only(take(tmp_path / "wh", path)).state == "damaged"
     assert seen(tmp_path / "wh", events) > half
     path.write_bytes(whole)
-    assert only(take(tmp_path / "wh", path)).state == "whole"
+    assert only(take(tmp_path / "wh", path)).state == "intact"
     cut(path, 0.5)
     assert only(take(tmp_path / "wh", path)).state == "refused"
 
@@ -156,8 +156,8 @@ def test_one_bad_file_stops_no_other(tmp_path: Path) -> None:
     (tmp_path / "job" / "settings.json").write_text('{"a": 1}')
     report = take(tmp_path / "wh", tmp_path / "job", tmp_path / "missing.json")
     assert states(report) == {
-        "rank0.json": "whole",
-        "rank1.json": "whole",
+        "rank0.json": "intact",
+        "rank1.json": "intact",
         "rank2.json": "refused",
         "settings.json": "skipped",
         "missing.json": "refused",
@@ -206,7 +206,7 @@ def test_expected_ranks_are_published_together(tmp_path: Path) -> None:
     again = take(tmp_path / "wh", files[0], expect_ranks=3)
     assert only(again).state == "pending"
     last = take(tmp_path / "wh", files[2], expect_ranks=3)
-    assert (only(last).state, last.exit_code) == ("whole", 0)
+    assert (only(last).state, last.exit_code) == ("intact", 0)
     assert ranks_seen(tmp_path / "wh") == {"job": (0, 1, 2)}
     version = Store.open(tmp_path / "wh").newest("job")
     assert version is not None and version.number == 1
@@ -248,11 +248,11 @@ def test_the_hint_of_a_taken_rank_leads_to_a_stored_one(tmp_path: Path) -> None:
     first, second = write(tmp_path / "job", range(2))
     second.write_text(second.read_text().replace('"rank": 1', '"rank": 0').replace('"rank":1', '"rank":0'))
     report = take(tmp_path / "wh", tmp_path / "job")
-    assert (states(report), report.exit_code) == ({"rank0.json": "whole", "rank1.json": "refused"}, 4)
+    assert (states(report), report.exit_code) == ({"rank0.json": "intact", "rank1.json": "refused"}, 4)
     refused = report.of("refused")[0]
     assert refused.hint is not None and refused.hint.startswith("`--rank 1`")
     hinted = take(tmp_path / "wh", second, rank=1)
-    assert (only(hinted).state, hinted.exit_code) == ("whole", 0)
+    assert (only(hinted).state, hinted.exit_code) == ("intact", 0)
     again = take(tmp_path / "wh", tmp_path / "job")
     assert (states(again), again.exit_code) == ({"rank0.json": "same", "rank1.json": "same"}, 0)
 
@@ -301,10 +301,10 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
         "source_sha256",
         "text_bytes",
         "status",
-        "reader_version",
+        "format_version",
         "ingested_at",
     }
-    beside = {"rank_in_file", "tables", "status", "gpu_ns", "linked_ns", "with_op_ns"}
+    beside = {"rank_in_file", "tables", "status", "gpu_ns", "launch_known_ns", "with_op_ns"}
     found_later = {"critical_path", "source_schema", "clock"}
     assert set(facts) - beside == expected - carried_by_the_source - found_later
     assert facts["source_name"] == "rank0.json"

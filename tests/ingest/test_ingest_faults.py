@@ -51,7 +51,7 @@ def kill_once(root: Path, folder: Path, after_s: float) -> None:
         assert ranks_seen(root) in ({}, {"job": tuple(range(RANKS))})
     report = take(root, folder)
     assert report.exit_code == 0
-    assert set(states(report).values()) <= {"whole", "same"}
+    assert set(states(report).values()) <= {"intact", "same"}
     assert Store.open(root).verify() == []
     assert ranks_seen(root) == {"job": tuple(range(RANKS))}
     assert seen(root, "SELECT count(*), count(DISTINCT (rank, event_id)) FROM kernels") == [(200, 200)]
@@ -167,7 +167,7 @@ def test_what_cannot_be_stored_stays_in_the_inbox(tmp_path: Path, monkeypatch: p
     drop(tmp_path / "wh", write(tmp_path / "t"), 1, monkeypatch)
     (folder / "rank1.json").write_text("<html>")
     report = take(tmp_path / "wh", inbox=True)
-    assert (sorted(states(report).values()), report.exit_code) == (["refused", "whole"], 4)
+    assert (sorted(states(report).values()), report.exit_code) == (["refused", "intact"], 4)
     assert [path.name for path in folder.iterdir()] == ["rank1.json"]
     # A job that is started again under the same name brings other content: told, and kept.
     drop(tmp_path / "wh", write(tmp_path / "t2", mark="again"), 1, monkeypatch)

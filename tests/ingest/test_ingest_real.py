@@ -171,7 +171,7 @@ def test_each_file_alone(tmp_path: Path, name: str) -> None:
     for path in traces_of(name):
         root = tmp_path / path.name
         file = only(take(root, path))
-        assert (file.state, file.run) == ("whole", name), path
+        assert (file.state, file.run) == ("intact", name), path
         assert rows(root) == {place(file): counts[name, path.name]}
 
 
@@ -181,10 +181,10 @@ def test_the_set_with_broken_ranks(tmp_path: Path) -> None:
     report: IngestReport = take(tmp_path / "wh", folder)
     assert report.exit_code == 4
     assert {file.path.name: (file.state, file.rank) for file in report.files} == {
-        "rank0.json.gz": ("whole", 0),
-        "rank1.json.gz": ("whole", 1),
+        "rank0.json.gz": ("intact", 0),
+        "rank1.json.gz": ("intact", 1),
         "rank2.json.gz": ("refused", 0),
-        "rank3.json.gz": ("whole", 3),
+        "rank3.json.gz": ("intact", 3),
         "EXPECT.json": ("skipped", None),
     }
     refused = report.of("refused")[0]

@@ -77,7 +77,7 @@ def launch(correlation: int, **fields: Any) -> dict[str, Any]:
 def test_oddity_01(tmp_path: Path) -> None:
     """A bare list at the top, its first element empty."""
     loaded = Built(write(tmp_path, b'[ {}\n,{"name":"x","ph":"X","ts":"5","dur":"1"}]'))
-    assert loaded.outcome.status == "whole" and loaded.outcome.header_json == "{}"
+    assert loaded.outcome.status == "intact" and loaded.outcome.header_json == "{}"
     assert loaded.of("events", "event_id, ph, ts_ns") == [(0, None, None), (1, "X", 5000)]
 
 
@@ -122,7 +122,7 @@ def test_oddity_05(tmp_path: Path) -> None:
     half = len(data) // 2
     ways = {"a.json": gz(data), "b.json.gz": data, "c.raw.gz": gz(data[:half]) + gz(data[half:]) + bytes(512)}
     found = [read(tmp_path, stored, name) for name, stored in ways.items()]
-    assert {(one.status, one.events, one.digest) for one in found} == {("whole", 1, found[1].digest)}
+    assert {(one.status, one.events, one.digest) for one in found} == {("intact", 1, found[1].digest)}
     assert [one.stored_bytes for one in found] == [len(stored) for stored in ways.values()]
 
 
@@ -189,7 +189,7 @@ def test_oddity_12(tmp_path: Path) -> None:
     assert loaded.of("events", "dur_ns") == [(0,), (None,), (None,), (None,), (0,), (2_000_000_000,)]
     assert loaded.of("events", "extra") == [*[(None,)] * 3, ('{"dur":null}',), *[(None,)] * 2]
     quality = loaded.quality()
-    assert (quality["negative_duration"], quality["unusable_time"]) == (1, 2)
+    assert (quality["negative_duration"], quality["invalid_time"]) == (1, 2)
 
 
 def test_oddity_13(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_oddity_14(tmp_path: Path) -> None:
     """Kernels that overlap on one stream are both kept, and told."""
     loaded = built(tmp_path, [kernel(ts=1.0, dur=10.0), kernel(ts=5.0, dur=10.0)])
     assert loaded.of("kernels", "ts_ns, dur_ns") == [(1000, 10_000), (5000, 10_000)]
-    assert loaded.of("data_quality", "rows, ns_affected", "rule = 'stream_overlap'", "1") == [(1, 6000)]
+    assert loaded.of("data_quality", "rows, affected_ns", "rule = 'stream_overlap'", "1") == [(1, 6000)]
 
 
 def test_oddity_15(tmp_path: Path) -> None:
@@ -369,8 +369,8 @@ def test_oddity_30(tmp_path: Path) -> None:
     ]
     loaded = built(tmp_path, rows)
     states = loaded.of("kernels", "event_id, launch_state")
-    assert states == [(0, "before_window"), (3, "linked"), (4, "missing")]
-    assert loaded.quality()["launch_without_gpu_row"] == 1
+    assert states == [(0, "before_window"), (3, "known"), (4, "missing")]
+    assert loaded.quality()["launch_without_gpu_activity"] == 1
 
 
 def test_oddity_31(tmp_path: Path) -> None:
@@ -441,7 +441,7 @@ def test_oddity_36(tmp_path: Path) -> None:
         tmp_path, [kernel(args={"block": [524288, 1, 1], "grid": [1, 1, 1], "blocks per SM": 0.07})]
     )
     assert loaded.of("kernels", "block_x, blocks_per_sm") == [(524288, 0.07)]
-    assert loaded.quality()["impossible_value"] == 1
+    assert loaded.quality()["invalid_block_size"] == 1
 
 
 def test_oddity_37(tmp_path: Path) -> None:

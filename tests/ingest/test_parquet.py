@@ -344,7 +344,7 @@ def test_the_store_packs_new_files_with_their_encodings(writer: TableWriter, tmp
         wanted = encodings(alone[0]), told(alone[0]), read(*alone)
         sources = store.commit([
             Staged(run="run", rank=rank, uid=f"{rank:016x}", digest=f"d{rank}", text_bytes=1, format="kineto",
-                   format_version=1, definitions={}, status="whole",
+                   format_version=1, definitions={}, status="intact",
                    tables=(StagedTable("events", 1, path, 3_000),)) for rank, path in enumerate(alone)
         ])  # fmt: skip
     packed = store.path(sources[0].files[0].path)

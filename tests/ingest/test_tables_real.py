@@ -138,10 +138,10 @@ def test_every_gpu_row_is_in_kernels_once(rank: engine.Connection) -> None:
 
 def test_linked_before_window_and_missing_make_all(rank: engine.Connection) -> None:
     states = dict(rows(rank, "SELECT launch_state, count(*) FROM kernels GROUP BY ALL"))
-    assert set(states) <= {"linked", "before_window", "missing"}
-    assert [(states.get("linked", 0),)] == rows(rank, "SELECT count(*) FROM correlations")
+    assert set(states) <= {"known", "before_window", "missing"}
+    assert [(states.get("known", 0),)] == rows(rank, "SELECT count(*) FROM correlations")
     assert rows(
-        rank, "SELECT count(*) FROM kernels WHERE (runtime_id IS NULL) = (launch_state = 'linked')"
+        rank, "SELECT count(*) FROM kernels WHERE (runtime_id IS NULL) = (launch_state = 'known')"
     ) == [(0,)]
 
 
@@ -189,7 +189,7 @@ def test_periods_tile_the_window(rank: engine.Connection) -> None:
 
 def test_every_rule_that_fires_has_an_example(rank: engine.Connection) -> None:
     assert (
-        rows(rank, "SELECT rule FROM data_quality WHERE example IS NULL OR rows < 1 OR ns_affected < 0") == []
+        rows(rank, "SELECT rule FROM data_quality WHERE example IS NULL OR rows < 1 OR affected_ns < 0") == []
     )
     assert rows(rank, "SELECT rule FROM data_quality GROUP BY rule HAVING count(*) > 1") == []
 

@@ -130,7 +130,7 @@ def test_a_slice_of_days_has_lost_its_start_or_its_end(tmp_path: Path) -> None:
     con = tables_of(trace(tmp_path, [slice_("open", EPOCH_US, 2 * day), *stuck, gpu("a", EPOCH_US, day, 1)]))
     assert rows(con, "SELECT name, dur_ns FROM kernels") == [("a", day * 1000)]
     assert rows(con, "SELECT dur_ns, dur_text FROM events WHERE name = 'open'") == [(None, str(2 * day))]
-    assert rules(con)["unusable_time"] == (10, None)
+    assert rules(con)["invalid_time"] == (10, None)
 
 
 def test_a_call_of_another_decade_launched_nothing(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_call_of_another_decade_launched_nothing(tmp_path: Path) -> None:
         *(call("cudaLaunchKernel", EPOCH_US + at, 1, at) for at in range(1, 9)),
     ]
     con = tables_of(trace(tmp_path, [*host, *(gpu("a", 2 * at, 1, at) for at in range(1, 9))]))
-    assert rules(con) == {"missing_launch": (8, 8_000), "launch_without_gpu_row": (8, 8_000)}
+    assert rules(con) == {"missing_launch": (8, 8_000), "launch_without_gpu_activity": (8, 8_000)}
 
 
 def test_ranks_merged_into_one_file_are_told(tmp_path: Path) -> None:
@@ -148,9 +148,9 @@ def test_ranks_merged_into_one_file_are_told(tmp_path: Path) -> None:
         for rank in (0, 1)
         for event in (call("cudaLaunchKernel", rank, 1, 1), gpu("a", 5 + rank, 2, 1))
     ]
-    assert rules(tables_of(trace(tmp_path, both)))["several_processes"] == (1, 2_000)
+    assert rules(tables_of(trace(tmp_path, both)))["multiple_processes"] == (1, 2_000)
     apart = [gpu("a", 0, 2), gpu("b", 0, 2, pid=1, args={"device": 1, "stream": 7})]
-    assert "several_processes" not in rules(tables_of(trace(tmp_path, apart)))
+    assert "multiple_processes" not in rules(tables_of(trace(tmp_path, apart)))
 
 
 def test_begin_and_end_make_a_slice(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_begin_and_end_make_a_slice(tmp_path: Path) -> None:
         (1, 3000, 2, 0),
         (4, None, None, None),
     ]
-    assert rules(con)["open_bracket"] == (1, None)
+    assert rules(con)["unpaired_begin_end"] == (1, None)
 
 
 def test_rows_without_usable_times_are_kept_and_counted(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_rows_without_usable_times_are_kept_and_counted(tmp_path: Path) -> None:
     assert rows(con, "SELECT count(*) FROM events WHERE name IS NOT NULL") == [(5,)]
     fired = rules(con)
     assert fired["negative_duration"] == fired["epoch_zero"] == (1, None)
-    assert fired["unusable_time"] == (2, None)
+    assert fired["invalid_time"] == (2, None)
 
 
 def test_a_trace_that_begins_at_zero_has_no_epoch_zero(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_of_calls_that_share_an_id_the_outermost_launches(tmp_path: Path) -> Non
     ]
     con = tables_of(trace(tmp_path, events))
     assert rows(con, "SELECT event_id, runtime_id, launch_state FROM kernels ORDER BY 1") == [
-        (2, 1, "linked"),
+        (2, 1, "known"),
         (3, None, "missing"),
         (6, None, "missing"),
     ]
@@ -246,7 +246,7 @@ def test_a_graph_launch_has_many_rows(tmp_path: Path) -> None:
         (1, 3),
         (None, None),
     ]
-    assert "many_rows_per_launch" not in rules(con)
+    assert "many_activities_per_launch" not in rules(con)
 
 
 def test_rows_before_the_first_linked_one_of_their_stream(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_rows_before_the_first_linked_one_of_their_stream(tmp_path: Path) -> Non
     con = tables_of(trace(tmp_path, events))
     assert rows(con, "SELECT name, launch_state FROM kernels ORDER BY event_id") == [
         ("early", "before_window"),
-        ("linked", "linked"),
+        ("linked", "known"),
         ("late", "missing"),
         ("other stream", "missing"),
     ]
@@ -494,12 +494,12 @@ def test_each_rule_of_streams_and_calls(tmp_path: Path) -> None:
         "crossing_slice": (1, 5_000),
         "dangling_frame": (1, 1_000),
         "flow_without_start": (1, None),
-        "many_rows_per_launch": (1, 10_000),
-        "launch_without_gpu_row": (1, 1_000),
+        "many_activities_per_launch": (1, 10_000),
+        "launch_without_gpu_activity": (1, 1_000),
         "unknown_launch": (1, 1_000),
         "start_before_launch": (1, 1_000),
         "stream_overlap": (1, 4_000),
-        "impossible_value": (1, 10_000),
+        "invalid_block_size": (1, 10_000),
     }
     assert rows(con, "SELECT example FROM data_quality WHERE rule = 'crossing_slice'") == [("#1 late",)]
 

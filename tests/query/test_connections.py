@@ -95,10 +95,10 @@ def test_runs_and_ranks_say_what_was_published(store: Store, catalog: Catalog) -
     (row,) = asked(store, catalog, select_runs(store), "SELECT * EXCLUDE (ingested_at, bytes) FROM runs")
     end = START + 1_000_000
     labels, schemas = {"commit": "3f2a"}, {"kernels": 1}
-    assert row == ("a", labels, START, end, 2, 2, 2, ["H100"], [], schemas, "1.2", 1, "whole")
+    assert row == ("a", labels, START, end, 2, 2, 2, ["H100"], [], schemas, "1.2", 1, "complete")
     sql = "SELECT rank, source_name, status, header, gpu, stacks, reader_version FROM ranks ORDER BY rank"
     ranks = asked(store, catalog, select_runs(store), sql)
-    assert ranks[1] == (1, "a-rank1.json.gz", "whole", '{"distributedInfo": {"rank": 1}}', True, None, 1)
+    assert ranks[1] == (1, "a-rank1.json.gz", "intact", '{"distributedInfo": {"rank": 1}}', True, None, 1)
 
 
 def test_ingest_time_is_utc(store: Store, catalog: Catalog) -> None:

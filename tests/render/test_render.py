@@ -91,7 +91,7 @@ def test_columns_without_room_are_named() -> None:
 
 def test_what_alone_names_a_row_stays_whole() -> None:
     fields = [Field("run_id", "VARCHAR"), Field("state", "VARCHAR"), Field("labels", "VARCHAR")]
-    rows = [(f"resnet50-v100-8-nodes.num_workers_{at}~1", "whole", f"commit={at}") for at in range(2)]
+    rows = [(f"resnet50-v100-8-nodes.num_workers_{at}~1", "complete", f"commit={at}") for at in range(2)]
     laid_out = table(fields, rows, width=46, keys=("run_id",))
     assert [line.split()[0] for line in laid_out.body] == [run for run, _, _ in rows]
     assert laid_out.left_out == ("labels",)

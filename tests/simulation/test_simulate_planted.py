@@ -185,7 +185,7 @@ def test_a_window_is_cut(planted: Path) -> None:
 def test_rows_have_no_launch_or_launches_no_row(planted: Path) -> None:
     before = only(section(planted / "before-window", "quality"), rank=0, rule="before_window")
     assert [row["rows"] for row in before] == [25]
-    launches = only(section(planted / "lost-gpu", "quality"), rule="launch_without_gpu_row")
+    launches = only(section(planted / "lost-gpu", "quality"), rule="launch_without_gpu_activity")
     kept, usual = (len(section(planted / name, "launch_stats")) for name in ("lost-gpu", "none"))
     assert sum(row["rows"] for row in launches) == usual - kept > 0
     linked = [row for row in section(planted / "lost-launch", "launch_stats") if row["runtime_id"] is None]

@@ -72,7 +72,7 @@ def test_waits_and_transfers_are_the_scheduler_s(runs: dict[str, Run], name: str
     wanted = Counter((r["rank"], r["wait_ns"], r["transfer_ns"], r["dur_ns"]) for r in run.met())
     found = Counter((r["rank"], r["wait_ns"], r["transfer_ns"], r["dur_ns"]) for r in run.matched())
     assert wanted and found == wanted
-    assert {row["state"] for row in run.matched()} == {"whole"}
+    assert {row["state"] for row in run.matched()} == {"complete"}
 
 
 @pytest.mark.parametrize("name", ["data", "sharded", "amd", "old"])
@@ -105,7 +105,7 @@ def test_stages_that_share_nothing_are_told_apart(runs: dict[str, Run]) -> None:
 def test_without_clocks_off_the_starts_say_what_the_lengths_say(runs: dict[str, Run]) -> None:
     meetings: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in runs["slow"].matched():
-        meetings[row["meeting"]].append(row)
+        meetings[row["instance_id"]].append(row)
     for rows in meetings.values():
         longest = max(row["wait_ns"] for row in rows)
         assert {row["late_ns"] + row["wait_ns"] for row in rows} == {longest}
@@ -122,7 +122,7 @@ def test_the_slow_rank_is_named(runs: dict[str, Run]) -> None:
     assert {row["rank"]: row["caused_wait_ns"] for row in found} == {rank: caused[rank] for rank in range(4)}
     assert found[0]["rank"] == 2 and found[0]["share"] > 0.9
     assert sum(row["wait_ns"] for row in found) == sum(row["caused_wait_ns"] for row in found)
-    assert sum(row["waited_for"] for row in found) == len(met)
+    assert sum(row["arrived_last"] for row in found) == len(met)
 
 
 def test_a_missing_rank_leaves_parts(runs: dict[str, Run]) -> None:
@@ -136,7 +136,7 @@ def test_lost_rows_never_give_a_wrong_pair(runs: dict[str, Run]) -> None:
     run = runs["lost"]
     true = {(row["rank"], row["dur_ns"]): row["transfer_ns"] for row in run.met()}
     for row in run.matched():
-        if row["state"] == "whole":
+        if row["state"] == "complete":
             assert row["transfer_ns"] == true[row["rank"], row["dur_ns"]]
     assert {"ambiguous"} < {row["state"] for row in run.waits}
 
@@ -146,4 +146,4 @@ def test_a_window_that_begins_late_is_matched_by_number(runs: dict[str, Run]) ->
     true = {(row["rank"], row["group"], row["number"]): row["dur_ns"] for row in run.met()}
     for row in run.matched():
         assert row["dur_ns"] == true[row["rank"], row["process_group"], row["sequence"]]
-    assert {"whole", "partial"} <= {row["state"] for row in run.waits}
+    assert {"complete", "partial"} <= {row["state"] for row in run.waits}

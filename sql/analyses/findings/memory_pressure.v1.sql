@@ -3,7 +3,7 @@
 -- name     = "memory_pressure"
 -- version  = 1
 -- summary  = "Detects GPU memory that was nearly full."
--- requires = ["memory_changes@1", "judged_spans@1", "ranks@1"]
+-- requires = ["memory_changes@1", "analyzed_intervals@1", "ranks@1"]
 -- needs    = ["memory_events", "device_properties"]
 -- grain    = ["run_id", "rank", "subject"]
 -- order    = ["run_id", "rank", "-share"]
@@ -21,11 +21,11 @@
 -- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
 -- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of allocations and frees." }
 -- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
+-- analyzed_ns     = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
 -- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Always null: this is a risk, not lost time." }
--- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
+-- saving_limit    = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
 -- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
--- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
+-- observation     = { type = "VARCHAR", doc = "What was observed, in one sentence." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
 -- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
 -- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
@@ -41,7 +41,7 @@ WITH
     SELECT run_id, rank, unnest(header -> '$.deviceProperties[*]') AS properties
     FROM ranks
   ),
-  told AS (
+  gpu AS (
     SELECT
       run_id,
       rank,
@@ -62,21 +62,21 @@ WITH
     WHERE device_type <> 0
     GROUP BY run_id, rank, device
   ),
-  spent AS (
+  total AS (
     SELECT
       peak.run_id,
       peak.rank,
       peak.device,
       peak.count,
-      peak.peak_bytes / told.memory_bytes AS share,
-      span.steps,
-      span.judged_ns,
+      peak.peak_bytes / gpu.memory_bytes AS share,
+      analyzed.steps,
+      analyzed.analyzed_ns,
       peak.event_id,
       peak.from_ns
     FROM peak
-    JOIN told ON told.run_id = peak.run_id AND told.rank = peak.rank AND told.device = peak.device
-    JOIN judged_spans AS span ON span.run_id = peak.run_id AND span.rank = peak.rank
-    WHERE peak.peak_bytes IS NOT NULL AND told.memory_bytes > 0
+    JOIN gpu ON gpu.run_id = peak.run_id AND gpu.rank = peak.rank AND gpu.device = peak.device
+    JOIN analyzed_intervals AS analyzed ON analyzed.run_id = peak.run_id AND analyzed.rank = peak.rank
+    WHERE peak.peak_bytes IS NOT NULL AND gpu.memory_bytes > 0
   )
 SELECT
   run_id,
@@ -91,15 +91,15 @@ SELECT
   $warning_share AS threshold,
   count,
   steps,
-  judged_ns,
+  analyzed_ns,
   NULL::BIGINT AS saving_ns,
-  'this alone costs no time; a larger batch or fragmentation can run out of memory' AS bound,
+  'this alone costs no time; a larger batch or fragmentation can run out of memory' AS saving_limit,
   'high' AS confidence,
-  'Nearly all GPU memory was allocated at the peak.' AS seen,
+  'Nearly all GPU memory was allocated at the peak.' AS observation,
   'Check what was live at the peak. Recompute activations (checkpointing), lower the precision, shard parameters and optimizer state, or use a smaller batch.' AS advice,
   'memory_live' AS evidence,
   NULL::VARCHAR AS evidence_filter,
   event_id,
   from_ns,
   from_ns AS to_ns
-FROM spent
+FROM total

@@ -3,7 +3,7 @@
 -- name     = "tensor_cores"
 -- version  = 1
 -- summary  = "Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."
--- requires = ["judged_pieces@1", "kernels@1", "matmul_rules@1", "ranks@1"]
+-- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "ranks@1"]
 -- needs    = ["gpu", "device_properties"]
 -- grain    = ["run_id", "rank", "subject"]
 -- order    = ["run_id", "rank", "-share"]
@@ -16,17 +16,17 @@
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: matrix products. Ranks without an NVIDIA GPU of compute capability 7.0 or higher (compute_major), or without a kernel recognized as GEMM or convolution, have no row." }
+-- subject         = { type = "VARCHAR", doc = "Always: GEMMs and convolutions. Ranks without an NVIDIA GPU of compute capability 7.0 or higher (compute_major), or without a kernel recognized as GEMM or convolution, have no row." }
 -- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
 -- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Computation time attributed to GEMMs and convolutions without tensor cores, as a share of all computation time." }
 -- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
 -- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of such segments." }
 -- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
+-- analyzed_ns     = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
 -- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
--- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
+-- saving_limit    = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
 -- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
--- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
+-- observation     = { type = "VARCHAR", doc = "What was observed, in one sentence." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
 -- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
 -- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
@@ -62,41 +62,41 @@ WITH
     FROM generation
     WHERE major >= $compute_major AND NOT is_amd
   ),
-  piece AS (
+  segment AS (
     SELECT
-      piece.run_id,
-      piece.rank,
-      piece.start_ns,
-      piece.piece_ns,
-      piece.kernel_id,
-      piece.steps,
-      piece.judged_ns,
+      segment.run_id,
+      segment.rank,
+      segment.start_ns,
+      segment.segment_ns,
+      segment.kernel_id,
+      segment.steps,
+      segment.analyzed_ns,
       name.uses_tensor_cores
-    FROM judged_pieces AS piece
-    JOIN kernels ON kernels.run_id = piece.run_id AND kernels.rank = piece.rank AND kernels.event_id = piece.kernel_id
+    FROM analyzed_segments AS segment
+    JOIN kernels ON kernels.run_id = segment.run_id AND kernels.rank = segment.rank AND kernels.event_id = segment.kernel_id
     LEFT JOIN name ON name.name = kernels.name
-    WHERE piece.kind = 'computation'
+    WHERE segment.kind = 'computation'
   ),
-  spent AS (
+  total AS (
     SELECT
       run_id,
       rank,
       any_value(steps) AS steps,
-      any_value(judged_ns) AS judged_ns,
+      any_value(analyzed_ns) AS analyzed_ns,
       count(*) FILTER (NOT uses_tensor_cores) AS count,
-      coalesce(sum(piece_ns) FILTER (NOT uses_tensor_cores), 0)::BIGINT AS saving_ns,
-      saving_ns / sum(piece_ns)::BIGINT AS share,
-      arg_max(kernel_id, (piece_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS event_id,
-      arg_max(start_ns, (piece_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS from_ns,
-      from_ns + max(piece_ns) FILTER (NOT uses_tensor_cores) AS to_ns
-    FROM piece
+      coalesce(sum(segment_ns) FILTER (NOT uses_tensor_cores), 0)::BIGINT AS saving_ns,
+      saving_ns / sum(segment_ns)::BIGINT AS share,
+      arg_max(kernel_id, (segment_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS event_id,
+      arg_max(start_ns, (segment_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS from_ns,
+      from_ns + max(segment_ns) FILTER (NOT uses_tensor_cores) AS to_ns
+    FROM segment
     GROUP BY run_id, rank
     HAVING count(uses_tensor_cores) > 0
   )
 SELECT
   run_id,
   rank,
-  'matrix products' AS subject,
+  'GEMMs and convolutions' AS subject,
   CASE
     WHEN share < $warning_share THEN 'none'
     WHEN steps = 0 THEN 'info'
@@ -107,16 +107,16 @@ SELECT
   $warning_share AS threshold,
   count,
   steps,
-  judged_ns,
+  analyzed_ns,
   saving_ns,
-  'the time in these kernels; the saving from lower precision depends on their shapes and on memory' AS bound,
+  'the time in these kernels; the saving from lower precision depends on their shapes and on memory' AS saving_limit,
   CASE WHEN steps = 0 THEN 'low' ELSE 'medium' END AS confidence,
-  'GEMMs or convolutions do not use tensor cores.' AS seen,
+  'GEMMs or convolutions do not use tensor cores.' AS observation,
   'Use automatic mixed precision (bf16 or fp16) or, from A100 on, allow TF32 (torch.set_float32_matmul_precision(''high'')); keep sizes multiples of 8.' AS advice,
   'kernel_summary' AS evidence,
   'kind = ''computation''' AS evidence_filter,
   event_id,
   from_ns,
   to_ns
-FROM spent
-SEMI JOIN equipped ON equipped.run_id = spent.run_id AND equipped.rank = spent.rank
+FROM total
+SEMI JOIN equipped ON equipped.run_id = total.run_id AND equipped.rank = total.rank

@@ -35,7 +35,13 @@ Scope = Literal["rank", "run"]
 
 # Built from published versions when they are read.
 _BUILT = ("runs", "ranks", "rank_sources")
-FOLDERS: dict[str, Kind] = {"tables": "table", "views": "view", "analyses": "analysis"}
+FOLDERS: dict[str, Kind] = {
+    "tables": "table",
+    "rules": "table",
+    "derived": "table",
+    "views": "view",
+    "analyses": "analysis",
+}
 NEEDS = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
     "collectives", "counters", "kernel_counters", "device_properties",
@@ -99,6 +105,11 @@ class Contract:
     def ref(self) -> Ref:
         """Its name and version."""
         return Ref(self.name, self.version)
+
+    @property
+    def folder(self) -> str:
+        """The folder under `sql/` that holds it: tables, rules, derived, views or analyses."""
+        return PurePath(self.source).parts[1]
 
     @property
     def filled_by_program(self) -> bool:
@@ -165,7 +176,7 @@ def parse(text: str, path: PurePath) -> Contract:
 
 
 def _identity(head: Mapping[str, Any], path: PurePath, place: Place) -> tuple[Kind, str | None]:
-    kind = one_of(head, "kind", tuple(FOLDERS.values()), place)
+    kind = one_of(head, "kind", tuple(dict.fromkeys(FOLDERS.values())), place)
     match = _FILE.fullmatch(path.name)
     parts = path.parts[:-1]
     group = parts[-1] if kind == "analysis" and parts else None
@@ -183,7 +194,7 @@ def _identity(head: Mapping[str, Any], path: PurePath, place: Place) -> tuple[Ki
 
 
 def _path_of(kind: str) -> str:
-    folder = {"table": "tables", "view": "views", "analysis": "analyses/<group>"}[kind]
+    folder = {"table": "(tables|rules|derived)", "view": "views", "analysis": "analyses/<group>"}[kind]
     return f"sql/{folder}/<name>.v<version>.sql, in snake case"
 
 

@@ -13,7 +13,7 @@ from tracewarehouse.runs.quality import expected_ranks
 from tracewarehouse.runs.selection import spans
 
 _RANKS = """
-SELECT run_id, rank, device_name, world_size, framework_version, status, reader_version,
+SELECT run_id, rank, device_name, world_size, framework_version, status, format_version,
   gpu, shapes, stacks, modules, memory_events, kernel_counters
 FROM ranks
 """
@@ -152,7 +152,7 @@ def _framework(base: _Told, head: _Told) -> Iterator[Difference]:
 
 
 def _reader(base: _Told, head: _Told) -> Iterator[Difference]:
-    versions = base.values("reader_version"), head.values("reader_version")
+    versions = base.values("format_version"), head.values("format_version")
     if versions[0] != versions[1]:
         yield Difference("reader", f"read by other versions of the reader: {_against(*versions)}")
 

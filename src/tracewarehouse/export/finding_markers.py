@@ -16,7 +16,7 @@ _COLUMNS = {
     "rule": "VARCHAR",
     "subject": "VARCHAR",
     "severity": "VARCHAR",
-    "seen": "VARCHAR",
+    "observation": "VARCHAR",
     "advice": "VARCHAR",
     "from_ns": "BIGINT",
     "to_ns": "BIGINT",
@@ -38,7 +38,7 @@ SELECT
   NULL AS id,
   NULL AS bp,
   json_object(
-    'severity', found.severity, 'seen', found.seen, 'advice', found.advice, 'shown', 'the worst instance'
+    'severity', found.severity, 'observation', found.observation, 'advice', found.advice, 'shown', 'the worst instance'
   ) AS args
 FROM found
 WHERE found.rank = (SELECT any_value(rank) FROM ranks) AND found.to_ns >= found.from_ns

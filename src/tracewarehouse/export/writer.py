@@ -127,8 +127,8 @@ def _about(
         if rank in cuts:
             row |= {"from_ns": str(cuts[rank][0]), "to_ns": str(cuts[rank][1])}
         ranks.append(row)
-    what = _label(asked) if asked.is_cut else "whole"
-    return {"run": selected.selector, "part": what, "ranks": ranks, "notes": list(told)}
+    what = _label(asked) if asked.is_cut else "entire trace"
+    return {"run": selected.selector, "time_range": what, "ranks": ranks, "notes": list(told)}
 
 
 _OURS = "tracewarehouse"  # the key of the header that says what a part is

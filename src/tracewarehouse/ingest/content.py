@@ -54,7 +54,7 @@ def content_of(outcome: Outcome, facts: Mapping[str, Json], built: Built) -> Con
         lost_events=lost_events(outcome),
         steps=fact("steps"),
         gpu_ns=built.coverage.gpu_ns,
-        linked_ns=built.coverage.linked_ns,
+        launch_known_ns=built.coverage.launch_known_ns,
         with_op_ns=built.coverage.with_op_ns,
         quality=built.quality,
     )
@@ -77,6 +77,6 @@ def left_content(source: RankSource) -> Content:
         lost_events=lost if isinstance(lost, int) else None,
         steps=fact("steps"),
         gpu_ns=fact("gpu_ns"),
-        linked_ns=fact("linked_ns"),
+        launch_known_ns=fact("launch_known_ns"),
         with_op_ns=fact("with_op_ns"),
     )

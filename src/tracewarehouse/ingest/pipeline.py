@@ -37,7 +37,7 @@ from tracewarehouse.storage import Store, layout
 from tracewarehouse.storage.manifests import now
 
 # Once a trace is published there is no need for its file in the inbox, but of a damaged one more may come.
-_STORED = ("whole", "repaired", "same")
+_STORED = ("intact", "repaired", "same")
 
 
 def ingest(

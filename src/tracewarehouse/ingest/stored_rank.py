@@ -112,7 +112,7 @@ class StoredRank:
         coverage = built.coverage
         facts |= {
             "gpu_ns": coverage.gpu_ns,
-            "linked_ns": coverage.linked_ns,
+            "launch_known_ns": coverage.launch_known_ns,
             "with_op_ns": coverage.with_op_ns,
         }
         return Staged(

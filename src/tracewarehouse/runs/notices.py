@@ -34,10 +34,10 @@ def nothing_stored(selected: Sequence[SelectedRun]) -> tuple[str, ...]:
 
 def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
     """How much of the GPU time has a known launch; nothing where all has."""
-    gpu_ns, linked_ns = (_total(selected, fact) for fact in ("gpu_ns", "linked_ns"))
-    if linked_ns >= gpu_ns:
+    gpu_ns, launch_known_ns = (_total(selected, fact) for fact in ("gpu_ns", "launch_known_ns"))
+    if launch_known_ns >= gpu_ns:
         return []
-    tenths = linked_ns * 1000 // gpu_ns  # rounded down: less than all is never told as all
+    tenths = launch_known_ns * 1000 // gpu_ns  # rounded down: less than all is never told as all
     return [f"coverage: {tenths / 10} % of GPU time is linked to its launch"]
 
 

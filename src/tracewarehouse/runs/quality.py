@@ -19,7 +19,7 @@ class Fired:
     rule: str
     severity: str
     rows: int
-    ns_affected: int | None
+    affected_ns: int | None
     example: str
 
 

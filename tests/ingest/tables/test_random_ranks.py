@@ -21,7 +21,7 @@ def check(rows: list[dict[str, Any]], spill: Path | None = None) -> None:
     check_places(built.rows("events"), found)
     links = plain_tables.launched_by(rows, found)
     kernels = built.rows("kernels", "event_id", "runtime_id")
-    assert kernels == [(n, links[n][0] if n in links else None) for n in plain_tables.gpu_rows(rows)]
+    assert kernels == [(n, links[n][0] if n in links else None) for n in plain_tables.gpu_activities(rows)]
     assert built.rows("correlations", "kernel_id", "via") == [
         (n, links[n][1]) for n in sorted(links, key=lambda n: (links[n][0], n))
     ]

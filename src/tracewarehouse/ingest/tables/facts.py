@@ -40,7 +40,7 @@ class Coverage:
     """Time of GPU activities: of all, of those that are linked to a launch, of those within an operator."""
 
     gpu_ns: int = 0
-    linked_ns: int = 0
+    launch_known_ns: int = 0
     with_op_ns: int = 0
 
 
@@ -58,7 +58,7 @@ class Held:
 def of_rank(told: Mapping[str, Any], timeline: pa.Table | None, base_time_ns: int) -> dict[str, Any]:
     """All facts of a rank: what its activities tell, else its memory timeline."""
     nothing = dict.fromkeys(("pid", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns"))
-    counts = dict.fromkeys(("events", "non_events", "gpu_rows", "steps"), 0)
+    counts = dict.fromkeys(("events", "non_events", "gpu_activities", "steps"), 0)
     needs = dict.fromkeys(_NEEDS, False)
     found = {name: value for name, value in told.items() if value is not None}
     return {"base_time_ns": base_time_ns, **nothing, **counts, **needs, **_of_timeline(timeline), **found}
@@ -127,9 +127,9 @@ def _device(columns: Columns, launches: Launches) -> dict[str, Any]:
     return {
         "gpu_start_ns": int(launches.ts_ns.min()) if len(rows) else None,
         "gpu_end_ns": int(ends.max()) if len(rows) else None,
-        "gpu_rows": len(rows),
+        "gpu_activities": len(rows),
         "gpu": bool(len(rows)),
-        "launches": bool((launches.state == LaunchState.LINKED).any()),
+        "launches": bool((launches.state == LaunchState.KNOWN).any()),
         "collective_args": bool(columns.flags("has_collective", rows).any()),
     }
 

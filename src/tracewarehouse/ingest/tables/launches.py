@@ -75,7 +75,7 @@ def _or_minus_one(found: Ints) -> Times:
 
 def _states(device: Times, stream: Times, ts: Times, known: Flags) -> Small:
     """Why a GPU row has no call: it starts before the first linked row of its stream, or it is missing."""
-    state = np.where(known, LaunchState.LINKED, LaunchState.MISSING).astype(np.int8)
+    state = np.where(known, LaunchState.KNOWN, LaunchState.MISSING).astype(np.int8)
     if known.all():
         return state
     lane = group_numbers(device, stream)

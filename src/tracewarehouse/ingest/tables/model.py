@@ -54,7 +54,7 @@ class Calls:
 class LaunchState(IntEnum):
     """Why a GPU row has a call or has none, in the words of `kernels.launch_state`."""
 
-    LINKED = 0
+    KNOWN = 0
     BEFORE_WINDOW = 1
     MISSING = 2
 

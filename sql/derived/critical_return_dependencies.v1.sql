@@ -1,24 +1,24 @@
 -- /// tw
 -- kind      = "table"
--- name      = "critical_returns"
+-- name      = "critical_return_dependencies"
 -- version   = 1
 -- summary   = "What a blocking host call waited for before it returned."
--- requires  = ["critical_puts@1", "kernels@1", "correlations@1", "runtime@1", "syncs@1"]
+-- requires  = ["critical_enqueues@1", "kernels@1", "correlations@1", "runtime@1", "syncs@1"]
 -- derived   = "critical_path"
 -- transient = true
 -- grain     = ["run_id", "rank", "call_id"]
 -- order     = ["run_id", "rank", "call_id"]
 --
 -- [params]
--- wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A blocking call up to this long that nothing explains did not wait; a longer one did, nobody knows for what." }
+-- wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A blocking call up to this long that nothing explains did not wait; a longer one waited for something unknown." }
 --
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
 -- call_id  = { type = "BIGINT", unit = "id", doc = "The host call." }
--- from_id  = { type = "BIGINT", unit = "id", null = true, doc = "The GPU row that it waited for: the last to end within the call. Null where nothing explains a long wait." }
--- evidence = { type = "VARCHAR", doc = "recorded by the profiler; name: such a call waits for all that was put on its device before, or for its own copy; inferred: the stream is the one that its thread last put something on." }
--- at_ns    = { type = "BIGINT", signed = true, unit = "ts", null = true, doc = "When that row ended." }
+-- from_id  = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that it waited for: the last to end within the call. Null if nothing explains a long wait." }
+-- evidence = { type = "VARCHAR", doc = "recorded by the profiler; name: a call of that name waits for all work enqueued on its device before, or for its own copy; inferred: the stream is the one on which its thread last enqueued work." }
+-- at_ns    = { type = "BIGINT", signed = true, unit = "ts", null = true, doc = "End of that activity." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -43,38 +43,38 @@ WITH
       syncs.kind,
       syncs.device,
       CASE syncs.kind WHEN 'Event Sync' THEN syncs.wait_on_stream ELSE syncs.stream END AS stream,
-      CASE syncs.kind WHEN 'Event Sync' THEN mark.ts_ns ELSE waiter.ts_ns END AS before_ns
+      CASE syncs.kind WHEN 'Event Sync' THEN record_call.ts_ns ELSE waiter.ts_ns END AS before_ns
     FROM waiter
     JOIN syncs ON syncs.runtime_id = waiter.call_id
-    LEFT JOIN runtime AS mark
-      ON mark.correlation = syncs.wait_on_correlation AND mark.correlation > 0 AND contains(mark.name, 'EventRecord')
+    LEFT JOIN runtime AS record_call
+      ON record_call.correlation = syncs.wait_on_correlation AND record_call.correlation > 0 AND contains(record_call.name, 'EventRecord')
     WHERE syncs.kind IN ('Context Sync', 'Stream Sync', 'Event Sync')
   ),
   lane AS (
     SELECT DISTINCT device, stream
     FROM kernels
   ),
-  -- Rows launched before the recording began were put before any call.
+  -- Rows launched before the recording began were enqueue before any call.
   early_end AS (
     SELECT device, stream, ts_ns + dur_ns AS end_ns, arg_max(event_id, (ts_ns, event_id)) AS event_id
     FROM kernels
     WHERE launch_state = 'before_window' AND dur_ns > 0
     GROUP BY device, stream, ts_ns + dur_ns
   ),
-  thread_put AS (
+  thread_enqueue AS (
     -- In a comparison of several values NULL is the greatest; what took no time comes last.
     SELECT
       pid,
       tid,
       call_ns,
       arg_max(struct_pack(device, stream), (last_ns IS NOT NULL, last_ns, device, stream)) AS lane
-    FROM critical_puts
+    FROM critical_enqueues
     GROUP BY pid, tid, call_ns
   ),
-  lasting_put AS (
-    -- A row that took no time was done as soon as what was put before it.
+  timed_enqueue AS (
+    -- A row that took no time was done as soon as what was enqueue before it.
     SELECT device, stream, call_ns, last_id, last_ns
-    FROM critical_puts
+    FROM critical_enqueues
     WHERE last_id IS NOT NULL
   ),
   target AS (
@@ -92,17 +92,17 @@ WITH
     CROSS JOIN lane
     WHERE waiter.waits_for_all AND waiter.call_id NOT IN (SELECT call_id FROM recorded)
     UNION ALL
-    SELECT waiter.call_id, put.lane.device, put.lane.stream, waiter.ts_ns AS before_ns, 'inferred' AS evidence
+    SELECT waiter.call_id, enqueue.lane.device, enqueue.lane.stream, waiter.ts_ns AS before_ns, 'inferred' AS evidence
     FROM waiter
-    ASOF JOIN thread_put AS put
-      ON put.pid = waiter.pid AND put.tid = waiter.tid AND put.call_ns < waiter.ts_ns
+    ASOF JOIN thread_enqueue AS enqueue
+      ON enqueue.pid = waiter.pid AND enqueue.tid = waiter.tid AND enqueue.call_ns < waiter.ts_ns
     WHERE NOT waiter.waits_for_all AND waiter.call_id NOT IN (SELECT call_id FROM recorded)
   ),
   awaited AS (
-    SELECT target.call_id, put.last_id AS from_id, target.evidence, put.last_ns AS at_ns
+    SELECT target.call_id, enqueue.last_id AS from_id, target.evidence, enqueue.last_ns AS at_ns
     FROM target
-    ASOF JOIN lasting_put AS put
-      ON put.device = target.device AND put.stream = target.stream AND put.call_ns < target.before_ns
+    ASOF JOIN timed_enqueue AS enqueue
+      ON enqueue.device = target.device AND enqueue.stream = target.stream AND enqueue.call_ns < target.before_ns
     UNION ALL
     SELECT target.call_id, early_end.event_id AS from_id, target.evidence, early_end.end_ns AS at_ns
     FROM target

@@ -2,25 +2,25 @@
 -- kind     = "table"
 -- name     = "critical_edges"
 -- version  = 1
--- summary  = "A dependency between two instants of a scope, and the least time that it takes."
--- requires = ["critical_nodes@1", "critical_scopes@1", "critical_starts@1", "critical_returns@1", "events@1", "kernels@1"]
+-- summary  = "Dependencies between two instants of a scope, with the minimum time that each takes."
+-- requires = ["critical_nodes@1", "critical_scopes@1", "critical_start_dependencies@1", "critical_return_dependencies@1", "events@1", "kernels@1"]
 -- derived  = "critical_path"
 -- grain    = ["run_id", "rank", "scope", "to_node", "from_node", "type"]
 -- order    = ["run_id", "rank", "scope", "to_node", "from_node", "type"]
 --
 -- [columns]
--- run_id    = { type = "VARCHAR", doc = "The run." }
--- rank      = { type = "INTEGER", doc = "The rank." }
--- scope     = { type = "VARCHAR", doc = "The scope." }
--- from_node = { type = "BIGINT", doc = "What comes first." }
--- to_node   = { type = "BIGINT", doc = "What cannot be before it." }
--- type      = { type = "VARCHAR", doc = "On the host: host, host_gap (outside of operators and calls), handover (to autograd's threads and back: backward after forward), sync (the return from a wait). On the device: kernel (a GPU row runs), launch, stream, graph, wait (see critical_starts). Both: earlier (for work launched before the scope), unknown_wait, end." }
--- category  = { type = "VARCHAR", doc = "What its time is: host, host_gap, launch, sync, computation, communication, memory, other, kernel_gap (between a GPU row and one that waits for it), earlier, unknown_wait or end." }
--- evidence  = { type = "VARCHAR", doc = "recorded by the profiler, name (what such a call waits for) or inferred from times." }
--- event_id  = { type = "BIGINT", unit = "id", null = true, doc = "What its time belongs to: operator, host call or GPU row; null between them." }
--- weight_ns = { type = "BIGINT", unit = "ns", doc = "The least time from one to the other: of what decides all the time between them, of anything else 0, or the time of work launched before the scope." }
--- slack_ns  = { type = "BIGINT", unit = "ns", doc = "How much later the first could have been: time between them less weight_ns." }
--- decides   = { type = "BOOLEAN", doc = "It is the last thing that to_node waited for; each node but the first has one. Of what was over in one instant: recorded before inferred, then kernel, sync, wait, graph, stream, launch, host, host_gap, handover, earlier, then the later node." }
+-- run_id      = { type = "VARCHAR", doc = "The run." }
+-- rank        = { type = "INTEGER", doc = "The rank." }
+-- scope       = { type = "VARCHAR", doc = "The scope." }
+-- from_node   = { type = "BIGINT", doc = "The earlier node." }
+-- to_node     = { type = "BIGINT", doc = "The node that cannot come before it." }
+-- type        = { type = "VARCHAR", doc = "On the host: host, host_gap (outside operators and calls), handover (to autograd's threads and back: backward after forward), sync (the return from a wait). On the device: kernel (a GPU activity runs), launch, stream, graph, wait (see critical_start_dependencies). Both: earlier (for work launched before the scope), unknown_wait, end." }
+-- category    = { type = "VARCHAR", doc = "Category of its time: host, host_gap, launch, sync, computation, communication, memory, other, kernel_gap (between a GPU activity and one that waits for it), earlier, unknown_wait or end." }
+-- evidence    = { type = "VARCHAR", doc = "recorded by the profiler, name (what a call of that name waits for) or inferred from times." }
+-- event_id    = { type = "BIGINT", unit = "id", null = true, doc = "Operator, host call or GPU activity that its time is attributed to; null between them." }
+-- weight_ns   = { type = "BIGINT", unit = "ns", doc = "Minimum time from one node to the other: for limiting dependencies all the time between them; for others 0, or the time of work launched before the scope." }
+-- slack_ns    = { type = "BIGINT", unit = "ns", doc = "How much later the earlier node could have been: time between the nodes minus weight_ns." }
+-- is_limiting = { type = "BOOLEAN", doc = "True if it is the last dependency that to_node waited for; each node but the first has one. Of those that end at the same instant: recorded before inferred, then kernel, sync, wait, graph, stream, launch, host, host_gap, handover, earlier, then the later node." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -42,7 +42,7 @@ WITH
       -- Slices of the thread that are open just before this node.
       (coalesce(sum(CASE WHEN event_id IS NULL THEN 0 WHEN side = 'start' THEN 1 ELSE -1 END) OVER earlier, 0))::BIGINT AS open
     FROM critical_nodes
-    WHERE place IN ('operator', 'call') OR side = 'host_end'
+    WHERE kind IN ('operator', 'call') OR side = 'host_end'
     WINDOW
       on_thread AS (PARTITION BY scope, pid, tid ORDER BY node),
       earlier AS (PARTITION BY scope, pid, tid ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
@@ -58,7 +58,7 @@ WITH
     SELECT DISTINCT events.event_id, events.pre, events.post
     FROM critical_nodes
     JOIN events ON events.event_id = critical_nodes.event_id
-    WHERE critical_nodes.place IN ('operator', 'call') AND events.post > events.pre
+    WHERE critical_nodes.kind IN ('operator', 'call') AND events.post > events.pre
   ),
   near_parent AS (
     SELECT sibling.event_id, sibling.parent_id
@@ -120,11 +120,11 @@ WITH
       AND thread_node.open = CASE WHEN thread_node.side = 'end' THEN 1 ELSE 0 END
   ),
   handover AS (
-    SELECT outer_node.scope, gone.node AS from_node, outer_node.node AS to_node, gone.ts_ns AS at_ns
+    SELECT outer_node.scope, finished.node AS from_node, outer_node.node AS to_node, finished.ts_ns AS at_ns
     FROM outer_node
-    ASOF JOIN (SELECT scope, node, ts_ns, is_engine FROM outer_node WHERE side = 'end') AS gone
-      ON gone.scope = outer_node.scope AND gone.is_engine = (NOT outer_node.is_engine)
-      AND gone.node < outer_node.node
+    ASOF JOIN (SELECT scope, node, ts_ns, is_engine FROM outer_node WHERE side = 'end') AS finished
+      ON finished.scope = outer_node.scope AND finished.is_engine = (NOT outer_node.is_engine)
+      AND finished.node < outer_node.node
     WHERE outer_node.side <> 'end'
   ),
   scope_node AS (
@@ -135,7 +135,7 @@ WITH
       min(node) FILTER (side = 'host_end') AS host_end_node,
       max(node) AS end_node
     FROM critical_nodes
-    WHERE place = 'scope'
+    WHERE kind = 'scope'
     GROUP BY scope
   ),
   device_row AS (
@@ -150,7 +150,7 @@ WITH
       max(node.node) AS end_node
     FROM critical_nodes AS node
     JOIN kernels ON kernels.event_id = node.event_id
-    WHERE node.place = 'gpu'
+    WHERE node.kind = 'gpu'
     GROUP BY node.scope, node.event_id, kernels.device, kernels.stream, kernels.kind
   ),
   call AS (
@@ -160,7 +160,7 @@ WITH
       min(node) AS start_node,
       max(node) FILTER (side = 'end') AS end_node
     FROM critical_nodes
-    WHERE place = 'call'
+    WHERE kind = 'call'
     GROUP BY scope, event_id
   ),
   link AS (
@@ -174,7 +174,7 @@ WITH
       start.at_ns,
       start.explains
     FROM device_row
-    JOIN critical_starts AS start ON start.to_id = device_row.event_id
+    JOIN critical_start_dependencies AS start ON start.to_id = device_row.event_id
     LEFT JOIN call ON call.scope = device_row.scope AND call.event_id = start.from_id
     LEFT JOIN device_row AS other ON other.scope = device_row.scope AND other.event_id = start.from_id
     UNION ALL
@@ -183,14 +183,14 @@ WITH
       device_row.end_node,
       call.end_node,
       'sync',
-      critical_returns.evidence,
+      critical_return_dependencies.evidence,
       call.event_id,
-      critical_returns.at_ns,
+      critical_return_dependencies.at_ns,
       TRUE
     FROM call
-    JOIN critical_returns ON critical_returns.call_id = call.event_id
-    LEFT JOIN device_row ON device_row.scope = call.scope AND device_row.event_id = critical_returns.from_id
-    WHERE call.end_node IS NOT NULL AND critical_returns.from_id IS NOT NULL
+    JOIN critical_return_dependencies ON critical_return_dependencies.call_id = call.event_id
+    LEFT JOIN device_row ON device_row.scope = call.scope AND device_row.event_id = critical_return_dependencies.from_id
+    WHERE call.end_node IS NOT NULL AND critical_return_dependencies.from_id IS NOT NULL
   ),
   -- Everything that leads to a node, and when that was over.
   lead AS (
@@ -200,15 +200,15 @@ WITH
       on_host.to_node,
       CASE
         WHEN on_host.open = 0 THEN 'host_gap'
-        WHEN lost.call_id IS NOT NULL THEN 'unknown_wait'
+        WHEN unexplained.call_id IS NOT NULL THEN 'unknown_wait'
         ELSE 'host'
       END AS type,
-      CASE WHEN lost.call_id IS NULL THEN 'recorded' ELSE 'inferred' END AS evidence,
+      CASE WHEN unexplained.call_id IS NULL THEN 'recorded' ELSE 'inferred' END AS evidence,
       on_host.event_id,
       on_host.at_ns,
       TRUE AS explains
     FROM on_host
-    LEFT JOIN critical_returns AS lost ON lost.call_id = on_host.event_id AND lost.from_id IS NULL
+    LEFT JOIN critical_return_dependencies AS unexplained ON unexplained.call_id = on_host.event_id AND unexplained.from_id IS NULL
     UNION ALL
     SELECT thread_node.scope, scope_node.start_node, thread_node.node, 'host_gap', 'recorded', NULL, scope_node.start_ns, TRUE
     FROM thread_node
@@ -259,7 +259,7 @@ WITH
         ORDER BY lead.at_ns DESC, lead.evidence = 'inferred', list_position(
           ['kernel', 'sync', 'wait', 'graph', 'stream', 'launch', 'host', 'host_gap', 'handover', 'earlier'], lead.type
         ) NULLS LAST, lead.from_node DESC
-      ) = 1 AS decides
+      ) = 1 AS is_limiting
     FROM lead
   )
 SELECT
@@ -268,23 +268,23 @@ SELECT
   node.scope,
   ranked.from_node,
   ranked.to_node,
-  CASE WHEN ranked.decides AND NOT ranked.explains THEN 'unknown_wait' ELSE ranked.type END AS type,
+  CASE WHEN ranked.is_limiting AND NOT ranked.explains THEN 'unknown_wait' ELSE ranked.type END AS type,
   CASE
-    WHEN ranked.decides AND NOT ranked.explains THEN 'unknown_wait'
+    WHEN ranked.is_limiting AND NOT ranked.explains THEN 'unknown_wait'
     WHEN ranked.type = 'kernel' THEN device_row.kind
     WHEN ranked.type IN ('stream', 'graph', 'wait') THEN 'kernel_gap'
     WHEN ranked.type = 'handover' THEN 'host_gap'
     ELSE ranked.type
   END AS category,
-  CASE WHEN ranked.decides AND NOT ranked.explains THEN 'inferred' ELSE ranked.evidence END AS evidence,
+  CASE WHEN ranked.is_limiting AND NOT ranked.explains THEN 'inferred' ELSE ranked.evidence END AS evidence,
   ranked.event_id,
   CASE
-    WHEN ranked.decides THEN node.ts_ns - before.ts_ns
+    WHEN ranked.is_limiting THEN node.ts_ns - before.ts_ns
     WHEN ranked.type = 'earlier' THEN ranked.at_ns - before.ts_ns
     ELSE 0
   END AS weight_ns,
   node.ts_ns - before.ts_ns - weight_ns AS slack_ns,
-  ranked.decides
+  ranked.is_limiting
 FROM ranked
 JOIN critical_nodes AS node ON node.scope = ranked.scope AND node.node = ranked.to_node
 JOIN critical_nodes AS before ON before.scope = ranked.scope AND before.node = ranked.from_node

@@ -2,15 +2,15 @@
 -- kind      = "table"
 -- name      = "matmul_rules"
 -- version   = 1
--- summary   = "Whether a matrix product or convolution on an NVIDIA GPU ran on tensor cores, by its name: the first rule that matches wins."
+-- summary   = "Whether a GEMM or convolution kernel on an NVIDIA GPU uses tensor cores, by name; the first matching rule applies."
 -- grain     = ["rule_id"]
 -- order     = ["rule_id"]
 -- transient = true
 --
 -- [columns]
--- rule_id           = { type = "INTEGER", unit = "id", doc = "The place in the order: lower comes first." }
--- pattern           = { type = "VARCHAR", doc = "A regular expression (RE2), searched anywhere in the name." }
--- uses_tensor_cores = { type = "BOOLEAN", doc = "The kernel ran on tensor cores; else on the ordinary units. A name without a rule tells neither." }
+-- rule_id           = { type = "INTEGER", unit = "id", doc = "Position in the order; lower comes first." }
+-- pattern           = { type = "VARCHAR", doc = "Regular expression (RE2), searched anywhere in the name." }
+-- uses_tensor_cores = { type = "BOOLEAN", doc = "True if the kernel runs on tensor cores. For names that match no rule it is unknown." }
 --
 -- [changes]
 -- 1 = "First version."

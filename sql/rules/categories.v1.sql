@@ -2,15 +2,15 @@
 -- kind      = "table"
 -- name      = "categories"
 -- version   = 1
--- summary   = "Spellings of an event's category by profiler version, the one we use, and the part such rows play."
+-- summary   = "Event categories: spelling in the file, current Kineto spelling, and role."
 -- grain     = ["raw_category"]
 -- order     = ["role", "category", "raw_category"]
 -- transient = true
 --
 -- [columns]
--- raw_category = { type = "VARCHAR", doc = "The category as a file spells it." }
--- category     = { type = "VARCHAR", doc = "The spelling of today's Kineto." }
--- role         = { type = "VARCHAR", doc = "device (a GPU row), runtime (a call that may launch), operator, frame, annotation, host (any other slice of a thread), sync, device_annotation, device_range, device_event (a mark on a stream, no work), instant, flow, span." }
+-- raw_category = { type = "VARCHAR", doc = "Category as in the file." }
+-- category     = { type = "VARCHAR", doc = "Spelling of current Kineto." }
+-- role         = { type = "VARCHAR", doc = "device (GPU activity), runtime (a call that can launch), operator, frame, annotation, host (any other slice of a thread), sync, device_annotation, device_range, device_event (marker on a stream, no work), instant, flow or span." }
 --
 -- [changes]
 -- 1 = "First version."

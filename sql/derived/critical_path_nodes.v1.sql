@@ -1,8 +1,8 @@
 -- /// tw
 -- kind      = "table"
--- name      = "critical_walk"
+-- name      = "critical_path_nodes"
 -- version   = 1
--- summary   = "The nodes of a critical path: from the end of a scope back along what decides, told forwards."
+-- summary   = "Nodes of a critical path in forward order: a backward walk over limiting dependencies."
 -- requires  = ["critical_nodes@1", "critical_edges@1"]
 -- derived   = "critical_path"
 -- transient = true
@@ -13,8 +13,8 @@
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
 -- scope    = { type = "VARCHAR", doc = "The scope." }
--- position = { type = "BIGINT", doc = "Place on the path, from 1." }
--- node     = { type = "BIGINT", doc = "The node that the path comes to there; it sets out from the start of the scope." }
+-- position = { type = "BIGINT", doc = "Position on the path, starting at 1." }
+-- node     = { type = "BIGINT", doc = "The node that the path reaches there; it begins at the start of the scope." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -1,26 +1,26 @@
 -- /// tw
 -- kind      = "table"
--- name      = "critical_starts"
+-- name      = "critical_start_dependencies"
 -- version   = 1
--- summary   = "What a GPU row had to wait for before it started."
--- requires  = ["critical_puts@1", "kernels@1", "correlations@1", "runtime@1", "syncs@1"]
+-- summary   = "What a GPU activity had to wait for before it started."
+-- requires  = ["critical_enqueues@1", "kernels@1", "correlations@1", "runtime@1", "syncs@1"]
 -- derived   = "critical_path"
 -- transient = true
 -- grain     = ["run_id", "rank", "to_id", "from_id", "type"]
 -- order     = ["run_id", "rank", "to_id", "from_id", "type"]
 --
 -- [params]
--- wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A delay up to this long is the way of the device; a longer one is a wait that something must explain." }
+-- wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A delay up to this long is device latency; a longer one is a wait that must be explained." }
 --
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
--- to_id    = { type = "BIGINT", unit = "id", doc = "The GPU row that waited." }
--- from_id  = { type = "BIGINT", unit = "id", doc = "What it waited for: of a launch the host call, else a GPU row that took time." }
--- type     = { type = "VARCHAR", doc = "launch; stream: the row before on its stream; graph: one of the same graph launch; wait: one that its stream waited for." }
--- evidence = { type = "VARCHAR", doc = "recorded by the profiler, or inferred: nothing else explains its start, and it started right after that row ended." }
--- at_ns    = { type = "BIGINT", signed = true, unit = "ts", doc = "When that was over; of a launch, when the call began." }
--- explains = { type = "BOOLEAN", doc = "The row started within wait_ns of that (of a launch, of the return of the call)." }
+-- to_id    = { type = "BIGINT", unit = "id", doc = "The GPU activity that waited." }
+-- from_id  = { type = "BIGINT", unit = "id", doc = "What it waited for: for a launch the host call, otherwise a GPU activity with a duration." }
+-- type     = { type = "VARCHAR", doc = "launch; stream: the previous activity on its stream; graph: an activity of the same graph launch; wait: an activity that its stream waited for." }
+-- evidence = { type = "VARCHAR", doc = "recorded by the profiler, or inferred: nothing else explains its start, and it started right after that activity ended." }
+-- at_ns    = { type = "BIGINT", signed = true, unit = "ts", doc = "End of what it waited for; for a launch, the start of the call." }
+-- explains = { type = "BOOLEAN", doc = "True if the activity started within wait_ns after that (for a launch, after the return of the call)." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -61,25 +61,25 @@ WITH
       syncs.stream,
       syncs.wait_on_stream,
       coalesce(call.ts_ns, syncs.ts_ns) AS call_ns,
-      mark.ts_ns AS mark_ns
+      record_call.ts_ns AS record_ns
     FROM syncs
-    JOIN runtime AS mark ON mark.correlation = syncs.wait_on_correlation
+    JOIN runtime AS record_call ON record_call.correlation = syncs.wait_on_correlation
     LEFT JOIN runtime AS call ON call.event_id = syncs.runtime_id
-    WHERE syncs.kind = 'Stream Wait Event' AND syncs.wait_on_correlation > 0 AND contains(mark.name, 'EventRecord')
+    WHERE syncs.kind = 'Stream Wait Event' AND syncs.wait_on_correlation > 0 AND contains(record_call.name, 'EventRecord')
   ),
-  lasting_put AS (
-    -- A row that took no time was done as soon as what was put before it.
+  timed_enqueue AS (
+    -- A row that took no time was done as soon as what was enqueue before it.
     SELECT device, stream, call_ns, last_id, last_ns
-    FROM critical_puts
+    FROM critical_enqueues
     WHERE last_id IS NOT NULL
   ),
-  waited_for AS (
-    -- The event is done when what was put on its stream before it is done.
-    SELECT stream_wait.device, stream_wait.stream, stream_wait.call_ns, put.last_id, put.last_ns
+  awaited AS (
+    -- The event is done when what was enqueue on its stream before it is done.
+    SELECT stream_wait.device, stream_wait.stream, stream_wait.call_ns, enqueue.last_id, enqueue.last_ns
     FROM stream_wait
-    ASOF JOIN lasting_put AS put
-      ON put.device = stream_wait.device AND put.stream = stream_wait.wait_on_stream
-      AND put.call_ns < stream_wait.mark_ns
+    ASOF JOIN timed_enqueue AS enqueue
+      ON enqueue.device = stream_wait.device AND enqueue.stream = stream_wait.wait_on_stream
+      AND enqueue.call_ns < stream_wait.record_ns
   ),
   recorded AS (
     SELECT
@@ -104,11 +104,11 @@ WITH
     FROM graph_row
     ASOF JOIN graph_end ON graph_end.runtime_id = graph_row.runtime_id AND graph_end.end_ns <= graph_row.ts_ns
     UNION ALL
-    SELECT put.first_id, waited_for.last_id, 'wait', put.first_ns, waited_for.last_ns, waited_for.last_ns
-    FROM waited_for
-    ASOF JOIN critical_puts AS put
-      ON put.device = waited_for.device AND put.stream = waited_for.stream AND put.call_ns >= waited_for.call_ns
-    WHERE waited_for.last_ns <= put.first_ns
+    SELECT enqueue.first_id, awaited.last_id, 'wait', enqueue.first_ns, awaited.last_ns, awaited.last_ns
+    FROM awaited
+    ASOF JOIN critical_enqueues AS enqueue
+      ON enqueue.device = awaited.device AND enqueue.stream = awaited.stream AND enqueue.call_ns >= awaited.call_ns
+    WHERE awaited.last_ns <= enqueue.first_ns
   ),
   explained AS (
     SELECT to_id, arg_max(until_ns, (at_ns, until_ns)) AS until_ns

@@ -2,15 +2,15 @@
 -- kind      = "table"
 -- name      = "kernel_rules"
 -- version   = 1
--- summary   = "What a GPU row is, by its name: the first rule that matches wins, else the category decides."
+-- summary   = "Classifies GPU activities by name: the first matching rule applies, otherwise the category decides."
 -- grain     = ["rule_id"]
 -- order     = ["rule_id"]
 -- transient = true
 --
 -- [columns]
--- rule_id  = { type = "INTEGER", unit = "id", doc = "The place in the order: lower comes first." }
--- category = { type = "VARCHAR", doc = "The category that the rule is for; `uncategorised` is a device row without one." }
--- pattern  = { type = "VARCHAR", doc = "A regular expression (RE2), searched anywhere in the name." }
+-- rule_id  = { type = "INTEGER", unit = "id", doc = "Position in the order; lower comes first." }
+-- category = { type = "VARCHAR", doc = "Category that the rule applies to; `uncategorized` for GPU activities without a category." }
+-- pattern  = { type = "VARCHAR", doc = "Regular expression (RE2), searched anywhere in the name." }
 -- activity = { type = "VARCHAR", doc = "kernel, memcpy, memset or other." }
 -- kind     = { type = "VARCHAR", doc = "computation, communication, memory or other." }
 --
@@ -25,8 +25,8 @@ SELECT
   kind
 FROM (
   VALUES
-    (1, 'uncategorised', '(?i)^(mem)?cpy|^copy|memcpy|^sdma', 'memcpy', 'memory'),
-    (2, 'uncategorised', '(?i)^fill ?buffer|^memset', 'memset', 'memory'),
+    (1, 'uncategorized', '(?i)^(mem)?cpy|^copy|memcpy|^sdma', 'memcpy', 'memory'),
+    (2, 'uncategorized', '(?i)^fill ?buffer|^memset', 'memset', 'memory'),
     (3, 'mtia_ccp_events', '^dma_request$', 'memcpy', 'memory'),
     (4, 'mtia_ccp_events', '^event_(wait|record)$', 'other', 'other'),
     (10, 'kernel', '(?i)nccl', 'kernel', 'communication'),

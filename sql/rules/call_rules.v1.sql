@@ -2,15 +2,15 @@
 -- kind      = "table"
 -- name      = "call_rules"
 -- version   = 1
--- summary   = "What a call of a GPU runtime does, by its name."
+-- summary   = "Classifies runtime calls by name: launch or synchronization."
 -- grain     = ["rule_id"]
 -- order     = ["rule_id"]
 -- transient = true
 --
 -- [columns]
 -- rule_id = { type = "INTEGER", unit = "id", doc = "The rule." }
--- action  = { type = "VARCHAR", doc = "launch: it puts work on a device; sync: it waits for one." }
--- pattern = { type = "VARCHAR", doc = "A regular expression (RE2), searched anywhere in the name." }
+-- action  = { type = "VARCHAR", doc = "launch: enqueues work on a device; sync: waits for a device." }
+-- pattern = { type = "VARCHAR", doc = "Regular expression (RE2), searched anywhere in the name." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -1,8 +1,8 @@
 -- /// tw
 -- kind      = "table"
--- name      = "critical_puts"
+-- name      = "critical_enqueues"
 -- version   = 1
--- summary   = "What one host call put on one stream of a device."
+-- summary   = "Work enqueued on a stream by one host call."
 -- requires  = ["kernels@1", "correlations@1", "runtime@1"]
 -- derived   = "critical_path"
 -- transient = true
@@ -12,15 +12,15 @@
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
--- device   = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 where the trace does not say." }
--- stream   = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 where the trace does not say." }
--- call_ns  = { type = "BIGINT", signed = true, unit = "ts", doc = "Start of the call; calls that start in one instant count as one." }
+-- device   = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream   = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
+-- call_ns  = { type = "BIGINT", signed = true, unit = "ts", doc = "Start of the call; calls that start at the same instant count as one." }
 -- pid      = { type = "VARCHAR", null = true, doc = "Process of the call." }
 -- tid      = { type = "VARCHAR", null = true, doc = "Thread of the call." }
--- first_id = { type = "BIGINT", unit = "id", doc = "The GPU row that started first." }
--- first_ns = { type = "BIGINT", signed = true, unit = "ts", doc = "When it started." }
--- last_id  = { type = "BIGINT", unit = "id", null = true, doc = "The GPU row that ended last, of those that took time; null where none did." }
--- last_ns  = { type = "BIGINT", signed = true, unit = "ts", null = true, doc = "When it ended." }
+-- first_id = { type = "BIGINT", unit = "id", doc = "The GPU activity that started first." }
+-- first_ns = { type = "BIGINT", signed = true, unit = "ts", doc = "Its start." }
+-- last_id  = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity with a duration that ended last; null if there is none." }
+-- last_ns  = { type = "BIGINT", signed = true, unit = "ts", null = true, doc = "Its end." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,16 +2,16 @@
 -- kind     = "table"
 -- name     = "collective_rules"
 -- version  = 1
--- summary  = "What a collective is, by its name: the first rule that matches wins."
+-- summary  = "Classifies collectives by name; the first matching rule applies."
 -- grain    = ["rule_id"]
 -- order    = ["rule_id"]
 --
 -- [columns]
--- rule_id       = { type = "INTEGER", unit = "id", doc = "The place in the order: lower comes first." }
--- pattern       = { type = "VARCHAR", doc = "A regular expression (RE2), searched anywhere in the name." }
+-- rule_id       = { type = "INTEGER", unit = "id", doc = "Position in the order; lower comes first." }
+-- pattern       = { type = "VARCHAR", doc = "Regular expression (RE2), searched anywhere in the name." }
 -- collective    = { type = "VARCHAR", doc = "all_reduce, all_gather, reduce_scatter, all_to_all, barrier, broadcast, …." }
--- waits_for_all = { type = "BOOLEAN", doc = "No rank can leave before the last one came: all end together." }
--- same_sizes    = { type = "BOOLEAN", doc = "Each rank gives as many elements as any other." }
+-- waits_for_all = { type = "BOOLEAN", doc = "True if no rank can leave it before the last one arrives (a synchronizing collective)." }
+-- same_sizes    = { type = "BOOLEAN", doc = "True if all ranks pass the same number of elements." }
 --
 -- [changes]
 -- 1 = "First version."

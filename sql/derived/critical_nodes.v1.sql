@@ -2,7 +2,7 @@
 -- kind     = "table"
 -- name     = "critical_nodes"
 -- version  = 1
--- summary  = "An instant of a scope: where an operator, a host call or a GPU row starts or ends."
+-- summary  = "Instants of a scope at which an operator, a host call or a GPU activity starts or ends."
 -- requires = ["critical_scopes@1", "events@1", "runtime@1", "kernels@1"]
 -- derived  = "critical_path"
 -- grain    = ["run_id", "rank", "scope", "node"]
@@ -11,14 +11,14 @@
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
--- scope    = { type = "VARCHAR", doc = "`step N`, `annotation NAME#K` or `trace`: what starts in it on the host, and the GPU rows launched there that do not start before it; nothing after its end." }
--- node     = { type = "BIGINT", doc = "Number in the order of time, from 1; whatever leads somewhere leads to a higher number." }
--- place    = { type = "VARCHAR", doc = "scope, operator, call or gpu." }
--- event_id = { type = "BIGINT", unit = "id", null = true, doc = "The operator, host call or GPU row; null for the scope." }
--- side     = { type = "VARCHAR", doc = "start or end; of the scope also host_end, where its stretch on the host ends: its end is that of its last GPU row, if later." }
+-- scope    = { type = "VARCHAR", doc = "`step N`, `annotation NAME#K` or `trace`: everything that starts in it on the host, and the GPU activities launched there that do not start before it; nothing after its end." }
+-- node     = { type = "BIGINT", doc = "Number in time order, starting at 1; dependencies lead from lower to higher numbers." }
+-- kind     = { type = "VARCHAR", doc = "scope, operator, call or gpu." }
+-- event_id = { type = "BIGINT", unit = "id", null = true, doc = "The operator, host call or GPU activity; null for the scope." }
+-- side     = { type = "VARCHAR", doc = "start or end; for the scope also host_end, the end of its interval on the host: its end is that of its last GPU activity, if later." }
 -- ts_ns    = { type = "BIGINT", signed = true, unit = "ts", doc = "The instant." }
--- pid      = { type = "VARCHAR", null = true, doc = "The process; null for GPU rows." }
--- tid      = { type = "VARCHAR", null = true, doc = "The thread; null for GPU rows." }
+-- pid      = { type = "VARCHAR", null = true, doc = "The process; null for GPU activities." }
+-- tid      = { type = "VARCHAR", null = true, doc = "The thread; null for GPU activities." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -27,7 +27,7 @@ WITH
   slice AS (
     SELECT
       events.event_id,
-      CASE WHEN runtime.event_id IS NULL THEN 'operator' ELSE 'call' END AS place,
+      CASE WHEN runtime.event_id IS NULL THEN 'operator' ELSE 'call' END AS kind,
       events.pid,
       events.tid,
       events.ts_ns,
@@ -43,7 +43,7 @@ WITH
   host AS (
     SELECT
       scope.scope,
-      slice.place,
+      slice.kind,
       slice.event_id,
       slice.pid,
       slice.tid,
@@ -60,10 +60,10 @@ WITH
     JOIN critical_scopes AS scope
       ON kernels.ts_ns >= scope.start_ns AND (
         call.ts_ns >= scope.start_ns AND call.ts_ns < scope.end_ns
-        OR scope.whole AND call.event_id IS NULL
+        OR scope.entire_trace AND call.event_id IS NULL
       )
   ),
-  whole AS (
+  extent AS (
     SELECT
       scope.run_id,
       scope.rank,
@@ -80,19 +80,19 @@ WITH
   -- In one instant: GPU rows end, slices of the host end (the inner first), slices start (the outer first),
   -- those without length start and end, GPU rows start.
   instant AS (
-    SELECT scope, 'scope' AS place, NULL AS event_id, 'start' AS side, start_ns AS ts_ns, pid, tid, 0 AS turn, 0 AS place_in_turn
-    FROM whole
+    SELECT scope, 'scope' AS kind, NULL AS event_id, 'start' AS side, start_ns AS ts_ns, pid, tid, 0 AS turn, 0 AS order_in_turn
+    FROM extent
     UNION ALL
     SELECT scope, 'scope', NULL, 'host_end', host_end_ns, pid, tid, 3, 0
-    FROM whole
+    FROM extent
     UNION ALL
     SELECT scope, 'scope', NULL, 'end', end_ns, NULL, NULL, 7, 0
-    FROM whole
+    FROM extent
     UNION ALL
-    SELECT scope, place, event_id, 'start', ts_ns, pid, tid, CASE WHEN end_ns > ts_ns THEN 3 ELSE 4 END, pre
+    SELECT scope, kind, event_id, 'start', ts_ns, pid, tid, CASE WHEN end_ns > ts_ns THEN 3 ELSE 4 END, pre
     FROM host
     UNION ALL
-    SELECT scope, place, event_id, 'end', end_ns, pid, tid, CASE WHEN end_ns > ts_ns THEN 2 ELSE 4 END,
+    SELECT scope, kind, event_id, 'end', end_ns, pid, tid, CASE WHEN end_ns > ts_ns THEN 2 ELSE 4 END,
       CASE WHEN end_ns > ts_ns THEN -pre ELSE pre END
     FROM host
     UNION ALL
@@ -103,19 +103,19 @@ WITH
     FROM device
   )
 SELECT
-  whole.run_id,
-  whole.rank,
+  extent.run_id,
+  extent.rank,
   instant.scope,
   row_number() OVER (
     PARTITION BY instant.scope
-    ORDER BY instant.ts_ns, instant.turn, instant.place_in_turn, instant.side = 'end'
+    ORDER BY instant.ts_ns, instant.turn, instant.order_in_turn, instant.side = 'end'
   ) AS node,
-  instant.place,
+  instant.kind,
   instant.event_id,
   instant.side,
   instant.ts_ns,
   instant.pid,
   instant.tid
 FROM instant
-JOIN whole ON whole.scope = instant.scope
-WHERE instant.ts_ns <= whole.end_ns
+JOIN extent ON extent.scope = instant.scope
+WHERE instant.ts_ns <= extent.end_ns

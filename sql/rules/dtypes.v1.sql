@@ -2,13 +2,13 @@
 -- kind     = "table"
 -- name     = "dtypes"
 -- version  = 1
--- summary  = "How many bytes an element of a type takes, by the names that profilers give it."
+-- summary  = "Element size of each data type, by the names that profilers use."
 -- grain    = ["dtype"]
 -- order    = ["dtype"]
 --
 -- [columns]
--- dtype         = { type = "VARCHAR", doc = "The type, in lower case, without `c10::`." }
--- element_bytes = { type = "BIGINT", unit = "bytes", doc = "Bytes of an element." }
+-- dtype         = { type = "VARCHAR", doc = "Type name, in lower case, without `c10::`." }
+-- element_bytes = { type = "BIGINT", unit = "bytes", doc = "Bytes per element." }
 --
 -- [changes]
 -- 1 = "First version."

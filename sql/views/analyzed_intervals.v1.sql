@@ -1,6 +1,6 @@
 -- /// tw
 -- kind     = "view"
--- name     = "judged_spans"
+-- name     = "analyzed_intervals"
 -- version  = 1
 -- summary  = "The interval of each rank that the findings analyze: its complete steps, or what was recorded if there are none."
 -- requires = ["steps@1", "kernels@1", "events@1"]
@@ -8,18 +8,18 @@
 -- order    = ["run_id", "rank"]
 --
 -- [columns]
--- run_id    = { type = "VARCHAR", doc = "The run." }
--- rank      = { type = "INTEGER", doc = "The rank; ranks without slices, or whose slices have no duration, have no row." }
--- steps     = { type = "BIGINT", unit = "count", doc = "Complete steps in the interval. If 0, the interval is the GPU window (first start to last end of GPU activities) or, if that is empty, the time from the first to the last host slice." }
--- start_ns  = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the interval; with complete steps, of the first one's period." }
--- end_ns    = { type = "BIGINT", unit = "ts", signed = true, doc = "End of the interval; with complete steps, of the last one's period." }
--- judged_ns = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns; always positive." }
+-- run_id      = { type = "VARCHAR", doc = "The run." }
+-- rank        = { type = "INTEGER", doc = "The rank; ranks without slices, or whose slices have no duration, have no row." }
+-- steps       = { type = "BIGINT", unit = "count", doc = "Complete steps in the interval. If 0, the interval is the GPU window (first start to last end of GPU activities) or, if that is empty, the time from the first to the last host slice." }
+-- start_ns    = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the interval; with complete steps, of the first one's period." }
+-- end_ns      = { type = "BIGINT", unit = "ts", signed = true, doc = "End of the interval; with complete steps, of the last one's period." }
+-- analyzed_ns = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns; always positive." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
-  span AS (
+  candidate AS (
     SELECT
       run_id,
       rank,
@@ -46,7 +46,7 @@ SELECT
   arg_max(steps, turn) AS steps,
   arg_max(start_ns, turn) AS start_ns,
   arg_max(end_ns, turn) AS end_ns,
-  arg_max(end_ns - start_ns, turn) AS judged_ns
-FROM span
+  arg_max(end_ns - start_ns, turn) AS analyzed_ns
+FROM candidate
 WHERE end_ns > start_ns
 GROUP BY run_id, rank
