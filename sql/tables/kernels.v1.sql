@@ -53,7 +53,7 @@
 -- pass                   = { type = "VARCHAR", doc = "forward, backward, recompute, optimizer, data or other." }
 -- launch_state           = { type = "VARCHAR", doc = "linked; before_window: it starts before the first linked row of its stream; missing." }
 -- op_sig                 = { type = "VARCHAR", null = true, doc = "Operator, shapes and types of its inputs: finds the same work under another kernel name." }
--- path_sig               = { type = "VARCHAR", null = true, doc = "Modules and operators around the launch, outermost first." }
+-- path_sig               = { type = "VARCHAR", null = true, doc = "Modules and operators around the launch, outermost first; of more than 1,024 names only the innermost 1,024, after `… > `." }
 --
 -- [changes]
 -- 1 = "First version."
