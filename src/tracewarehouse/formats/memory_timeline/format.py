@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Outcome, Part, Redaction, Request
+from tracewarehouse.formats.foreign import holds_objects
 from tracewarehouse.formats.kineto.batch import Batch
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.losses import Losses
@@ -34,8 +35,8 @@ class MemoryTimelineFormat:
     version = VERSION
 
     def detect(self, path: Path, head: bytes) -> bool:
-        """A list that begins with a list of four whole numbers, without an object as far as the head goes."""
-        return _FIRST.match(head) is not None and b"{" not in head
+        """A list that begins with a list of four whole numbers; no element is an object as far as it goes."""
+        return _FIRST.match(head) is not None and not holds_objects(head)
 
     def open(self, path: Path) -> MemoryTimelineFile:
         """The file, of which nothing is read yet."""
