@@ -9,7 +9,7 @@ import pytest
 
 from trace_reading import ReadTrace
 from trace_texts import gz, write
-from tracewarehouse.formats.base import ACTIVITIES
+from tracewarehouse.formats.base import ACTIVITIES, Finding
 from tracewarehouse.formats.memory_timeline.rows import TABLE, element
 
 ROWS = [[-1, 1, 37888, 7], [10, 2, 512, 4], [20, 3, -30, 5], [30, 4, -50, 0], [40, 9, 8, 12]]
@@ -52,6 +52,14 @@ def test_a_damaged_timeline_keeps_its_whole_rows(tmp_path: Path) -> None:
     text = json.dumps(ROWS).encode()
     found = ReadTrace(write(tmp_path, text[:-25]))
     assert found.tables[TABLE].num_rows == 3 and found.outcome.status == "damaged" and found.outcome.losses
+
+
+def test_repaired_elements_of_a_timeline_are_reported(tmp_path: Path) -> None:
+    text = json.dumps(ROWS).encode().replace(b"512", b"NaN").replace(b"-50", b"+50")
+    found = ReadTrace(write(tmp_path, text))
+    assert found.tables[TABLE].num_rows == 5 and found.outcome.status == "repaired"
+    assert found.outcome.repaired == 2
+    assert found.outcome.findings == (Finding("repaired_event", 2, "#1"),)
 
 
 def test_a_secret_in_a_timeline_is_redacted(tmp_path: Path) -> None:
