@@ -53,7 +53,7 @@
 -- pass                   = { type = "VARCHAR", doc = "Training phase: forward, backward, recompute, optimizer, data or other." }
 -- launch_state           = { type = "VARCHAR", doc = "known: the launch is in the trace; before_window: it starts before the first activity of its stream with a known launch, so it was launched before the recording; missing: the launch should be in the trace but is not." }
 -- op_sig                 = { type = "VARCHAR", null = true, doc = "Operator with the shapes and types of its inputs: identifies the same work under another kernel name." }
--- path_sig               = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch, outermost first." }
+-- path_sig               = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch, outermost first; of more than 1,024 names, only the innermost 1,024 after `… > `." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -33,7 +33,7 @@ REFUSED = {
     "zstd": (b"\x28\xb5\x2f\xfdrest", "byte 0: this is zstd data, not a trace"),
     "tar": (b"x" * 257 + b"ustar" + b"\0" * 300, "byte 0: this is a tar archive, not a trace"),
     "half an event": (KINETO_HEAD + EVENT[:30], "byte 37: no complete event is left"),
-    "half a header": (b'{"schemaVersion": 1, "devi', "there are no events in it"),
+    "half a header": (b'{"schemaVersion": 1, "devi', "byte 21: no complete event is left"),
 }
 
 

@@ -176,6 +176,17 @@ def test_json_without_events_is_skipped_in_a_walk_and_refused_by_name(tmp_path: 
     assert (only(named).state, named.exit_code) == ("refused", 1)
 
 
+@pytest.mark.parametrize("text", ['{"schemaVersion": 1, "device', '{"schemaVersion": 1,'])
+def test_a_trace_cut_in_its_header_is_refused_in_a_walk_too(tmp_path: Path, text: str) -> None:
+    write(tmp_path / "job")
+    path = tmp_path / "job" / "rank1.json"
+    path.write_text(text)
+    report = take(tmp_path / "wh", tmp_path / "job")
+    assert (states(report)[path.name], report.exit_code) == ("refused", 4)
+    (refused,) = report.of("refused")
+    assert "no complete event is left" in str(refused.reason) and "again" in str(refused.hint)
+
+
 def test_nothing_but_refusals_is_an_error(tmp_path: Path) -> None:
     report = take(tmp_path / "wh", tmp_path / "missing")
     assert (only(report).state, report.exit_code) == ("refused", 1)
