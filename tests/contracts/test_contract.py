@@ -42,7 +42,7 @@ def test_the_full_example() -> None:
     assert [column.name for column in contract.columns] == ["run_id", "rank", "span_ns", "busy_ns", "busy"]
     assert contract.columns[1] == Column("rank", "INTEGER", "The rank.")
     assert (contract.columns[4].better, contract.columns[4].null) == ("higher", True)
-    assert [number for number, _ in contract.changes] == [2, 1]
+    assert [change.version for change in contract.changes] == [2, 1]
     assert contract.body.startswith("WITH\n") and contract.body.endswith("GROUP BY run_id, rank")
     assert example(BUSY).split("\n")[contract.body_line - 1] == "WITH"
     assert contract.source == "sql/analyses/gpu/gpu_busy.v2.sql"

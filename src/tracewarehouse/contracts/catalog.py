@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import astuple, dataclass, field, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, parse, ref_of
 from tracewarehouse.contracts.references import circle, circles, fault, faults_of
-from tracewarehouse.contracts.sql_tokens import token_texts
+from tracewarehouse.contracts.sql_tokens import names_read, token_texts
 from tracewarehouse.errors import ContractError, UnknownName
 
 LOCK_HEADER = "# Written by `tw dev release`. A released version never changes: its hashes stand here.\n"
@@ -140,13 +140,40 @@ class Catalog:
         return own_hash(contract)
 
     def effective_hash(self, contract: Contract) -> str:
-        """sha256 over its own hash and the effective hashes of all it requires."""
+        """sha256 over its own hash and the hashes of what it requires.
+
+        Of a table without a SELECT only the columns that the contract names count, so that another column
+        moves no hash but those of the contracts that name it.
+        """
         known = self._hashes.get(contract.ref)
         if known is None:
-            below = [self.effective_hash(self.contracts[ref]) for ref in sorted(contract.requires)]
-            known = sha256("\n".join([own_hash(contract), *below]).encode()).hexdigest()
+            names = names_read(contract.body) if contract.body else None
+            required = [self.contracts[ref] for ref in sorted(contract.requires)]
+            hashes = [self.hash_as_read(each, names) for each in required]
+            known = sha256("\n".join([own_hash(contract), *hashes]).encode()).hexdigest()
             self._hashes[contract.ref] = known
         return known
+
+    def hash_as_read(self, required: Contract, names: Collection[str] | None) -> str:
+        """The hash of a table or view for a consumer that names these columns, None for all.
+
+        Versions of a table that are compatible have the same hash for the columns that both of them have.
+        """
+        if required.body:
+            return self.effective_hash(required)
+        columns = tuple(each for each in required.columns if names is None or each.name in names)
+        read = replace(required, version=required.compatible_since, columns=columns)
+        below = [self.effective_hash(self.contracts[ref]) for ref in sorted(required.requires)]
+        return sha256("\n".join([own_hash(read), *below]).encode()).hexdigest()
+
+    def compatible(self, contract: Contract) -> tuple[Contract, ...]:
+        """Every version of a table whose rows its consumers can read, newest first; itself is one of them.
+
+        An older one lacks nullable columns of it.
+        """
+        versions = (self.contracts[ref] for ref in self.refs() if ref.name == contract.name)
+        found = [each for each in versions if _compatible(each, contract)]
+        return tuple(sorted(found, key=lambda each: -each.version))
 
     def _newest(self, kind: Kind) -> tuple[Contract, ...]:
         newest = {ref.name: ref for ref in self.refs(kind)}
@@ -164,6 +191,11 @@ class Catalog:
                 yield fault(contract, f"{contract.name} is a {kinds[contract.name]} too", "rename one")
             yield from faults_of(contract, self.contracts)
         yield from circles(self.contracts)
+
+
+def _compatible(one: Contract, other: Contract) -> bool:
+    older, newer = sorted((one, other), key=lambda each: each.version)
+    return newer.compatible_since <= older.version
 
 
 @cache

@@ -77,6 +77,15 @@ class Ref:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What a version changed. A compatible one only added nullable columns to the version before it."""
+
+    version: int
+    text: str
+    compatible: bool = False
+
+
+@dataclass(frozen=True)
 class Contract:
     """A table, view or analysis: what it reads, what it promises, and the SELECT that does it."""
 
@@ -92,7 +101,7 @@ class Contract:
     order: tuple[str, ...]
     params: tuple[Param, ...]
     columns: tuple[Column, ...]
-    changes: tuple[tuple[int, str], ...]
+    changes: tuple[Change, ...]
     deprecated: str | None
     transient: bool
     derived: str | None
@@ -110,6 +119,16 @@ class Contract:
     def folder(self) -> str:
         """The folder under `sql/` that holds it: tables, rules, derived, views or analyses."""
         return PurePath(self.source).parts[1]
+
+    @property
+    def compatible_since(self) -> int:
+        """The oldest version whose consumers can read this one: later ones only added nullable columns."""
+        since = self.version
+        for change in self.changes:
+            if not change.compatible:
+                break
+            since = change.version - 1
+        return since
 
     @property
     def filled_by_program(self) -> bool:
@@ -248,16 +267,25 @@ def _column_list(
     return names
 
 
-def _changes(head: Mapping[str, Any], place: Place) -> tuple[tuple[int, str], ...]:
+def _changes(head: Mapping[str, Any], place: Place) -> tuple[Change, ...]:
     changes, version = head["changes"], head["version"]
     wanted = [str(number) for number in range(version, 0, -1)]
     if not isinstance(changes, dict) or list(changes) != wanted:
         hint = f"one line each for {', '.join(wanted)}, in this order"
         raise place.error("[changes] is not one line per version, newest first", hint, "", "changes")
-    for number, text in changes.items():
-        if not isinstance(text, str) or not text.strip():
-            raise place.error(f"change {number} is not a sentence", "say what changed", number, "changes")
-    return tuple((int(number), text) for number, text in changes.items())
+    return tuple(_change(number, entry, place) for number, entry in changes.items())
+
+
+def _change(number: str, entry: object, place: Place) -> Change:
+    given = entry if isinstance(entry, dict) else {"text": entry}
+    check_keys(given, ("text", "compatible"), place, f"changes.{number}")
+    text, compatible = given.get("text"), given.get("compatible", False)
+    if not isinstance(text, str) or not text.strip():
+        raise place.error(f"change {number} is not a sentence", "say what changed", number, "changes")
+    if not isinstance(compatible, bool) or compatible and number == "1":
+        hint = "only a later version can be compatible: true or false"
+        raise place.error(f"change {number}: compatible is {compatible!r}", hint, number, "changes")
+    return Change(int(number), text, compatible)
 
 
 def _params(head: Mapping[str, Any], place: Place) -> tuple[Param, ...]:

@@ -32,7 +32,9 @@ _TEXT = re.compile(
 # What reads columns that the text does not name: a star after these, FROM without SELECT, these words.
 _STARS = frozenset(("SELECT", "DISTINCT", ",", "."))
 _FIRST = frozenset(("(", "SELECT"))
-_UNNAMED = frozenset(("NATURAL", "COLUMNS", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SUMMARIZE", "SHOW"))
+UNNAMED_COLUMNS = frozenset(
+    ("NATURAL", "COLUMNS", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SUMMARIZE", "SHOW")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,13 @@ def names_read(sql: str) -> frozenset[str] | None:
     texts = token_texts(sql)
     before = ("SELECT", *map(str.upper, texts))
     for text, earlier in zip(before[1:], before, strict=False):
-        if text in _UNNAMED or text == "*" and earlier in _STARS or text == "FROM" and earlier in _FIRST:
+        if (
+            text in UNNAMED_COLUMNS
+            or text == "*"
+            and earlier in _STARS
+            or text == "FROM"
+            and earlier in _FIRST
+        ):
             return None
     return frozenset(text.strip('"').lower() for text in texts)
 

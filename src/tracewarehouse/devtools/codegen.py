@@ -200,6 +200,7 @@ def _changes(catalog: Catalog, contract: Contract) -> Iterator[str]:
         for c in catalog.all(contract.kind)
         if c.name == contract.name
     }
-    for number, text in contract.changes:
-        yield f"- {f'[{number}]({kept[number]})' if number in kept else number}: {text}"
+    for change in contract.changes:
+        number, note = change.version, " (compatible)" if change.compatible else ""
+        yield f"- {f'[{number}]({kept[number]})' if number in kept else number}{note}: {change.text}"
     yield ""

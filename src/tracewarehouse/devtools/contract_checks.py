@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tracewarehouse.contracts.catalog import Catalog, Locked, read_lock
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.contracts.sql_tokens import quote_name
+from tracewarehouse.devtools.compatibility import check_compatible
 from tracewarehouse.devtools.sql_style import Finding, check_style
 from tracewarehouse.duck import engine
 from tracewarehouse.errors import ContractError
@@ -23,6 +24,7 @@ def check_catalog(catalog: Catalog) -> list[Finding]:
                 required = [catalog.contracts[ref] for ref in contract.requires]
                 found += check_style(contract, required, keywords)
                 found += check_binding(con, contract, required)
+        found += check_compatible(con, catalog)
     return found + list(check_lock(catalog))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.sql_tokens import Token, tokens
+from tracewarehouse.contracts.sql_tokens import UNNAMED_COLUMNS, Token, tokens
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,9 @@ def _wildcards(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str
             yield token, "SELECT * hides what is read", "name the columns"
         if token.text.upper() == "FROM" and before == "(":
             yield token, "FROM without SELECT hides what is read", "write SELECT and the columns"
+        columns_of_all = _near(found, n + 1) == "(" and _near(found, n + 2) == "*"
+        if token.kind == "word" and token.text.upper() in UNNAMED_COLUMNS and not columns_of_all:
+            yield token, f"{token.text.upper()} hides what is read", "name the columns"
 
 
 def _cuts(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:

@@ -222,6 +222,15 @@ def result_columns(con: Connection, sql: str) -> list[tuple[str, str]]:
     return list(zip(bound.columns, map(str, bound.types), strict=True))
 
 
+def logical_plan(con: Connection, sql: str) -> str:
+    """DuckDB's plan of a SELECT before it is optimized: what is read, and from where."""
+    with con.cursor() as cursor:
+        cursor.execute("SET explain_output = 'all'")
+        plans = dict(cursor.execute(f"EXPLAIN (FORMAT json) {sql}").fetchall())
+        cursor.execute("SET explain_output = 'physical_only'")
+    return str(plans["logical_plan"])
+
+
 def relation(con: Connection, sql: str) -> duckdb.DuckDBPyRelation:
     """The SELECT, bound but not run; where it does not bind, DuckDB's error names the line."""
     try:

@@ -27,7 +27,7 @@ def contract_text(contract: Contract, own_hash: str, effective_hash: str, width:
         params = ((f"  {_option(each)}", _told(each)) for each in contract.params)
         parts.append("Parameters\n" + _pairs(params, width))
     parts.append("Columns\n" + _columns(contract, width))
-    changes = ((f"  {version}", text) for version, text in contract.changes)
+    changes = ((f"  {each.version}", each.text) for each in contract.changes)
     parts.append("Changes\n" + _pairs(changes, width))
     return "\n\n".join(parts) + "\n"
 
