@@ -8,9 +8,11 @@ from typing import Any, cast
 import pytest
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.diff.gate import Gate, Interval, parse
+from tracewarehouse.diff.gate import Gate, Interval, judge, parse
 from tracewarehouse.diff.gate import _by_interval as by_interval
 from tracewarehouse.errors import TwError
+from tracewarehouse.metric import Measured, RunValue
+from tracewarehouse.stats import shifted
 
 
 def gate(text: str) -> Gate:
@@ -88,3 +90,19 @@ def test_junit_counts_what_failed() -> None:
         assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", failures, skipped)
         assert len(suite.findall("testcase/failure")) == int(failures)
         assert suite.findtext("system-out") == "the verdict <&>"
+
+
+def measured(text: str, *values: float) -> Measured:
+    runs = tuple(RunValue(f"run{number}", value, value) for number, value in enumerate(values))
+    return Measured(gate(text).metric, "per rank", runs)
+
+
+def test_the_interval_of_a_gate_has_the_requested_significance_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "kernel_summary.count<=+4%"
+    sides = measured(text, 100, 101, 102, 101), measured(text, 102, 103, 105, 104)
+    monkeypatch.setattr("tracewarehouse.diff.gate.measure", lambda _, *sides: sides)
+    base, head = cast(Any, sides)
+    default, strict = judge(gate(text), base, head), judge(gate(text), base, head, alpha=0.001)
+    for found, alpha in ((default, 0.05), (strict, 0.001)):
+        assert (found.value, found.low, found.high) == shifted(base.values, head.values, alpha)
+    assert strict.low is not None and default.low is not None and strict.low < default.low

@@ -1,37 +1,23 @@
 -- /// tw
 -- kind     = "analysis"
+-- like     = "findings_base@1"
 -- name     = "allocator_calls"
 -- version  = 1
 -- summary  = "Detects driver calls that allocate or free memory after the first complete step."
 -- requires = ["runtime@1", "steps@1"]
 -- needs    = ["gpu", "launches", "steps>=2"]
--- grain    = ["run_id", "rank", "subject"]
--- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.01, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "Critical threshold." }
+-- warning_share  = { default = 0.01 }
+-- critical_share = { default = 0.05 }
 --
 -- [columns]
--- run_id          = { type = "VARCHAR", doc = "The run." }
--- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: allocations. Ranks with fewer than two complete steps have no row." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Time in calls that allocate or free memory, as a share of analyzed_ns." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of such calls." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
--- analyzed_ns     = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the total period of all complete steps but the first, in which allocations may be necessary." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: the time in these calls." }
--- saving_limit    = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
--- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
--- observation     = { type = "VARCHAR", doc = "What was observed, in one sentence." }
--- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The longest such call." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
+-- subject   = { doc = "Always: allocations. Ranks with fewer than two complete steps have no row." }
+-- share     = { doc = "Time in calls that allocate or free memory, as a share of analyzed_ns." }
+-- count     = { doc = "Number of such calls." }
+-- analyzed_ns = { doc = "Analyzed time: the total period of all complete steps but the first, in which allocations may be necessary." }
+-- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the time in these calls." }
+-- event_id  = { doc = "The longest such call." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -56,7 +42,7 @@ WITH
       runtime.ts_ns,
       runtime.dur_ns,
       -- Latest end of earlier calls: time up to here is already counted.
-      greatest(runtime.ts_ns, coalesce(max(runtime.ts_ns + runtime.dur_ns) OVER earlier, runtime.ts_ns)) AS fresh_ns
+      greatest(runtime.ts_ns, coalesce(max(runtime.ts_ns + runtime.dur_ns) OVER earlier, runtime.ts_ns)) AS uncounted_ns
     FROM runtime
     SEMI JOIN later_step
       ON later_step.run_id = runtime.run_id AND later_step.rank = runtime.rank AND later_step.step = runtime.step
@@ -67,14 +53,14 @@ WITH
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
   ),
-  total AS (
+  per_rank AS (
     SELECT
       analyzed.run_id,
       analyzed.rank,
       any_value(analyzed.steps) AS steps,
       any_value(analyzed.analyzed_ns) AS analyzed_ns,
       count(call.event_id) AS count,
-      coalesce(sum(greatest(call.ts_ns + call.dur_ns - call.fresh_ns, 0)), 0)::BIGINT AS saving_ns,
+      coalesce(sum(greatest(call.ts_ns + call.dur_ns - call.uncounted_ns, 0)), 0)::BIGINT AS saving_ns,
       saving_ns / any_value(analyzed.analyzed_ns) AS share,
       arg_max(call.event_id, (call.dur_ns, -call.ts_ns)) AS event_id,
       arg_max(call.ts_ns, (call.dur_ns, -call.ts_ns)) AS from_ns,
@@ -87,13 +73,9 @@ SELECT
   run_id,
   rank,
   'allocations' AS subject,
-  CASE
-    WHEN share < $warning_share THEN 'none'
-    WHEN share < $critical_share THEN 'warning'
-    ELSE 'critical'
-  END AS severity,
+  share >= $warning_share AS is_finding,
+  TRUE AS is_representative,
   share,
-  $warning_share AS threshold,
   count,
   steps,
   analyzed_ns,
@@ -107,4 +89,4 @@ SELECT
   event_id,
   from_ns,
   to_ns
-FROM total
+FROM per_rank

@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
+from tracewarehouse.contracts.base import reader
 from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, parse, ref_of
 from tracewarehouse.contracts.references import circle, circles, fault, faults_of
 from tracewarehouse.contracts.sql_tokens import names_read, token_texts
@@ -311,6 +312,6 @@ def read_contract(folder: Path, path: Path) -> Contract:
     """The contract in one file of the folder; raises ContractError."""
     source = PurePosixPath("sql", path.relative_to(folder).as_posix())
     try:
-        return parse(path.read_text(encoding="utf-8"), source)
+        return parse(path.read_text(encoding="utf-8"), source, reader(folder))
     except UnicodeDecodeError as error:
         raise ContractError(f"{source}: byte {error.start}: not UTF-8", "save it as UTF-8") from None

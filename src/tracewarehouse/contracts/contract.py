@@ -14,6 +14,7 @@ from keyword import iskeyword
 from pathlib import PurePath
 from typing import Any, Literal
 
+from tracewarehouse.contracts.base import ReadBase, inherit
 from tracewarehouse.contracts.columns import Column, parse_columns, unit_of
 from tracewarehouse.contracts.front_matter import (
     NAME,
@@ -157,9 +158,11 @@ def ref_of(path: PurePath) -> Ref | None:
     return Ref(match[1], int(match[2])) if match else None
 
 
-def parse(text: str, path: PurePath) -> Contract:
+def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contract:
     """The contract of a `.sql` file; raises ContractError with file, line and remedy."""
     head, place, body, body_line = split(text, path)
+    if "like" in head:
+        (head, body), body_line = inherit(head, body, place, read_base), body_line - 1
     check_keys(head, HEAD, place)
     for key in ("kind", "name", "version", "summary", "grain", "columns", "changes"):
         if key not in head:

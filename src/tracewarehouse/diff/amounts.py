@@ -69,7 +69,9 @@ def _tell(con: Any, side: str, spent: Spent) -> None:
     for name, result in (("parts", spent.parts), ("kernels", spent.kernels)):
         con.register(f"{side}_{name}_told", result.arrow())
     if spent.units is None:
-        told = f"{spent.unit} AS unit, sum(category_ns)::BIGINT AS length_ns FROM {side}_parts_told GROUP BY ALL"
+        told = (
+            f"{spent.unit} AS unit, sum(category_ns)::BIGINT AS length_ns FROM {side}_parts_told GROUP BY ALL"
+        )
     else:
         con.register(f"{side}_units_told", spent.units)
         told = f"unit, length_ns FROM {side}_units_told"

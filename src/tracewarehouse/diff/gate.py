@@ -87,7 +87,9 @@ def _check_unit(text: str, at: int, metric: Metric, unit: str, signed: bool) -> 
         raise ParamError(f"gate {text!r}, character {at + 1}: a unit expected", "one of %, ns, us, ms, s")
 
 
-def judge(gate: Gate, base: Side, head: Side, interval: Interval | None = None) -> Judged:
+def judge(
+    gate: Gate, base: Side, head: Side, interval: Interval | None = None, *, alpha: float = 0.05
+) -> Judged:
     """Whether the gate holds; where the spread is known, by the interval of what it bounds.
 
     A change in % of four runs or more in all has an interval from the runs; `interval` is one that is known
@@ -107,7 +109,7 @@ def judge(gate: Gate, base: Side, head: Side, interval: Interval | None = None) 
     if not one:
         grown = math.inf if other else 0.0
         return _by_value(gate, one, other, grown)
-    known = interval or _interval(left, right)
+    known = interval or _interval(left, right, alpha)
     if known is None:
         return _by_value(gate, one, other, other / one - 1)
     return _by_interval(gate, one, other, known)
@@ -122,14 +124,14 @@ class Interval:
     high: float
 
 
-def _interval(base: Measured, head: Measured) -> Interval | None:
+def _interval(base: Measured, head: Measured, alpha: float) -> Interval | None:
     """The change between runs, on logs; None where runs are few or something is 0."""
     from tracewarehouse.stats import ENOUGH, shifted
 
     values = base.values, head.values
     if min(map(len, values)) == 0 or sum(map(len, values)) < ENOUGH or min(map(min, values)) <= 0:
         return None
-    return Interval(*shifted(*values))
+    return Interval(*shifted(*values, alpha))
 
 
 def _by_value(gate: Gate, base: float | None, head: float, value: float) -> Judged:
