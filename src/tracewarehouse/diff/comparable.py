@@ -8,9 +8,9 @@ from typing import Any
 
 from tracewarehouse.diff.roles import layouts
 from tracewarehouse.errors import TwError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.metric import Side
 from tracewarehouse.runs.quality import expected_ranks
-from tracewarehouse.runs.selection import spans
 
 _RANKS = """
 SELECT run_id, rank, device_name, world_size, framework_version, status, reader_version,
@@ -116,7 +116,7 @@ def _missing(base: _Told, head: _Told) -> Iterator[Difference]:
         for each in side.side.selected():
             expected = set(range(expected_ranks(each.version) or 0))
             if gone := expected - set(each.version.ranks):
-                what = f"{each.run} lacks ranks {spans(gone)} of {len(expected)}"
+                what = f"{each.run} lacks ranks {rank_list(gone)} of {len(expected)}"
                 yield Difference("missing_ranks", f"{side.who}: {what}")
 
 
@@ -124,7 +124,7 @@ def _ranks(base: _Told, head: _Told) -> Iterator[Difference]:
     ranks = [set(side.values("rank")) for side in (base, head)]
     for side, only in ((base, ranks[0] - ranks[1]), (head, ranks[1] - ranks[0])):
         if only:
-            yield Difference("ranks", f"ranks only in {side.who}: {spans(only)}")
+            yield Difference("ranks", f"ranks only in {side.who}: {rank_list(only)}")
 
 
 def _damaged(base: _Told, head: _Told) -> Iterator[Difference]:

@@ -15,9 +15,10 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.diff.join import Plan, able, plan, select
 from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.metric import BY_STEP, COMPLETE, Side
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import SelectedRun, spans
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.stats import ENOUGH
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _common(answers: Sequence[_Answer]) -> set[int]:
 
 def _only_on_one(answers: Sequence[_Answer], kept: set[int]) -> list[str]:
     left_out = {each.who: {rank for _, rank in each.ranks} - kept for each in answers}
-    return [f"ranks only in {who}, left out: {spans(ranks)}" for who, ranks in left_out.items() if ranks]
+    return [f"ranks only in {who}, left out: {rank_list(ranks)}" for who, ranks in left_out.items() if ranks]
 
 
 @contextmanager

@@ -8,12 +8,13 @@ from typing import Any
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.export.clocks import Clock
 from tracewarehouse.export.finding_markers import Rows, place_of
 from tracewarehouse.export.overlay_events import Window
 from tracewarehouse.export.request import Asked, Moment
 from tracewarehouse.query.connections import session
-from tracewarehouse.runs.selection import SelectedRun, spans
+from tracewarehouse.runs.selection import SelectedRun
 
 Facts = Mapping[int, Mapping[str, Any]]
 
@@ -60,8 +61,10 @@ def _of_step(root: Path, catalog: Catalog, selected: SelectedRun, step: int) -> 
     found = {rank: (start, end) for rank, start, end in rows}
     lacking = sorted(set(selected.ranks) - set(found))
     if lacking:
-        hint = f"there are steps {spans(known)}" if known else "the trace has no steps: say --from and --to"
-        raise ParamError(f"{selected.run} rank {spans(lacking)} has no step {step}", hint)
+        hint = (
+            f"there are steps {rank_list(known)}" if known else "the trace has no steps: say --from and --to"
+        )
+        raise ParamError(f"{selected.run} rank {rank_list(lacking)} has no step {step}", hint)
     return found
 
 
