@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Protocol
 
 from tracewarehouse.errors import TwError, is_interrupt
-from tracewarehouse.lean import leave_out
+from tracewarehouse.slim_imports import block_pandas
 
 Tell = Callable[[int, int], None]
 Told = Callable[[int, int, int], None]
@@ -187,7 +187,7 @@ def serve(handle: int) -> None:
     """A worker's life: take a task, do it, send what came of it."""
     # Ctrl-C reaches the whole group: the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    leave_out("pandas")
+    block_pandas()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection = Connection(handle)
     with suppress(EOFError, OSError):
