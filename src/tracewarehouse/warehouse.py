@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
@@ -196,7 +197,12 @@ class Warehouse(Analyses[Result]):
                 raise
             name = error.message.partition("Table with name ")[2].partition(" ")[0]
             if any(ref.name == name for ref in self.catalog.refs("analysis")):
-                error.with_hint(f"it is an analysis: tw show {name}; tw shell has it as a view")
+                error.with_hint(
+                    hints.fill(
+                        "it is an analysis: {}",
+                        hints.Hint(f"wh.{name}()", f"tw show {name}; tw shell has it as a view"),
+                    )
+                )
                 raise
             return self._query(sql, readable(self.catalog))  # now DuckDB can say what else might be meant
 

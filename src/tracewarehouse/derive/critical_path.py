@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, sources, stored
 from tracewarehouse.derive.scopes import READS, Row, Wanted, find, names
@@ -137,7 +138,12 @@ def check(selected: SelectedRun, wanted: Wanted, found: Mapping[int, Sequence[Ro
         if len(without) == len(found):
             kind, _, name = scope.partition(" ")
             raise UnknownName(
-                kind, name, [], f"{selected.run} has none: tw show step_summary, tw query ... annotations"
+                kind,
+                name,
+                [],
+                hints.fill(
+                    "{} and {} list them", hints.analysis("step_summary"), hints.query("FROM annotations")
+                ),
             )
         if without:
             told.append(f"{selected.run} rank {rank_list(without)}: no {scope}")

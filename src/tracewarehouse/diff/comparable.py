@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.diff.roles import layouts
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
@@ -36,7 +37,7 @@ OTHER_SHAPES = 0.05  # share of calls that have no counterpart, from which shape
 
 
 class NotComparable(TwError):
-    """Two sides whose difference would say nothing; `--anyway` compares them all the same."""
+    """Two sides that cannot be compared in a meaningful way; `force` compares them anyway."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,10 @@ def check(found: Iterable[Difference]) -> None:
     """Raises NotComparable where a difference is hard."""
     hard = [each.message for each in found if each.hard]
     if hard:
-        raise NotComparable(f"not comparable: {'; '.join(hard)}", "--anyway compares them all the same")
+        raise NotComparable(
+            f"not comparable: {'; '.join(hard)}",
+            hints.fill("use {} to compare anyway", hints.option("force")),
+        )
 
 
 def _same(base: _Told, head: _Told) -> Iterator[Difference]:

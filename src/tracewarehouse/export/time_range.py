@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError
 from tracewarehouse.exact_text import rank_list
@@ -62,7 +63,9 @@ def _of_step(root: Path, catalog: Catalog, selected: SelectedRun, step: int) -> 
     lacking = sorted(set(selected.ranks) - set(found))
     if lacking:
         hint = (
-            f"there are steps {rank_list(known)}" if known else "the trace has no steps: say --from and --to"
+            f"it has steps {rank_list(known)}"
+            if known
+            else hints.Hint("it has no steps; use start and end", "it has no steps; use --from and --to")
         )
         raise ParamError(f"{selected.run} rank {rank_list(lacking)} has no step {step}", hint)
     return found
@@ -76,7 +79,7 @@ def _of_times(asked: Asked, facts: Facts, clocks: Mapping[int, Clock]) -> Window
     last = max(row["end_ns"] - clocks[rank].offset_ns for rank, row in timed.items()) + 1
     start, end = _at(asked.start, first, first), _at(asked.end, first, last)
     if start >= end:
-        raise ParamError("nothing lies between --from and --to", f"it lasts {(last - first) / 1e6:g} ms")
+        raise ParamError("no events in this time range", f"it lasts {(last - first) / 1e6:g} ms")
     return start, end
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Protocol
 
+from tracewarehouse import hints
 from tracewarehouse.errors import TwError, is_interrupt
 from tracewarehouse.slim_imports import block_pandas
 
@@ -49,8 +50,9 @@ class Died(Failure):
     """The worker process ended in the middle of the task."""
 
 
-_DIED = Died("the worker process died", "it may need more memory: --jobs 1", passing=True)
-_DIED_TWICE = Died("the worker process died twice", "it may need more memory: --jobs 1", passing=True)
+_MEMORY = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
+_DIED = Died("the worker process died", _MEMORY, passing=True)
+_DIED_TWICE = Died("the worker process died twice", _MEMORY, passing=True)
 
 
 class Workers:
@@ -138,7 +140,9 @@ def attempt(task: Task, tell: Tell) -> object:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        hint = "this should not happen: `--debug` shows where"
+        hint = hints.Hint(
+            "internal error; please report it", "internal error; rerun with --debug and report it"
+        )
         return Failure(f"{type(error).__name__}: {reason}", hint, traceback.format_exc(), _is_passing(error))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tracewarehouse import hints
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.runs.selectors import Known, Pick, pick
@@ -96,8 +97,12 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
         picks = pick(selectors, shelf)
     except UnknownName as unknown:
         if unknown.kind == "run" and (waiting := store.waiting_runs().get(unknown.name)):
-            there = f"{len(waiting)} of {waiting[0].expected_ranks} ranks are there"
-            unknown.with_hint(f"it waits: {there}; tw ingest brings the others")
+            unknown.with_hint(
+                hints.fill(
+                    "pending: {} of {} ranks ingested; {} adds the others",
+                    len(waiting), waiting[0].expected_ranks, hints.ingest(),
+                )
+            )  # fmt: skip
         raise
     versions = [_version(store, each) for each in picks]
     return in_order(SelectedRun(version, version.ranks) for version in versions if version)
