@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
@@ -23,8 +24,9 @@ from tracewarehouse.errors import (
     UnknownName,
     WarehouseError,
 )
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Provenance, Result
-from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, only_ranks, select_runs, spans
+from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, only_ranks, select_runs
 from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels, parse_reference
 from tracewarehouse.version import __version__
 
@@ -195,7 +197,12 @@ class Warehouse(Analyses[Result]):
                 raise
             name = error.message.partition("Table with name ")[2].partition(" ")[0]
             if any(ref.name == name for ref in self.catalog.refs("analysis")):
-                error.with_hint(f"it is an analysis: tw show {name}; tw shell has it as a view")
+                error.with_hint(
+                    hints.fill(
+                        "it is an analysis: {}",
+                        hints.Hint(f"wh.{name}()", f"tw show {name}; tw shell has it as a view"),
+                    )
+                )
                 raise
             return self._query(sql, readable(self.catalog))  # now DuckDB can say what else might be meant
 
@@ -294,7 +301,9 @@ class Warehouse(Analyses[Result]):
             part = whole.select(ranks=place_of(around, found, run)[0])
         (selected,) = part.selected()
         if rank is None and len(selected.ranks) != 1:
-            raise ParamError(f"{selected.run} has more than one rank", f"name one of {spans(selected.ranks)}")
+            raise ParamError(
+                f"{selected.run} has more than one rank", f"name one of {rank_list(selected.ranks)}"
+            )
         whole, _ = whole._with_tables(below(self.catalog, contracts_read(self.catalog, wanted)))
         return export(self.root, self.catalog, whole.selected()[0], selected.ranks, wanted, found)
 
@@ -483,19 +492,19 @@ class Warehouse(Analyses[Result]):
         was recorded of them stays for good, and a history goes on to show it; removing such a run by its name
         again lets go of that, too. Raises UnknownName.
         """
-        from tracewarehouse.runs.removal import Removed, matching, parse_age, parse_where
+        from tracewarehouse.runs.removal import Removed, matching, parse_age_ns, parse_where
 
         wanted = [runs] if isinstance(runs, str) else None if runs is None else list(runs)
         labels = parse_where([where] if isinstance(where, str) else where)
-        age = None if older_than is None else parse_age(older_than)
-        if not wanted and not labels and age is None:
+        age_ns = None if older_than is None else parse_age_ns(older_than)
+        if not wanted and not labels and age_ns is None:
             raise ParamError("nothing says what to remove", "name runs, or give a label or an age")
         wanted = wanted and [self._whole(each, "removal") for each in wanted]
         waiting = self._waiting_only(wanted or ())
         kept = [] if keep_results else self._kept_only(wanted or ())
         named = [each for each in wanted or () if each not in waiting and each not in kept]
         selected = self._matching(named) if wanted else self.selected()
-        found = matching(selected, labels, age, time.time_ns())
+        found = matching(selected, labels, age_ns, time.time_ns())
         results = self.store.results_of(each.version for each in found) if keep_results else {}
         gone = [
             Removed(each.run, len(each.version.ranks), each.version.bytes, results.get(each.run, 0))

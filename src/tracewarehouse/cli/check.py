@@ -15,9 +15,10 @@ import click
 from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import Session, examples, pass_session, rank_option, result_options
 from tracewarehouse.errors import TwError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES
 from tracewarehouse.render.output import width_of
-from tracewarehouse.render.text import count, one_line, rank_list, show
+from tracewarehouse.render.text import count, one_line, show
 
 if TYPE_CHECKING:
     from tracewarehouse.render.output import Output

@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.base import reader
 from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, parse, ref_of
 from tracewarehouse.contracts.references import circle, circles, fault, faults_of
@@ -86,7 +87,9 @@ class Catalog:
         """The error for a name that no contract of that kind has; one of another kind is said to be that."""
         others = [self.contracts[ref] for ref in self.refs() if ref.name == name]
         if kind and others and not others[-1].transient:
-            return UnknownName(kind, name, (), f"it is a {others[-1].kind}: tw query 'FROM {name}'")
+            return UnknownName(
+                kind, name, (), hints.fill("it is a {}: {}", others[-1].kind, hints.query(f"FROM {name}"))
+            )
         return UnknownName(kind or "table, view or analysis", name, [ref.name for ref in self.refs(kind)])
 
     def tables(self) -> tuple[Contract, ...]:

@@ -7,16 +7,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, sources, stored
 from tracewarehouse.derive.scopes import READS, Row, Wanted, find, names
 from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
 from tracewarehouse.errors import TwError, UnknownName
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.upgrade import rebuilt, tables_told
 from tracewarehouse.ingest.write import too_much, write_tables
 from tracewarehouse.query.connections import session
-from tracewarehouse.runs.selection import SelectedRun, spans
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store
 
 _FACT = "derived"
@@ -136,10 +138,15 @@ def check(selected: SelectedRun, wanted: Wanted, found: Mapping[int, Sequence[Ro
         if len(without) == len(found):
             kind, _, name = scope.partition(" ")
             raise UnknownName(
-                kind, name, [], f"{selected.run} has none: tw show step_summary, tw query ... annotations"
+                kind,
+                name,
+                [],
+                hints.fill(
+                    "{} and {} list them", hints.analysis("step_summary"), hints.query("FROM annotations")
+                ),
             )
         if without:
-            told.append(f"{selected.run} rank {spans(without)}: no {scope}")
+            told.append(f"{selected.run} rank {rank_list(without)}: no {scope}")
     return tuple(told)
 
 

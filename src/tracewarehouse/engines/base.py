@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tracewarehouse import hints
 from tracewarehouse.errors import TwError, is_interrupt
 
 # Called by a task with the work done so far and the total, in any unit.
@@ -80,7 +81,9 @@ def attempt(task: Task, progress: TaskProgress) -> object:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        hint = "internal error; rerun with --debug and report it"
+        hint = hints.Hint(
+            "internal error; please report it", "internal error; rerun with --debug and report it"
+        )
         message = f"{type(error).__name__}: {reason}"
         return Failure(message, hint, traceback.format_exc(), _is_transient(error))
 

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 
+from tracewarehouse import hints
 from tracewarehouse.engines.base import OnProgress, Task, TaskProgress, WorkerDied, attempt
-from tracewarehouse.lean import leave_out
+from tracewarehouse.slim_imports import block_pandas
 
-_OUT_OF_MEMORY = "likely out of memory; retry with --jobs 1"
+_OUT_OF_MEMORY = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
 _DIED = WorkerDied("the worker process died", _OUT_OF_MEMORY, transient=True)
 _DIED_TWICE = WorkerDied("the worker process died twice", _OUT_OF_MEMORY, transient=True)
 
@@ -143,7 +144,7 @@ def serve(handle: int) -> None:
     """The main loop of a worker: receive a task, run it, send its result."""
     # Ctrl-C reaches the whole process group; the parent decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    leave_out("pandas")
+    block_pandas()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection = Connection(handle)
     with suppress(EOFError, OSError):

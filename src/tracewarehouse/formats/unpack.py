@@ -18,6 +18,7 @@ from typing import IO, Protocol, TypeAlias, cast
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
+from tracewarehouse import hints
 from tracewarehouse.errors import TraceFormatError
 
 Buffer: TypeAlias = bytes | bytearray | mmap.mmap
@@ -315,7 +316,9 @@ def _skip_padding(pieces: _Pieces) -> bytes:
 def _open(path: Path) -> IO[bytes]:
     if path.is_dir():
         raise TraceFormatError(
-            path, "this is a folder, not a file", hint="name a trace file, or let `tw ingest` walk it"
+            path,
+            "this is a folder, not a file",
+            hint=hints.fill("name a trace file; {} reads folders", hints.ingest()),
         )
     return path.open("rb")
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine
 from tracewarehouse.errors import TwError
@@ -100,7 +101,8 @@ class _Call:
         if what is None:
             return source
         place = f"run {source.run} rank {source.rank}"
-        self.notes.append(f"{place}: what was derived of it is lost: {what}; tw derive makes it again")
+        derive = hints.Hint("wh.derive()", "tw derive")
+        self.notes.append(hints.fill("{}: derived tables lost: {}; {} rebuilds them", place, what, derive))
         return without_derived(source)
 
     def _derived(self) -> frozenset[str]:

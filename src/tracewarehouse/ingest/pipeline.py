@@ -12,6 +12,7 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
 from tracewarehouse.formats.registry import can_be_sent
@@ -252,7 +253,7 @@ class _Steps:
 def _held_back(one: Ready) -> FileOutcome:
     place = one.place
     reason = "is damaged" if one.read.status == "damaged" else "another file is refused or damaged"
-    hint = "with --strict nothing is stored unless all files are whole"
+    hint = hints.fill("with {}, nothing is stored unless all files are intact", hints.option("strict"))
     return FileOutcome(place.path, "refused", place.run, place.rank, reason, hint, place.notes)
 
 

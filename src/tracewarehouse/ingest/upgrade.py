@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
@@ -184,7 +185,7 @@ def stored_files(
     if table == EVENTS and not scans and any(file.table == EVENTS for file in source.files):
         raise SchemaVersionError(
             f"run {source.run} rank {source.rank} holds events of another version than {EVENTS}@{needed}",
-            "ingest the trace again with --replace",
+            hints.fill("ingest the trace again with {}", hints.option("replace")),
         )
     return tuple(store.path(scan.path) for scan in scans)
 

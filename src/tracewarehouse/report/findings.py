@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES
-from tracewarehouse.render.text import rank_list
 from tracewarehouse.report.content import Finding, Section, Table
 from tracewarehouse.report.data import Asked
 from tracewarehouse.report.tables import TOP, relative

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.render.text import rank_list, timestamp
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.render.text import timestamp
 from tracewarehouse.report.content import Section, Table
 from tracewarehouse.report.data import Asked
 from tracewarehouse.report.tables import listed

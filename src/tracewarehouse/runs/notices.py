@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.runs.quality import expected_ranks
 from tracewarehouse.runs.selection import SelectedRun
 
-NOTHING_STORED = "no run is stored yet: tw ingest PATH takes traces in"
+NOTHING_STORED = hints.fill("the warehouse is empty: {} ingests traces", hints.ingest())
 
 
 def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout, manifests, pack
 from tracewarehouse.storage.layout import ManifestName, group_uid
@@ -151,7 +152,9 @@ def footer_bytes(path: Path) -> bytes:
         tail = file.read()
         length = int.from_bytes(tail[:4], "little") + _TAIL_BYTES
         if tail[4:] != _MAGIC or length > size:
-            raise WarehouseError(f"{path}: not a Parquet file: it has no footer", "run tw verify")
+            raise WarehouseError(
+                f"{path}: not a Parquet file: it has no footer", hints.fill("run {}", hints.call("verify"))
+            )
         file.seek(size - length)
         return file.read()
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage.layout import STAGING
 from tracewarehouse.storage.objects import Entry
@@ -164,4 +165,6 @@ def disk_error(root: Path, error: OSError) -> WarehouseError:
         return WarehouseError(f"{place}: may not be written or read", "check its owner and permissions")
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
         return WarehouseError(f"{place}: a file is in the way of a folder", "move it away and repeat")
-    return WarehouseError(f"{place}: {error.strerror or error}", "run tw verify to see what is damaged")
+    return WarehouseError(
+        f"{place}: {error.strerror or error}", hints.fill("{} lists damaged files", hints.call("verify"))
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import (
@@ -80,7 +81,10 @@ def decode(data: bytes, name: str, path: str) -> Manifest:
         )
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise WarehouseError(
-            f"{path}: damaged manifest: {error}", "run tw verify; ingest its ranks again with --replace"
+            f"{path}: damaged manifest: {error}",
+            hints.fill(
+                "run {}; then ingest its ranks again with {}", hints.call("verify"), hints.option("replace")
+            ),
         ) from error
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracewarehouse import hints
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
 from tracewarehouse.storage.commit import sha256
@@ -132,7 +133,7 @@ def fault(path: Path, recorded: Recorded) -> str | None:
     import pyarrow.parquet as pq
 
     if recorded.key(sha256(path)).rpartition("/")[2] != path.name:
-        return "damaged result: delete it, and tw record --all brings it back"
+        return hints.fill("damaged result: delete it, then {} restores it", hints.record())
     try:
         said: dict[str, Any] = unsealed(pq.read_schema(path).metadata[RECORDED.encode()])
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:

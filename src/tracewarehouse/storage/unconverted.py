@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import sealed, unsealed
@@ -59,7 +60,8 @@ def every(objects: Objects, run: str) -> Iterator[Unconverted]:
             said: dict[str, Any] = unsealed(objects.get(key))
         except ValueError as error:
             raise WarehouseError(
-                f"{objects.path(key)}: damaged: {error}", "delete it, and tw clean takes the files it names"
+                f"{objects.path(key)}: damaged: {error}",
+                hints.fill("delete it; {} then deletes the files it lists", hints.call("clean")),
             ) from error
         del said["checksum"]
         yield Unconverted(**said | {"files": tuple(said["files"])})

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.errors import TwError
 from tracewarehouse.storage import layout, manifests, results
 from tracewarehouse.storage.codec import OldVersion, decode_version, unsealed
@@ -43,7 +44,9 @@ def _results(store: Versions) -> Iterator[Problem]:
         if isinstance(listed, str):
             yield Problem("", key, listed)
     for recorded, key in results.missing(store.objects, frozenset(_sources(store))):
-        yield Problem(recorded.run, key, "recorded result missing: tw record --all brings it back")
+        yield Problem(
+            recorded.run, key, hints.fill("recorded result missing: {} restores it", hints.record())
+        )
 
 
 def _sources(store: Versions) -> Iterator[tuple[str, str]]:
