@@ -21,7 +21,7 @@ from tracewarehouse.storage.codec import (
 )
 from tracewarehouse.storage.layout import ManifestName
 from tracewarehouse.storage.model import Json, RankSource, Unknown
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import Objects, names_in
 
 _FIELDS = frozenset(
     ("format", "run", "committed_at", "files", "sources", "checksum", "must_understand", "push")
@@ -92,14 +92,16 @@ def read(objects: Objects, run: str, name: str) -> Manifest:
     """A manifest by its file name; raises WarehouseError where it is missing or damaged."""
     key = layout.manifest(run, name)
     try:
-        return decode(objects.get(key), name, str(objects.path(key)))
+        return decode(objects.get(key), name, objects.describe(key))
     except FileNotFoundError as error:
-        raise WarehouseError(f"{objects.path(key)}: manifest missing", "ingest its ranks again") from error
+        raise WarehouseError(
+            f"{objects.describe(key)}: manifest missing", "ingest its ranks again"
+        ) from error
 
 
 def names(objects: Objects, run: str) -> Iterator[ManifestName]:
     """The names of all manifests of a run, published or not, sorted; foreign files are passed over."""
-    for name in sorted(objects.list(layout.manifests(run))):
+    for name in names_in(objects, layout.manifests(run)):
         if (found := ManifestName.parse(name)) is not None:
             yield found
 

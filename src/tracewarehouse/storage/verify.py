@@ -14,6 +14,7 @@ from tracewarehouse.storage.codec import OldVersion, decode_version, unsealed
 from tracewarehouse.storage.commit import footer_bytes, sha256
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
+from tracewarehouse.storage.objects import names_in
 from tracewarehouse.storage.versions import Versions
 
 
@@ -27,7 +28,7 @@ def verify(store: Versions) -> list[Problem]:
 def _kept(store: Versions) -> Iterator[Problem]:
     """The versions that recorded results of removed runs are of."""
     for run in store.keys(layout.KEPT):
-        for name in sorted(store.objects.list(f"{layout.KEPT}/{run}")):
+        for name in names_in(store.objects, f"{layout.KEPT}/{run}"):
             key = f"{layout.KEPT}/{run}/{name}"
             try:
                 decode_version(store.objects.get(key), str(store.path(key)))
@@ -96,7 +97,7 @@ def _numbering(store: Versions, run: str) -> Iterator[Problem]:
 def _receipts(store: Versions, run: str) -> Iterator[Problem]:
     """Each receipt is whole and that of its version. A version may lack one, where a call died."""
     numbers = frozenset(store.versions(run))
-    for name in sorted(store.objects.list(layout.receipts(run))):
+    for name in names_in(store.objects, layout.receipts(run)):
         number = layout.receipt_number(name)
         if number is None:
             continue
