@@ -20,8 +20,9 @@ from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.kineto import native
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat
 from tracewarehouse.formats.kineto.source import KinetoSource
-from tracewarehouse.ingest import build_rank, pipeline
-from tracewarehouse.ingest.build_rank import BuildRanks, Read
+from tracewarehouse.ingest import build_rank, memory, pipeline
+from tracewarehouse.ingest.build_rank import BuildRanks
+from tracewarehouse.ingest.reports import Read
 from tracewarehouse.storage import Store
 
 
@@ -147,7 +148,7 @@ def test_strict_commits_nothing_before_all_files_are_known(tmp_path: Path) -> No
 def test_columns_in_a_file_give_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "job", kernels=30)
     take(tmp_path / "memory", tmp_path / "job")
-    monkeypatch.setattr(build_rank, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(memory, "IN_MEMORY_BYTES", 0)
     take(tmp_path / "file", tmp_path / "job")
     for table in ("events", "kernels"):
         assert seen(tmp_path / "file", f"FROM {table}") == seen(tmp_path / "memory", f"FROM {table}")

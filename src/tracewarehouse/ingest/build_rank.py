@@ -10,7 +10,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, TaskProgress, attempt
-from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request, Status
+from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
 from tracewarehouse.formats.foreign import ForeignFileError
 from tracewarehouse.ingest.content import content_of, lost_events, window
 from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
-from tracewarehouse.ingest.memory import IN_MEMORY_BYTES, frugal, give_back
+from tracewarehouse.ingest.memory import frugal, held, is_large
 from tracewarehouse.ingest.naming import Assignment
 from tracewarehouse.ingest.outcome import Content
 from tracewarehouse.ingest.plan import Item, Place, Stored
 from tracewarehouse.ingest.rank_files import RankFiles
-from tracewarehouse.ingest.spans import Window
+from tracewarehouse.ingest.reports import Made, NotRead, Read, Report
 from tracewarehouse.ingest.survey import mark
 from tracewarehouse.storage import Json, RankSource, Staged, Store, disk_error, uid
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.ingest.columns import Columns
-    from tracewarehouse.ingest.tables.build import Batches
 
     Tables: TypeAlias = Mapping[str, Columns | pa.Table]
 
@@ -71,54 +70,6 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Made:
-    """Where the tables of a source are: in a commit, by its manifest, or staged in a folder."""
-
-    run: str
-    rank: int
-    uid: str
-    manifest: str = ""
-    staged: Path | None = None
-
-
-@dataclass(frozen=True)
-class Read:
-    """A source that was read; `known`: only as far as to see that it is what is stored at its place.
-
-    `rank` and `world_size` are what the source says itself, `window` the first start and the last end of its
-    slices. Without `made` its tables were not built.
-    """
-
-    number: int
-    digest: str
-    status: Status
-    text_bytes: int
-    rank: int | None = None
-    world_size: int | None = None
-    window: Window = (None, None)
-    known: bool = False
-    content: Content | None = None
-    made: Made | None = None
-
-
-@dataclass(frozen=True)
-class NotRead:
-    """Why a source gave nothing.
-
-    `changed`: someone wrote to its file; `unfinished`: it ends in the middle of an event, and is that fresh;
-    `other`: it is of another `kind`, which only reading it showed.
-    """
-
-    number: int
-    why: Literal["failed", "changed", "unfinished", "other"]
-    failure: Failure | None = None
-    kind: str = ""
-
-
-Report: TypeAlias = Read | NotRead
-
-
-@dataclass(frozen=True)
 class BuildRanks:
     """Read the items, build the tables of those with a place, and commit them as one group."""
 
@@ -131,8 +82,9 @@ class BuildRanks:
         store, catalog = Store.open(self.settings.root), Catalog.load(self.settings.sql)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            is_large = len(self.items) == 1 and self.items[0].text_bytes >= _WORTH_A_THREAD_BYTES
-            with ExitStack() as opened, RankFiles(catalog, self.folder, alone=is_large) as files:
+            most = max((item.text_bytes for item in self.items), default=0)
+            alone = len(self.items) == 1 and most >= _WORTH_A_THREAD_BYTES
+            with ExitStack() as opened, RankFiles(catalog, self.folder, alone, is_large(most)) as files:
                 group = _Group(self.settings, self.folder, store, catalog, files, opened)
                 for position, item in enumerate(self.items):
                     group.add(item, partial(progress, position))
@@ -235,7 +187,7 @@ class _Source:
 
     def run(self, _: TaskProgress) -> Report:
         """Reads the source, and builds its tables where it has a place that it may take."""
-        with frugal() if self.item.text_bytes > IN_MEMORY_BYTES else nullcontext():
+        with frugal() if is_large(self.item.text_bytes) else nullcontext():
             return self._run()
 
     def _run(self) -> Report:
@@ -276,17 +228,9 @@ class _Source:
         self.progress(read_bytes)
 
     def _read(self, name: str, reader: pa.RecordBatchReader) -> Columns | pa.Table:
-        from tracewarehouse.ingest.columns import Columns
-        from tracewarehouse.ingest.spilled import SpilledColumns
-
-        if name != ACTIVITIES:
-            return reader.read_all()
         # What was read so far is all of it, or nothing is known yet but the estimate.
-        if (self.read_bytes[-1] or self.item.text_bytes) <= IN_MEMORY_BYTES:
-            return Columns.read(reader)
-        columns = SpilledColumns.spill(reader, self._spill)
-        give_back()
-        return self.group.opened.enter_context(closing(columns))
+        text_bytes = self.read_bytes[-1] or self.item.text_bytes
+        return held(name, reader, text_bytes, self._spill, self.group.opened)
 
     def _known(self, outcome: Outcome) -> Read:
         """Content that is at the place already, published or left by a broken-off call."""
@@ -355,7 +299,9 @@ class _Source:
 
         group, item = self.group, self.item
         self.progress(BUILDING)
-        built = build(tables, outcome, rules_of(group.settings.sql), partial(self._add, place))
+        built = build(
+            tables, outcome, rules_of(group.settings.sql), partial(group.files.add, place.run, place.rank)
+        )
         facts = self._facts(built.facts, outcome, place)
         content = content_of(outcome, facts, built)
         # Kept for the notice on coverage that goes with every answer about launches.
@@ -381,12 +327,6 @@ class _Source:
             committed_at=self.group.settings.started_at,
         )
         return content
-
-    def _add(self, place: Place, table: str, rows: Batches) -> None:
-        self.group.files.frugal = self.item.text_bytes > IN_MEMORY_BYTES
-        self.group.files.add(place.run, place.rank, table, rows)
-        if self.group.files.frugal:
-            give_back()
 
     def _facts(self, built: Mapping[str, Json], outcome: Outcome, place: Place) -> dict[str, Json]:
         """The columns of `ranks`, but for those that the source itself carries."""

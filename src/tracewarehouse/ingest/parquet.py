@@ -102,7 +102,7 @@ class TableWriter:
             return None
         groups = (_Group(run_id, rank, group) for rank, table in held for group in _row_groups(table))
         rank, largest = max(held, key=lambda one: len(one[1]))
-        like = _Group(run_id, rank, largest.slice(0, ROW_GROUP_ROWS))
+        like = _Group(run_id, rank, largest.slice(0, ROW_GROUP_ROWS)) if len(held) > 1 else None
         _write(self._layout(contract), groups, path, like)
         ranks, rows = tuple(rank for rank, _ in held), tuple(len(table) for _, table in held)
         return WrittenTable(contract.name, contract.version, path, ranks, rows, file_facts(path))

@@ -17,21 +17,14 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
 from tracewarehouse.formats.registry import can_be_sent
 from tracewarehouse.ingest import inbox, machine
-from tracewarehouse.ingest.build_rank import (
-    BUILDING,
-    BuildRanks,
-    NotRead,
-    Read,
-    Report,
-    Settings,
-    definitions,
-)
+from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, Settings, definitions
 from tracewarehouse.ingest.content import left_content
 from tracewarehouse.ingest.discover import Found, discover
 from tracewarehouse.ingest.facts import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch
 from tracewarehouse.ingest.plan import Item, Stored, groups, item, provisional
 from tracewarehouse.ingest.publish import publish, relabel, run_outcomes
+from tracewarehouse.ingest.reports import NotRead, Read, Report
 from tracewarehouse.ingest.survey import Surveyed, survey
 from tracewarehouse.ingest.verdict import Ready, Verdicts, conflict, judge, name_all, not_read
 from tracewarehouse.storage import Store, layout

@@ -14,6 +14,7 @@ from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
 from tracewarehouse.errors import SchemaVersionError, TwError
 from tracewarehouse.ingest import machine
+from tracewarehouse.ingest.memory import is_large
 from tracewarehouse.ingest.rank_files import RankFiles
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.stored_rank import READ, StoredRank
@@ -51,10 +52,11 @@ class Rebuild:
         catalog, source = Catalog.load(self.sql), self.source
         wanted = tuple(catalog.contracts[ref] for ref in self.wanted)
         rank = StoredRank(source, self.header, self.stored, ())
+        large = is_large(source.text_bytes)
         try:
             self.folder.mkdir(parents=True)
             with (
-                RankFiles(catalog, self.folder, alone=False) as files,
+                RankFiles(catalog, self.folder, alone=large, frugal=large) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
                 rank.build(rules_of(self.sql), _Some(files, {ref.name for ref in self.wanted}), Path(spill))

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tracewarehouse import hints
-from tracewarehouse.ingest.build_rank import Made, NotRead, Read
 from tracewarehouse.ingest.discover import Candidate
 from tracewarehouse.ingest.naming import Assignment, Duplicate, Naming, Refusal, TraceFile, assign
 from tracewarehouse.ingest.outcome import FileOutcome, Options
 from tracewarehouse.ingest.plan import Item, Stored, item
+from tracewarehouse.ingest.reports import Made, NotRead, Read
 from tracewarehouse.ingest.survey import Surveyed, other_format
 from tracewarehouse.storage import RankSource, Store
 
