@@ -20,7 +20,7 @@ from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.parquet import TableWriter, WrittenTable
 from tracewarehouse.storage import Staged, StagedTable, Store
-from tracewarehouse.storage.encoding import ROW_GROUP_ROWS
+from tracewarehouse.storage.encoding import ROW_GROUP_ROWS, Encoding, choose
 
 CATALOG = Catalog.load()
 STORED = [
@@ -222,6 +222,17 @@ def test_what_hardly_repeats_gets_no_dictionary(writer: TableWriter, tmp_path: P
     found = encodings(path)
     assert (found["dur_ns"], found["parent_id"]) == ("PLAIN", "DELTA_BINARY_PACKED")
     assert found["args"] == "PLAIN"
+
+
+def test_plain_texts_are_packed_with_the_effort_that_pays() -> None:
+    column, rows = _column(contract("events"), "args"), range(20_000)
+    digests = [hashlib.sha256(b"%d" % row).hexdigest() for row in rows]
+    random = [f'{{"{digests[row]}": 1}}' for row in rows]
+    phrases = [
+        f'{{"id": {jump}, "trace": "{digests[row % 3]}"}}' for row, jump in enumerate(scattered(len(rows)))
+    ]
+    assert choose(column, pa.chunked_array([random])) is Encoding.QUICK
+    assert choose(column, pa.chunked_array([phrases])) is Encoding.PLAIN
 
 
 def batches(sizes: tuple[int, ...]) -> Iterator[pa.RecordBatch]:

@@ -26,9 +26,10 @@ Buffer: TypeAlias = bytes | bytearray | mmap.mmap
 GZIP_MAGIC = b"\x1f\x8b"
 # Its type stub names no exception class.
 _ISAL_ERROR = cast(type[Exception], IsalError)
-# Compressed text grows some twenty times: larger pieces would not stay in the processor's caches.
-_PIECE_BYTES = 64 << 10
-_AHEAD = 8
+# Compressed text grows some twenty times: larger pieces would not stay in the processor's caches, and the C
+# library would ask the system for the memory of each.
+_PIECE_BYTES = 16 << 10
+_AHEAD = 32
 # Text beyond this goes to a temporary file that is mapped, so that memory stays flat.
 SPILL_BYTES = 256 << 20
 

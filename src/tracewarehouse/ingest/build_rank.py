@@ -10,7 +10,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.memory import frugal, held, is_large
 from tracewarehouse.ingest.naming import Assignment
 from tracewarehouse.ingest.outcome import Content
+from tracewarehouse.ingest.pages import no_huge_pages
 from tracewarehouse.ingest.plan import Item, Place, Stored
 from tracewarehouse.ingest.rank_files import RankFiles
 from tracewarehouse.ingest.reports import Made, NotRead, Read, Report
@@ -84,13 +85,22 @@ class BuildRanks:
             self.folder.mkdir(parents=True, exist_ok=True)
             most = max((item.text_bytes for item in self.items), default=0)
             alone = len(self.items) == 1 and most >= _WORTH_A_THREAD_BYTES
-            with ExitStack() as opened, RankFiles(catalog, self.folder, alone, is_large(most)) as files:
+            with (
+                self._pages(),
+                ExitStack() as opened,
+                RankFiles(catalog, self.folder, alone, is_large(most)) as files,
+            ):
                 group = _Group(self.settings, self.folder, store, catalog, files, opened)
                 for position, item in enumerate(self.items):
                     group.add(item, partial(progress, position))
                 return group.finish()
         except OSError as error:
             raise disk_error(self.folder, error) from error
+
+    def _pages(self) -> AbstractContextManager[None]:
+        # A large file works on the same memory for long, which is what huge pages are for.
+        is_short = not any(is_large(item.text_bytes) for item in self.items)
+        return no_huge_pages() if is_short else nullcontext()
 
     def one_by_one(self) -> list[BuildRanks]:
         """A task for each item."""

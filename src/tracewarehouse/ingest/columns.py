@@ -134,7 +134,7 @@ class Columns:
             start, stop, _ = rows.indices(self.rows)
             column = column.slice(start, stop - start)
         elif rows is not None:
-            column = column.take(pa.array(rows))
+            column = _rows_of(column, rows)
         if column.num_chunks == 1:
             return column.chunk(0)
         found = column.combine_chunks()
@@ -152,6 +152,21 @@ class Columns:
             column = column.dictionary_encode()
         codes = pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
         return Codes(codes, column.dictionary)
+
+
+def _rows_of(column: pa.ChunkedArray, rows: NDArray[np.integer]) -> pa.ChunkedArray:
+    """The given rows; ascending ones chunk by chunk, as Arrow would first copy all chunks into one."""
+    if column.num_chunks <= 1 or not (rows[1:] >= rows[:-1]).all():
+        return column.take(pa.array(rows))
+    ends = np.cumsum([len(chunk) for chunk in column.chunks])
+    cuts = [0, *np.searchsorted(rows, ends).tolist()]
+    starts = [0, *ends.tolist()]
+    pieces = [
+        chunk.take(pa.array(rows[low:high] - start))
+        for chunk, start, low, high in zip(column.chunks, starts, cuts, cuts[1:], strict=False)
+        if high > low
+    ]
+    return pa.chunked_array(pieces, column.type)
 
 
 def _valid(column: pa.Array) -> NDArray[np.bool_]:
