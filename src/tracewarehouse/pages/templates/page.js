@@ -1,0 +1,60 @@
+'use strict';
+(() => {
+  const root = document.documentElement, tip = document.getElementById('tip'), status = document.getElementById('status');
+  const dark = () => root.dataset.theme ? root.dataset.theme === 'dark'
+    : matchMedia('(prefers-color-scheme: dark)').matches;
+  document.getElementById('theme').addEventListener('click', () => {
+    root.dataset.theme = dark() ? 'light' : 'dark';
+  });
+  const value = (row, at) => {
+    const cell = row.cells[at], number = cell.dataset.v;
+    return number === undefined ? cell.textContent : number === '' ? null : Number(number);
+  };
+  for (const head of document.querySelectorAll('th button')) {
+    head.addEventListener('click', () => {
+      const th = head.parentElement, table = th.closest('table'), body = table.tBodies[0];
+      const down = th.getAttribute('aria-sort') ? th.getAttribute('aria-sort') === 'ascending' : th.className === 'n';
+      for (const other of th.parentElement.children) other.removeAttribute('aria-sort');
+      th.setAttribute('aria-sort', down ? 'descending' : 'ascending');
+      const at = th.cellIndex, way = down ? -1 : 1;
+      const order = (left, right) => {
+        const a = value(left, at), b = value(right, at);
+        if (a === null || b === null) return (a === null) - (b === null);
+        return way * (typeof a === 'number' ? a - b : a.localeCompare(b));
+      };
+      body.append(...[...body.rows].sort(order));
+    });
+  }
+  for (const field of document.querySelectorAll('input[type=search]')) {
+    const table = document.getElementById(field.getAttribute('aria-controls'));
+    field.addEventListener('input', () => {
+      const words = field.value.toLowerCase();
+      for (const row of table.tBodies[0].rows) row.hidden = !row.textContent.toLowerCase().includes(words);
+    });
+  }
+  const copy = async text => {
+    try { await navigator.clipboard.writeText(text); return true; } catch { return false; }
+  };
+  for (const button of document.querySelectorAll('button[data-copy]')) {
+    button.addEventListener('click', async () => {
+      const done = await copy(button.dataset.copy);
+      if (!done) getSelection().selectAllChildren(button.nextElementSibling);
+      status.textContent = done ? 'copied' : 'selected; press Ctrl+C to copy';
+      button.textContent = done ? 'Copied' : 'Selected';
+      setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+    });
+  }
+  const show = event => {
+    const mark = event.target.closest?.('svg [aria-roledescription="mark"],svg [aria-label][role="graphics-symbol"]');
+    const words = mark && !mark.getAttribute('aria-roledescription')?.includes('axis') && mark.getAttribute('aria-label');
+    tip.hidden = !words;
+    if (!words) return;
+    tip.textContent = words;
+    const { width, height } = tip.getBoundingClientRect();
+    tip.style.left = Math.max(4, Math.min(event.clientX + 12, innerWidth - width - 8)) + 'px';
+    tip.style.top = Math.max(4, event.clientY - height - 12) + 'px';
+  };
+  for (const kind of ['pointermove', 'pointerdown']) document.addEventListener(kind, show);
+  addEventListener('scroll', () => { tip.hidden = true; }, { passive: true });
+  addEventListener('beforeprint', () => { for (const each of document.querySelectorAll('details')) each.open = true; });
+})();
