@@ -31,11 +31,17 @@ MOST_BYTES = 1 << 20
 RENAMED: dict[str, str] = {}
 # Old sentence → sentence of today: what findings say was observed, limits the saving and could be tried.
 REWORDED: dict[str, str] = json.loads((DATA / "warehouse-1-rewordings.json").read_text(encoding="utf-8"))
+_HARDWARE = "1 × Synthetic GPU, 2 × NVIDIA H100 80GB HBM3"
 # The upgrade publishes every run once more: notices name the new versions.
 REWORDED |= {
     "2 of 5 runs are not recorded (odd@v2, timeline@v1): tw record --all": (
         "2 of 5 runs are not recorded (odd@v3, timeline@v2): tw record --all"
-    )
+    ),
+    "fewer than 12 runs: no change is looked for": "change detection needs at least 12 runs",
+    f"a line has runs of 2 kinds of machine ({_HARDWARE}): --where or --by a label keeps them apart": (
+        f"one series mixes 2 hardware configurations ({_HARDWARE}):"
+        " separate them with --where LABEL or --by LABEL"
+    ),
 }
 # Place → why it may differ. Places are regular expressions over all of a place.
 NOT_COMPARED = {
@@ -57,7 +63,7 @@ ONE_MORE = {
 }
 # Notice of today → why the old answer has none such.
 NOTICED = {
-    r"3 of 5 runs are recorded under another definition of \w+@1 only \(gone@v1, good@v3, slow@v2\).*": (
+    r"3 of 5 runs are recorded with a different definition of \w+@1 \(gone@v1, good@v3, slow@v2\).*": (
         "the hash of a definition covers how the tables below it are built, and that is new"
     ),
 }

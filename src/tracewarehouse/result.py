@@ -104,9 +104,9 @@ class Result:
         TwError where there is nothing to draw, or Altair is not installed.
         """
         from tracewarehouse.plot import chart
-        from tracewarehouse.plot.chart_for_result import picture, shape
+        from tracewarehouse.plot.chart_for_result import chart_spec, shape_of
 
-        return chart(picture(shape(self.contract, self.columns()), self.rows(), measure))
+        return chart(chart_spec(shape_of(self.contract, self.columns()), self.rows(), measure))
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as dictionaries, column to value."""

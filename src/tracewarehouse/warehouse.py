@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tracewarehouse.diff import Diff
     from tracewarehouse.duck.engine import Connection
     from tracewarehouse.export import Asked, Exported
-    from tracewarehouse.history import History, RecordReport, Step
+    from tracewarehouse.history import History, RecordProgress, RecordReport
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.query.connections import Sessions
     from tracewarehouse.report import Page
@@ -164,23 +164,25 @@ class Warehouse(Analyses[Result]):
         not told. It reads what `record` has written, and says which runs lack it. Raises UnknownName,
         ParamError, TwError where nothing is recorded.
         """
-        from tracewarehouse.history import history, labels_of
+        from tracewarehouse.history import build_history, label_keys
         from tracewarehouse.metric import parse_metric
 
         parsed = parse_metric(metric, self.catalog)
         selected = self._recorded(runs, where)
-        keys = labels_of([by] if isinstance(by, str) else by, selected)
-        return history(self.store, self.catalog, parsed, selected, keys, min_effect)
+        keys = label_keys([by] if isinstance(by, str) else by, selected)
+        return build_history(self.store, self.catalog, parsed, selected, keys, min_effect)
 
     def _recorded(
         self, runs: str | Iterable[str] | None, where: str | Iterable[str] = ()
     ) -> tuple[SelectedRun, ...]:
         """The runs that are meant, those among them of which only results are left."""
-        from tracewarehouse.history import every_run, meant
+        from tracewarehouse.history import matching_runs, runs_with_results
 
-        selected = every_run(self.store, self.selected()) if self._selected is None else self._selected
+        selected = (
+            runs_with_results(self.store, self.selected()) if self._selected is None else self._selected
+        )
         named = [runs] if isinstance(runs, str) else runs
-        return meant(selected, named, [where] if isinstance(where, str) else where)
+        return matching_runs(selected, named, [where] if isinstance(where, str) else where)
 
     def query(self, sql: str) -> Result:
         """The rows of one SELECT over the tables and views; it can neither write nor read other files.
@@ -339,7 +341,7 @@ class Warehouse(Analyses[Result]):
         if head is not None:
             return self._report_of_two(run, head, anyway, tell)
         part = self._one(run)
-        tell("asking the rules")
+        tell("running checks")
         return one_run(part, part.info(part.selected()[0].run), part.check(), tell)
 
     def _report_of_two(self, base: str, head: str, anyway: bool, say: Callable[[str], None]) -> Page:
@@ -438,7 +440,7 @@ class Warehouse(Analyses[Result]):
         runs: str | Iterable[str] | None = None,
         *,
         analyses: str | Iterable[str] | None = None,
-        progress: Callable[[Step], None] | None = None,
+        progress: Callable[[RecordProgress], None] | None = None,
     ) -> RecordReport:
         """Keeps results of analyses (`name` or `name@2`; None: the newest of each) for `history`.
 

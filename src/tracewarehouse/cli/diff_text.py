@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tracewarehouse.render.table import markdown, table
 from tracewarehouse.render.text import one_line, show
 from tracewarehouse.result import Field
+from tracewarehouse.wording import LEVELS
 
 if TYPE_CHECKING:
     from tracewarehouse.diff.change import Change
@@ -25,13 +26,6 @@ _SHOWN = (
     "q",
     "significant",
 )
-_TITLES = {
-    "breakdown": "by what the devices did, or why they stood idle",
-    "kernels": "by kernel: more or fewer calls, slower or faster calls",
-    "operators": "by operator",
-    "categories": "by pass and kind",
-    "ranks": "by rank",
-}
 _ENTIRE = ("breakdown",)  # levels of a few rows, never folded
 _COMMENT = 60_000  # characters; a comment of a pull request holds 65,536
 Layout = Callable[[Sequence[Field], Sequence[Sequence[object]]], str]
@@ -94,7 +88,7 @@ def _title(change: Change, name: str) -> str:
     account = change.account
     assert account is not None
     times = f"{show(float(account.base_mean), 'ns')} → {show(float(account.head_mean), 'ns')}"
-    return f"mean {account.per} {times} {_TITLES[name]}"
+    return f"mean {account.per} {times} {LEVELS[name]}"
 
 
 def _level(change: Change, name: str, top: int, layout: Layout) -> str:

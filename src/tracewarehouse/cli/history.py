@@ -163,7 +163,7 @@ def _show(session: Session, found: History) -> None:
         out.show(found.result)
         return
     if drawn:
-        out.pour([found.html()], {"runs": sum(len(line.dots) for line in found.lines)})
+        out.pour([found.html()], {"runs": sum(len(series.points) for series in found.series)})
     else:
         on_terminal = session.output is None and sys.stdout.isatty() or "COLUMNS" in os.environ
         out.say(found.plot(shutil.get_terminal_size().columns if on_terminal else 100), [])
