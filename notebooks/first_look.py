@@ -66,7 +66,7 @@ print("the other ranks wait for rank", *split.sort("exposed_comm_ns")["rank"].he
 findings = run.check().polars()
 print(findings.select("rank", "rule", "subject", "severity", "share", "saving_ns"))
 for observation, advice in findings.select("observation", "advice").unique(maintain_order=True).rows():
-    print(f"- {seen} {advice}")
+    print(f"- {observation} {advice}")
 
 # %% [markdown]
 # ## Which steps, which kernels?

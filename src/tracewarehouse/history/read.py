@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from statistics import median
 
 from tracewarehouse.contracts.catalog import Catalog
@@ -19,7 +18,7 @@ from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
 from tracewarehouse.stats.points import FEWEST, Point, change_points
-from tracewarehouse.storage import Recorded, Store
+from tracewarehouse.storage import Recorded, Store, acknowledgement_key
 from tracewarehouse.version import __version__
 
 _NAMED = 3  # runs that a notice names
@@ -259,7 +258,7 @@ def name_of(metric: Metric) -> str:
 def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None) -> None:
     """Keeps why the metric changed at a run; None takes that back. Raises ParamError for an empty text."""
     metric_name, source = name_of(metric), run.version.source
-    key = sha256(f"{metric_name}\n{run.run.lower()}\n{source}".encode()).hexdigest()[:16]
+    key = acknowledgement_key(metric_name, run.run, source)
     if why is None:
         store.forget_acknowledged(key)
         return

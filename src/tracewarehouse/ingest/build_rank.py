@@ -359,7 +359,11 @@ class _Source:
         facts = self._facts(built.facts, outcome, place)
         content = content_of(outcome, facts, built)
         # Kept for the notice on coverage that goes with every answer about launches.
-        facts |= {"gpu_ns": content.gpu_ns, "launch_known_ns": content.launch_known_ns, "with_op_ns": content.with_op_ns}
+        facts |= {
+            "gpu_ns": content.gpu_ns,
+            "launch_known_ns": content.launch_known_ns,
+            "with_op_ns": content.with_op_ns,
+        }
         group.built[len(group.reports)] = Staged(
             run=place.run,
             rank=place.rank,

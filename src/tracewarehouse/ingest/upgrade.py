@@ -49,7 +49,7 @@ class Rebuild:
     def run(self, tell: Tell) -> Staged:
         catalog, source = Catalog.load(self.sql), self.source
         wanted = tuple(catalog.contracts[ref] for ref in self.wanted)
-        rank = StoredRank(source, self.header, self.stored, ())
+        rank = StoredRank(source, self.header, self.stored)
         try:
             self.folder.mkdir(parents=True)
             with (

@@ -62,7 +62,8 @@ def _finding(run: str, rows: Sequence[Row]) -> Finding:
 def _saving(row: Row) -> str:
     if row["saving_ns"] is None:
         return f"{row['saving_limit']}. Confidence: {row['confidence']}."
-    of = f"{time(row['saving_ns'])} of {time(row['analyzed_ns'])} ({part(row['saving_ns'], row['analyzed_ns'])})"
+    share = part(row["saving_ns"], row["analyzed_ns"])
+    of = f"{time(row['saving_ns'])} of {time(row['analyzed_ns'])} ({share})"
     return f"Saves at most {of}: {row['saving_limit']}. Confidence: {row['confidence']}."
 
 

@@ -26,7 +26,8 @@ def overview(asked: Asked) -> Section:
         tables.append(listed(asked, "step_summary", "How long each step took"))
     if asked.has("temporal_breakdown"):
         tables.append(listed(asked, "temporal_breakdown", "Where each device's time went"))
-        tables.append(listed(asked, "step_account", "Where each step's period went", order="category_ns DESC"))
+        title = "Where each step's period went"
+        tables.append(listed(asked, "step_account", title, order="category_ns DESC"))
     return Section("overview", "Overview", _sentence(asked), tuple(parts), tuple(tables))
 
 
