@@ -81,7 +81,7 @@ def check_levels(browser: Browser, warehouse: Path, base: str, head: str) -> Non
         heading, *rows = browser.cells(name)
         told = call("diff", base, head, "-w", warehouse, "--level", name, "--format", "json").out
         known = json.loads(told)
-        assert [row[0] for row in rows] == [one_line(row["part"]) for row in known][: len(rows)]
+        assert [row[0] for row in rows] == [one_line(row["name"]) for row in known][: len(rows)]
         for row, each in zip(rows, known, strict=False):
             cells = dict(zip(heading, row, strict=True))
             for column in ("base_ns", "head_ns", "delta_ns"):
