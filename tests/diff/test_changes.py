@@ -87,7 +87,7 @@ def test_a_slower_kernel_is_the_first_row_of_an_account_that_adds_up(house: Path
         of_level = [row for row in rows if row["level"] == level]
         assert {(sum(row["base_ns"] for row in of_level), sum(row["head_ns"] for row in of_level))} == wanted
     first = next(row for row in rows if row["level"] == "kernels")
-    assert "gemm" in first["part"] and first["change"] == "slower" and first["significant"]
+    assert "gemm" in first["name"] and first["change"] == "slower" and first["significant"]
 
 
 def test_only_some_steps_are_looked_at(house: Path) -> None:
@@ -104,7 +104,7 @@ def test_ranks_of_other_layouts_are_paired_by_role(house: Path) -> None:
     change = tw.open(house).diff("wide", "tensor").changes()
     layout = "layout: base mesh_data 4, head mesh_data 2 × mesh_tensor 2"
     assert layout in [each.message for each in change.differences]
-    rows = {row["part"]: row for row in change.rows(["ranks"]).rows()}
+    rows = {row["name"]: row for row in change.rows(["ranks"]).rows()}
     own = {part.removesuffix(" own"): row for part, row in rows.items() if part.endswith(" own")}
     assert {role for role, row in own.items() if row["base_ns"] and row["head_ns"]} == {
         "rank mesh_data 0, mesh_tensor 0",

@@ -202,7 +202,7 @@ def test_annotations_stand_over_the_rows_launched_within(tmp_path: Path) -> None
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
     added = check(warehouse, "a", tmp_path / "a" / "rank0.json", {"overlays": ["annotations"]})
     slices = [event for event in added if event["ph"] == "X"]
-    assert [(e["name"], 1_000 * e["ts"], 1_000 * e["dur"], e["args"]["GPU rows"]) for e in slices] == [
+    assert [(e["name"], 1_000 * e["ts"], 1_000 * e["dur"], e["args"]["GPU activities"]) for e in slices] == [
         ("ProfilerStep#1", 200, 250, 3),
         ("forward", 200, 200, 2),
         ("ProfilerStep#2", 600, 50, 1),

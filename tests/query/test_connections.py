@@ -96,7 +96,7 @@ def test_runs_and_ranks_say_what_was_published(store: Store, catalog: Catalog) -
     end = START + 1_000_000
     labels, schemas = {"commit": "3f2a"}, {"kernels": 1}
     assert row == ("a", labels, START, end, 2, 2, 2, ["H100"], [], schemas, "1.2", 1, "complete")
-    sql = "SELECT rank, source_name, status, header, gpu, stacks, reader_version FROM ranks ORDER BY rank"
+    sql = "SELECT rank, source_name, status, header, gpu, stacks, format_version FROM ranks ORDER BY rank"
     ranks = asked(store, catalog, select_runs(store), sql)
     assert ranks[1] == (1, "a-rank1.json.gz", "intact", '{"distributedInfo": {"rank": 1}}', True, None, 1)
 

@@ -141,7 +141,7 @@ def _kernels(done: Demo) -> list[str]:
 
 def _change(each: KernelChange) -> str:
     if each.before_ns is None or each.after_ns is None:
-        return "new" if each.before_ns is None else "gone"
+        return "added" if each.before_ns is None else "removed"
     return f"{_percent(each.before_ns, each.after_ns):+.1f} %"
 
 

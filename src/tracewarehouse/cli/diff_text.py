@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracewarehouse.diff.gate import Judged
 
 _SHOWN = (
-    "part",
+    "name",
     "base_ns",
     "head_ns",
     "delta_ns",
@@ -35,7 +35,7 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
     """The whole answer for eyes: what to know first, the verdict, gates, the account level by level."""
 
     def laid_out(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
-        return "\n".join(table(fields, rows, width=width, keys=("part", "gate")).lines())
+        return "\n".join(table(fields, rows, width=width, keys=("name", "gate")).lines())
 
     parts = [_first(change, ""), *_gates(change, laid_out)]
     if change.account is not None:

@@ -59,8 +59,8 @@ WITH
   trace AS (
     SELECT
       run_id, rank, 'trace' AS scope, least(thread.start_ns, device.start_ns) AS start_ns,
-      coalesce(thread.end_ns, device.start_ns) AS end_ns, thread.lane.pid, thread.lane.tid, TRUE AS entire_trace,
-      FALSE AS complete
+      coalesce(thread.end_ns, device.start_ns) AS end_ns, thread.lane.pid, thread.lane.tid,
+      TRUE AS entire_trace, FALSE AS complete
     FROM thread
     FULL JOIN device USING (run_id, rank)
   ),

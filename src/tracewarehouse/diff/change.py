@@ -84,7 +84,7 @@ class Change:
         contract, provenance = results[0].contract, results[0].provenance
         assert contract is not None
         summary = "What changed, by several levels that each add up to the whole."
-        contract = replace(contract, name="account", summary=summary, grain=("level", "part"), order=())
+        contract = replace(contract, name="account", summary=summary, grain=("level", "name"), order=())
         table = table_of(contract, [row for result in results for row in result.rows()])
         return Result(table, provenance, contract)
 

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -19,7 +18,7 @@ from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
 from tracewarehouse.stats.points import FEWEST
-from tracewarehouse.storage import Recorded, Store
+from tracewarehouse.storage import Recorded, Store, acknowledgement_key
 from tracewarehouse.version import __version__
 
 _RUNS_NAMED = 3  # in a notice
@@ -235,7 +234,7 @@ def _acknowledged_name(metric: Metric) -> str:
 def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None) -> None:
     """Stores why the metric changed at a run; None removes it. Raises ParamError for an empty text."""
     name, source = _acknowledged_name(metric), run.version.source
-    key = sha256(f"{name}\n{run.run.lower()}\n{source}".encode()).hexdigest()[:16]
+    key = acknowledgement_key(name, run.run, source)
     if why is None:
         store.forget_acknowledged(key)
         return

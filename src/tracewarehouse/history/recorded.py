@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
@@ -18,7 +17,7 @@ from tracewarehouse.errors import WarehouseError
 from tracewarehouse.metric import Measured, Metric, Ranks
 from tracewarehouse.metric.model import BY_STEP
 from tracewarehouse.metric.values import COMPLETE, ROWS, Step, evaluate_in, threads_for
-from tracewarehouse.storage import RECORDED, Recorded, RunVersion, Store, run_key
+from tracewarehouse.storage import RECORDED, Recorded, RunVersion, Store, request_hash, run_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,12 +69,12 @@ class RecordedAnalysis:
     def _inputs_hash(self, version: RunVersion, params: Mapping[str, object]) -> str:
         """8 hex digits for the parameters and for tables that were derived after the trace was ingested."""
         derived = [
-            [source.rank, file.table, file.sha256]
+            (source.rank, file.table, file.sha256)
             for source in version.sources
             for file in source.files
             if file.table in self.derived_tables
         ]
-        return sha256(json.dumps([sorted(params.items()), sorted(derived)]).encode()).hexdigest()[:8]
+        return request_hash(params, derived)
 
 
 def recorded_values(store: Store, metric: Metric, paths: Mapping[str, str]) -> Measured:

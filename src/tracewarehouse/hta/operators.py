@@ -85,7 +85,7 @@ def cupti(opened: Opened, ranks: list[int]) -> list[Any]:
         )
         own = ["index", "name", "pid", "tid", "ts", "dur"]
         table = table[[*own, "op_stack", "top_level_op", "bottom_level_op"]].join(values)
-        found.append(table.loc[about.sort_values("place").index].reset_index(drop=True))
+        found.append(table.loc[about.sort_values("position").index].reset_index(drop=True))
     return found
 
 

@@ -59,7 +59,8 @@ Watch = Callable[[Progress], None]
 class Content:
     """What a trace turned out to hold; times are those of its GPU rows.
 
-    `launch_known_ns` is GPU time whose launch is known, `with_op_ns` whose operator is. `quality`: rule → rows.
+    `launch_known_ns` is GPU time whose launch is known, `with_op_ns` whose operator is. `quality`: rule →
+    rows.
     """
 
     status: Literal["intact", "repaired", "damaged"]

@@ -51,7 +51,7 @@ class Rebuild:
     def run(self, progress: TaskProgress) -> Staged:
         catalog, source = Catalog.load(self.sql), self.source
         wanted = tuple(catalog.contracts[ref] for ref in self.wanted)
-        rank = StoredRank(source, self.header, self.stored, ())
+        rank = StoredRank(source, self.header, self.stored)
         large = is_large(source.text_bytes)
         try:
             self.folder.mkdir(parents=True)

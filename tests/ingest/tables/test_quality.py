@@ -216,5 +216,5 @@ def test_rows_come_by_severity_and_rule() -> None:
         Fired("invalid_time", 1, None, 0),
     ]
     assert list(told(columns_of([slice_("a", 0, 1)]), of_events, losses=losses)) == [
-        "lost_events", "duplicate_slice", "invalid_time", "non_event", "repaired_file"
+        "lost_events", "duplicate_slice", "non_event", "invalid_time", "repaired_file"
     ]  # fmt: skip
