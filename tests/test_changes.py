@@ -53,7 +53,7 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(house: Path, head: s
     with pytest.raises(NotComparable) as error:
         tw.open(house).diff("base", head).changes()
     assert error.value.message.startswith(f"not comparable: {first}")
-    assert tw.open(house).diff("base", head).changes(anyway=True).differences[0].hard
+    assert tw.open(house).diff("base", head).changes(force=True).differences[0].hard
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:
 
 
 def test_a_run_without_a_gpu_has_no_account_and_says_so(house: Path) -> None:
-    change = tw.open(house).diff("host", "base").changes(anyway=True)
+    change = tw.open(house).diff("host", "base").changes(force=True)
     assert change.account is None and change.lacks
-    told = front_door.tw("diff", "host", "base", "--anyway", "-w", house)
+    told = front_door.tw("diff", "host", "base", "--force", "-w", house)
     assert told.code == 0 and f"no account: {change.lacks}" in told.out
 
 

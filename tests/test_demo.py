@@ -15,7 +15,7 @@ import pytest
 import tracewarehouse as tw
 from conftest import ROOT
 from front_door import TW, Told, environment, on_terminal, process
-from tracewarehouse.demo import PARTS, PLANTED, jobs
+from tracewarehouse.demo import INJECTED, PARTS, jobs
 from tracewarehouse.simulation import simulate
 
 Again = tuple[dict[str, Any], list[Path], list[Path]]
@@ -69,7 +69,7 @@ def test_a_terminal_of_80_columns_gets_the_same(first: tuple[Path, Told]) -> Non
 def test_it_finds_what_was_planted_and_no_more(again: Again) -> None:
     found, *_ = again
     gemm, extra, *others = found["kernels"]
-    assert PLANTED == (
+    assert INJECTED == (
         "slow-kernel:kernel=gemm,percent=15",
         "extra-kernel:us=80",
         "slow-rank:rank=5,factor=1.25",

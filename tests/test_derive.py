@@ -78,7 +78,7 @@ def test_what_was_derived_stays_beside_what_is_added(wh: Warehouse) -> None:
     assert scopes(wh) == {0: ["annotation forward#3", "step 1"], 1: ["step 1"]}
     after = wh.select(ranks=0).critical_path_breakdown().rows()
     assert [row for row in after if row["scope"] == "step 1"] == before
-    whole = wh.derive("critical_path", "job", whole=True, ranks=0)
+    whole = wh.derive("critical_path", "job", entire_trace=True, ranks=0)
     assert whole.scopes == {0: ("trace",)}
     assert scopes(wh)[0] == ["annotation forward#3", "step 1", "trace"]
 

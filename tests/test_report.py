@@ -148,7 +148,7 @@ def test_the_page_on_two_runs(window: Browser, house: Path, tmp_path: Path) -> N
 def test_what_cannot_be_compared_is_no_page(house: Path) -> None:
     told = call("report", "before", "before", "-w", house)
     assert told.code == 1 and told.errors[1].startswith("tw: not comparable: the same run on both")
-    page = tw.open(house).report("before", "before", anyway=True)
+    page = tw.open(house).report("before", "before", force=True)
     assert page.sections[0].parts[0].sentence.startswith("Not comparable: the same run on both sides")
 
 

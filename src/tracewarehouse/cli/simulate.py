@@ -120,4 +120,4 @@ def simulate(
     rate = done.events / max(done.seconds, 1e-9)
     told = f"{len(done.files)} ranks, {done.events:,} events in {done.seconds:.1f} s ({rate:,.0f}/s)"
     fact = {"folder": str(folder), "files": len(done.files), "events": done.events, "truth": str(done.truth)}
-    session.out.say(f"{folder}: {told}; the answers are in {done.truth}", [fact])
+    session.out.print_text(f"{folder}: {told}; the answers are in {done.truth}", [fact])

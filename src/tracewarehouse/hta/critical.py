@@ -89,7 +89,7 @@ def critical_path(
     (rank,) = opened.selected([rank])
     house = opened.house
     if not annotation:
-        house.derive("critical_path", opened.run, ranks=rank, whole=True)
+        house.derive("critical_path", opened.run, ranks=rank, entire_trace=True)
         return CriticalPath(_renewed(opened), rank, "trace")
     names = [row["name"] for row in house.query(MARKS.format(rank=rank)).rows()]
     found = [at for at, name in enumerate(names) if annotation in (name or "")]
