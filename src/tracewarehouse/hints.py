@@ -18,9 +18,9 @@ class Hint(str):
         hint.cli = cli
         return hint
 
-    def __getnewargs__(self) -> tuple[str, str]:
-        """Arguments of `__new__`: a hint of a worker process survives pickling."""
-        return str(self), self.cli
+    def __reduce__(self) -> tuple[type[Hint], tuple[str, str]]:
+        """Keeps both forms when a worker process pickles the hint."""
+        return Hint, (str(self), self.cli)
 
 
 def cli_text(text: str) -> str:
