@@ -128,7 +128,7 @@ def test_a_run_without_a_gpu_has_no_account_and_says_so(house: Path) -> None:
     change = tw.open(house).diff("host", "base").changes(force=True)
     assert change.account is None and change.lacks
     told = front_door.tw("diff", "host", "base", "--force", "-w", house)
-    assert told.code == 0 and f"no account: {change.lacks}" in told.out
+    assert told.code == 0 and f"no breakdown: {change.lacks}" in told.out
 
 
 def test_gates_decide_about_the_exit_code(house: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ REWORDED: dict[str, str] = json.loads((DATA / "warehouse-1-rewordings.json").rea
 # The upgrade publishes every run once more: notices name the new versions.
 REWORDED |= {
     "2 of 5 runs are not recorded (odd@v2, timeline@v1): tw record --all": (
-        "2 of 5 runs are not recorded (odd@v3, timeline@v2): tw record --all"
+        "2 of 5 runs are not recorded (odd@v3, timeline@v2): wh.record()"
     )
 }
 # Place → why it may differ. Places are regular expressions over all of a place.

@@ -72,24 +72,24 @@ def test_an_order_by_size_says_what_is_told_apart() -> None:
 
 
 def test_on_the_command_line(house: Path) -> None:
-    told = call("show", "kernel_summary", "--top", "1", "-f", "md", "-w", house)
-    assert told.code == 0
-    assert "(3 more)" in told.out
-    assert len(told.out.splitlines()) == 2 + 5
+    cli = call("show", "kernel_summary", "--top", "1", "-f", "md", "-w", house)
+    assert cli.code == 0
+    assert "(3 more)" in cli.out
+    assert len(cli.out.splitlines()) == 2 + 5
     cut = call("show", "kernel_summary", "--top", "1", "--head", "2", "-f", "table", "-w", house)
-    assert "more rows (--head)" in cut.out
+    assert "more rows (use --head N)" in cut.out
 
 
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("kernel_summary",), "--top folds rows for a table, not for data"),
-        (("kernel_summary", "-f", "csv"), "not for data"),
-        (("kernel_summary", "--json"), "not for data"),
-        (("coverage", "-f", "table"), "coverage@1 has no order by size"),
+        (("kernel_summary",), "--top applies to table and md output only"),
+        (("kernel_summary", "-f", "csv"), "table and md output only"),
+        (("kernel_summary", "--json"), "table and md output only"),
+        (("coverage", "-f", "table"), "coverage@1 is not sorted by a measure"),
     ],
 )
 def test_data_stay_data(house: Path, args: tuple[str, ...], said: str) -> None:
-    told = call("show", *args, "--top", "1", "-w", house)
-    assert told.code == 2
-    assert said in told.err
+    cli = call("show", *args, "--top", "1", "-w", house)
+    assert cli.code == 2
+    assert said in cli.err

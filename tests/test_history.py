@@ -198,7 +198,7 @@ def test_exit_codes_and_errors_of_processes(house: Path, tmp_path: Path) -> None
     told = call("history", "step_time", "--unack", "night-0040", "-w", house, "-f", "table")
     assert told.code == 0 and "acknowledged" not in told.out
     done = call("record", "--all", "--analysis", "step_summary", "-w", house)
-    assert done.out == "nothing to record: 60 runs, 1 analysis; 60 were there\n"
+    assert done.out == "nothing to record: 60 runs, 1 analysis; 60 already recorded\n"
 
 
 def test_recording_on_the_command_line(house: Path) -> None:
@@ -210,7 +210,7 @@ def test_recording_on_the_command_line(house: Path) -> None:
         path.write_bytes(b"")
     assert call("verify", "-w", house).code == 1
     shown = on_terminal("record", "night-0005", "--analysis", "quality", "-w", house, env={"TERM": "xterm"})
-    assert shown.code == 0 and "1 result recorded" in shown.out
+    assert shown.code == 0 and "recorded 1 result" in shown.out
 
 
 def test_removing_all_but_the_results(house: Path) -> None:

@@ -38,7 +38,7 @@ def analyzer(tmp_path_factory: pytest.TempPathFactory) -> TraceAnalysis:
 @pytest.fixture(scope="module")
 def house(analyzer: TraceAnalysis) -> tw.Warehouse:
     """The same without the facade."""
-    return analyzer.opened.house
+    return analyzer.traces.warehouse
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def test_trace_diff(pair: tuple[LabeledTrace, LabeledTrace]) -> None:
     ]
     for trace in pair:
         first = trace.iterations()[0]
-        rows = trace.opened.house.run("name_summary", by_step=True).rows()
+        rows = trace.traces.warehouse.run("name_summary", by_step=True).rows()
         counts: dict[str, int] = {}
         for row in rows:
             if row["step"] == first:
@@ -397,7 +397,7 @@ def test_the_critical_path_adds_up(tmp_path: Path) -> None:
     path, ok = analyzer.critical_path_analysis(0, "ProfilerStep", 1)
     assert ok
     frame = path.get_critical_path_breakdown()
-    house = tw.open(path.opened.root)
+    house = tw.open(path.traces.root)
     parts = house.run("critical_path_breakdown").rows()
     assert 1_000 * frame["duration"].sum() == pytest.approx(sum(row["path_ns"] for row in parts))
     assert path.summary().sum() == pytest.approx(100)
@@ -492,7 +492,7 @@ def test_files_by_rank_and_a_temporary_warehouse(tmp_path: Path) -> None:
     files = {7: shutil.copy(STEPS / "rank1.json.gz", tmp_path / "a.json.gz")}
     found = TraceAnalysis(trace_files=files)
     assert len(found.get_temporal_breakdown(visualize=False)) == 1
-    root = found.opened.house.root
+    root = found.traces.warehouse.root
     assert root.is_dir()
     del found
     assert not root.exists()
@@ -589,7 +589,7 @@ def test_t_has_the_rows_of_a_rank(analyzer: TraceAnalysis, house: tw.Warehouse) 
     )
     assert len(frame) == said["rows"]
     assert frame["dur"].sum() == pytest.approx(said["dur_ns"] / 1_000)
-    assert frame["ts"].min() == pytest.approx((said["first"] - analyzer.opened.start_ns) / 1_000)
+    assert frame["ts"].min() == pytest.approx((said["first"] - analyzer.traces.start_ns) / 1_000)
     assert list(frame.index) == list(frame["index"]) and frame["index"].is_unique
     assert analyzer.t.get_trace(1) is frame
     assert list(analyzer.t.get_all_traces()) == analyzer.t.get_ranks() == [0, 1, 2, 3]

@@ -142,7 +142,7 @@ def test_labels_do_not_matter_and_content_does(house: tw.Warehouse) -> None:
     house.store.publish("a", Changes(sources=other_content(house, "a"), replace=True))
     found = house.history("step_time")
     assert values(house, "step_time") == {"b": 115.0, "host": None}
-    assert "1 of 3 runs is not recorded (a@v3): tw record --all" in found.notices
+    assert "1 of 3 runs is not recorded (a@v3): wh.record()" in found.notices
     assert found.missing == ("a@v3",)
     house.record(analyses="step_summary")
     assert values(house, "step_time")["a"] == 110.0
@@ -151,7 +151,7 @@ def test_labels_do_not_matter_and_content_does(house: tw.Warehouse) -> None:
 
 def test_a_derived_table_makes_another_result(house: tw.Warehouse) -> None:
     (why,) = {row["reason"] for row in house.history("critical_path_breakdown.path_ns", "a").rows()}
-    assert why == "not derived: tw derive critical_path a"
+    assert why == 'not derived: wh.derive("critical_path", "a")'
     house.derive("critical_path", "a")
     assert house.record(analyses=SOME).written == 1
     (path,) = [
@@ -176,7 +176,7 @@ def test_damage_is_found_and_mended(house: tw.Warehouse) -> None:
     assert all("damaged result" in what for what in found.values())
     with pytest.raises(TwError, match="recorded results cannot be read") as error:
         house.history("step_time")
-    assert "tw verify" in (error.value.hint or "")
+    assert "wh.verify()" in (error.value.hint or "")
     for path in (flipped, cut, other):
         path.unlink()
     assert house.record(analyses=SOME).written == 4

@@ -130,9 +130,9 @@ def test_the_prompt_answers_a_pipe(house: Path) -> None:
     assert done.stdout == "run_id,ranks,mark\none,1,;\ntwo,2,;\nb\n2\n"
     helped = list(csv.DictReader(io.StringIO(piped("FROM tw_help;", house).stdout)))
     assert {"temporal_breakdown", "kernels", "collectives"} <= {row["name"] for row in helped}
-    told = piped(".help\n.tables\n.quit\nSELECT 3;", house)
-    assert ".quit" in told.stdout and "analysis,temporal_breakdown," in told.stdout
-    assert "3" not in told.stdout.splitlines()
+    cli = piped(".help\n.tables\n.quit\nSELECT 3;", house)
+    assert ".quit" in cli.stdout and "analysis,temporal_breakdown," in cli.stdout
+    assert "3" not in cli.stdout.splitlines()
 
 
 def test_both_shells_give_the_same_rows(house: Path) -> None:

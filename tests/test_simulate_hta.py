@@ -70,7 +70,7 @@ def hta(files: list[Path]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_hta_takes_the_trace_and_gives_our_numbers(tmp_path: Path, name: str) -> None:
+def test_hta_reads_the_trace_with_the_same_results(tmp_path: Path, name: str) -> None:
     knobs = {"ranks": 2, "stacks": False, "syncs": False, "start": EARLY, **SMALL, **JOBS[name]}
     done = tw.simulate(tmp_path / "sim", **knobs)
     said = hta(list(done.files))
@@ -93,7 +93,7 @@ def test_hta_takes_the_trace_and_gives_our_numbers(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_hta_expects_other_types_of_real_traces_too(name: str) -> None:
+def test_hta_fails_on_the_same_types_in_real_traces(name: str) -> None:
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")

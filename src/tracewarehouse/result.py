@@ -74,8 +74,8 @@ class Result:
         named = self.provenance.analysis and f"{self.provenance.analysis}@{self.provenance.version}"
         title = named or (self.contract.name if self.contract else "query")
         runs = ", ".join(self.provenance.runs) or "none"
-        rows = f"{len(self):,} row{'' if len(self) == 1 else 's'}"
-        return f"<Result {title}: {rows}, {self.table.num_columns} columns, runs: {runs}>"
+        rows, columns = f"rows: {len(self):,}", f"columns: {self.table.num_columns}"
+        return f"<Result {title}, {rows}, {columns}, runs: {runs}>"
 
     def arrow(self) -> pa.Table:
         """The rows as an Arrow table; each column's unit and meaning are in its field metadata."""

@@ -239,7 +239,7 @@ def test_damaged_ranks_stop_no_other(damaged: tuple[Path, dict[str, str], Any]) 
         "slow: 2 ranks converted",
         "timeline: 1 rank converted",
         "waits: 0 of 1 ranks converted",
-        f"run good rank 0: what was derived of it is lost: {faults['derived']}; tw derive makes it again",
+        f"run good rank 0: derived tables lost: {faults['derived']}; tw derive rebuilds them",
     ]
     lost = [("good", 1, "own"), *(("odd", rank, "packed") for rank in range(4)), ("waits", 0, "waits")]
     old = Format1(WAREHOUSE)

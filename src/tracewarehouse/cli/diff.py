@@ -79,17 +79,19 @@ class DiffCommand(AnalysisCommand):
 )
 @click.option(
     "--alpha",
+    metavar="RATIO",
     type=click.FloatRange(0, 1, True, True),
     default=0.05,
     show_default=True,
-    help="Significance level (false-positive rate).",
+    help="Significance level of the tests.",
 )
 @click.option(
     "--min-effect",
+    metavar="RATIO",
     type=click.FloatRange(0),
     default=0.01,
     show_default=True,
-    help="Smallest relative change of the step time that matters.",
+    help="Smallest relative change that matters.",
 )
 @force_option
 @click.option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -77,17 +77,10 @@ def ingest(
     session: Session,
     /,
     paths: tuple[str, ...],
-    run: str | None,
     labels: tuple[tuple[str, str], ...],
-    rank: int | None,
-    expect_ranks: int | None,
-    jobs: int | None,
-    replace: bool,
     settle: float,
-    strict: bool,
     inbox: bool,
-    temp_dir: str | None,
-    time_unit: Literal["us", "ns"] | None,
+    **options: Any,
 ) -> int:
     """Ingest trace files, or folders with one file per rank.
 
@@ -104,19 +97,7 @@ def ingest(
     warehouse = session.open()
     with bars() as progress:
         report = warehouse.ingest(
-            *paths,
-            run=run,
-            labels=dict(labels),
-            rank=rank,
-            expect_ranks=expect_ranks,
-            jobs=jobs,
-            replace=replace,
-            settle_s=settle,
-            strict=strict,
-            inbox=inbox,
-            temp_dir=temp_dir,
-            time_unit=time_unit,
-            progress=progress,
+            *paths, labels=dict(labels), settle_s=settle, inbox=inbox, progress=progress, **options
         )
     _print_report(session, report)
     if any(run.written for run in report.runs):

@@ -105,8 +105,9 @@ def upgrade(session: Session, /) -> int:
     lost = [one.line for one in report.unconverted]
     for line in lost:
         session.out.notice(f"lost: {line}")
-    rows = [{"what": line} for line in (*report.lines, *lost)]
-    session.out.print_text("\n".join(report.lines) or "nothing to rebuild", rows)
+    lines = list(map(cli_text, report.lines))
+    rows = [{"what": line} for line in (*lines, *lost)]
+    session.out.print_text("\n".join(lines) or "nothing to rebuild", rows)
     return report.exit_code
 
 

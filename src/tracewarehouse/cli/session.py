@@ -199,7 +199,7 @@ def top_option(command: Command) -> Command:
         "--top",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Print the N largest rows per rank and device; fold the rest.",
+        help="Print the N largest rows per group and fold the others.",
     )(command)
 
 

@@ -111,7 +111,7 @@ class RankSimulator:
         self.loader = Loader(state.job.workers)
 
     def run(self) -> Generator[Arrival]:
-        """Runs all steps. Yields the group of each collective and this rank's arrival; resumes once all arrived."""
+        """Runs all steps; at each collective yields its group and the arrival of this rank."""
         handlers: tuple[Callable[[Any], None], ...] = (
             self.begin, self.end, self.launch, self.end, self.record, self.wait,
             self.sync, self.spend, self.memory, self.thread, self.end,
