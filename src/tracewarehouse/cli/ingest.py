@@ -160,7 +160,7 @@ def failed(report: IngestReport) -> TwError | None:
     refused = report.of("refused")
     if report.strict:
         return TwError("nothing was stored: --strict requires all files to be intact")
-    return TwError(f"nothing was stored: {len(refused)} refused")
+    return TwError(f"nothing was stored: {plural(len(refused), 'file')} refused")
 
 
 def summary(report: IngestReport) -> str:

@@ -196,23 +196,23 @@ class Text:
             f'"block": {block},      "est. achieved occupancy %": {min(100, round(warps * 100 / 64))}'
         )
 
-    def message(self, part: Collective, group: Group) -> str:
+    def message(self, collective: Collective, group: Group) -> str:
         """The arguments of a collective; {4} is the sequence number."""
         ranks = ", ".join(map(str, group.ranks[:MOST_RANKS])) + (", ..." if group.size > MOST_RANKS else "")
         number = ', "Seq": {4}' if self.new else ""
         return (
-            f'"Collective name": "{_TORCH_NAMES.get(part.name, part.name)}", '
-            f'"In msg nelems": {part.in_elements}, '
-            f'"Out msg nelems": {part.out_elements}, "Group size": {group.size}, "dtype": "BFloat16", '
+            f'"Collective name": "{_TORCH_NAMES.get(collective.name, collective.name)}", '
+            f'"In msg nelems": {collective.in_elements}, '
+            f'"Out msg nelems": {collective.out_elements}, "Group size": {group.size}, "dtype": "BFloat16", '
             f'"In split size": "[]", "Out split size": "[]", "Process Group Name": "{group.name}", '
             f'"Process Group Description": "mesh_{group.scope}", "Process Group Ranks": "[{ranks}]"{number}'
         )
 
-    def host_message(self, part: Collective, group: Group) -> str:
+    def host_message(self, collective: Collective, group: Group) -> str:
         """The same on the host, which also has the ranks as start and stride."""
         stride = group.ranks[1] - group.ranks[0] if group.size > 1 else 1
         known = f'"Global rank start": {group.ranks[0]}, "Global rank stride": {stride}'
-        return f"{self.message(part, group)}, {known}"
+        return f"{self.message(collective, group)}, {known}"
 
     def flow(self, kind: str, name: str, pid: int, tid: int | str) -> Format:
         """Takes id, ts; returns one end of a flow, ac2g or fwdbwd."""

@@ -56,9 +56,9 @@ class Program:
         """The instructions so far."""
         return tuple(self.lines)
 
-    def emit(self, what: Op, part: Operand = None) -> None:
+    def emit(self, op_code: Op, operand: Operand = None) -> None:
         """Appends an instruction."""
-        self.lines.append((what, part))
+        self.lines.append((op_code, operand))
 
     @contextmanager
     def frame(self, frame: Frame) -> Iterator[None]:
@@ -197,11 +197,11 @@ class Program:
 
     def collective(self, collective: Collective, op: str, *, wait: bool) -> None:
         """Adds a collective after all computation so far; with `wait`, computation waits for it."""
-        for what, part in collective_lines(collective, op, wait=wait):
-            if isinstance(part, Frame) and what is Op.BEGIN:
-                self.begin(part)
+        for op_code, operand in collective_lines(collective, op, wait=wait):
+            if isinstance(operand, Frame) and op_code is Op.BEGIN:
+                self.begin(operand)
             else:
-                self.emit(what, part)
+                self.emit(op_code, operand)
 
 
 def collective_lines(collective: Collective, op: str, *, wait: bool) -> list[tuple[Op, Operand]]:

@@ -51,7 +51,7 @@ class Recorder:
         self.stack: list[OpenSlice] = []
         self.inner: list[int] = []
         self._inners: dict[str, list[int]] = {"main": self.inner, "autograd": []}
-        self.where = "main"
+        self.current_thread = "main"
         self.externals = self.indexes = self.correlation = 0
         self.pythons = self.parent = len(ROOTS) if job.stacks else 0
         self.began_ns = self.window.from_ns
@@ -87,7 +87,7 @@ class Recorder:
         self.launch_loss = self.faults.share("lost-launch", self.rank, number - FIRST_STEP)
         stack = ";".join(reversed(ROOTS)) if self.text.old and self.job.stacks else None
         self.begin(Frame("user_annotation", f"ProfilerStep#{number}", stack=stack), at_ns)
-        recorded = self.stack[-1].into is not None
+        recorded = self.stack[-1].texts is not None
         self.truth.begin_step(number if recorded else None, self.local_ns(at_ns))
 
     def end_step(self, at_ns: int) -> None:
@@ -117,23 +117,25 @@ class Recorder:
     def begin(self, frame: Frame, at_ns: int) -> None:
         """Begins a host slice."""
         is_python = frame.category == "python_function"
-        kept = self._records(at_ns)
-        into = self.python if is_python else self.ops[self.where] if kept else None
+        recorded = self._records(at_ns)
+        texts = self.python if is_python else self.ops[self.current_thread] if recorded else None
         start_ns = self.local_ns(at_ns)
-        self.indexes += kept
-        opened = OpenSlice(frame, start_ns, into, len(into or ()), self.indexes, 0, 0, self.parent, not kept)
+        self.indexes += recorded
+        opened = OpenSlice(
+            frame, start_ns, texts, len(texts or ()), self.indexes, 0, 0, self.parent, not recorded
+        )
         if is_python:
             self.pythons += 1
             self.parent = opened.python = self.pythons
         else:
             self.externals += 1
             opened.external = self.externals
-            if kept and (frame.category == "cpu_op" or self.text.old):
+            if recorded and (frame.category == "cpu_op" or self.text.old):
                 self.inner.append(self.externals)
-        if into is not None:
-            into.append("")
+        if texts is not None:
+            texts.append("")
         self.stack.append(opened)
-        if kept and frame.sequence is not None:
+        if recorded and frame.sequence is not None:
             self._link_backward(frame, start_ns)
 
     def _link_backward(self, frame: Frame, start_ns: int) -> None:
@@ -148,10 +150,10 @@ class Recorder:
             self.ops["main"].append("")
         elif frame.backward and number in self.forwards:
             slot, began = self.forwards.pop(number)
-            main, own = self.text.threads["main"], self.text.threads[self.where]
+            main, own = self.text.threads["main"], self.text.threads[self.current_thread]
             start, finish = self._flow("s", "fwdbwd", main), self._flow("f", "fwdbwd", own)
             self.ops["main"][slot] = start(number + 1, began)
-            self.ops[self.where].append(finish(number + 1, self.text.time(start_ns)))
+            self.ops[self.current_thread].append(finish(number + 1, self.text.time(start_ns)))
 
     def _flow(self, kind: str, name: str, tid: int) -> Format:
         key = (kind, name, tid)
@@ -165,7 +167,7 @@ class Recorder:
         frame = opened.frame
         if frame.category == "python_function":
             self.parent = opened.parent
-        elif opened.into is not None and (frame.category == "cpu_op" or self.text.old):
+        elif opened.texts is not None and (frame.category == "cpu_op" or self.text.old):
             self.inner.pop()
         if opened.unrecorded:  # the profiler records Python frames that are open when it starts
             if frame.category != "python_function" or self.skipped or at_ns <= self.began_ns:
@@ -173,7 +175,7 @@ class Recorder:
             if opened.start_ns >= self.local_ns(self.window.to_ns):
                 return
             opened.start_ns = self.local_ns(self.began_ns)
-        if opened.into is None:
+        if opened.texts is None:
             return
         finished = at_ns < self.window.to_ns
         end_ns = self.local_ns(at_ns if finished else self.window.to_ns)
@@ -190,11 +192,11 @@ class Recorder:
 
     def _write_slice(self, opened: OpenSlice, end_ns: int, finished: bool) -> None:
         frame = opened.frame
-        key = (frame, self.where, finished)
+        key = (frame, self.current_thread, finished)
         make = self.formats.get(key)
         if make is None:
-            make = self.formats[key] = self.text.frame(frame, self.where, finished)
-        assert opened.into is not None
+            make = self.formats[key] = self.text.frame(frame, self.current_thread, finished)
+        assert opened.texts is not None
         start_ns = opened.start_ns
         self.truth.host(start_ns, end_ns)
         first: object = opened.external
@@ -203,7 +205,7 @@ class Recorder:
             first = opened.parent or "null"
         elif frame.sequence is not None:
             second = self.base_sequence + frame.sequence
-        opened.into[opened.slot] = make(
+        opened.texts[opened.slot] = make(
             self.text.time(start_ns),
             self.text.length(end_ns - start_ns),
             first,
@@ -214,7 +216,7 @@ class Recorder:
 
     def thread(self, name: str) -> None:
         """Switches to another thread."""
-        self.where, self.inner = name, self._inners[name]
+        self.current_thread, self.inner = name, self._inners[name]
 
     def memory(self, memory: Memory, at_ns: int) -> None:
         """An allocation or a release."""
@@ -227,8 +229,8 @@ class Recorder:
         if not self._records(at_ns):
             return
         self.truth.memory(memory.bytes, self.allocated)
-        make = self.formats.get(("memory", self.where)) or self.text.memory(self.where)
-        self.formats["memory", self.where] = make
+        make = self.formats.get(("memory", self.current_thread)) or self.text.memory(self.current_thread)
+        self.formats["memory", self.current_thread] = make
         self.indexes += 1
         time = self.text.time(self.local_ns(at_ns))
         address = ADDRESS + key * PAGE
@@ -239,25 +241,25 @@ class Recorder:
     ) -> Call:
         """A runtime call; its event is recorded if it is in the profiling window."""
         self.correlation += 1
-        kept = self._records(start_ns)
-        if kept and launches and self.launch_loss:
-            kept = self.draw_loss() >= self.launch_loss
+        recorded = self._records(start_ns)
+        if recorded and launches and self.launch_loss:
+            recorded = self.draw_loss() >= self.launch_loss
         start, end = self.local_ns(start_ns), self.local_ns(min(end_ns, self.window.to_ns))
         external = self.inner[-1] if self.inner else self.correlation
         call = Call(
             api.name,
             start,
             end,
-            len(self.gpu) if kept else None,
+            len(self.gpu) if recorded else None,
             bool(self.inner),
             external,
             self.correlation,
         )
-        if kept:
-            key = (api, kernel, self.where)
+        if recorded:
+            key = (api, kernel, self.current_thread)
             make = self.formats.get(key)
             if make is None:
-                make = self.formats[key] = self.text.call(api, self.where, kernel)
+                make = self.formats[key] = self.text.call(api, self.current_thread, kernel)
             began = self.text.time(start)
             self.gpu.append(make(began, self.text.length(end - start), external, self.correlation, began))
             self.truth.host(start, end)
@@ -267,7 +269,7 @@ class Recorder:
         """A call that launches nothing; returns its correlation id."""
         call = self._record_call(api, start_ns, end_ns, None, False)
         if call.at is not None and self.waits:
-            own = self.text.threads[self.where]
+            own = self.text.threads[self.current_thread]
             self.gpu.append(self._flow("f", "ac2g", own)(call.correlation, self.text.time(call.start_ns)))
             self.truth.add_issue("flow_without_start", None)
         return call.correlation
@@ -295,14 +297,14 @@ class Recorder:
         )
 
     def launch(self, kernel: Kernel, stream: str, start_ns: int, end_ns: int, begins_ns: int, ends_ns: int,
-               group: Group | None = None, part: Collective | None = None) -> None:  # fmt: skip
+               group: Group | None = None, collective: Collective | None = None) -> None:  # fmt: skip
         """A call and the GPU activity it launches."""
         call = self._record_call(kernel.api, start_ns, end_ns, kernel, True)
         if self.skipped:
             self._skip(1, end_ns)
         if call.at is not None:
             self._start_flow(call)
-        self._row(kernel, stream, call, start_ns, begins_ns, ends_ns, group, part, None)
+        self._row(kernel, stream, call, start_ns, begins_ns, ends_ns, group, collective, None)
 
     def _skip(self, rows: int, end_ns: int) -> None:
         """Skips launches before the recording, which starts after the last of them."""
@@ -310,7 +312,7 @@ class Recorder:
         self.began_ns = end_ns
 
     def _start_flow(self, call: Call) -> None:
-        flow = self._flow("s", "ac2g", self.text.threads[self.where])
+        flow = self._flow("s", "ac2g", self.text.threads[self.current_thread])
         self.gpu.append(flow(call.correlation, self.text.time(call.start_ns)))
 
     def graph(self, api: Api, graph: Graph, start_ns: int, end_ns: int) -> None:
@@ -323,25 +325,25 @@ class Recorder:
             self._start_flow(self.graph_call)
 
     def node(self, kernel: Kernel, node: int, begins_ns: int, ends_ns: int, group: Group | None,
-             part: Collective | None) -> None:  # fmt: skip
+             collective: Collective | None) -> None:  # fmt: skip
         """A GPU activity of the graph."""
         assert self.graph_call is not None
         self._row(
-            kernel, COMPUTE, self.graph_call, self.graph_start_ns, begins_ns, ends_ns, group, part, node
+            kernel, COMPUTE, self.graph_call, self.graph_start_ns, begins_ns, ends_ns, group, collective, node
         )
 
     def _row(self, kernel: Kernel, stream: str, call: Call, called_ns: int, begins_ns: int, ends_ns: int,
-             group: Group | None, part: Collective | None, node: int | None) -> None:  # fmt: skip
+             group: Group | None, collective: Collective | None, node: int | None) -> None:  # fmt: skip
         if called_ns >= self.window.to_ns or (call.at is None and begins_ns < self.window.from_ns):
             return
         if self.gpu_loss and self.draw_loss() < self.gpu_loss:
             self.truth.lost(call)
             return
         start, end = self.local_ns(begins_ns), self.local_ns(ends_ns)
-        make = self.formats.get((kernel, stream, group, part, node))
+        make = self.formats.get((kernel, stream, group, collective, node))
         if make is None:
-            make = self.formats[kernel, stream, group, part, node] = self.text.kernel(
-                kernel, stream, group, part, node
+            make = self.formats[kernel, stream, group, collective, node] = self.text.kernel(
+                kernel, stream, group, collective, node
             )
         number = self.text.streams[stream]
         # Nodes of a graph have their process group from the capture, except on AMD.
@@ -377,13 +379,13 @@ class Recorder:
                 else:
                     opened.gpu = [start, end]
 
-    def collective(self, part: Collective, group: Group, number: int, arrives_ns: int, last_ns: int,
+    def collective(self, collective: Collective, group: Group, number: int, arrives_ns: int, last_ns: int,
                 ends_ns: int, since: Parts) -> None:  # fmt: skip
         """A collective of this rank; `since` is the time since the previous one of its group, by cause."""
         self.last_number = number
-        self.message = self.text.host_message(part, group).format(None, None, None, None, number)
+        self.message = self.text.host_message(collective, group).format(None, None, None, None, number)
         self.truth.collective(
-            part, group, number, last_ns - arrives_ns, ends_ns - last_ns, ends_ns - arrives_ns
+            collective, group, number, last_ns - arrives_ns, ends_ns - last_ns, ends_ns - arrives_ns
         )
         self.truth.arrivals.append((group.name, number, group.size, last_ns - arrives_ns, since))
 

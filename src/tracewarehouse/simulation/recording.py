@@ -74,7 +74,7 @@ class OpenSlice:
 
     frame: Frame
     start_ns: int
-    into: list[str] | None
+    texts: list[str] | None
     slot: int
     index: int
     external: int

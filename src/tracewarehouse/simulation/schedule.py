@@ -61,7 +61,7 @@ class JobState:
     def queues(self) -> bool:
         """Whether a stream's queue can be full: the host is at most two steps ahead."""
         stages = [self.faults.variant(stage, 0, 0) for stage in range(self.job.pipeline)]
-        launches = [sum(what is Op.LAUNCH for what, _ in self.programs.of(stage)) for stage in stages]
+        launches = [sum(op is Op.LAUNCH for op, _ in self.programs.of(stage)) for stage in stages]
         return 2 * max(launches) + MORE_LAUNCHES > self.job.queue_limit
 
 
@@ -118,13 +118,13 @@ class RankSimulator:
         )  # fmt: skip
         for step in range(self.state.job.steps):
             variant = self._start(step)
-            for what, part in self.state.programs.of(variant):
-                if what is Op.COLLECTIVE:
-                    yield from self._collective(part)
-                elif what is Op.GRAPH:
-                    yield from self._graph(part)
+            for op, operand in self.state.programs.of(variant):
+                if op is Op.COLLECTIVE:
+                    yield from self._collective(operand)
+                elif op is Op.GRAPH:
+                    yield from self._graph(operand)
                 else:
-                    handlers[what](part)
+                    handlers[op](operand)
             self._finish(step)
         self.state.ends[self.rank] = self.now
 
@@ -220,28 +220,32 @@ class RankSimulator:
         own = kernel.ns * self.kernels.get(kernel.key, self.gpu) >> 20
         return own * self.state.noise.table[turn] >> 20
 
-    def _collective(self, part: Operand) -> Generator[Arrival]:
-        assert isinstance(part, Collective)
-        start = self._call(part.kernel.api)
+    def _collective(self, operand: Operand) -> Generator[Arrival]:
+        assert isinstance(operand, Collective)
+        start = self._call(operand.kernel.api)
         arrives, path = start + (self.now - start) * 3 // 5 + 900, self.path
-        if arrives < self.tails.get(part.scope, 0):
-            arrives, path = self.tails[part.scope], self.paths[part.scope]
-        group, ends = yield from self._meet(part, arrives, path)
-        self.tails[part.scope] = ends
-        self.paths[part.scope] = path + (ends - arrives << WAIT_SHIFT)
+        if arrives < self.tails.get(operand.scope, 0):
+            arrives, path = self.tails[operand.scope], self.paths[operand.scope]
+        group, ends = yield from self._join_collective(operand, arrives, path)
+        self.tails[operand.scope] = ends
+        self.paths[operand.scope] = path + (ends - arrives << WAIT_SHIFT)
         if self.out is not None:
-            self.out.launch(part.kernel, part.scope, start, self.now, arrives, ends, group, part)
+            self.out.launch(operand.kernel, operand.scope, start, self.now, arrives, ends, group, operand)
 
-    def _meet(self, part: Collective, arrives: int, path: int) -> Generator[Arrival, None, tuple[Group, int]]:
+    def _join_collective(
+        self, operand: Collective, arrives: int, path: int
+    ) -> Generator[Arrival, None, tuple[Group, int]]:
         """Waits for the other ranks; returns the group and the end of the collective."""
-        group = self.state.groups.of(self.rank, part.scope, part.edge)
+        group = self.state.groups.of(self.rank, operand.scope, operand.edge)
         number = self.seen.get(group.name, 0)
         self.seen[group.name] = number + 1
         yield group, arrives
         last = self.state.rendezvous.last(group, number)
-        ends = last + self.state.rendezvous.transfer_ns(group, part, number)
+        ends = last + self.state.rendezvous.transfer_ns(group, operand, number)
         if self.out is not None:
-            self.out.collective(part, group, number, arrives, last, ends, self._since(group, arrives, path))
+            self.out.collective(
+                operand, group, number, arrives, last, ends, self._since(group, arrives, path)
+            )
             self.met[group.name] = parts(path + (ends - arrives << WAIT_SHIFT), ends)
         return group, ends
 
@@ -251,24 +255,24 @@ class RankSimulator:
         now = parts(path, arrives)
         return now[0] - data, now[1] - host, now[2] - compute, now[3] - waited
 
-    def _graph(self, part: Operand) -> Generator[Arrival]:
+    def _graph(self, operand: Operand) -> Generator[Arrival]:
         """A captured graph: one launch, its nodes in sequence."""
-        assert isinstance(part, Graph)
+        assert isinstance(operand, Graph)
         start = self._call(self.state.graph_api)
         at, path = start + (self.now - start) * 3 // 5 + 900, self.path
         if at < self.tails.get(COMPUTE, 0):
             at, path = self.tails[COMPUTE], self.paths[COMPUTE]
         if self.out is not None:
-            self.out.graph(self.state.graph_api, part, start, self.now)
-        for node, piece in enumerate(part.nodes):
-            if isinstance(piece, Collective):
-                group, ends = yield from self._meet(piece, at, path)
+            self.out.graph(self.state.graph_api, operand, start, self.now)
+        for node, member in enumerate(operand.nodes):
+            if isinstance(member, Collective):
+                group, ends = yield from self._join_collective(member, at, path)
                 path += ends - at << WAIT_SHIFT
-                self._node(piece.kernel, node, at, ends, group, piece)
+                self._node(member.kernel, node, at, ends, group, member)
             else:
-                ends = at + self._length(piece)
+                ends = at + self._length(member)
                 path += ends - at << COMPUTE_SHIFT
-                self._node(piece, node, at, ends, None, None)
+                self._node(member, node, at, ends, None, None)
             at = ends + GRAPH_GAP_NS
         self.tails[COMPUTE], self.paths[COMPUTE] = at - GRAPH_GAP_NS, path
 
@@ -333,21 +337,21 @@ HANDOVER_NS = 20_000  # from the queue of a worker to the training thread
 class Loader:
     """A data loader whose workers load batches in turn; without workers, the training thread loads them."""
 
-    __slots__ = ("ready", "taken")
+    __slots__ = ("ready", "consumed")
 
     def __init__(self, workers: int) -> None:
         self.ready = [0] * workers
-        self.taken = [0] * PREFETCH_FACTOR * workers
+        self.consumed = [0] * PREFETCH_FACTOR * workers
 
     def wait_ns(self, at_ns: int, load_ns: int) -> int:
         """How long the training thread waits for a batch requested at `at_ns`."""
         if not self.ready:
             return load_ns
         # Its worker starts once its last batch is loaded and there is space for another one.
-        loaded = max(self.ready.pop(0), self.taken.pop(0)) + load_ns
+        loaded = max(self.ready.pop(0), self.consumed.pop(0)) + load_ns
         self.ready.append(loaded)
         wait = max(loaded - at_ns, 0) + HANDOVER_NS
-        self.taken.append(at_ns + wait)
+        self.consumed.append(at_ns + wait)
         return wait
 
 

@@ -238,8 +238,8 @@ class _Training(Layers):
     def _train(self) -> None:
         with self.program.python("train.py(88): forward_backward"):
             nodes = [self._forward(number) for number in range(self.job.microbatches)]
-            for number, kept in enumerate(nodes):
-                self.program.nodes = kept
+            for number, nodes_of_batch in enumerate(nodes):
+                self.program.nodes = nodes_of_batch
                 self._backward(number)
         self._optimizer()
 

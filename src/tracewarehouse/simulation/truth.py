@@ -138,7 +138,7 @@ class RankTruth:
                 call.event_id = base + call.at
         self.waiting = len(self.rows)
 
-    def collective(self, part: Collective, group: Group, number: int, wait_ns: int, transfer_ns: int,
+    def collective(self, collective: Collective, group: Group, number: int, wait_ns: int, transfer_ns: int,
                    length_ns: int) -> None:  # fmt: skip
         """A collective of this rank: its wait for the last rank, and the transfer time."""
         self.collective_rows.append(
@@ -146,8 +146,8 @@ class RankTruth:
                 self.rank,
                 group.name,
                 number,
-                part.name,
-                part.bytes,
+                collective.name,
+                collective.bytes,
                 group.size,
                 wait_ns,
                 transfer_ns,
@@ -364,7 +364,7 @@ def _sum(times: list[int | None]) -> int | None:
 def _statistics(lengths: list[int]) -> tuple[int, ...]:
     ordered = sorted(lengths)
     # The smallest value that is not exceeded by the given percentage.
-    quantiles = (ordered[-(-len(ordered) * part // 100) - 1] for part in (50, 95, 99))
+    quantiles = (ordered[-(-len(ordered) * percent // 100) - 1] for percent in (50, 95, 99))
     return (len(ordered), sum(ordered), ordered[0], *quantiles, ordered[-1])
 
 
