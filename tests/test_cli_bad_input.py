@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from front_door import TW, environment, process, tw
+from cli_runner import TW, environment, process, tw
 
 FIRST_STEPS = Path(__file__).parent / "data" / "first-steps"
 EVENT = '{"ph": "X", "cat": "cpu_op", "name": "add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'

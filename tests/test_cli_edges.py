@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from front_door import tw
+from cli_runner import tw
 from ingesting import only, take, write
 from tracewarehouse.errors import ParamError
 from tracewarehouse.warehouse import Warehouse

@@ -14,8 +14,8 @@ import click
 import duckdb
 import pytest
 
+from cli_runner import TW, complete, environment, tw
 from conftest import ROOT
-from front_door import TW, complete, environment, tw
 from tracewarehouse import __version__
 from tracewarehouse.cli.app import app, failure_of, print_failure
 from tracewarehouse.errors import UnknownName

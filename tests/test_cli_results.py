@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from front_door import TW, complete, environment, on_terminal, process, tw
+from cli_runner import TW, complete, environment, on_terminal, process, tw
 
 FIRST_STEPS = Path(__file__).parent / "data" / "first-steps"
 

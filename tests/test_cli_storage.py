@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from front_door import TW, CliResult, environment, on_terminal, process, tw
+from cli_runner import TW, CliResult, environment, on_terminal, process, tw
 
 FIRST_STEPS = Path(__file__).parent / "data" / "first-steps"
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
+from cli_runner import TW, CliResult, environment, on_terminal, process
 from conftest import ROOT
-from front_door import TW, CliResult, environment, on_terminal, process
 from tracewarehouse.demo import INJECTED, PARTS, jobs
 from tracewarehouse.simulation import simulate
 

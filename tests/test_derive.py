@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import front_door
+import cli_runner
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT
@@ -192,11 +192,11 @@ def test_without_steps_it_is_the_whole_trace(tmp_path: Path) -> None:
 
 def test_on_the_command_line(wh: Warehouse) -> None:
     root = str(wh.root)
-    first = front_door.tw("derive", "critical_path", "job", "--rank", "0-1", "--step", "1", "-w", root)
+    first = cli_runner.tw("derive", "critical_path", "job", "--rank", "0-1", "--step", "1", "-w", root)
     assert (first.code, first.out, first.err) == (0, "job@v2: 2 ranks, 1 scope\n", "")
-    again = front_door.tw("derive", "critical_path", "job", "--rank", "0-1", "--step", "1", "-w", root)
+    again = cli_runner.tw("derive", "critical_path", "job", "--rank", "0-1", "--step", "1", "-w", root)
     assert again.out == "job: already derived: 2 ranks, 1 scope\n"
-    bad = front_door.tw("derive", "critical_path", "job", "--step", "77", "-w", root)
+    bad = cli_runner.tw("derive", "critical_path", "job", "--step", "77", "-w", root)
     assert bad.code == 1 and "77" in bad.err
-    shown = front_door.tw("show", "critical_path_breakdown", "-w", root, "--rank", "0", "--format", "csv")
+    shown = cli_runner.tw("show", "critical_path_breakdown", "-w", root, "--rank", "0", "--format", "csv")
     assert shown.out.splitlines()[1] == "job,0,step 1,host_gap,2,900,0.9,0"

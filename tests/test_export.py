@@ -14,8 +14,8 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
+from cli_runner import tw as run_tw
 from conftest import ROOT, real_traces
-from front_door import tw as run_tw
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.export import COUNTERS, OVERLAYS
 

@@ -14,8 +14,8 @@ import pytest
 import sketch
 import tracewarehouse as tw
 from chrome_format import Event, faults, lies_on, load, slices_by_thread, thread
+from cli_runner import tw as run_tw
 from conftest import real_traces
-from front_door import tw as run_tw
 from tracewarehouse.errors import ParamError, UnknownName
 
 OURS = "overlay"

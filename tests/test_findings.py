@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 import tracewarehouse as tw
+from cli_runner import on_terminal
+from cli_runner import tw as command
 from conftest import real_traces
-from front_door import on_terminal
-from front_door import tw as command
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.findings import SEVERITIES, rules

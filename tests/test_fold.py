@@ -8,7 +8,7 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from front_door import tw as call
+from cli_runner import tw as call
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.render.output import fold_below_top, ranking_groups
 from tracewarehouse.render.table import values

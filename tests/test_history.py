@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import tracewarehouse as tw
-from front_door import on_terminal, process
-from front_door import tw as call
+from cli_runner import on_terminal, process
+from cli_runner import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.storage import Changes

@@ -13,8 +13,8 @@ import pytest
 
 import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
-from front_door import process
-from front_door import tw as call
+from cli_runner import process
+from cli_runner import tw as call
 from report_checks import check_levels, check_page, check_tables
 from tracewarehouse.errors import UnknownName
 

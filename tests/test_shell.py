@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 import tracewarehouse as tw
+from cli_runner import TW, environment
 from conftest import ROOT
-from front_door import TW, environment
 from tracewarehouse.contracts.sql_tokens import split_statements
 
 ALONE = (

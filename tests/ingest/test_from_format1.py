@@ -19,8 +19,8 @@ import pytest
 
 import tracewarehouse as tw
 import warehouse_answers as answers
+from cli_runner import tw as run_tw
 from conftest import ROOT
-from front_door import tw as run_tw
 from storage_sources import context
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
+from cli_runner import tw as call
 from conftest import real_traces
-from front_door import tw as call
 
 COLUMNS = (
     "parameter",
