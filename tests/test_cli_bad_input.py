@@ -1,4 +1,4 @@
-"""Bad input through the front door: one clear line, a hint, the exit code, nothing lost, no traceback.
+"""Bad input on the command line: one clear line, a hint, the exit code, nothing lost, no traceback.
 
 The messages are golden: `tests/golden/messages/bad_input.txt`.
 """
@@ -132,7 +132,7 @@ def test_an_unreadable_folder_is_refused(tmp_path: Path) -> None:
     libc = ctypes.CDLL(None)
 
     def obey_permissions() -> None:
-        # Root is stopped by no permission unless these two powers are taken from it.
+        # Root ignores permissions unless it drops these two capabilities.
         for power in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
             libc.prctl(PR_CAPBSET_DROP, power, 0, 0, 0)
 

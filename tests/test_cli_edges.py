@@ -1,4 +1,4 @@
-"""A command left out, names and values that mean nothing: each is told as what it is."""
+"""Edge cases of the command line: missing commands, invalid names and values, concurrent calls."""
 
 from __future__ import annotations
 

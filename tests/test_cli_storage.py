@@ -21,8 +21,8 @@ FIRST_STEPS = Path(__file__).parent / "data" / "first-steps"
 
 @pytest.fixture(scope="module")
 def ingested(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CliResult]:
-    """A warehouse with the run `first-steps`, and what its ingest told; only to be read."""
-    warehouse = tmp_path_factory.mktemp("taken-in") / "warehouse"
+    """A warehouse with the run `first-steps`, and the result of its ingest; read-only."""
+    warehouse = tmp_path_factory.mktemp("ingested") / "warehouse"
     return warehouse, tw("ingest", FIRST_STEPS, "-w", warehouse, "--label", "kind=demo")
 
 

@@ -146,8 +146,8 @@ def run_all(cli: CliResult, folder: Path) -> None:
 def test_commands_omit_the_default_warehouse(first: tuple[Path, CliResult]) -> None:
     folder, cli = first
     assert " -w " not in cli.out
-    asked = process("demo", "--json", cwd=folder, env={"TW_WAREHOUSE": str(folder / "warehouse")})
-    assert not [line for line in json.loads(asked.out)["result"][0]["next"] if " -w " in line]
+    listed = process("demo", "--json", cwd=folder, env={"TW_WAREHOUSE": str(folder / "warehouse")})
+    assert not [line for line in json.loads(listed.out)["result"][0]["next"] if " -w " in line]
 
 
 def test_an_invalid_warehouse_is_reported(tmp_path: Path) -> None:

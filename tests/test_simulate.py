@@ -1,4 +1,4 @@
-"""The simulator: the analyses give its truth, in every layout and with everything that can be planted."""
+"""Simulator: analyses match the expected results, in every layout and with every injection."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def check(found: Answers, run: str, folder: Path) -> None:
 
 def test_every_analysis_has_expected_results_or_a_witness() -> None:
     known = {contract.name for contract in Catalog.load().analyses()}
-    findings = {contract.name for contract in rules(Catalog.load())}  # each has a witness of its own
+    findings = {contract.name for contract in rules(Catalog.load())}  # each has a separate witness
     assert known - set(ANALYSES) - WITNESSED == findings
 
 
@@ -113,8 +113,8 @@ def test_analyses_match_the_expected_results_for_many_seeds(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def injected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answers]:
-    """The folder of runs with something planted, and what the analyses say of them."""
-    folder = tmp_path_factory.mktemp("planted")
+    """A folder of runs with injected faults, and the results of analyses on them."""
+    folder = tmp_path_factory.mktemp("injected")
     simulate_injections(folder / "sim")
     wh = tw.open(folder / "warehouse")
     wh.ingest(folder / "sim", jobs=1)

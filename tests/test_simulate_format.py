@@ -113,7 +113,7 @@ def test_event_order_matches_torch(tmp_path: Path) -> None:
     assert blocks(ours) == ["mark", "op", "memory", "python", "gpu", "end", "mark"]
     bert = real("h100-vs-mi300-hf/h100_bert-small.json.gz")
     assert blocks(bert)[:4] == ["op", "memory", "python", "gpu"]
-    # Operators thread by thread, all in order of time; an arrow stands after the operator it starts at.
+    # Operators by thread, in time order; a flow follows the operator that it starts at.
     for events in (ours, real("amd-misc/mi300_ddp_resnet18_no_pool.json.gz")):
         for category in ("cpu_op", "python_function", "cuda_runtime", "kernel"):
             rows = [event for event in events if event.get("cat") == category]

@@ -76,7 +76,7 @@ def test_hta_reads_the_trace_with_the_same_results(tmp_path: Path, name: str) ->
     said = hta(list(done.files))
     assert list(said["wrong"].values()) == [UNKNOWN.get(name, [])] * len(done.files)
     if name == "epoch":
-        return  # near 1.8e15 µs HTA's floats are up to 250 ns apart: no number of its own is exact
+        return  # near 1.8e15 µs HTA's floats are up to 250 ns apart: none of its numbers is exact
     wh = tw.open(tmp_path / "warehouse")
     wh.ingest(tmp_path / "sim", run="sim")
     ours = wh.select(runs="sim").temporal_breakdown().rows()

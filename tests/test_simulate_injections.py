@@ -1,4 +1,4 @@
-"""The simulator: what is planted shows in the trace, and the truth says so."""
+"""Simulator: each injected fault is visible in the trace and in the expected results."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tracewarehouse.simulation.paths import CAUSES
 
 @pytest.fixture(scope="module")
 def injected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of runs with something planted."""
-    folder = tmp_path_factory.mktemp("planted")
+    """A folder of runs with injected faults."""
+    folder = tmp_path_factory.mktemp("injected")
     simulate_injections(folder)
     return folder
 
