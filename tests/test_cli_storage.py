@@ -186,7 +186,7 @@ def test_an_exported_trace_equals_the_original(warehouse: Path, tmp_path: Path) 
 def test_export_needs_a_rank(warehouse: Path) -> None:
     cli = tw("export", "trace", "first-steps", "-w", warehouse)
     assert cli.code == 1
-    assert cli.errors == ["tw: first-steps has more than one rank", "hint: name one of 0-3"]
+    assert cli.errors == ["tw: first-steps has several ranks", "hint: select one with --rank N: 0-3"]
     assert tw("export", "trace", "first-steps", "--json", "-w", warehouse).code == 2
 
 

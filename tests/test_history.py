@@ -87,7 +87,7 @@ def test_runs_of_other_machines_are_told(house: Path) -> None:
     source = replace(stored, attempt="other", facts={**stored.facts, "device_name": "H100"})
     wh.store.publish("night-0007", Changes(sources=(source,), rebuilt=True))
     kinds = "a line has runs of 2 kinds of machine (1 × H100, 1 × unknown)"
-    told = f"{kinds}: --where or --by a label keeps them apart"
+    told = f'{kinds}: separate them with where="label.K=V" or by="label.K"'
     assert told in tw.open(house).history("step_time").notices
     assert told not in tw.open(house).history("step_time", where="label.gpu=A100").notices
     wh.store.relabel("night-0007", {"gpu": "other"})
@@ -216,7 +216,7 @@ def test_recording_on_the_command_line(house: Path) -> None:
 def test_removing_all_but_the_results(house: Path) -> None:
     before = call("remove", "night-0004", "--keep-results", "--dry-run", "-w", house)
     gone = call("remove", "night-0004", "--keep-results", "-w", house)
-    assert gone.out == "removed night-0004: 1 ranks, 0 B; 1 recorded results are kept\n"
+    assert gone.out == "removed night-0004: 1 rank, 0 B; kept 1 recorded result\n"
     assert before.out == gone.out.replace("removed", "would remove")
     (kept,) = (house / "_tw" / "kept" / "night-0004").iterdir()
     kept.write_bytes(kept.read_bytes()[:-9])

@@ -254,4 +254,4 @@ def test_another_definition_is_another_line(house: tw.Warehouse) -> None:
     found = house.history("step_time")
     rows = {(row["definition"] == "0" * 16, row["run_id"]): row["value"] for row in found.rows()}
     assert rows == {(True, "a"): 110.0, (False, "b"): 115.0, (False, "host"): None}
-    assert any("under another definition of step_summary@1 only (a@v1)" in notice for notice in found.notices)
+    assert any("with a different definition of step_summary@1 (a@v1)" in notice for notice in found.notices)

@@ -74,4 +74,5 @@ def call(method: str) -> Hint:
 def option(name: str, value: object = True) -> Hint:
     """An option with its value: `jobs=1` or `--jobs 1`."""
     shell = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-    return Hint(f"{name}={json.dumps(value) if isinstance(value, str) else value}", shell)
+    is_text = isinstance(value, str) and not value.isupper()  # upper case: a placeholder
+    return Hint(f"{name}={json.dumps(value) if is_text else value}", shell)

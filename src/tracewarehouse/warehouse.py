@@ -301,9 +301,8 @@ class Warehouse(Analyses[Result]):
             part = whole.select(ranks=place_of(around, found, run)[0])
         (selected,) = part.selected()
         if rank is None and len(selected.ranks) != 1:
-            raise ParamError(
-                f"{selected.run} has more than one rank", f"name one of {rank_list(selected.ranks)}"
-            )
+            hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
+            raise ParamError(f"{selected.run} has several ranks", hint)
         whole, _ = whole._with_tables(below(self.catalog, contracts_read(self.catalog, wanted)))
         return export(self.root, self.catalog, whole.selected()[0], selected.ranks, wanted, found)
 

@@ -181,8 +181,8 @@ def _notices(asking: Asking, subjects: Sequence[Subject], lines: Sequence[Line],
         yield hints.fill(
             "{}: separate them with {} or {}",
             told,
-            hints.option("where", "LABEL"),
-            hints.option("by", "LABEL"),
+            hints.option("where", "label.K=V"),
+            hints.option("by", "label.K"),
         )
     silent = Counter(dot.reason for one in lines for dot in one.dots if dot.value is None)
     for reason, count in silent.items():
