@@ -37,7 +37,7 @@ REWORDED |= {
     "fewer than 12 runs: no change is looked for": "change detection needs at least 12 runs",
     f"a line has runs of 2 kinds of machine ({_HARDWARE}): --where or --by a label keeps them apart": (
         f"one series mixes 2 hardware configurations ({_HARDWARE}):"
-        ' separate them with where="LABEL" or by="LABEL"'
+        ' separate them with where="label.K=V" or by="label.K"'
     ),
 }
 

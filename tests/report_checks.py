@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from browser import Browser
-from front_door import tw as call
+from cli_runner import tw as call
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.render.text import one_line, show
 

@@ -103,7 +103,7 @@ def test_no_rows_are_an_empty_array() -> None:
 
 def test_pieces_join_to_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = "".join(result().json()), "".join(result().csv())
-    monkeypatch.setattr("tracewarehouse.result._LINES_AT_ONCE", 1)
+    monkeypatch.setattr("tracewarehouse.result._ROWS_PER_BATCH", 1)
     assert ("".join(result().json()), "".join(result().csv())) == whole
 
 

@@ -303,9 +303,8 @@ class Warehouse(Analyses[Result]):
             part = whole.select(ranks=place_of(around, found, run)[0])
         (selected,) = part.selected()
         if rank is None and len(selected.ranks) != 1:
-            raise ParamError(
-                f"{selected.run} has more than one rank", f"name one of {rank_list(selected.ranks)}"
-            )
+            hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
+            raise ParamError(f"{selected.run} has several ranks", hint)
         whole, _ = whole._with_tables(below(self.catalog, contracts_read(self.catalog, wanted)))
         return export(self.root, self.catalog, whole.selected()[0], selected.ranks, wanted, found)
 
@@ -326,12 +325,12 @@ class Warehouse(Analyses[Result]):
         run: str,
         head: str | None = None,
         *,
-        anyway: bool = False,
+        force: bool = False,
         say: Callable[[str], None] | None = None,
     ) -> Page:
         """One page on a run: what its GPUs did, what held them up, what is not known; `.html()` is the file.
 
-        With `head`, on what changed from `run` to it, `anyway` also where that cannot be compared. It works
+        With `head`, on what changed from `run` to it, `force` even if the two are not comparable. It works
         out all it shows and stores nothing; `say` is told what is being worked out. Raises UnknownName,
         NotComparable.
         """
@@ -339,18 +338,18 @@ class Warehouse(Analyses[Result]):
 
         tell = say or (lambda _: None)
         if head is not None:
-            return self._report_of_two(run, head, anyway, tell)
+            return self._report_of_two(run, head, force, tell)
         part = self._one(run)
         tell("running checks")
         return one_run(part, part.info(part.selected()[0].run), part.check(), tell)
 
-    def _report_of_two(self, base: str, head: str, anyway: bool, say: Callable[[str], None]) -> Page:
+    def _report_of_two(self, base: str, head: str, force: bool, say: Callable[[str], None]) -> Page:
         from tracewarehouse.metric import measure, parse_metric
         from tracewarehouse.report import two_runs
 
         say("comparing")
         compared = self.diff(base, head)
-        change = compared.changes(anyway=anyway)
+        change = compared.changes(force=force)
         times = measure(parse_metric("step_time", self.catalog), compared.base, compared.head)
         return two_runs(change, times, self._recorded_steps(), say)
 
@@ -369,7 +368,7 @@ class Warehouse(Analyses[Result]):
         ranks: int | Iterable[int] | None = None,
         steps: int | Iterable[int] = (),
         annotations: str | Iterable[str] = (),
-        whole: bool = False,
+        entire_trace: bool = False,
         by: str = "category",
     ) -> Result:
         """How long scopes would take with parts scaled as `kernels[kind=communication]=0.5`; stores nothing.
@@ -387,7 +386,7 @@ class Warehouse(Analyses[Result]):
         scales = [parse(text) for text in ([scale] if isinstance(scale, str) else scale)]
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
         part, told = part._with_tables(sources(self.catalog))
-        wanted = Wanted.of(steps, annotations, whole)
+        wanted = Wanted.of(steps, annotations, entire_trace)
         found = whatif(self.root, self.catalog, part.selected()[0], wanted, scales, by)
         return replace(found, notices=(*told, *found.notices))
 
@@ -470,7 +469,7 @@ class Warehouse(Analyses[Result]):
         found = self._recorded(run)
         if len(found) != 1:
             names = ", ".join(each.selector for each in found)
-            raise UnknownName("single run", run, [], f"it means {names}")
+            raise UnknownName("single run", run, [], f"it matches {names}")
         acknowledge(self.store, parse_metric(metric, self.catalog), found[0], why)
         return found[0].selector
 
@@ -500,7 +499,7 @@ class Warehouse(Analyses[Result]):
         labels = parse_where([where] if isinstance(where, str) else where)
         age_ns = None if older_than is None else parse_age_ns(older_than)
         if not wanted and not labels and age_ns is None:
-            raise ParamError("nothing says what to remove", "name runs, or give a label or an age")
+            raise ParamError("nothing to select runs by", "specify runs, a label or an age")
         wanted = wanted and [self._whole(each, "removal") for each in wanted]
         waiting = self._waiting_only(wanted or ())
         kept = [] if keep_results else self._kept_only(wanted or ())
@@ -557,13 +556,13 @@ class Warehouse(Analyses[Result]):
         ranks: int | Iterable[int] | None = None,
         steps: int | Iterable[int] = (),
         annotations: str | Iterable[str] = (),
-        whole: bool = False,
+        entire_trace: bool = False,
     ) -> Derived:
         """Makes tables that need more than SQL, as a new version of the run; `critical_path` is the only one.
 
         By default for each complete step, or the whole trace where there are no steps; else for steps by
-        number, annotations as `NAME#K` (the K-th of that name, from 0), or the `whole` trace. What is derived
-        already stays, and is not made again. Raises UnknownName, ParamError.
+        number, annotations as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. Scopes that
+        are already derived are not computed again. Raises UnknownName, ParamError.
         """
         from tracewarehouse.derive import Wanted, derive
         from tracewarehouse.derive.build import NAME, sources
@@ -573,7 +572,7 @@ class Warehouse(Analyses[Result]):
         whole_run = self._one(self._whole(run, "a derivation"))
         part = whole_run if ranks is None else whole_run.select(ranks=ranks)
         part, told = part._with_tables(sources(self.catalog))
-        wanted = Wanted.of(steps, annotations, whole)
+        wanted = Wanted.of(steps, annotations, entire_trace)
         derived = derive(self.store, self.catalog, part.selected()[0], wanted)
         return replace(derived, notices=(*told, *derived.notices))
 
@@ -632,14 +631,14 @@ class Warehouse(Analyses[Result]):
         found = self._matching([run])
         if len(found) != 1:
             names = ", ".join(each.run for each in found)
-            raise UnknownName("single run", run, [], f"it means {names}")
+            raise UnknownName("single run", run, [], f"it matches {names}")
         return self._with(found)
 
     def _whole(self, run: str, what: str) -> str:
         """The selector itself; raises ParamError for a version: what is done is done to the run."""
         name, version = parse_reference(run)
         if version is not None:
-            raise ParamError(f"{run} is one version, and {what} concerns the run", f"name it as {name}")
+            raise ParamError(f"{run} is one version, and {what} applies to the run", f"use {name}")
         return run
 
     def _waiting_only(self, runs: Iterable[str]) -> dict[str, int]:

@@ -14,8 +14,8 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
+from cli_runner import tw as run_tw
 from conftest import ROOT, real_traces
-from front_door import tw as run_tw
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.export import COUNTERS, OVERLAYS
 
@@ -285,7 +285,7 @@ def test_the_critical_path_has_a_track_and_arrows(tmp_path: Path) -> None:
     sketch.write(CRITICAL, tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
-    with pytest.raises(ParamError, match="not derived: tw derive critical_path a"):
+    with pytest.raises(ParamError, match=r'not derived: wh\.derive\("critical_path", "a"\)'):
         warehouse.export_trace("a", overlays=["critical_path"])
     added = check(warehouse, "a", tmp_path / "a" / "rank0.json", {"overlays": ["critical_path"]})
     assert [(e["name"], 1_000 * e["ts"], 1_000 * e["dur"]) for e in added if e["ph"] == "X"] == [
@@ -339,7 +339,7 @@ def test_a_drawn_trace_goes_into_a_new_file_away_from_the_old_one(tmp_path: Path
     kept = target.read_bytes()
     told = run_tw(*words, target)
     assert told.code == 1
-    assert told.errors == [f"tw: {target} is there already", "hint: name a new file"]
+    assert told.errors == [f"tw: {target} already exists", "hint: choose a new file name"]
     assert target.read_bytes() == kept
     assert len(json.loads(gzip.decompress(kept))["traceEvents"]) == 3
 

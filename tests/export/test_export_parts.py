@@ -14,8 +14,8 @@ import pytest
 import sketch
 import tracewarehouse as tw
 from chrome_format import Event, faults, lies_on, load, slices_by_thread, thread
+from cli_runner import tw as run_tw
 from conftest import real_traces
-from front_door import tw as run_tw
 from tracewarehouse.errors import ParamError, UnknownName
 
 OURS = "overlay"
@@ -421,8 +421,7 @@ def test_on_the_command_line(job: tw.Warehouse, tmp_path: Path) -> None:
     assert told.errors == ["clocks of ranks 0-1 are brought to that of rank 0, to within 0 us"]
     assert faults(load(gzip.decompress(target.read_bytes()).decode())["traceEvents"]) == []
     assert (
-        run_tw(*words, "--rank", "0", "--step", "2", "-o", target).errors[0]
-        == f"tw: {target} is there already"
+        run_tw(*words, "--rank", "0", "--step", "2", "-o", target).errors[0] == f"tw: {target} already exists"
     )
     beside = job.root.parent / "sim" / "step2.json"
     assert run_tw(*words, "--rank", "0", "--step", "2", "-o", beside).code == 1

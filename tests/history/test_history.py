@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import tracewarehouse as tw
-from front_door import on_terminal, process
-from front_door import tw as call
+from cli_runner import on_terminal, process
+from cli_runner import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.storage import Changes
@@ -88,7 +88,7 @@ def test_mixed_hardware_is_reported(warehouse_path: Path) -> None:
     source = replace(stored, attempt="other", facts={**stored.facts, "device_name": "H100"})
     wh.store.publish("night-0007", Changes(sources=(source,), rebuilt=True))
     kinds = "one series mixes 2 hardware configurations (1 × H100, 1 × unknown)"
-    notice = f"{kinds}: separate them with --where LABEL or --by LABEL"
+    notice = f'{kinds}: separate them with where="label.K=V" or by="label.K"'
     assert notice in tw.open(warehouse_path).history("step_time").notices
     assert notice not in tw.open(warehouse_path).history("step_time", where="label.gpu=A100").notices
     wh.store.relabel("night-0007", {"gpu": "other"})
@@ -202,7 +202,7 @@ def test_exit_codes_and_errors(warehouse_path: Path, tmp_path: Path) -> None:
     done = call("history", "step_time", "--unack", "night-0040", "-w", warehouse_path, "-f", "table")
     assert done.code == 0 and "acknowledged" not in done.out
     done = call("record", "--all", "--analysis", "step_summary", "-w", warehouse_path)
-    assert done.out == "nothing to record: 60 runs, 1 analysis; 60 were there\n"
+    assert done.out == "nothing to record: 60 runs, 1 analysis; 60 already recorded\n"
 
 
 def test_recording_on_the_command_line(warehouse_path: Path) -> None:
@@ -216,13 +216,13 @@ def test_recording_on_the_command_line(warehouse_path: Path) -> None:
     shown = on_terminal(
         "record", "night-0005", "--analysis", "quality", "-w", warehouse_path, env={"TERM": "xterm"}
     )
-    assert shown.code == 0 and "1 result recorded" in shown.out
+    assert shown.code == 0 and "recorded 1 result" in shown.out
 
 
 def test_a_removed_run_can_keep_its_results(warehouse_path: Path) -> None:
     before = call("remove", "night-0004", "--keep-results", "--dry-run", "-w", warehouse_path)
     removed = call("remove", "night-0004", "--keep-results", "-w", warehouse_path)
-    assert removed.out == "removed night-0004: 1 ranks, 0 B; 1 recorded results are kept\n"
+    assert removed.out == "removed night-0004: 1 rank, 0 B; kept 1 recorded result\n"
     assert before.out == removed.out.replace("removed", "would remove")
     (kept,) = (warehouse_path / "_tw" / "kept" / "night-0004").iterdir()
     kept.write_bytes(kept.read_bytes()[:-9])

@@ -142,7 +142,7 @@ def test_a_result_depends_on_content_not_on_labels(warehouse: tw.Warehouse) -> N
     warehouse.store.publish("a", Changes(sources=other_content(warehouse, "a"), replace=True))
     history = warehouse.history("step_time")
     assert values(warehouse, "step_time") == {"b": 115.0, "host": None}
-    assert "1 of 3 runs is not recorded (a@v3): tw record --all" in history.notices
+    assert "1 of 3 runs is not recorded (a@v3): wh.record()" in history.notices
     assert history.missing == ("a@v3",)
     warehouse.record(analyses="step_summary")
     assert values(warehouse, "step_time")["a"] == 110.0
@@ -151,7 +151,7 @@ def test_a_result_depends_on_content_not_on_labels(warehouse: tw.Warehouse) -> N
 
 def test_a_derived_table_changes_the_result(warehouse: tw.Warehouse) -> None:
     (why,) = {row["reason"] for row in warehouse.history("critical_path_breakdown.path_ns", "a").rows()}
-    assert why == "not derived: tw derive critical_path a"
+    assert why == 'not derived: wh.derive("critical_path", "a")'
     warehouse.derive("critical_path", "a")
     assert warehouse.record(analyses=SOME).written == 1
     (path,) = [
@@ -183,7 +183,7 @@ def test_damaged_results_are_detected_and_recomputed(warehouse: tw.Warehouse) ->
     assert all("damaged result" in what for what in problems.values())
     with pytest.raises(TwError, match="recorded results cannot be read") as error:
         warehouse.history("step_time")
-    assert "tw verify" in (error.value.hint or "")
+    assert "wh.verify()" in (error.value.hint or "")
     for path in (flipped, truncated, other):
         path.unlink()
     assert warehouse.record(analyses=SOME).written == 4

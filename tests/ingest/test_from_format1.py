@@ -19,9 +19,9 @@ import pytest
 
 import tracewarehouse as tw
 import warehouse_answers as answers
+from cli_runner import tw as run_tw
 from conftest import ROOT
 from format1_names import today
-from front_door import tw as run_tw
 from storage_sources import context
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
@@ -242,7 +242,7 @@ def test_damaged_ranks_stop_no_other(damaged: tuple[Path, dict[str, str], Any]) 
         "slow: 2 ranks converted",
         "timeline: 1 rank converted",
         "waits: 0 of 1 ranks converted",
-        f"run good rank 0: what was derived of it is lost: {faults['derived']}; tw derive makes it again",
+        f"run good rank 0: derived tables lost: {faults['derived']}; tw derive rebuilds them",
         "recorded results: 6 carried over",
         "acknowledgements: 1 carried over",
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from front_door import tw as call
+from cli_runner import tw as call
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.plot.lines import histogram_bins
 from tracewarehouse.plot.theme import COLORS, Scale, color_key, format_short

@@ -63,7 +63,7 @@ def test_only_chosen_runs_and_ranks_are_seen(store: Store, catalog: Catalog) -> 
     assert asked(store, catalog, only_ranks(everything, [2]), "SELECT run_id FROM runs") == [("b",)]
     with pytest.raises(UnknownName) as told:
         only_ranks(everything, [7])
-    assert told.value.hint == "there are: 0-2"
+    assert told.value.hint == "available: 0-2"
 
 
 def test_a_replaced_rank_of_a_packed_file_is_read_once(store: Store, catalog: Catalog) -> None:
@@ -201,7 +201,7 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(store: Store, catalog: Ca
     with pytest.raises(WarehouseError) as told, session(store.root, catalog, select_runs(store)):
         pass
     assert "kernels@1 cannot be read" in told.value.message and ".parquet" in told.value.message
-    assert told.value.hint is not None and "tw verify" in told.value.hint
+    assert told.value.hint is not None and "wh.verify()" in told.value.hint
 
 
 @pytest.fixture

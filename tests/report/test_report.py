@@ -13,8 +13,8 @@ import pytest
 
 import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
-from front_door import process
-from front_door import tw as call
+from cli_runner import process
+from cli_runner import tw as call
 from report_checks import check_levels, check_page, check_tables
 from tracewarehouse.errors import UnknownName
 
@@ -150,7 +150,7 @@ def test_the_report_on_two_runs(window: Browser, warehouse_path: Path, tmp_path:
 def test_incomparable_runs_have_no_report(warehouse_path: Path) -> None:
     done = call("report", "before", "before", "-w", warehouse_path)
     assert done.code == 1 and done.errors[1].startswith("tw: not comparable: the same run on both")
-    page = tw.open(warehouse_path).report("before", "before", anyway=True)
+    page = tw.open(warehouse_path).report("before", "before", force=True)
     assert page.sections[0].cards[0].text.startswith("Not comparable: the same run on both sides")
 
 

@@ -88,13 +88,16 @@ class Wanted:
 
     @classmethod
     def of(
-        cls, steps: int | Iterable[int] = (), annotations: str | Iterable[str] = (), whole: bool = False
+        cls,
+        steps: int | Iterable[int] = (),
+        annotations: str | Iterable[str] = (),
+        entire_trace: bool = False,
     ) -> Wanted:
         """Steps by number, annotations as `NAME#K` (their K-th of that name, from 0; `NAME` is the first)."""
         steps = [steps] if isinstance(steps, int) else steps
         annotations = [annotations] if isinstance(annotations, str) else annotations
         named = [f"annotation {_numbered(text)}" for text in annotations]
-        scopes = [*(f"step {int(step)}" for step in steps), *named, *(["trace"] if whole else [])]
+        scopes = [*(f"step {int(step)}" for step in steps), *named, *(["trace"] if entire_trace else [])]
         return cls(tuple(dict.fromkeys(scopes)))
 
 

@@ -178,7 +178,7 @@ def _notices(
     )
     if len(mixed) > 1:
         kinds = f"one series mixes {len(mixed)} hardware configurations ({_some(sorted(mixed))})"
-        options = hints.option("where", "LABEL"), hints.option("by", "LABEL")
+        options = hints.option("where", "label.K=V"), hints.option("by", "label.K")
         yield hints.fill("{}: separate them with {} or {}", kinds, *options)
     without = Counter(point.reason for each in series for point in each.points if point.value is None)
     for reason, count in without.items():

@@ -15,14 +15,14 @@ from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.event_rules import Fired, fired, fired_on_timeline
 from tracewarehouse.ingest.tables.quality import data_quality
 
-Told = dict[str, tuple[Any, ...]]
+CliResult = dict[str, tuple[Any, ...]]
 
 
 def outcome(**said: Any) -> Outcome:
     return Outcome(digest="", header_json="{}", text_bytes=0, stored_bytes=0, **said)
 
 
-def told(columns: Columns | None, of_events: list[Fired] | None = None, **said: Any) -> Told:
+def told(columns: Columns | None, of_events: list[Fired] | None = None, **said: Any) -> CliResult:
     """Rule → severity, rows, time, example."""
     table = data_quality(of_events or [], columns, outcome(**said), rules_of())
     return {row.pop("rule"): tuple(row.values()) for row in table.to_pylist()}
