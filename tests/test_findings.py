@@ -312,7 +312,7 @@ def test_fail_on_a_severity(wh: Warehouse) -> None:
     envelope = json.loads(failed.out)
     assert failed.code == 3 and not envelope["ok"] and len(envelope["result"]) == 2
     assert envelope["error"]["class"] == "FindingsFailed"
-    assert failed.errors[-2] == "tw: 2 of 2 findings: warning or graver"
+    assert failed.errors[-1] == "tw: 2 findings of severity warning or higher"
 
 
 def test_all_tells_what_is_well_too(wh: Warehouse) -> None:

@@ -153,7 +153,7 @@ def test_what_nobody_has_is_an_error_and_what_some_lack_is_told(wh: Warehouse, t
         wh.derive("critical_path", "job", annotations="backward")
     with pytest.raises(UnknownName, match="derivation"):
         wh.derive("shortest_path", "job")
-    with pytest.raises(ParamError, match="concerns the run"):
+    with pytest.raises(ParamError, match="applies to the run"):
         wh.derive("critical_path", "job@v1")
     with pytest.raises(ParamError, match="without a name"):
         wh.derive("critical_path", "job", annotations="#1")

@@ -332,7 +332,7 @@ def test_a_drawn_trace_goes_into_a_new_file_away_from_the_old_one(tmp_path: Path
     run_tw("ingest", source, "--run", "a", "-w", house)
     words = ("export", "trace", "a", "--counters", "memory_bandwidth", "-w", house, "-o")
     told = run_tw(*words, source.with_name("seen.json"))
-    assert (told.code, told.errors[1]) == (1, "hint: name another folder")
+    assert (told.code, told.errors[1]) == (1, "hint: choose another folder")
     assert [path.name for path in source.parent.iterdir()] == ["rank0.json"]
     target = tmp_path / "seen.json.gz"
     assert run_tw(*words, target).code == 0

@@ -286,7 +286,7 @@ def test_trace_diff_refuses_invalid_arguments(pair: tuple[LabeledTrace, LabeledT
         TraceDiff.compare_traces(before, after, control_iteration=99)
     with pytest.raises(ParamError, match="has no rank 5"):
         before.extract_ops(rank=5)
-    with pytest.raises(ParamError, match="both traces are called before"):
+    with pytest.raises(ParamError, match="both traces have the label before"):
         TraceDiff.compare_traces(before, before)
     with pytest.raises(ParamError, match="not of compare_traces"):
         TraceDiff.visualize_counts_diff(before.extract_ops())
@@ -335,7 +335,7 @@ def test_counters_of_one_kind_and_rank(analyzer: TraceAnalysis, tmp_path: Path) 
 
 
 def test_counters_are_not_written_beside_the_input(analyzer: TraceAnalysis) -> None:
-    with pytest.raises(ParamError, match="holds the traces"):
+    with pytest.raises(ParamError, match="contains the input traces"):
         analyzer.generate_trace_with_counters(output_dir=STEPS)
 
 
@@ -357,7 +357,7 @@ def test_delays_of_aten_operators(analyzer: TraceAnalysis, warehouse: tw.Warehou
     assert {row[:2]: row[2:] for row in rows} == wanted
     counts = list(found[1]["occurrence_count"])
     assert counts == sorted(counts, reverse=True)
-    with pytest.raises(ParamError, match="no column is called size"):
+    with pytest.raises(ParamError, match="unknown column: size"):
         analyzer.get_aten_op_kernels_and_delay(sort_by=["size"])
 
 
@@ -386,7 +386,7 @@ def test_stragglers(analyzer: TraceAnalysis, warehouse: tw.Warehouse) -> None:
     assert analyzer.get_potential_stragglers(num_candidates=1) == ours[:1]
     steps = analyzer.get_profiler_steps()
     assert set(analyzer.get_potential_stragglers(profiler_steps=steps[:1])) <= {0, 1, 2, 3}
-    with pytest.raises(ParamError, match="none of the steps"):
+    with pytest.raises(ParamError, match="unknown steps"):
         analyzer.get_potential_stragglers(profiler_steps=[99])
     with pytest.raises(ParamError, match="num_candidates"):
         analyzer.get_potential_stragglers(num_candidates=0)
@@ -411,7 +411,7 @@ def test_the_critical_path_sums_to_the_scope(tmp_path: Path) -> None:
         events, before = json.load(text)["traceEvents"], json.load(original)["traceEvents"]
     assert events[: len(before)] == before
     assert len(events) > len(before) + len(frame)
-    with pytest.raises(ParamError, match="written with all its events"):
+    with pytest.raises(ParamError, match="not supported"):
         analyzer.overlay_critical_path_analysis(0, path, tmp_path, only_show_critical_events=True)
     loads = path.get_critical_path_breakdown(data_load_events=["."])
     assert "data_loading" in set(loads["bound_by"])

@@ -176,7 +176,7 @@ def test_the_model_runs_without_a_kernel(tmp_path: Path, kernel: str) -> None:
 @pytest.mark.parametrize(
     ("knobs", "error", "words"),
     [
-        ({"ranks": 3, "tensor": 2}, ParamError, "do not split"),
+        ({"ranks": 3, "tensor": 2}, ParamError, "not divisible"),
         ({"ranks": 0}, ParamError, "ranks is 0"),
         ({"gpu": "H1000"}, ParamError, "unknown gpu"),
         ({"workers": -1}, ParamError, "workers is -1"),
@@ -187,8 +187,8 @@ def test_the_model_runs_without_a_kernel(tmp_path: Path, kernel: str) -> None:
         ({"injections": ["removed-kernel:kernel=gemm"]}, ParamError, "cannot be removed"),
         ({"injections": ["long-collective:collective=10000"]}, ParamError, "no collective"),
         ({"injections": ["missing-rank:rank=2"]}, ParamError, "no rank 2"),
-        ({"injections": ["clock:rank=0,step=1"]}, ParamError, "takes no step"),
-        ({"injections": ["slow-link:group=data0,rank=1"]}, ParamError, "takes no rank"),
+        ({"injections": ["clock:rank=0,step=1"]}, ParamError, "does not accept step"),
+        ({"injections": ["slow-link:group=data0,rank=1"]}, ParamError, "does not accept rank"),
     ],
 )
 def test_invalid_settings_are_refused(

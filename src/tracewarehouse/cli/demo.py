@@ -150,7 +150,7 @@ def _change(each: KernelChange) -> str:
 
 
 def _stragglers(done: Demo) -> list[str]:
-    names = ("mean wait", "rank", "last at", "share of wait", "computation", "median rank")
+    names = ("mean wait", "rank", "last at", "share of wait", "compute", "median rank")
     rows = [
         (run.run, _ms(each.waiting_ns), each.rank, f"{each.last_at} of {each.collectives}")
         + (f"{100 * each.share:.1f} %", _ms(each.compute_ns), _ms(each.median_compute_ns))
