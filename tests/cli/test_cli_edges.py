@@ -50,7 +50,7 @@ def test_repr_of_an_ingest_report_is_one_line(tmp_path: Path) -> None:
     write(tmp_path / "job")
     (tmp_path / "empty.json").touch()
     report = Warehouse(tmp_path / "w").ingest(tmp_path / "job", tmp_path / "empty.json", jobs=1)
-    assert repr(report) == "<IngestReport runs: job@v1; files: 1 refused, 1 whole>"
+    assert repr(report) == "<IngestReport runs: job@v1; files: 1 intact, 1 refused>"
 
 
 def test_ranks_stored_by_a_concurrent_call_are_counted_once(tmp_path: Path) -> None:

@@ -165,8 +165,8 @@ def _straggler_sentence(run: str, rank: Straggler) -> list[str]:
         return []
     slower = _percent(rank.median_compute_ns, rank.compute_ns)
     return [
-        f"Rank {rank.rank} is the straggler in {run}: its computation takes {slower:.1f} % longer than",
-        "the median rank's.",
+        f"Rank {rank.rank} is the straggler in {run}: its computation takes {slower:.1f} % longer",
+        "than the median rank's.",
     ]
 
 
