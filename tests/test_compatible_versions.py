@@ -8,26 +8,14 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from newer_contracts import ADDED, COMPATIBLE, add_kernels_2, edit
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Change, Ref
 from tracewarehouse.devtools.compatibility import check_compatible
 from tracewarehouse.duck import engine
 from tracewarehouse.errors import ContractError
 
-ADDED = '-- wave = { type = "BIGINT", null = true, unit = "count", doc = "Blocks over slots." }\n'
-COMPATIBLE = '-- [changes]\n-- 2 = { text = "Adds wave.", compatible = true }\n'
 SUMMARY = "analyses/gpu/kernel_summary.v1.sql"
-
-
-def add_kernels_2(folder: Path, old: str = "", new: str = "", added: str = ADDED) -> Path:
-    """Writes kernels.v2.sql, compatible with version 1: one more column, and an edit."""
-    text = (folder / "tables/kernels.v1.sql").read_text()
-    text = text.replace("-- version    = 1", "-- version    = 2")
-    text = text.replace("--\n-- [changes]\n", f"{added}--\n{COMPATIBLE}")
-    assert old in text
-    path = folder / "tables/kernels.v2.sql"
-    path.write_text(text.replace(old, new) if old else text)
-    return path
 
 
 @pytest.fixture
@@ -39,12 +27,6 @@ def sql(tmp_path: Path) -> Path:
 def messages(folder: Path) -> list[str]:
     with engine.connect(threads=1) as con:
         return [finding.message for finding in check_compatible(con, Catalog.read(folder))]
-
-
-def edit(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
 
 
 def test_an_added_column_moves_no_hash_but_of_those_that_name_it(sql: Path) -> None:

@@ -25,7 +25,7 @@ LAYERS = (
     ("metric",),
     ("export", "render", "ingest", "derive", "diff", "history", "findings", "report"),
     ("devtools",),
-    ("warehouse", "__init__"),
+    ("warehouse_base", "warehouse_writes", "warehouse", "__init__"),
     ("demo",),
     ("cli", "hta", "__main__"),
 )
@@ -48,6 +48,7 @@ HOMES = {
     "numpy": {"stats", "ingest", "formats"},
     "scipy": {"stats"},
     "isal": {"formats"},
+    "platformdirs": {"query"},
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},

@@ -74,14 +74,14 @@ def describe(session: Session, /, name: str) -> None:
 def sql(session: Session, /, name: str) -> None:
     """Print the SQL of a table, view or analysis with its defaults filled in, ready to run."""
     from tracewarehouse.contracts.catalog import Catalog
-    from tracewarehouse.duck.engine import bind, sql_with_params
+    from tracewarehouse.duck.engine import sql_with_params
 
     contract = Catalog.load().get(name)
     if contract.filled_by_program:
         text = f"-- {contract.ref}: the program fills it.\n"
         session.out.say(text, [{"name": str(contract.ref), "sql": None}])
         return
-    text = sql_with_params(contract, bind(contract, {}))
+    text = sql_with_params(contract, {})
     session.out.say(text, [{"name": str(contract.ref), "sql": text}])
 
 

@@ -37,6 +37,7 @@ class Catalog:
     _hashes: dict[Ref, str] = field(default_factory=dict, repr=False, compare=False)
     _closures: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
     _refs: dict[Kind | None, tuple[Ref, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _serving: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(cls, root: Path | None = None) -> Catalog:
@@ -171,9 +172,10 @@ class Catalog:
 
         An older one lacks nullable columns of it.
         """
-        versions = (self.contracts[ref] for ref in self.refs() if ref.name == contract.name)
-        found = [each for each in versions if _compatible(each, contract)]
-        return tuple(sorted(found, key=lambda each: -each.version))
+        if contract.ref not in self._serving:
+            versions = (self.contracts[ref] for ref in reversed(self.refs()) if ref.name == contract.name)
+            self._serving[contract.ref] = tuple(each for each in versions if _compatible(each, contract))
+        return self._serving[contract.ref]
 
     def _newest(self, kind: Kind) -> tuple[Contract, ...]:
         newest = {ref.name: ref for ref in self.refs(kind)}

@@ -9,7 +9,7 @@ from math import floor
 from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract, Ref
+from tracewarehouse.contracts.contract import Change, Contract, Ref
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Provenance, Result
@@ -195,7 +195,7 @@ def promised(level: str, per: str) -> Contract:
         order=("-delta_ns", "part"),
         params=(),
         columns=_columns(per),
-        changes=((1, "First version."),),
+        changes=(Change(1, "First version."),),
         deprecated=None,
         transient=False,
         derived=None,

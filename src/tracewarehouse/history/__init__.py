@@ -1,7 +1,7 @@
 """A metric over runs in time order: results are recorded once, and read again for each history."""
 
 from tracewarehouse.history.read import acknowledge, every_run, history, labels_of, meant
-from tracewarehouse.history.record import Failed, RecordReport, Step, record
+from tracewarehouse.history.record import Failed, RecordReport, Step, record, record_again
 from tracewarehouse.history.result import History
 from tracewarehouse.history.series import Change, Dot, Line
 
@@ -19,4 +19,5 @@ __all__ = [
     "labels_of",
     "meant",
     "record",
+    "record_again",
 ]

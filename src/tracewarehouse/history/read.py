@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from statistics import median
@@ -19,7 +19,7 @@ from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
 from tracewarehouse.stats.points import FEWEST, Point, change_points
-from tracewarehouse.storage import Recorded, Store
+from tracewarehouse.storage import Recorded, Store, same_rows
 from tracewarehouse.version import __version__
 
 _NAMED = 3  # runs that a notice names
@@ -109,19 +109,45 @@ def history(
 
 
 def _subjects(store: Store, asking: Asking, selected: Sequence[SelectedRun]) -> list[Subject]:
-    """Each run with its result: under the present definition, else under each other there is."""
-    present: dict[tuple[str, str], list[Recorded]] = {}
+    """Each run with its result: under the present definition, else under each other there is.
+
+    An earlier definition whose results have the same rows counts as the present one.
+    """
     found = store.recorded(asking.contract.name, asking.contract.version)
+    present: dict[tuple[str, str], list[Recorded]] = {}
     for one in found:
         present.setdefault((one.run, one.source), []).append(one)
-    subjects = []
+    rows: list[tuple[SelectedRun, list[Recorded], list[Recorded]]] = []
     for each in selected:
         there = present.get((each.run.lower(), each.version.source), [])
         now = [way for way in asking.ways(each.version) if way in there][:1]
-        before = [one for one in there if one.effective != asking.definition]
-        recorded = {one.effective: found[one] for one in now or before}
-        subjects.append(Subject(each, recorded))
-    return subjects
+        rows.append((each, now, [one for one in there if one.effective != asking.definition]))
+    wanted = {one.effective for _, now, earlier in rows if not now for one in earlier}
+    pairs = [(one, new) for _, now, earlier in rows for new in now for one in earlier]
+    same = {definition for definition in wanted if _same_rows(store, found, definition, pairs)}
+    return [
+        Subject(each, {_definition(asking, one, same): found[one] for one in now or earlier})
+        for each, now, earlier in rows
+    ]
+
+
+def _definition(asking: Asking, one: Recorded, same: Collection[str]) -> str:
+    return asking.definition if one.effective in same else one.effective
+
+
+def _same_rows(
+    store: Store,
+    found: Mapping[Recorded, str],
+    definition: str,
+    pairs: Iterable[tuple[Recorded, Recorded]],
+) -> bool:
+    """Whether the runs that are recorded under both definitions, at least one, have the same rows."""
+    compared = [
+        same_rows(store.path(found[one]), store.path(found[new]))
+        for one, new in pairs
+        if one.effective == definition and one.asked == new.asked
+    ]
+    return bool(compared) and all(compared)
 
 
 def _by_definition(asking: Asking, subjects: Sequence[Subject]) -> dict[str, list[Subject]]:

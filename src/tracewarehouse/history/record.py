@@ -1,7 +1,8 @@
-"""`tw record`: results of analyses, worked out once and kept for a history."""
+"""`tw record`: results of analyses, computed once and stored for a history."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,11 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.history.recorded import Asking
 from tracewarehouse.metric import Ranks, Side
 from tracewarehouse.metric.measure import COMPLETE, answered
-from tracewarehouse.runs.capabilities import able
+from tracewarehouse.query.dependencies import dependencies
+from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.notices import notices
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.runs.table_versions import why_outdated
 from tracewarehouse.storage import Json, Recorded, Store, write_result
 
 # Runs are asked together: opening a session costs more than a small analysis. Their rows must fit in memory.
@@ -66,11 +69,12 @@ def record(
     narrow: Narrow,
     watch: Watch | None = None,
 ) -> RecordReport:
-    """Works out what is not recorded yet of the chosen runs, whole, and keeps it.
+    """Records what is not recorded yet of the selected runs.
 
-    What is written stays, however the rest goes; a run that fails stops no other.
+    What is written stays if a later result fails; a run that fails stops no other. A run whose tables are of
+    an earlier version or definition fails: its result would not be one of this release.
     """
-    work = _Work(store, [Asking.of(contract, catalog) for contract in analyses], narrow, watch, selected)
+    work = _Work(store, catalog, analyses, narrow, watch, selected)
     for group in _groups(selected):
         work.group(group)
     return RecordReport(
@@ -81,6 +85,28 @@ def record(
         work.bytes,
         tuple(work.failed),
     )
+
+
+def record_again(
+    store: Store, catalog: Catalog, selected: Sequence[SelectedRun], narrow: Narrow
+) -> tuple[str, ...]:
+    """Records what is recorded under an earlier definition only; a line per run."""
+    runs = {(each.run.lower(), each.version.source): each for each in selected}
+    outdated: dict[tuple[str, ...], list[Contract]] = {}
+    for contract in catalog.all("analysis"):
+        keys = {(one.run, one.source) for one in store.recorded(contract.name, contract.version)}
+        if keys:
+            outdated.setdefault(tuple(sorted(runs[key].selector for key in keys & runs.keys())), []).append(
+                contract
+            )
+    written: Counter[str] = Counter()
+    for selectors, contracts in outdated.items():
+        some = [each for each in selected if each.selector in selectors]
+        work = _Work(store, catalog, contracts, narrow, None, some)
+        for group in _groups(some):
+            work.group(group)
+        written += work.written_of
+    return tuple(f"{run}: {count} results were recorded again" for run, count in sorted(written.items()))
 
 
 def _groups(selected: Sequence[SelectedRun]) -> Iterator[list[SelectedRun]]:
@@ -104,16 +130,19 @@ class _Work:
     def __init__(
         self,
         store: Store,
-        asked: Sequence[Asking],
+        catalog: Catalog,
+        analyses: Sequence[Contract],
         narrow: Narrow,
         watch: Watch | None,
         selected: Sequence[SelectedRun],
     ) -> None:
-        self.store, self.asked, self.narrow, self.watch = store, asked, narrow, watch
+        self.store, self.catalog, self.narrow, self.watch = store, catalog, narrow, watch
+        self.asked = asked = [Asking.of(contract, catalog) for contract in analyses]
         refs = [asking.contract.ref for asking in asked]
         self.present = {ref: store.recorded(ref.name, ref.version).keys() for ref in refs}
         self.lacking = sum(len(self.without(asking, selected)) for asking in asked)
-        self.written = self.bytes = 0
+        self.written_of: Counter[str] = Counter()
+        self.bytes = 0
         self.failed: list[Failed] = []
 
     def without(self, asking: Asking, selected: Sequence[SelectedRun]) -> list[SelectedRun]:
@@ -127,7 +156,8 @@ class _Work:
         if not wanted:
             return
         steps = _complete_steps(self.narrow(group))
-        for asking, runs in wanted:
+        for asking, lacking in wanted:
+            runs = self.current(asking, lacking)
             if self.watch is not None:
                 done = self.written + len(self.failed)
                 self.watch(Step(done, self.lacking, asking.contract.name))
@@ -135,6 +165,20 @@ class _Work:
                 self.together(asking, [each for each in runs if each.run in steps], steps)
                 runs = [each for each in runs if each.run not in steps]
             self.together(asking, runs, steps)
+
+    def current(self, asking: Asking, runs: Sequence[SelectedRun]) -> list[SelectedRun]:
+        """The runs whose tables are those of this release; the others fail."""
+        read = dependencies(self.catalog, [asking.contract])
+        reasons = {each.run: why_outdated(self.catalog, read, each) for each in runs}
+        for each in runs:
+            if reason := reasons[each.run]:
+                self.failed.append(Failed(each.selector, str(asking.contract.ref), reason))
+        return [each for each in runs if not reasons[each.run]]
+
+    @property
+    def written(self) -> int:
+        """The number of results written."""
+        return self.written_of.total()
 
     def together(self, asking: Asking, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]) -> None:
         """Asks for several runs at once; where that fails, for each alone."""
@@ -157,7 +201,7 @@ class _Work:
         files: dict[Recorded, Path] = {}
         with self.store.staging() as folder:
             for at, each in enumerate(runs):
-                notes = notices(able(contract, [each]).selected, contract)
+                notes = notices(with_capabilities(contract, [each]).selected, contract)
                 alone = result.of_run(each.run, each.selector, notes)
                 path = folder / f"{at}.parquet"
                 recorded = asking.recorded(each.version, each.run in steps)
@@ -168,7 +212,8 @@ class _Work:
                 files[recorded] = path
             size = sum(path.stat().st_size for path in files.values())
             self.store.keep_results(files)
-        self.written, self.bytes = self.written + len(files), self.bytes + size
+        self.written_of.update(each.run for each in runs)
+        self.bytes += size
 
 
 def _complete_steps(side: Side) -> dict[str, Steps]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
@@ -27,11 +26,10 @@ from tracewarehouse.query.shell_template import (
     point,
     point_latest,
     relations_of,
-    shape,
     skeleton,
 )
 from tracewarehouse.result import Abstained
-from tracewarehouse.runs.capabilities import able
+from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import Store, disk_errors
 
@@ -57,17 +55,6 @@ def refresh(store: Store, catalog: Catalog) -> Path:
             return path
 
 
-def _blank(store: Store, catalog: Catalog) -> bytes:
-    """The file over no run, kept in the warehouse from one refresh to the next where that can be."""
-    name = f"{shape(catalog)}.duckdb"
-    kept = store.shell(name)
-    if kept is None:
-        kept = skeleton(catalog)
-        with suppress(WarehouseError):
-            store.keep_shell(name, kept)
-    return kept
-
-
 def is_current(path: Path, root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> bool:
     """Whether the file is over just these ranks, by these contracts and in this place."""
     if not path.exists():
@@ -88,7 +75,7 @@ def _stamp(root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> str
 
 def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[SelectedRun]) -> None:
     """Writes a DuckDB file over just the chosen ranks. Raises WarehouseError."""
-    path.write_bytes(_blank(store, catalog))
+    path.write_bytes(skeleton(catalog))
     root, con = store.root, connect()
     try:
         attach(con, path)
@@ -113,7 +100,7 @@ def _point(con: Connection, root: Path, catalog: Catalog, selected: tuple[Select
     """Puts the files of some runs under the views of the current schema, which has none yet."""
     relations, contracts = relations_of(catalog, root, selected)
     for contract in contracts:
-        if contract.is_stored and relations.holds(contract):
+        if contract.is_stored and relations.has_rows(contract):
             point(con, relations, contract)
 
 
@@ -123,7 +110,7 @@ def _fill(con: Connection, root: Path, catalog: Catalog, selected: tuple[Selecte
     for contract in contracts:
         if contract.is_built:
             relations.create(con, contract, replace=True)
-    abstained = {each: able(each, selected).abstained for each in catalog.all("analysis")}
+    abstained = {each: with_capabilities(each, selected).abstained for each in catalog.all("analysis")}
     rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in _abstained_rows(selected, abstained)]
     insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)
     about = {"stamp": _stamp(root, catalog, selected), "warehouse": str(root)}

@@ -20,7 +20,7 @@ from tracewarehouse.storage.model import (
     TableFile,
     Waiting,
 )
-from tracewarehouse.storage.results import RECORDED, Recorded, write_result
+from tracewarehouse.storage.results import RECORDED, Recorded, same_rows, write_result
 from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.versions import Versions
 
@@ -52,5 +52,6 @@ __all__ = [
     "run_key",
     "run_name",
     "uid",
+    "same_rows",
     "write_result",
 ]
