@@ -38,16 +38,42 @@ def sync(session: Session, /) -> None:
 
 @dev.command(
     epilog=examples(
-        "tw dev check",
+        "tw dev new host_gaps --group launch",
     )
 )
+@click.argument("name", metavar="NAME")
+@click.option("--group", default="gpu", show_default=True, help="Folder under sql/analyses.")
 @output_options
 @pass_session
-def check(session: Session, /) -> int:
-    """Check every contract, golden file and generated file; needs no trace. Exit code 1 on a finding."""
+def new(session: Session, /, name: str, group: str) -> None:
+    """Write the skeletons of an analysis and its golden file, ready to edit, and the generated files."""
+    from tracewarehouse.devtools import authoring
+
+    root = Path.cwd()
+    paths = [str(path.relative_to(root)) for path in authoring.new(root, name, group)]
+    text = "".join(f"wrote {path}\n" for path in paths)
+    steps = f"edit the first two, then: tw dev sync && tw dev check {name}\n"
+    session.out.say(text + steps, [{"path": path} for path in paths])
+
+
+@dev.command(
+    epilog=examples(
+        "tw dev check",
+        "tw dev check kernel_summary",
+    )
+)
+@click.argument("name", metavar="[NAME[@VERSION]]", required=False)
+@output_options
+@pass_session
+def check(session: Session, /, name: str | None) -> int:
+    """Check every contract, golden file and generated file; needs no trace. Exit code 1 on a finding.
+
+    With NAME, everything that CI checks of this contract: its golden files and laws are run, too.
+    """
+    from tracewarehouse.devtools import authoring
     from tracewarehouse.devtools import release as work
 
-    findings = work.check(Path.cwd())
+    findings = work.check(Path.cwd()) if name is None else authoring.check_contract(Path.cwd(), name)
     lines = [f"{each.place}: {each.message}\n    {each.remedy}\n" for each in findings]
     stale = ContractError(f"{len(findings)} finding{'s' if len(findings) > 1 else ''}") if findings else None
     session.out.say("".join(lines) or "all well\n", [vars(each) for each in findings], stale)
