@@ -103,7 +103,7 @@ print(run.memory_bandwidth_summary().polars().head(2))
 print(run.step_summary().polars().select("rank", "step", "period_ns", "partial"))
 
 # analyzer.get_potential_stragglers()
-print(run.stragglers().polars().select("rank", "caused_wait_ns", "waited_for"))
+print(run.stragglers().polars().select("rank", "caused_wait_ns", "arrived_last"))
 
 # %% [markdown]
 # ## Two traces

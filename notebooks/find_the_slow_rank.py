@@ -30,7 +30,7 @@ run = wh.select("job")
 # %%
 stragglers = run.stragglers()
 ranked = stragglers.polars().sort("caused_wait_ns", descending=True)
-print(ranked.select("rank", "caused_wait_ns", "share", "waited_for", "collectives", "wait_ns"))
+print(ranked.select("rank", "caused_wait_ns", "share", "arrived_last", "collectives", "wait_ns"))
 suspect = ranked.item(0, "rank")
 print(f"the others wait for rank {suspect}")
 
@@ -46,7 +46,7 @@ print(f"the others wait for rank {suspect}")
 
 # %%
 waits = run.collective_waits().polars()
-told = waits.filter(pl.col("waited_for") == suspect, pl.col("rank") != suspect)
+told = waits.filter(pl.col("straggler_rank") == suspect, pl.col("rank") != suspect)
 print(told.group_by("process_group", "collective").agg(pl.len().alias("waits"), pl.col("wait_ns").sum()))
 
 # %% [markdown]

@@ -32,7 +32,7 @@ run = wh.select("first")  # or "@latest"
 
 # %%
 print(run.quality().polars().select("rank", "rule", "severity", "rows"))
-print(run.coverage().polars().select("rank", "linked", "with_op"))
+print(run.coverage().polars().select("rank", "launch_known", "with_op"))
 
 # %% [markdown]
 # ## Where did the time go?
@@ -65,8 +65,8 @@ print("the other ranks wait for rank", *split.sort("exposed_comm_ns")["rank"].he
 # %%
 findings = run.check().polars()
 print(findings.select("rank", "rule", "subject", "severity", "share", "saving_ns"))
-for seen, advice in findings.select("seen", "advice").unique(maintain_order=True).rows():
-    print(f"- {seen} {advice}")
+for observation, advice in findings.select("observation", "advice").unique(maintain_order=True).rows():
+    print(f"- {observation} {advice}")
 
 # %% [markdown]
 # ## Which steps, which kernels?

@@ -50,7 +50,7 @@ def take_each(warehouse: Warehouse, files: Mapping[str, Path], folder: Path) -> 
         link.parent.mkdir(parents=True)
         link.symlink_to(path.resolve())
     report = warehouse.ingest(*links, jobs=1)
-    assert {(file.run, file.state) for file in report.files} == {(run, "whole") for run in files}
+    assert {(file.run, file.state) for file in report.files} == {(run, "intact") for run in files}
 
 
 def states(report: IngestReport) -> dict[str, str]:

@@ -54,4 +54,4 @@ def recorded_runs(
 def _rank(run: str, digest: str, start_ns: int) -> Staged:
     facts = {"start_ns": start_ns, "steps": STEPS, "gpu": True, "world_size": 1}
     key = uid(digest, run, 0, format="kineto", format_version=1, definitions={})
-    return Staged(run, 0, key, digest, 1000, "kineto", 1, {}, "whole", (), facts=facts)
+    return Staged(run, 0, key, digest, 1000, "kineto", 1, {}, "intact", (), facts=facts)

@@ -68,7 +68,7 @@ SQL = {
 -- rule = { type = "VARCHAR", doc = "The rule." }
 -- severity = { type = "VARCHAR", doc = "How bad." }
 -- rows = { type = "BIGINT", unit = "count", doc = "Rows." }
--- ns_affected = { type = "BIGINT", unit = "ns", null = true, doc = "Time." }
+-- affected_ns = { type = "BIGINT", unit = "ns", null = true, doc = "Time." }
 -- example = { type = "VARCHAR", null = true, doc = "One of them." }""",
         "SELECT run_id, rank, name AS rule, name AS severity, 1, NULL, name AS example FROM raw",
     ),
@@ -200,7 +200,7 @@ def stage(
     """A rank as ingest would stage it; tables are named `kernels@1`."""
     rows = {"kernels@1": kernels(run, rank)} if tables is None else tables
     made = [_write(folder / f"{name}-{rank}.parquet", catalog, name, rows[name]) for name in rows]
-    status, told = other.pop("status", "whole"), other.pop("said_tables", None)
+    status, told = other.pop("status", "intact"), other.pop("said_tables", None)
     other |= {} if told is None else {"tables": told}
     digest = f"{content}-{run}-{rank}"
     said = facts(run, rank, **other)

@@ -23,7 +23,7 @@ def staged(
     content: str = "a",
     reader: int = 1,
     part: str = "",
-    status: Any = "whole",
+    status: Any = "intact",
     text_bytes: int = 1000,
     tables: dict[str, int] | None = None,
 ) -> Staged:

@@ -98,5 +98,5 @@ def rows(con: engine.Connection, sql: str) -> list[tuple[Any, ...]]:
 def rules(con: engine.Connection) -> dict[str, tuple[int, int | None]]:
     """Rows and time of each rule of `data_quality` that fired."""
     return {
-        rule: (count, ns) for rule, count, ns in rows(con, "SELECT rule, rows, ns_affected FROM data_quality")
+        rule: (count, ns) for rule, count, ns in rows(con, "SELECT rule, rows, affected_ns FROM data_quality")
     }

@@ -95,8 +95,8 @@ def test_evidence_is_an_analysis_with_such_rows(wh: Warehouse, everything: Resul
 
 def test_no_saving_is_more_than_there_is(everything: Result) -> None:
     for row in everything.rows():
-        assert row["saving_ns"] is None or row["saving_ns"] <= row["judged_ns"]
-        assert row["bound"] and row["advice"] and row["seen"].endswith(".")
+        assert row["saving_ns"] is None or row["saving_ns"] <= row["analyzed_ns"]
+        assert row["saving_limit"] and row["advice"] and row["observation"].endswith(".")
 
 
 def test_rules_find_what_is_planted_and_nothing_else(everything: Result) -> None:
@@ -116,9 +116,9 @@ def test_saving_of_the_data_loader_is_that_of_the_account(wh: Warehouse, everyth
     for found in rows:
         one = wh.select("data", ranks=found["rank"])
         whole = {row["step"] for row in one.step_summary().rows() if not row["partial"]}
-        waits = [row for row in one.step_account().rows() if row["part"] == "idle_dataloader"]
+        waits = [row for row in one.step_account().rows() if row["category"] == "idle_dataloader"]
         assert found["steps"] == len(whole) == 2
-        assert found["saving_ns"] == sum(row["part_ns"] for row in waits if row["step"] in whole) > 0
+        assert found["saving_ns"] == sum(row["category_ns"] for row in waits if row["step"] in whole) > 0
 
 
 def judged(wh: Warehouse, run: str) -> dict[int, tuple[int, int]]:
@@ -156,7 +156,7 @@ def test_a_slow_rank_saves_the_longest_wait_of_another(wh: Warehouse, everything
         for row in wh.query(f"SELECT * FROM collective_arrivals WHERE run_id = '{run}'").rows():
             start, end = spans[row["rank"]]
             if row["wait_ns"] is not None and start <= row["start_ns"] < end:
-                pair = waits.setdefault((row["waited_for"], row["rank"]), [])
+                pair = waits.setdefault((row["straggler_rank"], row["rank"]), [])
                 pair.append((row["start_ns"], row["start_ns"] + row["wait_ns"]))
         found = {rank: saving for rank, (_, saving) in saved(everything, run, "slow_rank").items()}
         wanted = {
@@ -200,14 +200,14 @@ def test_tensor_cores_save_the_kernels_that_do_without(wh: Warehouse, everything
     for run in ("quiet", "float"):
         spans = judged(wh, run)
         pieces = wh.query(
-            "SELECT piece.rank, piece.start_ns, piece.piece_ns, row.name"
-            " FROM device_pieces AS piece JOIN kernels AS row ON row.run_id = piece.run_id"
+            "SELECT piece.rank, piece.start_ns, piece.segment_ns, row.name"
+            " FROM device_segments AS piece JOIN kernels AS row ON row.run_id = piece.run_id"
             f" AND row.rank = piece.rank AND row.event_id = piece.kernel_id WHERE row.run_id = '{run}'"
         ).rows()
         for rank, (_, saving) in saved(everything, run, "tensor_cores").items():
             start, end = spans[rank]
             inside = [row for row in pieces if row["rank"] == rank and start <= row["start_ns"] < end]
-            assert saving == sum(row["piece_ns"] for row in inside if "sgemm" in row["name"])
+            assert saving == sum(row["segment_ns"] for row in inside if "sgemm" in row["name"])
     assert saving > 0
 
 

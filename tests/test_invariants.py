@@ -79,16 +79,16 @@ RULES = {
         ON kernels.run_id = gap.run_id AND kernels.rank = gap.rank AND event_id = after_id
         WHERE idle_ns <= 0 OR (cause = 'after_last') <> (ts_ns IS NULL) OR start_ns + idle_ns <> ts_ns""",
     "queues are never negative and end empty": """FROM (
-        SELECT queue_length, held_ns, row_number() OVER (
+        SELECT queue_length, dur_ns, row_number() OVER (
             PARTITION BY run_id, rank, device, stream ORDER BY ts_ns DESC, change, queue_length) AS from_last
         FROM queue_changes)
-        WHERE queue_length < 0 OR held_ns < 0 OR (from_last = 1 AND (queue_length > 0 OR held_ns > 0))""",
+        WHERE queue_length < 0 OR dur_ns < 0 OR (from_last = 1 AND (queue_length > 0 OR dur_ns > 0))""",
     "queues hold the waits of all rows": """FROM (
         SELECT run_id, rank, device, stream, count(runtime_id) AS launched, count(*) AS rows,
             (sum(greatest(call_to_start_ns, 0)) FILTER (runtime_id IS NOT NULL))::BIGINT AS waits_ns
         FROM launch_stats GROUP BY ALL) AS launches JOIN queue_length_summary AS queue
         USING (run_id, rank, device, stream)
-        WHERE (queue.launched, queue.launched + queue.unlinked) <> (launches.launched, rows)
+        WHERE (queue.launched, queue.launched + queue.launch_unknown) <> (launches.launched, rows)
             OR queued_ns IS DISTINCT FROM waits_ns OR queued_ns < waiting_ns OR span_ns < waiting_ns""",
     "every copy and set has its direction": """FROM (
         SELECT run_id, rank, device, count(*) AS rows FROM kernels WHERE kind = 'memory' GROUP BY ALL
@@ -99,12 +99,12 @@ RULES = {
     "no bandwidth is left over": """FROM memory_bandwidth
         WHERE copies < 0 OR copies = 0 AND bandwidth_bytes_per_ns <> 0 OR bandwidth_bytes_per_ns < 0""",
     "launch states share the GPU time": """FROM coverage
-        WHERE linked_ns + before_window_ns + missing_ns <> gpu_ns OR with_op_ns > linked_ns""",
+        WHERE launch_known_ns + before_window_ns + missing_ns <> gpu_ns OR with_op_ns > launch_known_ns""",
     "launch states share the GPU rows": """FROM kernels
-        WHERE launch_state IS NULL OR launch_state NOT IN ('linked', 'before_window', 'missing')""",
-    "linked is having a launch": """FROM launch_stats JOIN kernels
+        WHERE launch_state IS NULL OR launch_state NOT IN ('known', 'before_window', 'missing')""",
+    "known is having a launch": """FROM launch_stats JOIN kernels
         ON kernels.run_id = launch_stats.run_id AND kernels.rank = launch_stats.rank AND event_id = kernel_id
-        WHERE (launch_state = 'linked') <> (launch_stats.runtime_id IS NOT NULL)""",
+        WHERE (launch_state = 'known') <> (launch_stats.runtime_id IS NOT NULL)""",
     "every GPU row is one row of launch_stats": """FROM (
         SELECT run_id, rank, event_id AS kernel_id FROM kernels) ANTI JOIN (
         SELECT run_id, rank, kernel_id FROM launch_stats GROUP BY ALL HAVING count(*) = 1
@@ -127,19 +127,19 @@ RULES = {
         WHERE NOT coalesce(child.crosses, false) AND (child.ts_ns < parent.ts_ns
             OR child.ts_ns + child.dur_ns > parent.ts_ns + parent.dur_ns)""",
     "pieces tile the time of a rank": """FROM (
-        SELECT start_ns, lag(start_ns + piece_ns) OVER (
+        SELECT start_ns, lag(start_ns + segment_ns) OVER (
             PARTITION BY run_id, rank ORDER BY start_ns) AS before_ns
-        FROM device_pieces)
+        FROM device_segments)
         WHERE start_ns <> before_ns""",
     "parts of a step add up to its period": """FROM step_summary LEFT JOIN (
-        SELECT run_id, rank, step, sum(part_ns)::BIGINT AS parts_ns FROM step_account GROUP BY ALL
+        SELECT run_id, rank, step, sum(category_ns)::BIGINT AS parts_ns FROM step_account GROUP BY ALL
         ) USING (run_id, rank, step)
         WHERE coalesce(parts_ns, 0) <> period_ns
             AND (run_id, rank) IN (SELECT (run_id, rank) FROM kernels)""",
     "kernels of a step add up to its parts": """FROM (
         SELECT run_id, rank, step, sum(exclusive_ns)::BIGINT AS kernels_ns FROM step_kernels GROUP BY ALL
         ) FULL JOIN (
-        SELECT run_id, rank, step, sum(part_ns)::BIGINT AS busy_ns FROM step_account
+        SELECT run_id, rank, step, sum(category_ns)::BIGINT AS busy_ns FROM step_account
         WHERE NOT starts_with(part, 'idle') GROUP BY ALL) USING (run_id, rank, step)
         WHERE coalesce(kernels_ns, 0) <> coalesce(busy_ns, 0)""",
     "each GPU row starts in one step at most": """FROM (
@@ -148,19 +148,19 @@ RULES = {
         WHERE starts > rows""",
     "pieces of a rank with one device are its breakdown": """FROM (
         SELECT run_id, rank,
-            coalesce(sum(piece_ns) FILTER (kind = 'computation'), 0)::BIGINT AS compute_ns,
-            coalesce(sum(piece_ns) FILTER (kind = 'communication'), 0)::BIGINT AS exposed_comm_ns,
-            coalesce(sum(piece_ns) FILTER (kind = 'memory'), 0)::BIGINT AS exposed_memory_ns,
-            coalesce(sum(piece_ns) FILTER (kind = 'other'), 0)::BIGINT AS other_ns,
-            coalesce(sum(piece_ns) FILTER (cause <> 'outside'), 0)::BIGINT AS idle_ns
-        FROM device_pieces GROUP BY ALL) AS pieces RIGHT JOIN (
+            coalesce(sum(segment_ns) FILTER (kind = 'computation'), 0)::BIGINT AS compute_ns,
+            coalesce(sum(segment_ns) FILTER (kind = 'communication'), 0)::BIGINT AS exposed_comm_ns,
+            coalesce(sum(segment_ns) FILTER (kind = 'memory'), 0)::BIGINT AS exposed_memory_ns,
+            coalesce(sum(segment_ns) FILTER (kind = 'other'), 0)::BIGINT AS other_ns,
+            coalesce(sum(segment_ns) FILTER (cause <> 'outside'), 0)::BIGINT AS idle_ns
+        FROM device_segments GROUP BY ALL) AS pieces RIGHT JOIN (
         SELECT * FROM temporal_breakdown QUALIFY count(*) OVER (PARTITION BY run_id, rank) = 1
         ) AS split USING (run_id, rank, compute_ns, exposed_comm_ns, exposed_memory_ns, other_ns, idle_ns)
         WHERE window_ns > 0 AND pieces.run_id IS NULL""",
     "causes of a rank with one device are those of its gaps": """FROM (
         SELECT run_id, rank, CASE WHEN cause IN ('unknown', 'ready') THEN cause ELSE 'host_wait' END AS cause,
-            sum(piece_ns)::BIGINT AS idle_ns
-        FROM device_pieces WHERE cause <> 'outside' GROUP BY ALL) AS pieces FULL JOIN (
+            sum(segment_ns)::BIGINT AS idle_ns
+        FROM device_segments WHERE cause <> 'outside' GROUP BY ALL) AS pieces FULL JOIN (
         SELECT run_id, rank, device, cause, sum(idle_ns)::BIGINT AS idle_ns FROM device_gaps GROUP BY ALL
         ) AS gaps USING (run_id, rank, cause, idle_ns)
         WHERE (pieces.run_id IS NULL OR gaps.run_id IS NULL) AND (run_id, rank) IN (

@@ -14,8 +14,9 @@ PACKAGE = ROOT / "src" / "tracewarehouse"
 
 # Lowest first. A module may import from the lines above its own and, in its line, from those before it.
 LAYERS = (
-    ("version", "errors", "lean"),
+    ("version", "durations", "hints", "errors", "slim_imports"),
     ("contracts",),
+    ("engines",),
     ("duck",),
     ("stats",),
     ("exact_text", "plot", "result"),

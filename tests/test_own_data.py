@@ -44,7 +44,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     """A warehouse of the repository's own runs."""
     warehouse = tw.open(tmp_path_factory.mktemp("own"))
     report = warehouse.ingest(DATA / "first-steps", DATA / "gloo-cpu", jobs=1)
-    assert [file.state for file in report.files] == ["whole"] * 8
+    assert [file.state for file in report.files] == ["intact"] * 8
     return warehouse
 
 

@@ -160,7 +160,7 @@ def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catal
     told = wh.select("c").run("kernel_time").notices
     assert told == ("1 damaged rank (c rank 1)", "c has 1 of 2 ranks")
     assert wh.select("a").query("SELECT 1").notices == ()
-    bring(store, catalog, "d", gpu_ns=1000, linked_ns=999)
+    bring(store, catalog, "d", gpu_ns=1000, launch_known_ns=999)
     told = wh.select("d").run("launch_time").notices
     assert told == ("coverage: 99.9 % of GPU time is linked to its launch",)
     assert wh.select("d").run("kernel_time").notices == ()
@@ -209,8 +209,8 @@ def test_runs_tells_waiting_ones_too(wh: Warehouse, store: Store, catalog: Catal
     bring(store, catalog, "c", (0,), expected_ranks=8)
     rows = {row["run_id"]: row for row in wh.runs().rows()}
     assert [(name, row["state"]) for name, row in rows.items()] == [
-        ("a", "whole"),
-        ("b", "whole"),
+        ("a", "complete"),
+        ("b", "complete"),
         ("c", "pending"),
     ]
     assert (rows["c"]["ranks_present"], rows["c"]["ranks_expected"]) == (1, 8)
@@ -290,7 +290,7 @@ def test_an_older_version_without_the_table_cannot_be_rebuilt(store: Store, tmp_
 
 COUNTED = """-- /// tw
 -- kind = "analysis"
--- name = "gpu_rows"
+-- name = "gpu_activities"
 -- version = 1
 -- summary = "GPU rows."
 -- requires = ["kernels@2"]
@@ -315,16 +315,17 @@ def test_a_table_of_another_version_is_rebuilt_by_an_upgrade(tmp_path: Path) -> 
     newer = text.replace("-- [changes]\n", '-- [changes]\n-- 2 = "As before."\n')
     older.with_name("kernels.v2.sql").write_text(newer)
     (tmp_path / "sql" / "analyses" / "gpu").mkdir(parents=True, exist_ok=True)
-    (tmp_path / "sql" / "analyses" / "gpu" / "gpu_rows.v1.sql").write_text(COUNTED)
+    (tmp_path / "sql" / "analyses" / "gpu" / "gpu_activities.v1.sql").write_text(COUNTED)
     wh = Warehouse(tmp_path / "w", catalog=Catalog.read(tmp_path / "sql"))
     with pytest.raises(SchemaVersionError, match="first-steps@v1 does not hold kernels@2"):
-        wh.select("first-steps", 1).run("gpu_rows")
+        wh.select("first-steps", 1).run("gpu_activities")
     assert wh.upgrade().lines == ("kernels@2 was rebuilt for first-steps",)
-    found = wh.select("first-steps", 1).run("gpu_rows")
+    found = wh.select("first-steps", 1).run("gpu_activities")
     assert found.notices == ("first-steps has 2 of 4 ranks",)
     assert found.provenance.runs == ("first-steps@v2",) and found.provenance.tables == {"kernels": 2}
     held = {(each.table, each.version): each.rows for each in wh.info("first-steps").tables}
-    assert held["kernels", 1] == held["kernels", 2] == sum(row["rows"] for row in wh.run("gpu_rows").rows())
+    count = sum(row["rows"] for row in wh.run("gpu_activities").rows())
+    assert held["kernels", 1] == held["kernels", 2] == count
     assert wh.verify() == []
     assert tw.open(tmp_path / "w").query("SELECT count(*) AS n FROM kernels").rows() == [
         {"n": held["kernels", 1]}

@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "activities"
 -- version    = 1
--- summary    = "A record of a trace after its format reader: the typed columns that all other tables are built from."
+-- summary    = "Trace records after the format reader: the typed columns that all other tables are built from."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
 -- transient  = true
@@ -11,66 +11,66 @@
 -- [columns]
 -- run_id                 = { type = "VARCHAR", doc = "The run." }
 -- rank                   = { type = "INTEGER", doc = "The rank." }
--- event_id               = { type = "BIGINT", unit = "id", doc = "Position in the file's event array, from 0." }
--- ph                     = { type = "VARCHAR", null = true, doc = "Phase: X slice, B/E begin and end, i instant, C counter, s/t/f flow, M metadata; null for what is no event." }
--- category               = { type = "VARCHAR", null = true, doc = "The category in today's Kineto spelling." }
--- raw_category           = { type = "VARCHAR", null = true, doc = "The category as in the file." }
--- name                   = { type = "VARCHAR", null = true, doc = "The name." }
--- pid                    = { type = "VARCHAR", null = true, doc = "The process as text; of a GPU row the device." }
--- tid                    = { type = "VARCHAR", null = true, doc = "The thread as text; of a GPU row the stream." }
--- ts_ns                  = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start, base time included; null where the file has no usable time." }
--- dur_ns                 = { type = "BIGINT", null = true, unit = "ns", doc = "Length: end rounded to ns less start; null where start or length is unusable or negative." }
--- ts_text                = { type = "VARCHAR", null = true, doc = "The file's number where printing ts_ns does not give it." }
--- dur_text               = { type = "VARCHAR", null = true, doc = "The file's number where printing dur_ns does not give it." }
--- correlation            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Id that a launch and its GPU rows share." }
--- external_id            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Id that an operator and its launches share." }
--- stream                 = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream of GPU rows, GPU annotations and synchronisations; -1 where all streams are meant." }
--- device                 = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device." }
--- bytes                  = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Bytes moved, set, allocated, or negative: freed." }
--- sequence_number        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Autograd's number that forward and backward operators share." }
--- forward_thread         = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Autograd's number of the thread that ran the forward operator." }
--- python_id              = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's id of a frame." }
--- python_parent_id       = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's id of the calling frame." }
--- module_id              = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's id of an nn.Module instance." }
--- shapes                 = { type = "JSON", null = true, doc = "Shapes of an operator's inputs." }
--- dtypes                 = { type = "JSON", null = true, doc = "Types of an operator's inputs." }
--- flow_id                = { type = "VARCHAR", null = true, doc = "The event's id as text; pairs flows and async events of one category." }
--- end_id                 = { type = "BIGINT", null = true, unit = "id", doc = "Of a B row: the E row that ends it." }
--- args                   = { type = "JSON", null = true, doc = "The arguments, verbatim." }
--- extra                  = { type = "JSON", null = true, doc = "Other keys of the event, and values of unusual JSON type; for what is no object, the element itself." }
--- grid_x                 = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Blocks in x." }
--- grid_y                 = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Blocks in y." }
--- grid_z                 = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Blocks in z." }
--- block_x                = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Threads of a block in x." }
--- block_y                = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Threads of a block in y." }
--- block_z                = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Threads of a block in z." }
--- registers_per_thread   = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Registers of a thread." }
--- shared_memory_bytes    = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Shared memory of a block." }
--- occupancy              = { type = "DOUBLE", null = true, unit = "ratio", doc = "The profiler's estimate of achieved occupancy." }
--- blocks_per_sm          = { type = "DOUBLE", null = true, doc = "Blocks over multiprocessors." }
--- warps_per_sm           = { type = "DOUBLE", null = true, doc = "Warps over multiprocessors." }
--- bandwidth_bytes_per_ns = { type = "DOUBLE", null = true, unit = "bytes_per_ns", doc = "The profiler's memory bandwidth." }
--- graph_id               = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The graph that a GPU activity was replayed from." }
--- graph_node_id          = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Its node in that graph." }
--- has_collective         = { type = "BOOLEAN", doc = "It carries the arguments of a collective." }
--- collective             = { type = "VARCHAR", null = true, doc = "The name of the collective." }
--- process_group          = { type = "VARCHAR", null = true, doc = "The name of its process group." }
--- group_size             = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Ranks in the process group." }
--- group_ranks            = { type = "VARCHAR", null = true, doc = "Ranks of the process group, as the arguments list them." }
--- collective_dtype       = { type = "VARCHAR", null = true, doc = "Type of the collective's elements." }
--- in_elements            = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Elements that the collective sends." }
--- out_elements           = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Elements that the collective receives." }
--- collective_sequence    = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Number of the collective in its process group." }
--- device_type            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Of an allocation: 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType." }
--- address                = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Of an allocation: where." }
--- total_allocated_bytes  = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Allocated in total after it." }
--- total_reserved_bytes   = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Reserved in total after it." }
--- event_index            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The profiler's number of an allocation." }
--- sync_kind              = { type = "VARCHAR", null = true, doc = "What a synchronization waits for." }
--- wait_on_stream         = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream on which the event that is waited for was recorded." }
--- wait_on_event          = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The event that is waited for." }
--- wait_on_correlation    = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Correlation of the call that recorded this event." }
--- repaired               = { type = "BOOLEAN", doc = "The element had to be repaired to be read." }
+-- event_id               = { type = "BIGINT", unit = "id", doc = "Position in the file's event array, starting at 0." }
+-- ph                     = { type = "VARCHAR", null = true, doc = "Phase: X slice, B/E begin and end, i instant, C counter, s/t/f flow, M metadata; null if the element is not an event." }
+-- category               = { type = "VARCHAR", null = true, doc = "Category in the spelling of current Kineto." }
+-- raw_category           = { type = "VARCHAR", null = true, doc = "Category as in the file." }
+-- name                   = { type = "VARCHAR", null = true, doc = "Event name." }
+-- pid                    = { type = "VARCHAR", null = true, doc = "Process ID as text; for GPU activities the device." }
+-- tid                    = { type = "VARCHAR", null = true, doc = "Thread ID as text; for GPU activities the stream." }
+-- ts_ns                  = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start, including the base time; null if the file has no valid time." }
+-- dur_ns                 = { type = "BIGINT", null = true, unit = "ns", doc = "Duration: end rounded to ns, minus start; null if start or duration is invalid or negative." }
+-- ts_text                = { type = "VARCHAR", null = true, doc = "The number in the file if printing ts_ns does not reproduce it." }
+-- dur_text               = { type = "VARCHAR", null = true, doc = "The number in the file if printing dur_ns does not reproduce it." }
+-- correlation            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Correlation ID shared by a launch and its GPU activities." }
+-- external_id            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "ID shared by an operator and its launches." }
+-- stream                 = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Stream of GPU activities, GPU annotations and synchronization records; -1 for all streams." }
+-- device                 = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Device ID." }
+-- bytes                  = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Bytes copied, set or allocated; negative for frees." }
+-- sequence_number        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Autograd sequence number shared by forward and backward operators." }
+-- forward_thread         = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Autograd's ID of the thread that ran the forward operator." }
+-- python_id              = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's ID of the frame." }
+-- python_parent_id       = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's ID of the calling frame." }
+-- module_id              = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's ID of the nn.Module instance." }
+-- shapes                 = { type = "JSON", null = true, doc = "Input shapes of an operator." }
+-- dtypes                 = { type = "JSON", null = true, doc = "Input types of an operator." }
+-- flow_id                = { type = "VARCHAR", null = true, doc = "Event ID as text; pairs flow events and async events of one category." }
+-- end_id                 = { type = "BIGINT", null = true, unit = "id", doc = "For B events: event_id of the matching E event." }
+-- args                   = { type = "JSON", null = true, doc = "Arguments, verbatim." }
+-- extra                  = { type = "JSON", null = true, doc = "Other keys of the event and values of unexpected JSON type; for an element that is not an object, the element itself." }
+-- grid_x                 = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Grid size in x, in blocks." }
+-- grid_y                 = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Grid size in y, in blocks." }
+-- grid_z                 = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Grid size in z, in blocks." }
+-- block_x                = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Block size in x, in threads." }
+-- block_y                = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Block size in y, in threads." }
+-- block_z                = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Block size in z, in threads." }
+-- registers_per_thread   = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Registers per thread." }
+-- shared_memory_bytes    = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Shared memory per block." }
+-- occupancy              = { type = "DOUBLE", null = true, unit = "ratio", doc = "Achieved occupancy as estimated by the profiler." }
+-- blocks_per_sm          = { type = "DOUBLE", null = true, doc = "Number of blocks divided by the number of multiprocessors." }
+-- warps_per_sm           = { type = "DOUBLE", null = true, doc = "Number of warps divided by the number of multiprocessors." }
+-- bandwidth_bytes_per_ns = { type = "DOUBLE", null = true, unit = "bytes_per_ns", doc = "Memory bandwidth as computed by the profiler." }
+-- graph_id               = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Graph that the GPU activity was replayed from." }
+-- graph_node_id          = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Node of that graph." }
+-- has_collective         = { type = "BOOLEAN", doc = "True if the record carries the arguments of a collective." }
+-- collective             = { type = "VARCHAR", null = true, doc = "Name of the collective." }
+-- process_group          = { type = "VARCHAR", null = true, doc = "Process group name." }
+-- group_size             = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Number of ranks in the process group." }
+-- group_ranks            = { type = "VARCHAR", null = true, doc = "Ranks of the process group, as listed in the arguments." }
+-- collective_dtype       = { type = "VARCHAR", null = true, doc = "Element type of the collective." }
+-- in_elements            = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Number of input elements on this rank." }
+-- out_elements           = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Number of output elements on this rank." }
+-- collective_sequence    = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Sequence number of the collective within its process group." }
+-- device_type            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "For allocations: 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType." }
+-- address                = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "For allocations: the address." }
+-- total_allocated_bytes  = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Total allocated after the event." }
+-- total_reserved_bytes   = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Total reserved after the event." }
+-- event_index            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The profiler's number of an allocation event." }
+-- sync_kind              = { type = "VARCHAR", null = true, doc = "Kind of synchronization: Context Sync, Stream Sync, Event Sync, Stream Wait Event, …" }
+-- wait_on_stream         = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Stream on which the awaited event was recorded." }
+-- wait_on_event          = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The awaited event." }
+-- wait_on_correlation    = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Correlation ID of the call that recorded the awaited event." }
+-- repaired               = { type = "BOOLEAN", doc = "True if the element had to be repaired to be valid JSON." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "annotations"
 -- version    = 1
--- summary    = "A stretch of time that someone named, on a host thread or on a GPU stream."
+-- summary    = "User annotations (record_function, NVTX ranges) on host threads and GPU streams."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
 -- definition = 1
@@ -10,24 +10,24 @@
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
 -- rank        = { type = "INTEGER", doc = "The rank." }
--- event_id    = { type = "BIGINT", unit = "id", doc = "The row." }
--- name        = { type = "VARCHAR", null = true, doc = "The name given." }
--- on_gpu      = { type = "BOOLEAN", doc = "The profiler's copy on the GPU: from the first to the last kernel launched inside." }
+-- event_id    = { type = "BIGINT", unit = "id", doc = "The event." }
+-- name        = { type = "VARCHAR", null = true, doc = "Annotation name." }
+-- on_gpu      = { type = "BOOLEAN", doc = "True for the profiler's copy on the GPU, which lasts from the first to the last kernel launched inside." }
 -- pid         = { type = "VARCHAR", null = true, doc = "The process." }
 -- tid         = { type = "VARCHAR", null = true, doc = "The thread." }
--- device      = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device of a GPU annotation." }
--- stream      = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream of a GPU annotation." }
+-- device      = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Device of a GPU annotation." }
+-- stream      = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Stream of a GPU annotation." }
 -- ts_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "Start." }
--- dur_ns      = { type = "BIGINT", unit = "ns", doc = "Length." }
--- step        = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step that holds its start; null on the GPU." }
--- external_id = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Id that the two copies share." }
--- shapes      = { type = "JSON", null = true, doc = "Shapes of its inputs: the profiler keeps them for collectives." }
--- dtypes      = { type = "JSON", null = true, doc = "Types of its inputs." }
--- depth       = { type = "BIGINT", null = true, unit = "depth", doc = "Depth among the annotations of its thread, 1 for a root; null on the GPU." }
--- parent_id   = { type = "BIGINT", null = true, unit = "id", doc = "The annotation around it." }
--- pre         = { type = "BIGINT", null = true, unit = "id", doc = "Its place in the order of nesting." }
--- post        = { type = "BIGINT", null = true, unit = "id", doc = "Place of its last descendant: descendants have pre < theirs <= post." }
--- crosses     = { type = "BOOLEAN", null = true, doc = "It ends after its parent." }
+-- dur_ns      = { type = "BIGINT", unit = "ns", doc = "Duration." }
+-- step        = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step that contains its start; null on the GPU." }
+-- external_id = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "ID shared by the host annotation and its copy on the GPU." }
+-- shapes      = { type = "JSON", null = true, doc = "Input shapes, which the profiler records for collectives." }
+-- dtypes      = { type = "JSON", null = true, doc = "Input types." }
+-- depth       = { type = "BIGINT", null = true, unit = "depth", doc = "Nesting depth among the annotations of its thread, 1 for a root; null on the GPU." }
+-- parent_id   = { type = "BIGINT", null = true, unit = "id", doc = "The innermost enclosing annotation." }
+-- pre         = { type = "BIGINT", null = true, unit = "id", doc = "Position in nesting order (preorder)." }
+-- post        = { type = "BIGINT", null = true, unit = "id", doc = "Position of its last descendant: for descendants, pre < theirs <= post." }
+-- crosses     = { type = "BOOLEAN", null = true, doc = "True if it ends after its parent." }
 --
 -- [changes]
 -- 1 = "First version."

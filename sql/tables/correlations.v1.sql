@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "correlations"
 -- version    = 1
--- summary    = "A host call and a GPU row that it launched; a graph launch has many."
+-- summary    = "Host calls paired with the GPU activities that they launched; a graph launch has several."
 -- grain      = ["run_id", "rank", "kernel_id"]
 -- order      = ["run_id", "rank", "runtime_id", "kernel_id"]
 -- definition = 1
@@ -11,11 +11,11 @@
 -- run_id             = { type = "VARCHAR", doc = "The run." }
 -- rank               = { type = "INTEGER", doc = "The rank." }
 -- runtime_id         = { type = "BIGINT", unit = "id", doc = "The host call." }
--- kernel_id          = { type = "BIGINT", unit = "id", doc = "The GPU row." }
--- call_to_start_ns   = { type = "BIGINT", signed = true, unit = "ns", doc = "Start of the GPU row less start of the call." }
--- return_to_start_ns = { type = "BIGINT", signed = true, unit = "ns", doc = "Start of the GPU row less end of the call: negative where it starts before the call returns." }
--- is_graph           = { type = "BOOLEAN", doc = "The call launches a graph." }
--- via                = { type = "VARCHAR", doc = "What links the two: correlation, or flow where the GPU row has no id." }
+-- kernel_id          = { type = "BIGINT", unit = "id", doc = "The GPU activity." }
+-- call_to_start_ns   = { type = "BIGINT", signed = true, unit = "ns", doc = "Start of the GPU activity minus start of the call." }
+-- return_to_start_ns = { type = "BIGINT", signed = true, unit = "ns", doc = "Start of the GPU activity minus end of the call; negative if the activity starts before the call returns." }
+-- is_graph           = { type = "BOOLEAN", doc = "True if the call launches a graph." }
+-- via                = { type = "VARCHAR", doc = "How the pair was matched: correlation, or flow if the GPU activity has no correlation ID." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "counters"
 -- version    = 1
--- summary    = "A value of a counter at a time."
+-- summary    = "Counter values over time."
 -- grain      = ["run_id", "rank", "event_id", "series"]
 -- order      = ["run_id", "rank", "name", "series", "ts_ns"]
 -- definition = 1
@@ -10,13 +10,13 @@
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
--- event_id = { type = "BIGINT", unit = "id", doc = "The row." }
--- name     = { type = "VARCHAR", null = true, doc = "The counter." }
--- series   = { type = "VARCHAR", doc = "The value's key: a counter may have several." }
--- pid      = { type = "VARCHAR", null = true, doc = "The process, or device." }
+-- event_id = { type = "BIGINT", unit = "id", doc = "The event." }
+-- name     = { type = "VARCHAR", null = true, doc = "Counter name." }
+-- series   = { type = "VARCHAR", doc = "Key of the value; a counter can have several series." }
+-- pid      = { type = "VARCHAR", null = true, doc = "The process or device." }
 -- tid      = { type = "VARCHAR", null = true, doc = "The thread." }
--- ts_ns    = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When." }
--- value    = { type = "DOUBLE", null = true, doc = "The value; null where it is no number. `events` has it digit by digit." }
+-- ts_ns    = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Timestamp." }
+-- value    = { type = "DOUBLE", null = true, doc = "The value; null if it is not a number. `events` has the exact digits." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,19 +2,19 @@
 -- kind       = "table"
 -- name       = "data_quality"
 -- version    = 1
--- summary    = "A rule that fired on a rank: how often, on how much time, and an example."
+-- summary    = "Data-quality rules that fired on a rank, with affected rows and time, and an example."
 -- grain      = ["run_id", "rank", "rule"]
 -- order      = ["run_id", "rank", "severity", "rule"]
 -- definition = 1
 --
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
--- rank        = { type = "INTEGER", null = true, doc = "The rank; null where the rule is about the run." }
--- rule        = { type = "VARCHAR", doc = "The rule's name." }
--- severity    = { type = "VARCHAR", doc = "error: something is lost; warning: a number may mislead; info: good to know." }
--- rows        = { type = "BIGINT", unit = "count", doc = "Rows that fall under it." }
--- ns_affected = { type = "BIGINT", null = true, unit = "ns", doc = "Time that they concern, added up; null where no time is concerned, or more than 64 bits hold." }
--- example     = { type = "VARCHAR", null = true, doc = "The first of them: # and its event_id, and its name; of redacted values each event and path." }
+-- rank        = { type = "INTEGER", null = true, doc = "The rank; null if the rule is about the run." }
+-- rule        = { type = "VARCHAR", doc = "Name of the rule." }
+-- severity    = { type = "VARCHAR", doc = "error: data is lost; warning: a number can be misleading; info: for information." }
+-- rows        = { type = "BIGINT", unit = "count", doc = "Number of rows affected." }
+-- affected_ns = { type = "BIGINT", null = true, unit = "ns", doc = "Sum of the affected time; null if the rule is not about time, or if the sum exceeds 64 bits." }
+-- example     = { type = "VARCHAR", null = true, doc = "The first affected row: # and its event_id, and its name; for redacted values each event and path." }
 --
 -- [changes]
 -- 1 = "First version."

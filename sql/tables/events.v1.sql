@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "events"
 -- version    = 1
--- summary    = "Every element of the file's event array, whatever it is, with all that it holds."
+-- summary    = "All elements of the file's event array with all their content."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
 -- definition = 1
@@ -10,39 +10,39 @@
 -- [columns]
 -- run_id           = { type = "VARCHAR", doc = "The run." }
 -- rank             = { type = "INTEGER", doc = "The rank." }
--- event_id         = { type = "BIGINT", unit = "id", doc = "Position in the file's event array, from 0." }
--- ph               = { type = "VARCHAR", null = true, doc = "Phase: X slice, B/E begin and end, i instant, C counter, s/t/f flow, M metadata; null for what is no event." }
--- category         = { type = "VARCHAR", null = true, doc = "The category in today's Kineto spelling." }
--- raw_category     = { type = "VARCHAR", null = true, doc = "The category as in the file." }
--- name             = { type = "VARCHAR", null = true, doc = "The name." }
--- pid              = { type = "VARCHAR", null = true, doc = "The process as text; of a GPU row the device." }
--- tid              = { type = "VARCHAR", null = true, doc = "The thread as text; of a GPU row the stream." }
--- ts_ns            = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start, base time included; null where the file has no usable time." }
--- dur_ns           = { type = "BIGINT", null = true, unit = "ns", doc = "Length: end rounded to ns less start; null where start or length is unusable or negative." }
--- ts_text          = { type = "VARCHAR", null = true, doc = "The file's number where printing ts_ns does not give it." }
--- dur_text         = { type = "VARCHAR", null = true, doc = "The file's number where printing dur_ns does not give it." }
--- step             = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step: of a host row the one whose span holds its start, of a GPU row that of its launch." }
--- depth            = { type = "BIGINT", null = true, unit = "depth", doc = "Depth of a host slice on its thread, 1 for a root; null for what does not nest." }
--- parent_id        = { type = "BIGINT", null = true, unit = "id", doc = "The slice around it on its thread; annotations nest among themselves." }
--- pre              = { type = "BIGINT", null = true, unit = "id", doc = "Place of a host slice in the order of nesting over the whole rank, from 1." }
--- post             = { type = "BIGINT", null = true, unit = "id", doc = "`pre` of its last descendant: descendants have pre < theirs <= post." }
--- crosses          = { type = "BOOLEAN", null = true, doc = "It ends after its parent; null for what does not nest." }
--- correlation      = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Id that a launch and its GPU rows share." }
--- external_id      = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Id that an operator and its launches share." }
--- stream           = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream of GPU rows, GPU annotations and synchronisations; -1 where all streams are meant." }
--- device           = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device." }
--- bytes            = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Bytes moved, set, allocated, or negative: freed." }
--- sequence_number  = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Autograd's number that forward and backward operators share." }
--- forward_thread   = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Autograd's number of the thread that ran the forward operator." }
--- python_id        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's id of a frame." }
--- python_parent_id = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's id of the calling frame." }
--- module_id        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's id of an nn.Module instance." }
--- shapes           = { type = "JSON", null = true, doc = "Shapes of an operator's inputs." }
--- dtypes           = { type = "JSON", null = true, doc = "Types of an operator's inputs." }
--- flow_id          = { type = "VARCHAR", null = true, doc = "The event's id as text; pairs flows and async events of one category." }
--- end_id           = { type = "BIGINT", null = true, unit = "id", doc = "Of a B row: the E row that ends it." }
--- args             = { type = "JSON", null = true, doc = "The arguments, verbatim." }
--- extra            = { type = "JSON", null = true, doc = "Other keys of the event, and values of unusual JSON type; for what is no object, the element itself." }
+-- event_id         = { type = "BIGINT", unit = "id", doc = "Position in the file's event array, starting at 0." }
+-- ph               = { type = "VARCHAR", null = true, doc = "Phase: X slice, B/E begin and end, i instant, C counter, s/t/f flow, M metadata; null if the element is not an event." }
+-- category         = { type = "VARCHAR", null = true, doc = "Category in the spelling of current Kineto." }
+-- raw_category     = { type = "VARCHAR", null = true, doc = "Category as in the file." }
+-- name             = { type = "VARCHAR", null = true, doc = "Event name." }
+-- pid              = { type = "VARCHAR", null = true, doc = "Process ID as text; for GPU activities the device." }
+-- tid              = { type = "VARCHAR", null = true, doc = "Thread ID as text; for GPU activities the stream." }
+-- ts_ns            = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start, including the base time; null if the file has no valid time." }
+-- dur_ns           = { type = "BIGINT", null = true, unit = "ns", doc = "Duration: end rounded to ns, minus start; null if start or duration is invalid or negative." }
+-- ts_text          = { type = "VARCHAR", null = true, doc = "The number in the file if printing ts_ns does not reproduce it." }
+-- dur_text         = { type = "VARCHAR", null = true, doc = "The number in the file if printing dur_ns does not reproduce it." }
+-- step             = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step: for host events the one that contains the start, for GPU activities that of the launch." }
+-- depth            = { type = "BIGINT", null = true, unit = "depth", doc = "Nesting depth of a host slice on its thread, 1 for a root; null for events that do not nest." }
+-- parent_id        = { type = "BIGINT", null = true, unit = "id", doc = "The innermost enclosing slice on its thread; annotations nest among themselves." }
+-- pre              = { type = "BIGINT", null = true, unit = "id", doc = "Position of a host slice in nesting order (preorder) over the rank, starting at 1." }
+-- post             = { type = "BIGINT", null = true, unit = "id", doc = "`pre` of its last descendant: for descendants, pre < theirs <= post." }
+-- crosses          = { type = "BOOLEAN", null = true, doc = "True if it ends after its parent; null for events that do not nest." }
+-- correlation      = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Correlation ID shared by a launch and its GPU activities." }
+-- external_id      = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "ID shared by an operator and its launches." }
+-- stream           = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Stream of GPU activities, GPU annotations and synchronization records; -1 for all streams." }
+-- device           = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Device ID." }
+-- bytes            = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Bytes copied, set or allocated; negative for frees." }
+-- sequence_number  = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Autograd sequence number shared by forward and backward operators." }
+-- forward_thread   = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Autograd's ID of the thread that ran the forward operator." }
+-- python_id        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's ID of the frame." }
+-- python_parent_id = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's ID of the calling frame." }
+-- module_id        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The Python tracer's ID of the nn.Module instance." }
+-- shapes           = { type = "JSON", null = true, doc = "Input shapes of an operator." }
+-- dtypes           = { type = "JSON", null = true, doc = "Input types of an operator." }
+-- flow_id          = { type = "VARCHAR", null = true, doc = "Event ID as text; pairs flow events and async events of one category." }
+-- end_id           = { type = "BIGINT", null = true, unit = "id", doc = "For B events: event_id of the matching E event." }
+-- args             = { type = "JSON", null = true, doc = "Arguments, verbatim." }
+-- extra            = { type = "JSON", null = true, doc = "Other keys of the event and values of unexpected JSON type; for an element that is not an object, the element itself." }
 --
 -- [changes]
 -- 1 = "First version."

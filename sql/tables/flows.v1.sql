@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "flows"
 -- version    = 1
--- summary    = "An end of an arrow between two rows, and the end where the arrow starts."
+-- summary    = "Flow events (start, step and end), each with the start of its flow."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
 -- definition = 1
@@ -10,16 +10,16 @@
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
--- event_id = { type = "BIGINT", unit = "id", doc = "The row." }
--- category = { type = "VARCHAR", null = true, doc = "What the arrow says: ac2g (launch to GPU row), fwdbwd, …." }
--- flow_id  = { type = "VARCHAR", null = true, doc = "The arrow's id, unique in its category." }
--- name     = { type = "VARCHAR", null = true, doc = "The arrow's name." }
+-- event_id = { type = "BIGINT", unit = "id", doc = "The event." }
+-- category = { type = "VARCHAR", null = true, doc = "Kind of flow: ac2g (launch to GPU activity), fwdbwd (forward to backward), …." }
+-- flow_id  = { type = "VARCHAR", null = true, doc = "Flow ID, unique within its category." }
+-- name     = { type = "VARCHAR", null = true, doc = "Flow name." }
 -- role     = { type = "VARCHAR", doc = "start, step or end." }
 -- pid      = { type = "VARCHAR", null = true, doc = "The process." }
 -- tid      = { type = "VARCHAR", null = true, doc = "The thread." }
--- ts_ns    = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When." }
--- start_id = { type = "BIGINT", null = true, unit = "id", doc = "The row where the arrow starts, itself for a start; null where the file has none." }
--- slice_id = { type = "BIGINT", null = true, unit = "id", doc = "The operator that starts at this time on this thread, innermost; null for ac2g, whose ends are in `correlations`." }
+-- ts_ns    = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Timestamp." }
+-- start_id = { type = "BIGINT", null = true, unit = "id", doc = "The start event of the flow, for a start itself; null if the file has none." }
+-- slice_id = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator that starts at this time on this thread; null for ac2g, whose ends are in `correlations`." }
 --
 -- [changes]
 -- 1 = "First version."

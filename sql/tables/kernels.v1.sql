@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "kernels"
 -- version    = 1
--- summary    = "A GPU row with usable times: a kernel, a copy or a set, and what launched it."
+-- summary    = "GPU activities (kernel, memcpy, memset) with valid timestamps, and what launched them."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
 -- definition = 1
@@ -10,50 +10,50 @@
 -- [columns]
 -- run_id                 = { type = "VARCHAR", doc = "The run." }
 -- rank                   = { type = "INTEGER", doc = "The rank." }
--- event_id               = { type = "BIGINT", unit = "id", doc = "The GPU row." }
+-- event_id               = { type = "BIGINT", unit = "id", doc = "The GPU activity." }
 -- activity               = { type = "VARCHAR", doc = "kernel, memcpy, memset or other." }
--- name                   = { type = "VARCHAR", null = true, doc = "The name, in full." }
--- short_name             = { type = "VARCHAR", null = true, doc = "The name without return type, template and function arguments." }
--- kind                   = { type = "VARCHAR", doc = "computation, communication, memory (copies and sets) or other." }
--- device                 = { type = "BIGINT", signed = true, unit = "id", doc = "The device; -1 where the trace does not say." }
--- stream                 = { type = "BIGINT", signed = true, unit = "id", doc = "The stream; -1 where the trace does not say." }
+-- name                   = { type = "VARCHAR", null = true, doc = "Full name." }
+-- short_name             = { type = "VARCHAR", null = true, doc = "Name without return type, template arguments and function arguments." }
+-- kind                   = { type = "VARCHAR", doc = "computation, communication, memory (memcpy and memset) or other." }
+-- device                 = { type = "BIGINT", signed = true, unit = "id", doc = "The device; -1 if unknown." }
+-- stream                 = { type = "BIGINT", signed = true, unit = "id", doc = "The stream; -1 if unknown." }
 -- ts_ns                  = { type = "BIGINT", signed = true, unit = "ts", doc = "Start." }
--- dur_ns                 = { type = "BIGINT", unit = "ns", doc = "Length." }
--- correlation            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Id shared with its launch." }
--- external_id            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Id shared with its operator." }
--- grid_x                 = { type = "BIGINT", null = true, unit = "count", doc = "Blocks in x." }
--- grid_y                 = { type = "BIGINT", null = true, unit = "count", doc = "Blocks in y." }
--- grid_z                 = { type = "BIGINT", null = true, unit = "count", doc = "Blocks in z." }
--- block_x                = { type = "BIGINT", null = true, unit = "count", doc = "Threads of a block in x." }
--- block_y                = { type = "BIGINT", null = true, unit = "count", doc = "Threads of a block in y." }
--- block_z                = { type = "BIGINT", null = true, unit = "count", doc = "Threads of a block in z." }
--- registers_per_thread   = { type = "BIGINT", null = true, unit = "count", doc = "Registers of a thread." }
--- shared_memory_bytes    = { type = "BIGINT", null = true, unit = "bytes", doc = "Shared memory of a block." }
--- occupancy              = { type = "DOUBLE", null = true, unit = "ratio", doc = "The profiler's estimate of achieved occupancy." }
--- blocks_per_sm          = { type = "DOUBLE", null = true, doc = "Blocks over multiprocessors." }
--- warps_per_sm           = { type = "DOUBLE", null = true, doc = "Warps over multiprocessors." }
+-- dur_ns                 = { type = "BIGINT", unit = "ns", doc = "Duration." }
+-- correlation            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Correlation ID shared with its launch." }
+-- external_id            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "ID shared with its operator." }
+-- grid_x                 = { type = "BIGINT", null = true, unit = "count", doc = "Grid size in x, in blocks." }
+-- grid_y                 = { type = "BIGINT", null = true, unit = "count", doc = "Grid size in y, in blocks." }
+-- grid_z                 = { type = "BIGINT", null = true, unit = "count", doc = "Grid size in z, in blocks." }
+-- block_x                = { type = "BIGINT", null = true, unit = "count", doc = "Block size in x, in threads." }
+-- block_y                = { type = "BIGINT", null = true, unit = "count", doc = "Block size in y, in threads." }
+-- block_z                = { type = "BIGINT", null = true, unit = "count", doc = "Block size in z, in threads." }
+-- registers_per_thread   = { type = "BIGINT", null = true, unit = "count", doc = "Registers per thread." }
+-- shared_memory_bytes    = { type = "BIGINT", null = true, unit = "bytes", doc = "Shared memory per block." }
+-- occupancy              = { type = "DOUBLE", null = true, unit = "ratio", doc = "Achieved occupancy as estimated by the profiler." }
+-- blocks_per_sm          = { type = "DOUBLE", null = true, doc = "Number of blocks divided by the number of multiprocessors." }
+-- warps_per_sm           = { type = "DOUBLE", null = true, doc = "Number of warps divided by the number of multiprocessors." }
 -- bytes                  = { type = "BIGINT", null = true, unit = "bytes", doc = "Bytes copied or set." }
--- bandwidth_bytes_per_ns = { type = "DOUBLE", null = true, unit = "bytes_per_ns", doc = "The profiler's memory bandwidth." }
--- graph_id               = { type = "BIGINT", null = true, unit = "id", doc = "The graph that it was replayed from." }
--- graph_node_id          = { type = "BIGINT", null = true, unit = "id", doc = "Its node in that graph." }
--- collective             = { type = "VARCHAR", null = true, doc = "The collective's name, from its arguments or those of the operator that launched it." }
--- process_group          = { type = "VARCHAR", null = true, doc = "Name of the process group." }
--- group_size             = { type = "BIGINT", null = true, unit = "count", doc = "Ranks in the process group." }
--- group_ranks            = { type = "VARCHAR", null = true, doc = "Ranks of the process group, as the arguments list them: torch cuts after 30." }
--- dtype                  = { type = "VARCHAR", null = true, doc = "Type of the collective's elements." }
--- in_elements            = { type = "BIGINT", null = true, unit = "count", doc = "Elements that the collective sends." }
--- out_elements           = { type = "BIGINT", null = true, unit = "count", doc = "Elements that the collective receives." }
--- sequence               = { type = "BIGINT", null = true, unit = "id", doc = "Number of the collective in its process group." }
+-- bandwidth_bytes_per_ns = { type = "DOUBLE", null = true, unit = "bytes_per_ns", doc = "Memory bandwidth as computed by the profiler." }
+-- graph_id               = { type = "BIGINT", null = true, unit = "id", doc = "Graph that the GPU activity was replayed from." }
+-- graph_node_id          = { type = "BIGINT", null = true, unit = "id", doc = "Node of that graph." }
+-- collective             = { type = "VARCHAR", null = true, doc = "Name of the collective, from its arguments or from those of the operator that launched it." }
+-- process_group          = { type = "VARCHAR", null = true, doc = "Process group name." }
+-- group_size             = { type = "BIGINT", null = true, unit = "count", doc = "Number of ranks in the process group." }
+-- group_ranks            = { type = "VARCHAR", null = true, doc = "Ranks of the process group, as listed in the arguments; PyTorch truncates the list after 30." }
+-- dtype                  = { type = "VARCHAR", null = true, doc = "Element type of the collective." }
+-- in_elements            = { type = "BIGINT", null = true, unit = "count", doc = "Number of input elements on this rank." }
+-- out_elements           = { type = "BIGINT", null = true, unit = "count", doc = "Number of output elements on this rank." }
+-- sequence               = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number of the collective within its process group." }
 -- runtime_id             = { type = "BIGINT", null = true, unit = "id", doc = "The host call that launched it." }
--- op_id                  = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator around the launch." }
--- top_op_id              = { type = "BIGINT", null = true, unit = "id", doc = "The outermost operator around the launch." }
--- module_id              = { type = "BIGINT", null = true, unit = "id", doc = "The innermost nn.Module frame around the launch." }
--- annotation_id          = { type = "BIGINT", null = true, unit = "id", doc = "The innermost annotation around the launch on its thread." }
+-- op_id                  = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator enclosing the launch." }
+-- top_op_id              = { type = "BIGINT", null = true, unit = "id", doc = "The outermost operator enclosing the launch." }
+-- module_id              = { type = "BIGINT", null = true, unit = "id", doc = "The innermost nn.Module frame enclosing the launch." }
+-- annotation_id          = { type = "BIGINT", null = true, unit = "id", doc = "The innermost annotation enclosing the launch on its thread." }
 -- step                   = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step of the launch." }
--- pass                   = { type = "VARCHAR", doc = "forward, backward, recompute, optimizer, data or other." }
--- launch_state           = { type = "VARCHAR", doc = "linked; before_window: it starts before the first linked row of its stream; missing." }
--- op_sig                 = { type = "VARCHAR", null = true, doc = "Operator, shapes and types of its inputs: finds the same work under another kernel name." }
--- path_sig               = { type = "VARCHAR", null = true, doc = "Modules and operators around the launch, outermost first." }
+-- pass                   = { type = "VARCHAR", doc = "Training phase: forward, backward, recompute, optimizer, data or other." }
+-- launch_state           = { type = "VARCHAR", doc = "known: the launch is in the trace; before_window: it starts before the first activity of its stream with a known launch, so it was launched before the recording; missing: the launch should be in the trace but is not." }
+-- op_sig                 = { type = "VARCHAR", null = true, doc = "Operator with the shapes and types of its inputs: identifies the same work under another kernel name." }
+-- path_sig               = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch, outermost first; of more than 1,024 names, only the innermost 1,024 after `… > `." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "memory_events"
 -- version    = 1
--- summary    = "An allocation or a free that the profiler saw, and the totals after it."
+-- summary    = "Allocations and frees recorded by the profiler, with the totals after each."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "ts_ns", "event_id"]
 -- definition = 1
@@ -10,18 +10,18 @@
 -- [columns]
 -- run_id                = { type = "VARCHAR", doc = "The run." }
 -- rank                  = { type = "INTEGER", doc = "The rank." }
--- event_id              = { type = "BIGINT", unit = "id", doc = "The row." }
--- ts_ns                 = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When." }
+-- event_id              = { type = "BIGINT", unit = "id", doc = "The event." }
+-- ts_ns                 = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Timestamp." }
 -- pid                   = { type = "VARCHAR", null = true, doc = "The process." }
 -- tid                   = { type = "VARCHAR", null = true, doc = "The thread." }
 -- device_type           = { type = "BIGINT", null = true, unit = "id", doc = "0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType." }
 -- device                = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; -1 for the CPU." }
--- address               = { type = "BIGINT", null = true, unit = "id", doc = "Where; null in traces that do not say." }
--- bytes                 = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Bytes allocated; negative: freed." }
--- total_allocated_bytes = { type = "BIGINT", null = true, unit = "bytes", doc = "Allocated in all after it." }
--- total_reserved_bytes  = { type = "BIGINT", null = true, unit = "bytes", doc = "Reserved in all after it." }
--- event_index           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler's number of the event, in the order in which they came." }
--- op_id                 = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator open at this time on its thread." }
+-- address               = { type = "BIGINT", null = true, unit = "id", doc = "Address; null if not recorded." }
+-- bytes                 = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Bytes allocated; negative for frees." }
+-- total_allocated_bytes = { type = "BIGINT", null = true, unit = "bytes", doc = "Total allocated after the event." }
+-- total_reserved_bytes  = { type = "BIGINT", null = true, unit = "bytes", doc = "Total reserved after the event." }
+-- event_index           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler's event number, in order of occurrence." }
+-- op_id                 = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator open on its thread at this time." }
 -- step                  = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step at this time." }
 --
 -- [changes]

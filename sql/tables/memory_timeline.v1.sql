@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "memory_timeline"
 -- version    = 1
--- summary    = "A change of memory with what it was used for, as torch's export_memory_timeline writes into a .raw.json.gz file."
+-- summary    = "Memory allocation events with their category, from a .raw.json.gz file of PyTorch's export_memory_timeline."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
 -- definition = 1
@@ -10,15 +10,15 @@
 -- [columns]
 -- run_id        = { type = "VARCHAR", doc = "The run." }
 -- rank          = { type = "INTEGER", doc = "The rank." }
--- event_id      = { type = "BIGINT", unit = "id", doc = "Position in the file. A file that holds any trace event has no rows here." }
--- ts_ns         = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When; null for what was there before (the file says a time below 0)." }
--- action        = { type = "VARCHAR", null = true, doc = "preexisting, create, increment_version (what a tensor holds is overwritten: its bytes leave one category and come into one, as two rows), destroy; null for a number that torch does not use." }
--- bytes         = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Bytes that come; negative: that go. Null for an element that is no change of memory." }
--- category      = { type = "VARCHAR", null = true, doc = "parameter, optimizer_state, input, temporary, activation, gradient, autograd_detail, unknown (torch could not tell); null for a number that torch does not use." }
--- file_time_ns  = { type = "BIGINT", null = true, signed = true, unit = "ns", doc = "The file's time where ts_ns is null." }
--- file_action   = { type = "BIGINT", null = true, unit = "id", doc = "The file's number where action is null." }
--- file_category = { type = "BIGINT", null = true, unit = "id", doc = "The file's number where category is null." }
--- element       = { type = "VARCHAR", null = true, doc = "The element as in the file where it is not four whole numbers." }
+-- event_id      = { type = "BIGINT", unit = "id", doc = "Position in the file. Files that contain trace events have no rows here." }
+-- ts_ns         = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Timestamp; null for preexisting memory (the file has a negative time)." }
+-- action        = { type = "VARCHAR", null = true, doc = "preexisting, create, increment_version (a tensor is overwritten: its bytes leave one category and enter another, as two rows) or destroy; null for a number that torch does not use." }
+-- bytes         = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Bytes added; negative for bytes removed. Null for an element that is not a memory event." }
+-- category      = { type = "VARCHAR", null = true, doc = "parameter, optimizer_state, input, temporary, activation, gradient, autograd_detail or unknown (not classified by torch); null for a number that torch does not use." }
+-- file_time_ns  = { type = "BIGINT", null = true, signed = true, unit = "ns", doc = "Time in the file if ts_ns is null." }
+-- file_action   = { type = "BIGINT", null = true, unit = "id", doc = "Number in the file if action is null." }
+-- file_category = { type = "BIGINT", null = true, unit = "id", doc = "Number in the file if category is null." }
+-- element       = { type = "VARCHAR", null = true, doc = "The element as in the file if it is not four integers." }
 --
 -- [changes]
 -- 1 = "First version."

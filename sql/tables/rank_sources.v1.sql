@@ -3,7 +3,7 @@
 -- scope    = "run"
 -- name     = "rank_sources"
 -- version  = 1
--- summary  = "What the ranks of the runs were read from: a row per source, where a rank may have several."
+-- summary  = "Source files of each rank; a rank can have several."
 -- grain    = ["run_id", "rank", "source"]
 -- order    = ["run_id", "rank", "source"]
 --
@@ -11,21 +11,21 @@
 -- run_id         = { type = "VARCHAR", doc = "The run." }
 -- rank           = { type = "INTEGER", doc = "The rank." }
 -- source         = { type = "VARCHAR", doc = "Name of the source in the warehouse." }
--- source_name    = { type = "VARCHAR", null = true, doc = "Name of the file." }
--- source_bytes   = { type = "BIGINT", unit = "bytes", null = true, doc = "Size of the file." }
--- source_sha256  = { type = "VARCHAR", doc = "sha256 of the content, decompressed." }
--- source_format  = { type = "VARCHAR", doc = "Format of the file." }
--- source_part    = { type = "VARCHAR", doc = "Part of the file that describes the rank; empty for a file of one rank." }
--- source_schema  = { type = "VARCHAR", null = true, doc = "Version of the format that the file names." }
--- clock          = { type = "VARCHAR", null = true, doc = "What the times count from: utc, boot or unknown." }
--- format_version = { type = "INTEGER", unit = "id", doc = "Version of the reader of that format." }
+-- source_name    = { type = "VARCHAR", null = true, doc = "File name." }
+-- source_bytes   = { type = "BIGINT", unit = "bytes", null = true, doc = "File size." }
+-- source_sha256  = { type = "VARCHAR", doc = "SHA-256 of the decompressed content." }
+-- source_format  = { type = "VARCHAR", doc = "File format." }
+-- source_part    = { type = "VARCHAR", doc = "Part of the file that describes the rank; empty if the file describes one rank." }
+-- source_schema  = { type = "VARCHAR", null = true, doc = "Schema version that the file declares." }
+-- clock          = { type = "VARCHAR", null = true, doc = "Clock of the timestamps: utc, boot or unknown." }
+-- format_version = { type = "INTEGER", unit = "id", doc = "Version of the reader for the file format." }
 -- text_bytes     = { type = "BIGINT", unit = "bytes", doc = "Size of the decompressed content." }
--- status         = { type = "VARCHAR", doc = "whole, repaired (all events were saved) or damaged (some are lost)." }
+-- status         = { type = "VARCHAR", doc = "intact, repaired (all events were recovered) or damaged (some are lost)." }
 -- lost_bytes     = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes of the content that could not be read." }
--- lost_events    = { type = "BIGINT", unit = "count", null = true, doc = "Events in them; null where that cannot be known." }
--- redacted       = { type = "BIGINT", unit = "count", null = true, doc = "Values that were replaced as secrets." }
--- tables         = { type = "JSON", doc = "The tables that it fills." }
--- ingested_at    = { type = "TIMESTAMP", doc = "When it was ingested, UTC." }
+-- lost_events    = { type = "BIGINT", unit = "count", null = true, doc = "Number of events in them; null if unknown." }
+-- redacted       = { type = "BIGINT", unit = "count", null = true, doc = "Number of values that were redacted as secrets." }
+-- tables         = { type = "JSON", doc = "Tables that the source fills." }
+-- ingested_at    = { type = "TIMESTAMP", doc = "Ingest time, UTC." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -3,58 +3,58 @@
 -- scope    = "run"
 -- name     = "ranks"
 -- version  = 1
--- summary  = "The ranks of the runs: source file, process, window, counts, and the facts that analyses need."
+-- summary  = "Ranks of each run: source file, process, profiling window, counts, and available data."
 -- grain    = ["run_id", "rank"]
 -- order    = ["run_id", "rank"]
 --
 -- [columns]
 -- run_id            = { type = "VARCHAR", doc = "The run." }
 -- rank              = { type = "INTEGER", doc = "The rank." }
--- source_name       = { type = "VARCHAR", null = true, doc = "Name of the file it came from." }
--- source_bytes      = { type = "BIGINT", unit = "bytes", null = true, doc = "Size of the file as it was." }
--- source_sha256     = { type = "VARCHAR", null = true, doc = "sha256 of the file's decompressed text." }
--- source_format     = { type = "VARCHAR", doc = "Format of the file." }
--- source_part       = { type = "VARCHAR", doc = "Part of the file that describes the rank; empty for a file of one rank." }
--- source_schema     = { type = "VARCHAR", null = true, doc = "Version of the format that the file names." }
--- clock             = { type = "VARCHAR", null = true, doc = "What the times count from: utc, boot or unknown." }
--- text_bytes        = { type = "BIGINT", unit = "bytes", null = true, doc = "Size of the decompressed text." }
--- status            = { type = "VARCHAR", doc = "whole, repaired (all events were saved) or damaged (some are lost)." }
--- lost_bytes        = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes of the text that could not be read." }
--- lost_events       = { type = "BIGINT", unit = "count", null = true, doc = "Events in them; null where that cannot be known." }
--- redacted          = { type = "BIGINT", unit = "count", null = true, doc = "Values that were taken out as secrets." }
--- host              = { type = "VARCHAR", null = true, doc = "Name of the host." }
+-- source_name       = { type = "VARCHAR", null = true, doc = "File name." }
+-- source_bytes      = { type = "BIGINT", unit = "bytes", null = true, doc = "File size." }
+-- source_sha256     = { type = "VARCHAR", null = true, doc = "SHA-256 of the decompressed content." }
+-- source_format     = { type = "VARCHAR", doc = "File format." }
+-- source_part       = { type = "VARCHAR", doc = "Part of the file that describes the rank; empty if the file describes one rank." }
+-- source_schema     = { type = "VARCHAR", null = true, doc = "Schema version that the file declares." }
+-- clock             = { type = "VARCHAR", null = true, doc = "Clock of the timestamps: utc, boot or unknown." }
+-- text_bytes        = { type = "BIGINT", unit = "bytes", null = true, doc = "Size of the decompressed content." }
+-- status            = { type = "VARCHAR", doc = "intact, repaired (all events were recovered) or damaged (some are lost)." }
+-- lost_bytes        = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes of the content that could not be read." }
+-- lost_events       = { type = "BIGINT", unit = "count", null = true, doc = "Number of events in them; null if unknown." }
+-- redacted          = { type = "BIGINT", unit = "count", null = true, doc = "Number of values that were redacted as secrets." }
+-- host              = { type = "VARCHAR", null = true, doc = "Host name." }
 -- pid               = { type = "VARCHAR", null = true, doc = "The host process." }
 -- device_name       = { type = "VARCHAR", null = true, doc = "Name of the first device." }
--- device_count      = { type = "INTEGER", unit = "count", null = true, doc = "Devices the trace describes." }
+-- device_count      = { type = "INTEGER", unit = "count", null = true, doc = "Number of devices that the trace describes." }
 -- backend           = { type = "VARCHAR", null = true, doc = "Backend of the collectives." }
--- world_size        = { type = "INTEGER", unit = "count", null = true, doc = "Number of ranks, as this file says." }
--- framework_version = { type = "VARCHAR", null = true, doc = "Version of the framework." }
--- process_groups    = { type = "JSON", null = true, doc = "The process groups, as the file gives them." }
--- header            = { type = "JSON", null = true, doc = "All top-level keys but the events, as in the file, secrets taken out." }
--- base_time_ns      = { type = "BIGINT", unit = "ts", null = true, doc = "What was added to each time of the file; 0 where the file has no base time." }
--- start_ns          = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "First event." }
--- end_ns            = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Last end of an event." }
--- gpu_start_ns      = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "First GPU row." }
--- gpu_end_ns        = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Last end of a GPU row." }
--- events            = { type = "BIGINT", unit = "count", null = true, doc = "Elements of the file's event array." }
--- non_events        = { type = "BIGINT", unit = "count", null = true, doc = "Elements among them that are no objects." }
--- gpu_rows          = { type = "BIGINT", unit = "count", null = true, doc = "GPU rows." }
--- steps             = { type = "BIGINT", unit = "count", null = true, doc = "Profiler steps." }
--- gpu               = { type = "BOOLEAN", null = true, doc = "The trace has GPU rows." }
--- launches          = { type = "BOOLEAN", null = true, doc = "It has host calls that launched them." }
--- shapes            = { type = "BOOLEAN", null = true, doc = "Operators carry their input shapes." }
--- stacks            = { type = "BOOLEAN", null = true, doc = "It has Python functions." }
--- modules           = { type = "BOOLEAN", null = true, doc = "It has modules." }
--- memory_events     = { type = "BOOLEAN", null = true, doc = "It has allocations." }
--- memory_timeline   = { type = "BOOLEAN", null = true, doc = "It is a memory timeline." }
--- collective_args   = { type = "BOOLEAN", null = true, doc = "Collectives carry their arguments." }
--- collectives       = { type = "BOOLEAN", null = true, doc = "It has collectives, on the GPU or on the host." }
--- counters          = { type = "BOOLEAN", null = true, doc = "It has counters." }
--- critical_path     = { type = "BOOLEAN", null = true, doc = "Its critical path was derived." }
--- kernel_counters   = { type = "BOOLEAN", null = true, doc = "It has hardware counters of single kernels." }
--- device_properties = { type = "BOOLEAN", null = true, doc = "Its header tells name and memory of its devices." }
--- reader_version    = { type = "INTEGER", unit = "id", doc = "Version of the reader that read the file." }
--- ingested_at       = { type = "TIMESTAMP", doc = "When it was ingested, UTC." }
+-- world_size        = { type = "INTEGER", unit = "count", null = true, doc = "World size as recorded in this file." }
+-- framework_version = { type = "VARCHAR", null = true, doc = "Framework version." }
+-- process_groups    = { type = "JSON", null = true, doc = "Process groups as recorded in the file." }
+-- header            = { type = "JSON", null = true, doc = "All top-level keys except the events, as in the file, with secrets redacted." }
+-- base_time_ns      = { type = "BIGINT", unit = "ts", null = true, doc = "Time that was added to each timestamp of the file; 0 if the file has no base time." }
+-- start_ns          = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Time of the first event." }
+-- end_ns            = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Latest end of an event." }
+-- gpu_start_ns      = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the first GPU activity." }
+-- gpu_end_ns        = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Latest end of a GPU activity." }
+-- events            = { type = "BIGINT", unit = "count", null = true, doc = "Number of elements in the file's event array." }
+-- non_events        = { type = "BIGINT", unit = "count", null = true, doc = "Number of elements that are not objects." }
+-- gpu_activities    = { type = "BIGINT", unit = "count", null = true, doc = "Number of GPU activities." }
+-- steps             = { type = "BIGINT", unit = "count", null = true, doc = "Number of profiler steps." }
+-- gpu               = { type = "BOOLEAN", null = true, doc = "True if the trace has GPU activities." }
+-- launches          = { type = "BOOLEAN", null = true, doc = "True if it has host calls that launched them." }
+-- shapes            = { type = "BOOLEAN", null = true, doc = "True if operators have input shapes." }
+-- stacks            = { type = "BOOLEAN", null = true, doc = "True if it has Python functions." }
+-- modules           = { type = "BOOLEAN", null = true, doc = "True if it has nn.Module frames." }
+-- memory_events     = { type = "BOOLEAN", null = true, doc = "True if it has allocation events." }
+-- memory_timeline   = { type = "BOOLEAN", null = true, doc = "True if it is a memory timeline." }
+-- collective_args   = { type = "BOOLEAN", null = true, doc = "True if collectives have their arguments." }
+-- collectives       = { type = "BOOLEAN", null = true, doc = "True if it has collectives, on the GPU or on the host." }
+-- counters          = { type = "BOOLEAN", null = true, doc = "True if it has counters." }
+-- critical_path     = { type = "BOOLEAN", null = true, doc = "True if its critical path was derived." }
+-- kernel_counters   = { type = "BOOLEAN", null = true, doc = "True if it has hardware counters per kernel." }
+-- device_properties = { type = "BOOLEAN", null = true, doc = "True if its header has name and memory size of its devices." }
+-- format_version    = { type = "INTEGER", unit = "id", doc = "Version of the reader for the file format." }
+-- ingested_at       = { type = "TIMESTAMP", doc = "Ingest time, UTC." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -3,26 +3,26 @@
 -- scope    = "run"
 -- name     = "runs"
 -- version  = 1
--- summary  = "The runs: one row per run, made from the version that readers see."
+-- summary  = "Runs, one row per run, built from the published version."
 -- grain    = ["run_id"]
 -- order    = ["start_ns", "ingested_at"]
 --
 -- [columns]
--- run_id             = { type = "VARCHAR", doc = "The run's name." }
--- labels             = { type = "MAP(VARCHAR, VARCHAR)", doc = "The run's labels." }
--- start_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "First event of any rank; null where no event has a time." }
--- end_ns             = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Last end of an event of any rank." }
--- world_size         = { type = "INTEGER", unit = "count", null = true, doc = "World size that most ranks name; null where none does." }
--- ranks_present      = { type = "INTEGER", unit = "count", doc = "Ranks that are stored." }
--- ranks_expected     = { type = "INTEGER", unit = "count", null = true, doc = "Ranks that were announced at ingest, else the world size; null where neither is known." }
--- device_names       = { type = "VARCHAR[]", doc = "Names of the devices, each once." }
--- framework_versions = { type = "VARCHAR[]", doc = "Versions of the framework, each once." }
--- schema_versions    = { type = "MAP(VARCHAR, INTEGER)", doc = "Table and version of what is stored; the newest where ranks differ." }
--- tool_version       = { type = "VARCHAR", doc = "Version of this tool that wrote the run's version." }
--- ingested_at        = { type = "TIMESTAMP", doc = "When the last of its ranks was ingested, UTC." }
--- version            = { type = "INTEGER", unit = "id", doc = "Number of the run's version; RUN@vN reads it later." }
--- state              = { type = "VARCHAR", doc = "whole; incomplete (ranks are missing or damaged); pending (waits for announced ranks)." }
--- bytes              = { type = "BIGINT", unit = "bytes", doc = "Size of the run's Parquet files." }
+-- run_id             = { type = "VARCHAR", doc = "Name of the run." }
+-- labels             = { type = "MAP(VARCHAR, VARCHAR)", doc = "Labels of the run." }
+-- start_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Time of the first event of any rank; null if no event has a time." }
+-- end_ns             = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Latest end of an event of any rank." }
+-- world_size         = { type = "INTEGER", unit = "count", null = true, doc = "World size recorded by most ranks; null if none records it." }
+-- ranks_present      = { type = "INTEGER", unit = "count", doc = "Number of stored ranks." }
+-- ranks_expected     = { type = "INTEGER", unit = "count", null = true, doc = "Number of ranks announced at ingest, otherwise the world size; null if neither is known." }
+-- device_names       = { type = "VARCHAR[]", doc = "Distinct device names." }
+-- framework_versions = { type = "VARCHAR[]", doc = "Distinct framework versions." }
+-- schema_versions    = { type = "MAP(VARCHAR, INTEGER)", doc = "Stored version of each table; the newest if ranks differ." }
+-- tool_version       = { type = "VARCHAR", doc = "Version of tracewarehouse that wrote the run's version." }
+-- ingested_at        = { type = "TIMESTAMP", doc = "Time when the last rank was ingested, UTC." }
+-- version            = { type = "INTEGER", unit = "id", doc = "Version number of the run; select it with RUN@vN." }
+-- state              = { type = "VARCHAR", doc = "complete; incomplete (ranks are missing or damaged); pending (waiting for announced ranks)." }
+-- bytes              = { type = "BIGINT", unit = "bytes", doc = "Total size of the run's Parquet files." }
 --
 -- [changes]
 -- 1 = "First version."

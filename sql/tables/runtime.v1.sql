@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "runtime"
 -- version    = 1
--- summary    = "A host call of the CUDA, HIP, MTIA or another runtime or driver."
+-- summary    = "Host calls of the CUDA, HIP, MTIA or another runtime or driver API."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
 -- definition = 1
@@ -11,17 +11,17 @@
 -- run_id      = { type = "VARCHAR", doc = "The run." }
 -- rank        = { type = "INTEGER", doc = "The rank." }
 -- event_id    = { type = "BIGINT", unit = "id", doc = "The call." }
--- api         = { type = "VARCHAR", doc = "Whose call it is: cuda_runtime (HIP too), cuda_driver, mtia_runtime, …." }
--- name        = { type = "VARCHAR", null = true, doc = "The function." }
--- correlation = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Id shared with what it launched." }
+-- api         = { type = "VARCHAR", doc = "API of the call: cuda_runtime (HIP too), cuda_driver, mtia_runtime, …." }
+-- name        = { type = "VARCHAR", null = true, doc = "Function name." }
+-- correlation = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Correlation ID shared with the GPU activities that it launched." }
 -- pid         = { type = "VARCHAR", null = true, doc = "The process." }
 -- tid         = { type = "VARCHAR", null = true, doc = "The thread." }
 -- ts_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "Start." }
--- dur_ns      = { type = "BIGINT", unit = "ns", doc = "Length." }
--- is_launch   = { type = "BOOLEAN", doc = "A GPU row of this trace is linked to it, or its name says that it launches, copies or sets." }
--- is_sync     = { type = "BOOLEAN", doc = "Its name says that it waits for the device, a stream or an event." }
--- op_id       = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator around it." }
--- step        = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step that holds its start." }
+-- dur_ns      = { type = "BIGINT", unit = "ns", doc = "Duration." }
+-- is_launch   = { type = "BOOLEAN", doc = "True if it launched a GPU activity of this trace, or if its name is that of a launch, copy or memset call." }
+-- is_sync     = { type = "BOOLEAN", doc = "True if its name is that of a call that waits for the device, a stream or an event." }
+-- op_id       = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator enclosing it." }
+-- step        = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step that contains its start." }
 --
 -- [changes]
 -- 1 = "First version."

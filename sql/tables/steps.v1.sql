@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "steps"
 -- version    = 1
--- summary    = "A profiler step of a rank: when the host ran it, when the GPU did, and how long until the next was done."
+-- summary    = "Profiler steps of each rank, with their time on the host, on the device and from step to step."
 -- grain      = ["run_id", "rank", "step"]
 -- order      = ["run_id", "rank", "step"]
 -- definition = 1
@@ -10,15 +10,15 @@
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
--- step            = { type = "BIGINT", unit = "id", doc = "The step's number." }
--- event_id        = { type = "BIGINT", unit = "id", doc = "Its first mark on the host." }
--- host_start_ns   = { type = "BIGINT", signed = true, unit = "ts", doc = "Start of the mark." }
--- host_ns         = { type = "BIGINT", unit = "ns", doc = "Length of the mark." }
--- device_start_ns = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start of the first GPU row that was launched in it." }
--- device_ns       = { type = "BIGINT", null = true, unit = "ns", doc = "From there to the end of the last GPU row that was launched in it; null without one." }
--- period_start_ns = { type = "BIGINT", signed = true, unit = "ts", doc = "End of the step before; of the first step its start on the host." }
--- period_ns       = { type = "BIGINT", unit = "ns", doc = "From there to its own end, that of its last GPU row (of its mark, without one): periods tile the window." }
--- partial         = { type = "BOOLEAN", doc = "Its host or device span touches the edge of the window, so the profiler may have cut it." }
+-- step            = { type = "BIGINT", unit = "id", doc = "Step number." }
+-- event_id        = { type = "BIGINT", unit = "id", doc = "The first annotation of the step on the host." }
+-- host_start_ns   = { type = "BIGINT", signed = true, unit = "ts", doc = "Start of the annotation." }
+-- host_ns         = { type = "BIGINT", unit = "ns", doc = "Duration of the annotation." }
+-- device_start_ns = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Start of the first GPU activity launched in the step." }
+-- device_ns       = { type = "BIGINT", null = true, unit = "ns", doc = "From device_start_ns to the end of the last GPU activity launched in the step; null if there is none." }
+-- period_start_ns = { type = "BIGINT", signed = true, unit = "ts", doc = "End of the previous step; for the first step its start on the host." }
+-- period_ns       = { type = "BIGINT", unit = "ns", doc = "From period_start_ns to the end of the step: that of its last GPU activity or, without one, of its annotation. Periods are contiguous." }
+-- partial         = { type = "BOOLEAN", doc = "True if its host or device interval touches the edge of the profiling window, so the profiler may have truncated it." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "syncs"
 -- version    = 1
--- summary    = "A wait of the host or of a stream that the profiler recorded."
+-- summary    = "Recorded waits of the host or of a stream."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
 -- definition = 1
@@ -10,18 +10,18 @@
 -- [columns]
 -- run_id              = { type = "VARCHAR", doc = "The run." }
 -- rank                = { type = "INTEGER", doc = "The rank." }
--- event_id            = { type = "BIGINT", unit = "id", doc = "The row." }
--- kind                = { type = "VARCHAR", null = true, doc = "What waits: Context Sync, Stream Sync, Event Sync, Stream Wait Event, …." }
+-- event_id            = { type = "BIGINT", unit = "id", doc = "The event." }
+-- kind                = { type = "VARCHAR", null = true, doc = "Kind of wait: Context Sync, Stream Sync, Event Sync, Stream Wait Event, …." }
 -- device              = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device." }
--- stream              = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream that waits or is waited for; -1 where all are meant." }
+-- stream              = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream that waits or is waited for; -1 for all streams." }
 -- ts_ns               = { type = "BIGINT", signed = true, unit = "ts", doc = "Start." }
--- dur_ns              = { type = "BIGINT", unit = "ns", doc = "Length." }
--- correlation         = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Id shared with the host call." }
+-- dur_ns              = { type = "BIGINT", unit = "ns", doc = "Duration." }
+-- correlation         = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Correlation ID shared with the host call." }
 -- runtime_id          = { type = "BIGINT", null = true, unit = "id", doc = "The host call." }
--- wait_on_stream      = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream on which the event that is waited for was recorded." }
--- wait_on_event       = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The event that is waited for." }
--- wait_on_correlation = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Correlation of the call that recorded this event." }
--- step                = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step that holds its start." }
+-- wait_on_stream      = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Stream on which the awaited event was recorded." }
+-- wait_on_event       = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The awaited event." }
+-- wait_on_correlation = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Correlation ID of the call that recorded the awaited event." }
+-- step                = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step that contains its start." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -27,7 +27,7 @@ WITH RECURSIVE
       first_rank,
       rank,
       end_ns - first_end_ns AS ahead_ns,
-      group_told OR NOT bool_or(group_told) OVER (PARTITION BY run_id) AS counts
+      group_known OR NOT bool_or(group_known) OVER (PARTITION BY run_id) AS counts
     FROM collective_matches
     WHERE on_gpu AND waits_for_all AND rank > first_rank
   ),
@@ -112,7 +112,7 @@ WITH RECURSIVE
         WHERE known.moving
       ) AS offer
       GROUP BY run_id, rank, round
-    ) AS taken
+    ) AS selected
   )
 SELECT
   run_id,

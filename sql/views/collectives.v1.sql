@@ -30,8 +30,8 @@
 -- end_ns        = { type = "BIGINT", signed = true, unit = "ts", doc = "End on this rank's clock." }
 -- dur_ns        = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns; includes the wait for other ranks." }
 -- signature     = { type = "VARCHAR", doc = "Collective and sequence number; without a sequence number: collective, step, element type and, if all ranks pass the same size, number of elements." }
--- place         = { type = "BIGINT", unit = "count", doc = "Position among this rank's collectives of the same group and signature, by start, then end; equal ones share a position." }
--- places        = { type = "BIGINT", unit = "count", doc = "Number of this rank's collectives of the same group and signature." }
+-- occurrence    = { type = "BIGINT", unit = "count", doc = "Position among this rank's collectives of the same group and signature, by start, then end; equal ones share a position." }
+-- occurrences   = { type = "BIGINT", unit = "count", doc = "Number of this rank's collectives of the same group and signature." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -45,7 +45,7 @@ WITH
       event_id,
       name,
       regexp_extract(name, '^(\w+):', 1) IN ('gloo', 'mpi') AS on_host,
-      regexp_extract(name, '^\w+:(\w+)', 1) AS said,
+      regexp_extract(name, '^\w+:(\w+)', 1) AS label,
       dtypes ->> 0 AS dtype,
       list_sum(
         list_transform(
@@ -59,7 +59,7 @@ WITH
     FROM annotations
     WHERE regexp_matches(name, '^(nccl|rccl|hccl|xccl|ucc|gloo|mpi):\w') AND NOT on_gpu
   ),
-  told AS (
+  recorded AS (
     SELECT
       kernels.run_id,
       kernels.rank,
@@ -71,11 +71,11 @@ WITH
       -- In old traces annotations are recorded as operators.
       coalesce(
         kernels.collective,
-        note.said,
+        note.label,
         nullif(regexp_extract(kernels.op_sig, '^(?:nccl|rccl|hccl|xccl|ucc):(\w+)', 1), ''),
         kernels.short_name,
         ''
-      ) AS said,
+      ) AS label,
       kernels.process_group,
       kernels.group_size,
       replace(kernels.group_ranks, ' ', '') AS group_ranks,
@@ -99,7 +99,7 @@ WITH
       NULL AS device,
       NULL AS stream,
       name,
-      said,
+      label,
       NULL AS process_group,
       NULL AS group_size,
       NULL AS group_ranks,
@@ -113,54 +113,54 @@ WITH
     FROM note
     WHERE on_host
   ),
-  ruled AS (
+  classified AS (
     SELECT
-      named.said,
+      named.label,
       arg_min(rule.collective, rule.rule_id) AS collective,
       arg_min(rule.waits_for_all, rule.rule_id) AS waits_for_all,
       arg_min(rule.same_sizes, rule.rule_id) AS same_sizes
-    FROM (SELECT DISTINCT said FROM told) AS named
-    JOIN collective_rules AS rule ON regexp_matches(named.said, rule.pattern)
-    GROUP BY named.said
+    FROM (SELECT DISTINCT label FROM recorded) AS named
+    JOIN collective_rules AS rule ON regexp_matches(named.label, rule.pattern)
+    GROUP BY named.label
   ),
   named AS (
     SELECT
-      told.run_id,
-      told.rank,
-      told.event_id,
-      told.on_gpu,
-      told.device,
-      told.stream,
-      told.name,
-      coalesce(ruled.collective, 'other') AS collective,
-      coalesce(ruled.waits_for_all, FALSE) AS waits_for_all,
-      told.process_group,
-      told.group_size,
+      recorded.run_id,
+      recorded.rank,
+      recorded.event_id,
+      recorded.on_gpu,
+      recorded.device,
+      recorded.stream,
+      recorded.name,
+      coalesce(classified.collective, 'other') AS collective,
+      coalesce(classified.waits_for_all, FALSE) AS waits_for_all,
+      recorded.process_group,
+      recorded.group_size,
       -- The name alone is not enough: in some jobs each rank numbers its groups independently.
-      nullif(concat_ws(' ', told.process_group, 'of ' || told.group_size, told.group_ranks), '') AS group_key,
-      told.dtype,
-      told.in_elements,
-      told.out_elements,
-      greatest(told.in_elements, told.out_elements) * dtypes.element_bytes AS bytes,
-      told.sequence,
-      told.step,
-      told.ts_ns AS start_ns,
-      told.ts_ns + told.dur_ns AS end_ns,
-      told.dur_ns,
+      nullif(concat_ws(' ', recorded.process_group, 'of ' || recorded.group_size, recorded.group_ranks), '') AS group_key,
+      recorded.dtype,
+      recorded.in_elements,
+      recorded.out_elements,
+      greatest(recorded.in_elements, recorded.out_elements) * dtypes.element_bytes AS bytes,
+      recorded.sequence,
+      recorded.step,
+      recorded.ts_ns AS start_ns,
+      recorded.ts_ns + recorded.dur_ns AS end_ns,
+      recorded.dur_ns,
       CASE
-        WHEN told.sequence IS NOT NULL THEN concat_ws(' ', coalesce(ruled.collective, 'other'), '#' || told.sequence)
+        WHEN recorded.sequence IS NOT NULL THEN concat_ws(' ', coalesce(classified.collective, 'other'), '#' || recorded.sequence)
         ELSE
           concat_ws(
             ' ',
-            coalesce(ruled.collective, 'other'),
-            'step ' || told.step,
-            told.dtype,
-            CASE WHEN ruled.same_sizes THEN 'x' || told.in_elements END
+            coalesce(classified.collective, 'other'),
+            'step ' || recorded.step,
+            recorded.dtype,
+            CASE WHEN classified.same_sizes THEN 'x' || recorded.in_elements END
           )
       END AS signature
-    FROM told
-    LEFT JOIN ruled ON ruled.said = told.said
-    LEFT JOIN dtypes ON dtypes.dtype = replace(lower(told.dtype), 'c10::', '')
+    FROM recorded
+    LEFT JOIN classified ON classified.label = recorded.label
+    LEFT JOIN dtypes ON dtypes.dtype = replace(lower(recorded.dtype), 'c10::', '')
   )
 SELECT
   run_id,
@@ -185,7 +185,7 @@ SELECT
   end_ns,
   dur_ns,
   signature,
-  rank() OVER (alike ORDER BY start_ns, end_ns) AS place,
-  count(*) OVER alike AS places
+  rank() OVER (alike ORDER BY start_ns, end_ns) AS occurrence,
+  count(*) OVER alike AS occurrences
 FROM named
 WINDOW alike AS (PARTITION BY run_id, rank, group_key, signature)

@@ -8,15 +8,15 @@
 -- order    = ["run_id", "rank", "device", "start_ns"]
 --
 -- [columns]
--- run_id       = { type = "VARCHAR", doc = "The run." }
--- rank         = { type = "INTEGER", doc = "The rank." }
--- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
--- start_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap: the latest end of all earlier activities." }
--- idle_ns      = { type = "BIGINT", unit = "ns", doc = "Duration of the gap; always positive. Activities that touch leave no gap; a zero-length activity splits a gap in two." }
--- cause        = { type = "VARCHAR", doc = "host_wait: the next activity was launched after the gap began; ready: it was launched at or before the start of the gap (including before the recording); unknown: its launch is missing from the trace." }
--- before_id    = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends where the gap begins; if several do, the last in the file." }
--- after_id     = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends the gap; if several start together, the first by end, launch, stream and position in the file." }
--- call_late_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of the host call that launched the next activity, minus start_ns; null if the launch is unknown." }
+-- run_id          = { type = "VARCHAR", doc = "The run." }
+-- rank            = { type = "INTEGER", doc = "The rank." }
+-- device          = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- start_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap: the latest end of all earlier activities." }
+-- idle_ns         = { type = "BIGINT", unit = "ns", doc = "Duration of the gap; always positive. Activities that touch leave no gap; a zero-length activity splits a gap in two." }
+-- cause           = { type = "VARCHAR", doc = "host_wait: the next activity was launched after the gap began; ready: it was launched at or before the start of the gap (including before the recording); unknown: its launch is missing from the trace." }
+-- before_id       = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends where the gap begins; if several do, the last in the file." }
+-- after_id        = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends the gap; if several start together, the first by end, launch, stream and position in the file." }
+-- launch_delay_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of the host call that launched the next activity, minus start_ns; null if the launch is unknown." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -71,6 +71,6 @@ SELECT
   END AS cause,
   (latest - reached_ns * 1099511627776::HUGEINT)::BIGINT AS before_id,
   event_id AS after_id,
-  call_ns - reached_ns AS call_late_ns
+  call_ns - reached_ns AS launch_delay_ns
 FROM reached
 WHERE ts_ns > reached_ns

@@ -13,7 +13,7 @@
 -- device        = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- start_ns      = { type = "BIGINT", unit = "ts", doc = "Start of the segment." }
 -- end_ns        = { type = "BIGINT", unit = "ts", doc = "Start of the next segment; the last segment has zero length and closes the window." }
--- piece_ns      = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns; the segments of a device sum to its GPU window." }
+-- segment_ns    = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns; the segments of a device sum to its GPU window." }
 -- computation   = { type = "INTEGER", unit = "count", doc = "Computation activities that run in the segment, on any stream." }
 -- communication = { type = "INTEGER", unit = "count", doc = "Communication activities that run in the segment." }
 -- memory        = { type = "INTEGER", unit = "count", doc = "Memcpy and memset activities that run in the segment." }
@@ -52,7 +52,7 @@ WITH
     FROM edge
     GROUP BY run_id, rank, device, at_ns
   ),
-  piece AS (
+  segment AS (
     SELECT
       run_id,
       rank,
@@ -70,9 +70,9 @@ SELECT
   device,
   start_ns,
   end_ns,
-  end_ns - start_ns AS piece_ns,
+  end_ns - start_ns AS segment_ns,
   (running & 2147483647)::INTEGER AS computation,
   ((running >> 31) & 2147483647)::INTEGER AS communication,
   ((running >> 62) & 2147483647)::INTEGER AS memory,
   ((running >> 93) & 2147483647)::INTEGER AS other
-FROM piece
+FROM segment

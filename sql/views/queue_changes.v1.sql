@@ -16,7 +16,7 @@
 -- ts_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Time of the change: start of the host call for a launch, start of the activity otherwise. An activity that starts before its call (the clocks disagree) counts as launched when it starts." }
 -- change       = { type = "INTEGER", unit = "count", signed = true, doc = "1 for a launch, -1 for a start; a graph launch has one change per activity. Activities without a known launch are excluded." }
 -- queue_length = { type = "BIGINT", unit = "count", doc = "Activities launched but not yet started, after this change; 0 before the first. At the same time, launches come before starts, in the order in which the activities start." }
--- held_ns      = { type = "BIGINT", unit = "ns", doc = "Time until the stream's next change; 0 for the last one, which empties the queue." }
+-- dur_ns       = { type = "BIGINT", unit = "ns", doc = "Time until the stream's next change; 0 for the last one, which empties the queue." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -64,5 +64,5 @@ SELECT
     WHEN (lead(run_id) OVER (), lead(rank) OVER (), lead(device) OVER (), lead(stream) OVER ())
       = (run_id, rank, device, stream) THEN lead(ts_ns) OVER () - ts_ns
     ELSE 0
-  END AS held_ns
+  END AS dur_ns
 FROM in_turn

@@ -8,16 +8,16 @@
 -- order    = ["run_id", "rank", "device", "stream", "start_ns"]
 --
 -- [columns]
--- run_id       = { type = "VARCHAR", doc = "The run." }
--- rank         = { type = "INTEGER", doc = "The rank." }
--- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
--- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
--- start_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap: the latest end of the stream's earlier activities, or the start of the device's GPU window." }
--- idle_ns      = { type = "BIGINT", unit = "ns", doc = "Duration of the gap; always positive. Activities that touch or overlap leave no gap; a zero-length activity splits a gap in two." }
--- cause        = { type = "VARCHAR", doc = "before_first: from the start of the device's GPU window to the stream's first activity; after_last: from its last activity to the end of the window; host_wait: the next activity was launched after the gap began; ready: it was launched at or before the start of the gap (including before the recording); unknown: its launch is missing from the trace." }
--- before_id    = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the stream's activity that ends where the gap begins; if several do, the last in the file. Null before the first activity." }
--- after_id     = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the stream's activity that ends the gap; if several start together, the first by end, launch and position in the file. Null after the last activity." }
--- call_late_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of the host call that launched the next activity, minus start_ns; null if there is no next activity or its launch is unknown." }
+-- run_id          = { type = "VARCHAR", doc = "The run." }
+-- rank            = { type = "INTEGER", doc = "The rank." }
+-- device          = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream          = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
+-- start_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap: the latest end of the stream's earlier activities, or the start of the device's GPU window." }
+-- idle_ns         = { type = "BIGINT", unit = "ns", doc = "Duration of the gap; always positive. Activities that touch or overlap leave no gap; a zero-length activity splits a gap in two." }
+-- cause           = { type = "VARCHAR", doc = "before_first: from the start of the device's GPU window to the stream's first activity; after_last: from its last activity to the end of the window; host_wait: the next activity was launched after the gap began; ready: it was launched at or before the start of the gap (including before the recording); unknown: its launch is missing from the trace." }
+-- before_id       = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the stream's activity that ends where the gap begins; if several do, the last in the file. Null before the first activity." }
+-- after_id        = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the stream's activity that ends the gap; if several start together, the first by end, launch and position in the file. Null after the last activity." }
+-- launch_delay_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of the host call that launched the next activity, minus start_ns; null if there is no next activity or its launch is unknown." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -112,7 +112,7 @@ SELECT
   END AS cause,
   (latest - reached_ns * 1099511627776::HUGEINT)::BIGINT AS before_id,
   event_id AS after_id,
-  call_ns - coalesce(reached_ns, first_ns) AS call_late_ns
+  call_ns - coalesce(reached_ns, first_ns) AS launch_delay_ns
 FROM turn
 JOIN device_window USING (run_id, rank, device)
 WHERE ts_ns > coalesce(reached_ns, first_ns)

@@ -161,7 +161,7 @@ def _take_in(
         paths += [folder / path.name for path in part]
     report = warehouse.ingest(*paths, labels={_LABEL: made}, progress=progress)
     for file in report.files:
-        if file.state not in ("whole", "same"):
+        if file.state not in ("intact", "same"):
             raise TwError(f"rank {file.rank} of {file.run} is {file.state}: {file.reason}", file.hint)
 
 
@@ -220,7 +220,7 @@ def _straggler(
         worst["rank"],
         sum(row["waiting_ns"] for row in waits) / (run.ranks * run.steps),
         worst["share"],
-        worst["waited_for"],
+        worst["arrived_last"],
         worst["collectives"],
         compute[worst["rank"]] / run.steps,
         median_low(compute.values()) / run.steps,

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import ParamError, QueryError, TwError, UnknownName, WarehouseError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import spans
 from tracewarehouse.warehouse_writes import WarehouseWrites
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ class Warehouse(Analyses[Result], WarehouseWrites):
                 raise
             name = error.message.partition("Table with name ")[2].partition(" ")[0]
             if any(ref.name == name for ref in self.catalog.refs("analysis")):
-                error.with_hint(f"it is an analysis: tw show {name}; tw shell has it as a view")
+                shown = hints.Hint(f"wh.{name}()", f"tw show {name}; tw shell has it as a view")
+                error.with_hint(hints.fill("it is an analysis: {}", shown))
                 raise
             return self._query(sql, queryable(self.catalog))  # now DuckDB can suggest other names
 
@@ -232,7 +234,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
             part = whole.select(ranks=place_of(around, found, run)[0])
         (selected,) = part.selected()
         if rank is None and len(selected.ranks) != 1:
-            raise ParamError(f"{selected.run} has more than one rank", f"name one of {spans(selected.ranks)}")
+            raise ParamError(f"{selected.run} has more than one rank", f"name one of {rank_list(selected.ranks)}")
         read = dependencies(self.catalog, contracts_read(self.catalog, wanted))
         (run_read,) = queryable_runs(self.catalog, read, whole.selected(), ()).selected
         return export(self.root, self.catalog, run_read, selected.ranks, wanted, found)

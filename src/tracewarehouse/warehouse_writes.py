@@ -140,22 +140,22 @@ class WarehouseWrites(WarehouseBase):
             Removal,
             kept_only,
             matching,
-            parse_age,
+            parse_age_ns,
             parse_where,
             waiting_only,
         )
 
         wanted = [runs] if isinstance(runs, str) else list(runs or ())
         labels = parse_where([where] if isinstance(where, str) else where)
-        age = None if older_than is None else parse_age(older_than)
-        if not wanted and not labels and age is None:
+        age_ns = None if older_than is None else parse_age_ns(older_than)
+        if not wanted and not labels and age_ns is None:
             raise ParamError("nothing says what to remove", "name runs, or give a label or an age")
         wanted = [self._unversioned(each, "removal") for each in wanted]
         waiting = waiting_only(self.store, wanted)
         kept = () if keep_results else kept_only(self.store, wanted)
         named = [each for each in wanted if each not in waiting and each not in kept]
         selected = self._matching(named) if wanted else self.selected()
-        published = matching(selected, labels, age, time.time_ns())
+        published = matching(selected, labels, age_ns, time.time_ns())
         removal = Removal(published, waiting, kept, keep_results)
         report = removal.report(self.store)
         if not dry_run:

@@ -58,7 +58,7 @@ def as_simulated(truth: Simulated) -> Judge:
     """Judges by the simulator's books: events, GPU time, and the split of each rank's time."""
 
     def judge(stored: dict[str, Any]) -> None:
-        check(set(stored["states"]) == {"whole"}, f"not every file is whole: {stored['states']}")
+        check(set(stored["states"]) == {"intact"}, f"not every file is whole: {stored['states']}")
         check(stored["events"] == truth.events == stored["rows"]["events"], "events are not those written")
         gpu_ns = sum(row["gpu_ns"] for row in truth.section("coverage"))
         check(stored["gpu"][1] == gpu_ns, f"GPU time is {stored['gpu'][1]} ns, not {gpu_ns} ns")

@@ -20,7 +20,7 @@ def as_repeated(bench: Bench, times: int) -> Judge:
     (once,) = truth.section("temporal_breakdown")
 
     def judge(stored: dict[str, Any]) -> None:
-        check(stored["states"] == ["whole"], f"the file is {stored['states']}")
+        check(stored["states"] == ["intact"], f"the file is {stored['states']}")
         found = stored["events"], stored["rows"]["events"]
         check(found == (base.events(times),) * 2, f"{found} events, and not {base.events(times)}")
         gpu_ns = sum(row["gpu_ns"] for row in truth.section("coverage"))

@@ -52,7 +52,7 @@ def _stored(bench: Bench, ranks: int) -> Path:
         path.mkdir()
     _write_ranks(bench, traces, ranks)
     run = bench.ours("ingest", paths=[traces], small=inputs.first(bench), folder=folder)
-    check(run.answer["states"] == ["whole"] * ranks, "not every rank is whole")
+    check(run.answer["states"] == ["intact"] * ranks, "not every rank is whole")
     shutil.rmtree(traces)
     return folder
 
@@ -90,7 +90,7 @@ def _ingested(bench: Bench, ranks: int) -> Run:
         traces.mkdir()
         _write_ranks(bench, traces, ranks)
         run = bench.ours("ingest", paths=[traces], small=inputs.first(bench), folder=folder)
-        check(run.answer["states"] == ["whole"] * ranks, "not every rank is whole")
+        check(run.answer["states"] == ["intact"] * ranks, "not every rank is whole")
         return run
 
 

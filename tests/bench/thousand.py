@@ -26,7 +26,7 @@ def house(bench: Bench, runs: int) -> Path:
         shutil.copy(inputs.small(bench), traces / f"run{number:04d}" / "rank0.json.gz")
     made = bench.ours("many", warehouse=folder, paths=[traces])
     shutil.rmtree(traces)
-    check(made.answer == {"runs": runs, "states": ["whole"]}, f"stored: {made.answer}")
+    check(made.answer == {"runs": runs, "states": ["intact"]}, f"stored: {made.answer}")
     return folder
 
 

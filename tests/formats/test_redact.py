@@ -297,4 +297,4 @@ def test_errors_and_losses_hold_no_secret(tmp_path: Path) -> None:
     broken = ReadTrace(
         write(tmp_path, data.replace(b'"metadata": {', b'"metadata": {{').replace(b"]", b",]"))
     )
-    assert broken.outcome.status != "whole" and not re.search(HUGGING_FACE, str(broken.outcome))
+    assert broken.outcome.status != "intact" and not re.search(HUGGING_FACE, str(broken.outcome))

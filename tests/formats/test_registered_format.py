@@ -112,14 +112,14 @@ def test_a_registered_format_is_ingested_and_analyzed(tmp_path: Path, toy: ToyFo
     path.write_bytes(HEADER + b"\n" + text.encode())
     warehouse = tw.open(tmp_path / "warehouse")
     report = warehouse.ingest(path)
-    assert [(file.state, file.run, file.rank) for file in report.files] == [("whole", "job", 0)]
+    assert [(file.state, file.run, file.rank) for file in report.files] == [("intact", "job", 0)]
     (row,) = warehouse.run("temporal_breakdown").rows()
     assert {name: value for name, value in row.items() if name.endswith("_ns")} == {
         "window_ns": 550, "busy_ns": 400, "compute_ns": 350, "exposed_comm_ns": 50, "exposed_memory_ns": 0,
         "other_ns": 0, "idle_ns": 150,
     }  # fmt: skip
     (rank,) = warehouse.info("job").ranks.rows()
-    assert (rank["source_format"], rank["source_name"], rank["status"]) == ("toy_csv", "trace.csv", "whole")
+    assert (rank["source_format"], rank["source_name"], rank["status"]) == ("toy_csv", "trace.csv", "intact")
     assert [file.state for file in warehouse.ingest(path).files] == ["same"]
 
 
@@ -137,7 +137,7 @@ def test_a_file_with_another_suffix_is_ingested_if_named(tmp_path: Path, toy: To
     assert refused.hint is not None and "a file of another name can be named itself" in refused.hint
     # Several files are read by worker processes, which never registered the format.
     report = warehouse.ingest(*paths, jobs=2)
-    assert [(file.state, file.rank) for file in report.files] == [("whole", 0), ("whole", 1)]
+    assert [(file.state, file.rank) for file in report.files] == [("intact", 0), ("intact", 1)]
 
 
 def test_a_format_that_workers_cannot_load_is_read_in_process(tmp_path: Path) -> None:
@@ -151,14 +151,14 @@ def test_a_format_that_workers_cannot_load_is_read_in_process(tmp_path: Path) ->
         report = tw.open(tmp_path / "warehouse").ingest(*two_ranks(tmp_path), jobs=2)
     finally:
         unregister("local_csv")
-    assert [(file.state, file.rank) for file in report.files] == [("whole", 0), ("whole", 1)]
+    assert [(file.state, file.rank) for file in report.files] == [("intact", 0), ("intact", 1)]
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(root=str(tmp_path / "other"), paths=[*map(str, two_ranks(tmp_path))]))
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         [sys.executable, script], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
     )
-    assert done.stdout == "['whole', 'whole']\n", done.stderr
+    assert done.stdout == "['intact', 'intact']\n", done.stderr
 
 
 def test_an_unregistered_format_is_refused(tmp_path: Path) -> None:

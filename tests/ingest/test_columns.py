@@ -90,7 +90,7 @@ def test_both_hold_the_same_rows(both: tuple[Columns, SpilledColumns, random.Ran
 
 
 def test_codes_stand_for_the_same_texts(both: tuple[Columns, SpilledColumns, random.Random]) -> None:
-    memory, spilled, _ = both
+    memory, spilled, draw = both
     for name in ("name", "args", "no_text", "never given"):
         texts = memory.texts(name).to_pylist()
         for columns in (memory, spilled):
@@ -100,6 +100,14 @@ def test_codes_stand_for_the_same_texts(both: tuple[Columns, SpilledColumns, ran
     selected = memory.codes("name").is_one_of(["kernel", ""])
     assert selected.tolist() == [text in ("kernel", "") for text in memory.texts("name").to_pylist()]
     assert spilled.codes("name").is_one_of(["kernel", ""]).tolist() == selected.tolist()
+    picked = np.array([draw.randrange(memory.rows) for _ in range(20)])
+    for rows in (slice(None), slice(3, 70), np.sort(picked), picked, np.empty(0, np.int64)):
+        for columns in (memory, spilled):
+            assert columns.is_one_of("name", ["kernel", ""], rows).tolist() == selected[rows].tolist()
+            assert columns.valid("ts_ns", rows).tolist() == memory.ints("ts_ns").valid[rows].tolist()
+            codes, words = columns.codes("args", rows)
+            texts = [None if code < 0 else words[code].as_py() for code in codes.tolist()]
+            assert texts == memory.texts("args").take(pa.array(np.arange(memory.rows)[rows])).to_pylist()
 
 
 def test_computed_columns_are_columns_like_others(

@@ -23,7 +23,7 @@ def ingested(folder: Path, text: bytes) -> tw.Warewarehouse:
     path.parent.mkdir()
     path.write_bytes(text)
     warehouse = tw.open(folder / "warehouse")
-    assert [file.state for file in warehouse.ingest(path).files] == ["whole"]
+    assert [file.state for file in warehouse.ingest(path).files] == ["intact"]
     return warehouse
 
 
@@ -65,7 +65,7 @@ def check_replaced(folder: Path, size: int) -> None:
     events = [event(name=f"op {at}", args={"at": at, "a": long if at == 10 else "short"}) for at in range(20)]
     warehouse = ingested(folder, trace(events))
     (rule,) = rows(warehouse, "SELECT * FROM data_quality WHERE rule = 'replaced_value'")
-    assert (rule["severity"], rule["rows"], rule["ns_affected"]) == ("info", 1, None)
+    assert (rule["severity"], rule["rows"], rule["affected_ns"]) == ("info", 1, None)
     assert rule["example"] == f"a string of {size} bytes is replaced by its length and hash"
     found = rows(warehouse, "SELECT name, args::VARCHAR AS args FROM events ORDER BY event_id")
     assert [row["name"] for row in found] == [f"op {at}" for at in range(20)]

@@ -13,15 +13,16 @@ import pytest
 
 import front_door
 from ingesting import only, ranks_seen, seen, states, take, write
+from tracewarehouse.engines import TaskProgress
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats import registry
 from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.kineto import native
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat
 from tracewarehouse.formats.kineto.source import KinetoSource
-from tracewarehouse.ingest import build_rank, pipeline
-from tracewarehouse.ingest.build_rank import BuildRanks, Read
-from tracewarehouse.ingest.pool import Tell
+from tracewarehouse.ingest import build_rank, memory, pipeline
+from tracewarehouse.ingest.build_rank import BuildRanks
+from tracewarehouse.ingest.reports import Read
 from tracewarehouse.storage import Store
 
 
@@ -58,8 +59,8 @@ def test_a_rank_behind_the_events_is_built_again_where_others_matter(
     say_rank_last(first, "a.json")
     report = take(tmp_path / "wh", tmp_path / "job")
     assert [(file.path.name, file.run, file.rank, file.state) for file in report.files] == [
-        ("a.json", "job.a", 0, "whole"),
-        ("b.json", "job.b", 1, "whole"),
+        ("a.json", "job.a", 0, "intact"),
+        ("b.json", "job.b", 1, "intact"),
     ]
     assert built == [("a.json", "job.a", 0), ("b.json", "job.b", 1)]
     assert Store.open(tmp_path / "wh").verify() == []
@@ -70,7 +71,7 @@ def test_a_lone_file_whose_rank_stands_last_is_built_once(
 ) -> None:
     (path,) = write(tmp_path / "job", [5])
     file = only(take(tmp_path / "wh", say_rank_last(path, "trace.json")))
-    assert (file.run, file.rank, file.state) == ("job", 5, "whole")
+    assert (file.run, file.rank, file.state) == ("job", 5, "intact")
     assert built == [("trace.json", "job", 5)]
     assert only(take(tmp_path / "wh", path.with_name("trace.json"))).state == "same"
     assert len(built) == 1
@@ -88,8 +89,8 @@ def test_what_was_built_at_a_wrong_place_is_never_published(
             say_rank_last(path, name)
     report = take(tmp_path / "wh", tmp_path / "job")
     assert [(file.run, file.rank, file.state) for file in report.files] == [
-        ("job", 0, "whole"),
-        ("job", 1, "whole"),
+        ("job", 0, "intact"),
+        ("job", 1, "intact"),
     ]
     assert [(run, rank) for _, run, rank in built] == [("job~1", 0), ("job", 0), ("job", 1)]
     store = Store.open(tmp_path / "wh")
@@ -126,7 +127,7 @@ def test_a_call_finds_what_a_broken_off_one_committed(
             take(tmp_path / "wh", tmp_path / "job")
     assert ranks_seen(tmp_path / "wh") == {}
     report = take(tmp_path / "wh", tmp_path / "job")
-    assert set(states(report).values()) == {"whole"}
+    assert set(states(report).values()) == {"intact"}
     assert [file.content.events for file in report.files if file.content] == [10, 10, 10]
     assert len(built) == 3
     assert ranks_seen(tmp_path / "wh") == {"job": (0, 1, 2)}
@@ -147,7 +148,7 @@ def test_strict_commits_nothing_before_all_files_are_known(tmp_path: Path) -> No
 def test_columns_in_a_file_give_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "job", kernels=30)
     take(tmp_path / "memory", tmp_path / "job")
-    monkeypatch.setattr(build_rank, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(memory, "IN_MEMORY_BYTES", 0)
     take(tmp_path / "file", tmp_path / "job")
     for table in ("events", "kernels"):
         assert seen(tmp_path / "file", f"FROM {table}") == seen(tmp_path / "memory", f"FROM {table}")
@@ -164,10 +165,10 @@ def test_a_unit_of_times_that_is_asked_for_holds_until_another_is(tmp_path: Path
         report = take(tmp_path / "wh", tmp_path / "job", **options)
         return only(report).state, {row[0] for row in seen(tmp_path / "wh", "SELECT dur_ns FROM kernels")}
 
-    assert lengths() == ("whole", {30_000})
-    assert lengths(time_unit="ns") == ("whole", {30})
+    assert lengths() == ("intact", {30_000})
+    assert lengths(time_unit="ns") == ("intact", {30})
     assert lengths() == ("same", {30})
-    assert lengths(time_unit="us") == ("whole", {30_000})
+    assert lengths(time_unit="us") == ("intact", {30_000})
 
 
 class Deadly(KinetoFormat):
@@ -199,7 +200,7 @@ def test_a_file_that_kills_its_worker_costs_no_other_of_its_group(tmp_path: Path
     files = write(tmp_path / "job", range(6))
     files[1].write_text(files[1].read_text().replace("aten::k0", "deadly"))
     report = take(tmp_path / "wh", tmp_path / "job", jobs=2)
-    assert states(report) == {path.name: "refused" if path == files[1] else "whole" for path in files}
+    assert states(report) == {path.name: "refused" if path == files[1] else "intact" for path in files}
     assert report.of("refused")[0].reason == "the worker process died twice"
     assert ranks_seen(tmp_path / "wh") == {"job": (0, 2, 3, 4, 5)}
 
@@ -209,7 +210,7 @@ def test_a_report_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     found: list[object] = []
     run = BuildRanks.run
 
-    def record(self: BuildRanks, tell: Tell) -> object:
+    def record(self: BuildRanks, tell: TaskProgress) -> object:
         reports = run(self, tell)
         found.extend(reports)
         return reports
@@ -268,7 +269,7 @@ def test_a_file_may_hold_several_ranks(tmp_path: Path) -> None:
     (tmp_path / "job" / "all.several").write_text("rank0.json rank1.json rank2.json")
     report = take(tmp_path / "wh", tmp_path / "job" / "all.several")
     assert [(file.path.name, file.run, file.rank, file.state) for file in report.files] == [
-        ("all.several", "job", rank, "whole") for rank in range(3)
+        ("all.several", "job", rank, "intact") for rank in range(3)
     ]
     version = Store.open(tmp_path / "wh").newest("job")
     assert version is not None

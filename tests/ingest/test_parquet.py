@@ -20,7 +20,7 @@ from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.parquet import TableWriter, WrittenTable
 from tracewarehouse.storage import Staged, StagedTable, Store
-from tracewarehouse.storage.encoding import ROW_GROUP_ROWS
+from tracewarehouse.storage.encoding import ROW_GROUP_ROWS, Encoding, choose
 
 CATALOG = Catalog.load()
 STORED = [
@@ -224,6 +224,17 @@ def test_what_hardly_repeats_gets_no_dictionary(writer: TableWriter, tmp_path: P
     assert found["args"] == "PLAIN"
 
 
+def test_plain_texts_are_packed_with_the_effort_that_pays() -> None:
+    column, rows = _column(contract("events"), "args"), range(20_000)
+    digests = [hashlib.sha256(b"%d" % row).hexdigest() for row in rows]
+    random = [f'{{"{digests[row]}": 1}}' for row in rows]
+    phrases = [
+        f'{{"id": {jump}, "trace": "{digests[row % 3]}"}}' for row, jump in enumerate(scattered(len(rows)))
+    ]
+    assert choose(column, pa.chunked_array([random])) is Encoding.QUICK
+    assert choose(column, pa.chunked_array([phrases])) is Encoding.PLAIN
+
+
 def batches(sizes: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
     """Batches of `events` in which each has a dictionary of its own."""
     at = 0
@@ -344,7 +355,7 @@ def test_the_store_packs_new_files_with_their_encodings(writer: TableWriter, tmp
         wanted = encodings(alone[0]), told(alone[0]), read(*alone)
         sources = store.commit([
             Staged(run="run", rank=rank, uid=f"{rank:016x}", digest=f"d{rank}", text_bytes=1, format="kineto",
-                   format_version=1, definitions={}, status="whole",
+                   format_version=1, definitions={}, status="intact",
                    tables=(StagedTable("events", 1, path, 3_000),)) for rank, path in enumerate(alone)
         ])  # fmt: skip
     packed = store.path(sources[0].files[0].path)

@@ -33,8 +33,8 @@ def test_the_first_rule_of_a_category_wins(rules: Rules) -> None:
         ("kernel", "carccl_thing"),
         ("kernel", "socclusion"),
         ("gpu_memcpy", "Memcpy HtoD"),
-        ("uncategorised", "CopyHostToDevice"),
-        ("uncategorised", "FillBuffer"),
+        ("uncategorized", "CopyHostToDevice"),
+        ("uncategorized", "FillBuffer"),
         ("mtia_ccp_events", "dma_request"),
         ("kernel", None),
     ]

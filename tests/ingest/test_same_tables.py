@@ -45,7 +45,7 @@ SMALL_TRACES = (
 )
 # Rules of `data_quality` that only reading the file finds; every other row is found again from the events.
 OF_THE_FILE = {
-    "lost_events", "skipped_bytes", "mended_file", "repaired_event", "redacted_value", "replaced_value",
+    "lost_events", "skipped_bytes", "repaired_file", "repaired_event", "redacted_value", "replaced_value",
     "time_unit",
 }  # fmt: skip
 NEEDS_SCANNER = pytest.mark.skipif(not native.available(), reason="the native scanner was not built")

@@ -141,7 +141,7 @@ class World:
         if not self.wh.root.exists():
             # Files by name: a folder's memory timelines are passed over.
             report = self.wh.ingest(*sorted(sources.rglob("rank*.json")), jobs=1)
-            assert {each.state for each in report.files} == {"whole"}, report
+            assert {each.state for each in report.files} == {"intact"}, report
             for each in self.wh.select(runs=DERIVED).selected():
                 derive(self.wh.store, self.wh.catalog, each, Wanted())
         self.known: dict[object, Answer] = {}

@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "laws"), str(HERE.parent)]
+sys.path[:0] = [str(HERE), *(str(HERE.parent / name) for name in ("laws", "simulation", "."))]
 
 from judge import by_goldens, by_laws, prepare  # noqa: E402
 from killers import users  # noqa: E402
@@ -123,7 +123,7 @@ def witnessed(alive: list[Line], todo: list[Contract], folder: Path) -> list[Lin
     wanted = [(line.contract, line.change, line.place) for line in alive]
     path.write_text(json.dumps(wanted), encoding="utf-8")
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    paths = os.pathsep.join([*sys.path[:3], *known])
+    paths = os.pathsep.join([*sys.path[:4], *known])
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "witnesses", *files]
     ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths, ALIVE: str(path)}, check=False)
     assert ended.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)

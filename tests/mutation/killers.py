@@ -8,13 +8,13 @@ from pathlib import Path
 
 import data_laws
 import polars as pl
+import test_simulate
 from limits import fails
 from worlds import KeptWarehouse, Worlds
 
 import golden_plugin
 import simulated
 import sketch
-import test_simulate
 import tracewarehouse as tw
 from conftest import ROOT
 from laws import EXCEPTIONS, left_out, variants

@@ -83,7 +83,7 @@ def duck_rank(folder: Path, rank: int, select: str) -> Staged:
         )
         (rows,) = con.execute(f"SELECT count(*) FROM '{path}'").fetchone() or (0,)
     made = StagedTable("events", 1, path, rows)
-    return Staged("run", rank, f"{rank:016x}", f"d{rank}", 1, "kineto", 1, {}, "whole", (made,))
+    return Staged("run", rank, f"{rank:016x}", f"d{rank}", 1, "kineto", 1, {}, "intact", (made,))
 
 
 VALUES = """SELECT 'run' AS run_id, {rank}::INTEGER AS rank, i AS event_id,

@@ -124,7 +124,7 @@ def test_another_reader_version_replaces(store: Store) -> None:
 @pytest.mark.parametrize(
     ("new", "begins", "outcome"),
     [
-        ({"status": "whole", "text_bytes": 10}, False, "replaced"),
+        ({"status": "intact", "text_bytes": 10}, False, "replaced"),
         ({"status": "repaired", "text_bytes": 10}, False, "replaced"),
         ({"status": "damaged", "text_bytes": 2000}, True, "replaced"),
         ({"status": "damaged", "text_bytes": 2000}, False, "conflict"),

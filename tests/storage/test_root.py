@@ -107,7 +107,7 @@ from pathlib import Path
 from tracewarehouse.storage import Changes, RankSource, Store
 store = Store.create(Path(sys.argv[1]))
 source = RankSource(
-    "run", 0, "u", "a", "m", "d", "", "kineto", 1, {}, 1, "whole", "2026", (), {"name": "é", "n": 2**60}
+    "run", 0, "u", "a", "m", "d", "", "kineto", 1, {}, 1, "intact", "2026", (), {"name": "é", "n": 2**60}
 )
 store.publish("run", Changes(sources=(source,)))
 assert Store.open(store.root).newest("run").sources == (source,)

@@ -160,7 +160,7 @@ def _launch(row: Slice, call: Slice | None) -> Row:
 
 def launch_coverage(trace: Trace) -> list[Row]:
     """GPU time by what is known of its launch."""
-    states = ("linked", "before_window", "missing")
+    states = ("known", "before_window", "missing")
     answer = []
     for device, rows in devices(trace.gpu).items():
         sums = {

@@ -40,7 +40,7 @@ def memory_bandwidth(trace: Trace) -> list[Row]:
     """The series, all streams of a device together."""
     return [
         {"device": device, "stream": None, "direction": direction, "ts_ns": start, "copies": copies,
-         "bandwidth_bytes_per_ns": float(speed), "held_ns": held}
+         "bandwidth_bytes_per_ns": float(speed), "dur_ns": held}
         for (device, direction), rows in lanes(trace).items()
         for start, held, copies, speed in pieces(timed(rows))
     ]  # fmt: skip
@@ -53,7 +53,7 @@ def memory_bandwidth_summary(trace: Trace) -> list[Row]:
             "device": device,
             "direction": direction,
             "count": len(rows),
-            "untimed": len(rows) - len(timed(rows)),
+            "unusable": len(rows) - len(timed(rows)),
         }
         | _summary(timed(rows))
         for (device, direction), rows in lanes(trace).items()

@@ -106,7 +106,7 @@ def _interval(trace: Trace, gap: Gap, by_stream: bool) -> Row:
         "step": trace.step(call),
         "call_id": call and call.event_id,
         "api": call and call.name,
-        "call_late_ns": call and call.start - gap.start,
+        "launch_delay_ns": call and call.start - gap.start,
         "op_id": op and op.event_id,
         "op_name": op and op.name,
     }

@@ -80,14 +80,14 @@ def launch_summary(
             call = trace.launch(rows_of_call[0])
             if call is not None:
                 launched.add(call.event_id)
-                found[device, "linked", call.name].append((call, rows_of_call))
+                found[device, "known", call.name].append((call, rows_of_call))
                 continue
             for row in rows_of_call:
                 found[device, trace.launch_state(row), None].append((None, [row]))
     ids = {row.correlation for row in trace.gpu} - {None, 0, -1}
     for call in trace.calls:
         if LAUNCH.search(call.name) and call.event_id not in launched:
-            state = "same_id" if call.correlation in ids else "no_gpu_row"
+            state = "shared_id" if call.correlation in ids else "no_gpu_activity"
             found[None, state, call.name].append((call, []))
     return [
         {"device": device, "state": state, "api": api} | _launches(parts, runtime_cutoff_ns, delay_cutoff_ns)
@@ -102,7 +102,7 @@ def _launches(parts: list[Launch], runtime_cutoff: int, delay_cutoff: int) -> Ro
     return {
         "known": bool(LAUNCH.search(calls[0][0].name)) if calls else None,
         "launches": len(calls),
-        "gpu_rows": sum(len(rows) for _, rows in parts),
+        "gpu_activities": sum(len(rows) for _, rows in parts),
         "short_kernels": sum(sum(row.length for row in rows) < call.length for call, rows in quick),
         "runtime_outliers": sum(call.length > runtime_cutoff for call, _ in calls),
         "delay_outliers": len(late),

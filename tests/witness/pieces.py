@@ -127,7 +127,7 @@ def step_account(trace: Trace) -> list[Row]:
             sums[piece.step, _part(piece)] += piece.end - piece.start
             periods[piece.step] += piece.end - piece.start
     return [
-        {"step": step, "part": part, "part_ns": ns, "share": ns / periods[step]}
+        {"step": step, "category": part, "category_ns": ns, "share": ns / periods[step]}
         for (step, part), ns in sums.items()
     ]
 

@@ -57,7 +57,7 @@ def queue_length(trace: Trace) -> list[Row]:
             "launched": sum(came == at for came, _ in waits),
             "started": sum(went == at for _, went in waits),
             "queue_length": rows_in,
-            "held_ns": held,
+            "dur_ns": held,
         }
         for lane, _, waits in streams(trace)
         if waits
@@ -69,7 +69,7 @@ def queue_length_summary(trace: Trace) -> list[Row]:
     """Its statistics, by change and by time."""
     return [
         lane
-        | {"launched": len(waits), "unlinked": len(rows) - len(waits)}
+        | {"launched": len(waits), "launch_unknown": len(rows) - len(waits)}
         | (_summary(waits) if waits else dict.fromkeys(SUMMARY))
         for lane, rows, waits in streams(trace)
     ]

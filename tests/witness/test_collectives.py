@@ -130,10 +130,12 @@ def test_waits(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
                     wait = row["length"] - shortest["length"]
                     wanted[row["rank"], row["id"]] = (wait, shortest["length"], shortest["rank"])
         own = [row for row in told if row["run_id"] == name]
-        found = {(r["rank"], r["event_id"]): (r["wait_ns"], r["transfer_ns"], r["waited_for"]) for r in own}
+        found = {
+            (r["rank"], r["event_id"]): (r["wait_ns"], r["transfer_ns"], r["straggler_rank"]) for r in own
+        }
         assert found == wanted, name
         seen |= {row["state"] for row in own}
-    assert seen == {"whole", "partial", "alone", "ambiguous", "apart"}
+    assert seen == {"complete", "partial", "unmatched", "ambiguous", "inconsistent_clocks"}
 
 
 def test_what_is_matched_really_met(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
@@ -141,8 +143,10 @@ def test_what_is_matched_really_met(drawn: tuple[tw.Warehouse, dict[str, list[Ro
     truth = {(n, r["rank"], r["id"]): r["args"]["truth"] for n, rows in files.items() for r in rows}
     by_meeting: dict[tuple[str, str], set[str]] = defaultdict(set)
     for row in warehouse.collective_waits().rows():
-        if row["meeting"] is not None:
-            by_meeting[row["run_id"], row["meeting"]].add(truth[row["run_id"], row["rank"], row["event_id"]])
+        if row["instance_id"] is not None:
+            by_meeting[row["run_id"], row["instance_id"]].add(
+                truth[row["run_id"], row["rank"], row["event_id"]]
+            )
     wrong = sum(len(each) > 1 for each in by_meeting.values())
     assert by_meeting and wrong == 0
 
@@ -153,7 +157,7 @@ def test_stragglers_add_up(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> 
     waits: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for row in warehouse.collective_waits().rows():
         if row["wait_ns"] is not None:
-            caused[row["run_id"], row["waited_for"]] += row["wait_ns"]
+            caused[row["run_id"], row["straggler_rank"]] += row["wait_ns"]
             start = next(
                 r["start"]
                 for r in files[row["run_id"]]

@@ -44,9 +44,9 @@ def test_counters_and_stacks_are_those_of_the_file(tmp_path: Path) -> None:
         for counter, value in row["args"].items()
     }
     assert {
-        (row["place"], row["counter"]): (row["name"], row["value"], row["op_stack"]) for row in found
+        (row["position"], row["counter"]): (row["name"], row["value"], row["op_stack"]) for row in found
     } == wanted
-    sixth = next(row for row in found if row["place"] == 6 and "_fadd_" in row["counter"])
+    sixth = next(row for row in found if row["position"] == 6 and "_fadd_" in row["counter"])
     assert len({row["event_id"] for row in found}) == 77  # as HTA's own tests have it, and so on
     assert (sixth["name"].split("<")[0], sixth["value"]) == ("void fft2d_r2c_32x32", 86_114_304)
     assert (sixth["top_op"], sixth["op"]) == ("aten::conv2d", "aten::cudnn_convolution")

@@ -87,7 +87,7 @@ def test_random_timelines(tmp_path: Path) -> None:
     files = {f"run{seed}": drawn(seed) for seed in range(12)}
     wh = tw.open(tmp_path / "warehouse")
     paths = [write(tmp_path / run / "m.raw.json.gz", rows) for run, rows in files.items()]
-    assert {each.state for each in wh.ingest(*paths).files} == {"whole"}
+    assert {each.state for each in wh.ingest(*paths).files} == {"intact"}
     for run, rows in files.items():
         check(wh, run, rows)
 

@@ -64,8 +64,8 @@ def drawn(
 def test_each_piece_is_as_brute_force_says(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
     found: dict[int, list[Row]] = defaultdict(list)
-    for row in warehouse.query("SELECT * FROM device_pieces ORDER BY rank, start_ns").rows():
-        found[row["rank"]].append(row | {"end_ns": row["start_ns"] + row["piece_ns"]})
+    for row in warehouse.query("SELECT * FROM device_segments ORDER BY rank, start_ns").rows():
+        found[row["rank"]].append(row | {"end_ns": row["start_ns"] + row["segment_ns"]})
     assert found.keys() == traces.keys()
     for rank, trace in traces.items():
         wanted, rows = list(pieces.pieces(trace)), found[rank]
@@ -94,9 +94,9 @@ def told(piece: pieces.Piece) -> tuple[object, ...]:
 
 def test_step_account(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
-    found = by_grain(warehouse.run("step_account", **PARAMS).rows(), ("rank", "step", "part"))
+    found = by_grain(warehouse.run("step_account", **PARAMS).rows(), ("rank", "step", "category"))
     wanted = {
-        (rank, row["step"], row["part"]): row
+        (rank, row["step"], row["category"]): row
         for rank, trace in traces.items()
         for row in pieces.step_account(trace)
     }
@@ -124,7 +124,7 @@ def test_step_kernels(drawn: tuple[Any, dict[int, Trace]]) -> None:
 def test_window_account_and_kernels(drawn: tuple[Any, dict[int, Trace]], annotation: str | None) -> None:
     warehouse, traces = drawn
     rows = warehouse.run("window_account", annotation=annotation, **PARAMS).rows()
-    found = {(row["rank"], row["occurrence"], row["part"]): row["part_ns"] for row in rows}
+    found = {(row["rank"], row["occurrence"], row["category"]): row["category_ns"] for row in rows}
     account = {rank: pieces.window_account(trace, annotation) for rank, trace in traces.items()}
     assert found == {(rank, *key): ns for rank, parts in account.items() for key, ns in parts.items()}
     owned: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -178,5 +178,5 @@ def test_a_finding_saves_no_more_than_brute_force_says(
         steps, start, end = pieces.judged(trace)
         inside = [piece for piece in pieces.pieces(trace, (start, end)) if start <= piece.start < end]
         saved = sum(piece.end - piece.start for piece in inside if counts(trace, piece))
-        told = (row["steps"], row["judged_ns"], row["saving_ns"])
+        told = (row["steps"], row["analyzed_ns"], row["saving_ns"])
         assert told == (steps, end - start, saved), rank

@@ -143,7 +143,13 @@ def test_classes_add_up_to_busy_time(drawn: tuple[Any, dict[int, Trace]]) -> Non
 
 def test_launches(drawn: tuple[Any, dict[int, Trace]]) -> None:
     rows = agree("launch_summary", drawn)
-    assert {row["state"] for row in rows} == {"linked", "before_window", "missing", "no_gpu_row", "same_id"}
+    assert {row["state"] for row in rows} == {
+        "known",
+        "before_window",
+        "missing",
+        "no_gpu_activity",
+        "shared_id",
+    }
     assert {row["known"] for row in rows} == {True, False, None}
     for count in ("short_kernels", "runtime_outliers", "delay_outliers"):
         assert any(row[count] for row in rows)
@@ -166,7 +172,7 @@ def test_annotations(drawn: tuple[Any, dict[int, Trace]]) -> None:
     assert any(row["union_ns"] < row["sum_ns"] for row in rows)
     kernels = agree("kernels_by_annotation", drawn)
     assert max(row["depth"] for row in kernels) > 3
-    assert any(row["path"] is None and row["launch_state"] == "linked" for row in kernels)
+    assert any(row["path"] is None and row["launch_state"] == "known" for row in kernels)
 
 
 def test_names(drawn: tuple[Any, dict[int, Trace]]) -> None:
@@ -230,7 +236,7 @@ def test_the_random_run_is_hard_enough(drawn: tuple[Any, dict[int, Trace]]) -> N
     _, traces = drawn
     rows = [(trace, row) for trace in traces.values() for row in trace.gpu]
     states = {trace.launch_state(row) for trace, row in rows}
-    assert states == {"linked", "before_window", "missing"}
+    assert states == {"known", "before_window", "missing"}
     assert any(row.length == 0 for _, row in rows)
     assert any(row.device == 1 for _, row in rows)
     assert any(not trace.gpu for trace in traces.values())

@@ -24,7 +24,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Rows, 
     """What is compared: the rows of each trace in the warehouse, and what the profiler says of them."""
     warehouse = tw.open(tmp_path_factory.mktemp("torch"))
     report = warehouse.ingest(DATA / "torch-cpu", DATA / "gloo-cpu", jobs=1)
-    assert [file.state for file in report.files] == ["whole"] * 7
+    assert [file.state for file in report.files] == ["intact"] * 7
     ops = json.loads((DATA / "torch-cpu.key_averages.json").read_text())
     gloo = json.loads((DATA / "gloo-cpu.key_averages.json").read_text())
     found = {}

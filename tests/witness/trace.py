@@ -93,9 +93,9 @@ class Trace:
         return next(iter(self.calls_by_id.get(row.correlation, [])), None)
 
     def launch_state(self, row: Slice) -> str:
-        """linked, before_window or missing."""
+        """known, before_window or missing."""
         if self.launch(row) is not None:
-            return "linked"
+            return "known"
         first = self.first_linked.get((row.device, row.stream))
         return "missing" if first is None or row.start >= first else "before_window"
 

@@ -10,29 +10,29 @@
 -- order    = ["run_id", "-wait_ns"]
 --
 -- [columns]
--- run_id        = { type = "VARCHAR", doc = "The run." }
--- rank          = { type = "INTEGER", doc = "The rank." }
--- event_id      = { type = "BIGINT", unit = "id", doc = "The collective on this rank: a GPU activity or, on the host (gloo, MPI), the backend's annotation." }
--- collective    = { type = "VARCHAR", doc = "all_reduce, all_gather, …; other if the name is not recognized." }
--- process_group = { type = "VARCHAR", null = true, doc = "Process group name; null if unknown, in which case all ranks are assumed to be members." }
--- sequence      = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
--- step          = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
--- bytes         = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
--- meeting       = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks: group, collective with its sequence number or step and size, and position among equal ones; null if not matched." }
--- state         = { type = "VARCHAR", doc = "whole: all ranks of the group take part; partial: at least two. Not matched: alone (only this rank); ambiguous (ranks have different numbers of such collectives in the same step, or a rank has two at the same position); apart (at no moment are all ranks in it)." }
--- members       = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 if not matched." }
--- dur_ns        = { type = "BIGINT", unit = "ns", better = "lower", doc = "Duration on this rank." }
--- wait_ns       = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Wait time: its duration minus the shortest duration of any rank, so no clocks are compared. Null if not matched, or if a rank can leave before the last one arrives (broadcast, send, receive, …)." }
--- transfer_ns   = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Shortest duration of any rank; wait_ns + transfer_ns = dur_ns. An upper bound on the transfer time if the state is partial." }
--- waited_for    = { type = "INTEGER", null = true, doc = "The rank with the shortest duration, which arrived last; the lowest rank on ties." }
--- late_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Start minus the start of the first rank, on aligned clocks (`clock_offsets`)." }
--- reason        = { type = "VARCHAR", null = true, doc = "Why late_ns is null: not matched; clock offset not known; clock uncertainty not known; under twice the clock uncertainty." }
+-- run_id         = { type = "VARCHAR", doc = "The run." }
+-- rank           = { type = "INTEGER", doc = "The rank." }
+-- event_id       = { type = "BIGINT", unit = "id", doc = "The collective on this rank: a GPU activity or, on the host (gloo, MPI), the backend's annotation." }
+-- collective     = { type = "VARCHAR", doc = "all_reduce, all_gather, …; other if the name is not recognized." }
+-- process_group  = { type = "VARCHAR", null = true, doc = "Process group name; null if unknown, in which case all ranks are assumed to be members." }
+-- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
+-- step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
+-- bytes          = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
+-- instance_id    = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks: group, collective with its sequence number or step and size, and position among equal ones; null if not matched." }
+-- state          = { type = "VARCHAR", doc = "complete: all ranks of the group take part; partial: at least two. Not matched: unmatched (only this rank); ambiguous (ranks have different numbers of such collectives in the same step, or a rank has two at the same position); inconsistent_clocks (on no consistent clock offsets do all ranks overlap in it)." }
+-- members        = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 if not matched." }
+-- dur_ns         = { type = "BIGINT", unit = "ns", better = "lower", doc = "Duration on this rank." }
+-- wait_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Wait time: its duration minus the shortest duration of any rank, so no clocks are compared. Null if not matched, or if a rank can leave before the last one arrives (broadcast, send, receive, …)." }
+-- transfer_ns    = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Shortest duration of any rank; wait_ns + transfer_ns = dur_ns. An upper bound on the transfer time if the state is partial." }
+-- straggler_rank = { type = "INTEGER", null = true, doc = "The rank with the shortest duration, which arrived last; the lowest rank on ties." }
+-- late_ns        = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Start minus the start of the first rank, on aligned clocks (`clock_offsets`)." }
+-- reason         = { type = "VARCHAR", null = true, doc = "Why late_ns is null: not matched; clock offset not known; clock uncertainty not known; under twice the clock uncertainty." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
-  told AS (
+  arrival AS (
     SELECT
       run_id,
       rank,
@@ -42,19 +42,19 @@ WITH
       sequence,
       step,
       bytes,
-      meeting,
+      instance_id,
       state,
       members,
       dur_ns,
       wait_ns,
       transfer_ns,
-      waited_for,
+      straggler_rank,
       late_ns,
       CASE
-        WHEN meeting IS NULL THEN 'not matched'
+        WHEN instance_id IS NULL THEN 'not matched'
         WHEN late_ns IS NULL THEN 'clock offset not known'
-        WHEN doubt_ns IS NULL THEN 'clock uncertainty not known'
-        WHEN late_ns < doubt_ns THEN 'under twice the clock uncertainty'
+        WHEN uncertainty_ns IS NULL THEN 'clock uncertainty not known'
+        WHEN late_ns < uncertainty_ns THEN 'under twice the clock uncertainty'
       END AS reason
     FROM collective_arrivals
   )
@@ -67,13 +67,13 @@ SELECT
   sequence,
   step,
   bytes,
-  meeting,
+  instance_id,
   state,
   members,
   dur_ns,
   wait_ns,
   transfer_ns,
-  waited_for,
+  straggler_rank,
   CASE WHEN reason IS NULL THEN late_ns END AS late_ns,
   reason
-FROM told
+FROM arrival

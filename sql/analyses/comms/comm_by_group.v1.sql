@@ -68,7 +68,7 @@ WITH
       rank,
       device,
       start_ns AS at_ns,
-      coalesce(sum(CASE WHEN computation > 0 THEN piece_ns ELSE 0 END) OVER earlier, 0)::BIGINT AS computed_ns
+      coalesce(sum(CASE WHEN computation > 0 THEN segment_ns ELSE 0 END) OVER earlier, 0)::BIGINT AS computed_ns
     FROM device_timeline
     WINDOW earlier AS (
       PARTITION BY run_id, rank, device

@@ -26,8 +26,8 @@ WITH
       run_id,
       rank,
       device,
-      coalesce(sum(piece_ns) FILTER (communication > 0), 0)::BIGINT AS comm_ns,
-      coalesce(sum(piece_ns) FILTER (communication > 0 AND computation > 0), 0)::BIGINT AS overlap_ns
+      coalesce(sum(segment_ns) FILTER (communication > 0), 0)::BIGINT AS comm_ns,
+      coalesce(sum(segment_ns) FILTER (communication > 0 AND computation > 0), 0)::BIGINT AS overlap_ns
     FROM device_timeline
     GROUP BY run_id, rank, device
   )

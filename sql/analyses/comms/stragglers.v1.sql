@@ -14,7 +14,7 @@
 -- rank           = { type = "INTEGER", doc = "The rank." }
 -- caused_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Wait caused: total time that other ranks waited at collectives where this rank had the shortest duration. Over all ranks of a run it sums to their wait_ns. Null, like all columns but the counts, if no collective is matched with another rank." }
 -- share          = { type = "DOUBLE", unit = "ratio", better = "lower", null = true, doc = "caused_wait_ns as a share of the run's total; null if no rank waited." }
--- waited_for     = { type = "BIGINT", unit = "count", better = "lower", doc = "Collectives at which this rank had the shortest duration, so it arrived last; the lowest rank on ties." }
+-- arrived_last   = { type = "BIGINT", unit = "count", better = "lower", doc = "Collectives at which this rank had the shortest duration, so it arrived last; the lowest rank on ties." }
 -- collectives    = { type = "BIGINT", unit = "count", doc = "Its synchronizing collectives that are matched with another rank." }
 -- partial        = { type = "BIGINT", unit = "count", doc = "Of these, collectives with missing ranks: a missing rank may be the one that arrived last." }
 -- assumed        = { type = "BIGINT", unit = "count", doc = "Of these, collectives with an unknown process group: all ranks are assumed to be members." }
@@ -34,13 +34,13 @@ WITH
       rank,
       event_id,
       start_ns,
-      meeting IS NOT NULL AS matched,
+      instance_id IS NOT NULL AS matched,
       state,
-      group_told,
+      group_known,
       wait_ns,
-      waited_for,
+      straggler_rank,
       late_ns,
-      doubt_ns
+      uncertainty_ns
     FROM collective_arrivals
     WHERE waits_for_all
   ),
@@ -72,29 +72,29 @@ WITH
     SELECT
       run_id,
       rank,
-      count(*) FILTER (waited_for = rank) AS waited_for,
+      count(*) FILTER (straggler_rank = rank) AS arrived_last,
       count(*) FILTER (matched) AS collectives,
       count(*) FILTER (matched AND state = 'partial') AS partial,
-      count(*) FILTER (matched AND NOT group_told) AS assumed,
+      count(*) FILTER (matched AND NOT group_known) AS assumed,
       count(*) FILTER (NOT matched) AS unmatched,
       sum(wait_ns)::BIGINT AS wait_ns,
       sum(late_ns)::BIGINT AS late_ns,
-      CASE WHEN count(late_ns) = count(doubt_ns) THEN sum(doubt_ns)::BIGINT END AS doubt_ns
+      CASE WHEN count(late_ns) = count(uncertainty_ns) THEN sum(uncertainty_ns)::BIGINT END AS uncertainty_ns
     FROM arrival
     GROUP BY run_id, rank
   ),
   caused AS (
-    SELECT run_id, waited_for AS rank, sum(wait_ns)::BIGINT AS caused_wait_ns
+    SELECT run_id, straggler_rank AS rank, sum(wait_ns)::BIGINT AS caused_wait_ns
     FROM arrival
     WHERE matched
-    GROUP BY run_id, waited_for
+    GROUP BY run_id, straggler_rank
   ),
-  told AS (
+  per_rank AS (
     SELECT
       ranks.run_id,
       ranks.rank,
       CASE WHEN own.collectives > 0 THEN coalesce(caused.caused_wait_ns, 0) END AS caused_wait_ns,
-      coalesce(own.waited_for, 0) AS waited_for,
+      coalesce(own.arrived_last, 0) AS arrived_last,
       coalesce(own.collectives, 0) AS collectives,
       coalesce(own.partial, 0) AS partial,
       coalesce(own.assumed, 0) AS assumed,
@@ -105,8 +105,8 @@ WITH
       CASE
         WHEN coalesce(own.collectives, 0) = 0 THEN 'no collectives matched'
         WHEN own.late_ns IS NULL THEN 'clock offset not known'
-        WHEN own.doubt_ns IS NULL THEN 'clock uncertainty not known'
-        WHEN own.late_ns < own.doubt_ns THEN 'under twice the clock uncertainty'
+        WHEN own.uncertainty_ns IS NULL THEN 'clock uncertainty not known'
+        WHEN own.late_ns < own.uncertainty_ns THEN 'under twice the clock uncertainty'
       END AS reason
     FROM ranks
     LEFT JOIN own ON own.run_id = ranks.run_id AND own.rank = ranks.rank
@@ -118,7 +118,7 @@ SELECT
   rank,
   caused_wait_ns,
   caused_wait_ns / nullif((sum(caused_wait_ns) OVER (PARTITION BY run_id))::BIGINT, 0) AS share,
-  waited_for,
+  arrived_last,
   collectives,
   partial,
   assumed,
@@ -127,4 +127,4 @@ SELECT
   waiting_ns,
   CASE WHEN reason IS NULL THEN late_ns END AS late_ns,
   reason
-FROM told
+FROM per_rank

@@ -1,84 +1,63 @@
 -- /// tw
 -- kind     = "analysis"
+-- like     = "findings_base@1"
 -- name     = "input_bound"
 -- version  = 1
 -- summary  = "Detects GPU idle time while the training thread waits for the data loader."
--- requires = ["judged_pieces@1"]
+-- requires = ["analyzed_segments@1"]
 -- needs    = ["gpu", "launches"]
--- grain    = ["run_id", "rank", "subject"]
--- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.2, unit = "ratio", min = 0, doc = "Critical threshold." }
+-- warning_share  = { default = 0.05 }
+-- critical_share = { default = 0.2 }
 --
 -- [columns]
--- run_id          = { type = "VARCHAR", doc = "The run." }
--- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: data loader." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Idle time during waits for data, as a share of judged_ns." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of such idle segments." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
--- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
--- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
--- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
--- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that ends the longest such gap." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
+-- subject   = { doc = "Always: data loader." }
+-- share     = { doc = "Idle time during waits for data, as a share of analyzed_ns." }
+-- count     = { doc = "Number of such idle segments." }
+-- event_id  = { doc = "The GPU activity that ends the longest such gap." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
-  piece AS (
-    SELECT run_id, rank, start_ns, piece_ns, after_id, steps, judged_ns, cause = 'dataloader' AS counts
-    FROM judged_pieces
+  segment AS (
+    SELECT run_id, rank, start_ns, segment_ns, after_id, steps, analyzed_ns, cause = 'dataloader' AS matches
+    FROM analyzed_segments
   ),
-  spent AS (
+  per_rank AS (
     SELECT
       run_id,
       rank,
       any_value(steps) AS steps,
-      any_value(judged_ns) AS judged_ns,
-      count(*) FILTER (counts) AS count,
-      coalesce(sum(piece_ns) FILTER (counts), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(judged_ns) AS share,
-      arg_max(after_id, (piece_ns, -start_ns)) FILTER (counts) AS event_id,
-      arg_max(start_ns, (piece_ns, -start_ns)) FILTER (counts) AS from_ns,
-      from_ns + max(piece_ns) FILTER (counts) AS to_ns
-    FROM piece
+      any_value(analyzed_ns) AS analyzed_ns,
+      count(*) FILTER (matches) AS count,
+      coalesce(sum(segment_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
+      saving_ns / any_value(analyzed_ns) AS share,
+      arg_max(after_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
+      arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
+      from_ns + max(segment_ns) FILTER (matches) AS to_ns
+    FROM segment
     GROUP BY run_id, rank
   )
 SELECT
   run_id,
   rank,
   'data loader' AS subject,
-  CASE
-    WHEN share < $warning_share THEN 'none'
-    WHEN steps = 0 THEN 'info'
-    WHEN share < $critical_share THEN 'warning'
-    ELSE 'critical'
-  END AS severity,
+  share >= $warning_share AS is_finding,
+  steps > 0 AS is_representative,
   share,
-  $warning_share AS threshold,
   count,
   steps,
-  judged_ns,
+  analyzed_ns,
   saving_ns,
-  'the idle time during waits for data; other idle time remains' AS bound,
-  CASE WHEN steps = 0 THEN 'low' ELSE 'high' END AS confidence,
-  'The GPU idles while the training thread waits for the data loader.' AS seen,
+  'the idle time during waits for data; other idle time remains' AS saving_limit,
+  'high' AS confidence,
+  'The GPU idles while the training thread waits for the data loader.' AS observation,
   'Load data in worker processes (num_workers above 0, persistent_workers=True), prefetch more batches, use pinned memory and non-blocking copies, or do less work per sample.' AS advice,
   CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END AS evidence,
-  'part = ''idle_dataloader''' AS evidence_filter,
+  'category = ''idle_dataloader''' AS evidence_filter,
   event_id,
   from_ns,
   to_ns
-FROM spent
+FROM per_rank

@@ -1,86 +1,65 @@
 -- /// tw
 -- kind     = "analysis"
+-- like     = "findings_base@1"
 -- name     = "launch_bound"
 -- version  = 1
 -- summary  = "Detects short GPU idle gaps because the host cannot launch kernels fast enough (launch-bound)."
--- requires = ["judged_pieces@1", "ranks@1"]
+-- requires = ["analyzed_segments@1", "ranks@1"]
 -- needs    = ["gpu", "launches"]
--- grain    = ["run_id", "rank", "subject"]
--- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.1, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.3, unit = "ratio", min = 0, doc = "Critical threshold." }
+-- warning_share  = { default = 0.1 }
+-- critical_share = { default = 0.3 }
 -- short_gap_ns   = { type = "BIGINT", default = 100000, unit = "ns", min = 0, doc = "Gaps up to this duration are short: the host was busy launching." }
 --
 -- [columns]
--- run_id          = { type = "VARCHAR", doc = "The run." }
--- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: launches." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Idle time in short gaps before activities that were launched late, as a share of judged_ns." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of such gaps." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
--- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
--- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
--- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
--- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that ends the longest such gap." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
+-- subject   = { doc = "Always: launches." }
+-- share     = { doc = "Idle time in short gaps before activities that were launched late, as a share of analyzed_ns." }
+-- count     = { doc = "Number of such gaps." }
+-- event_id  = { doc = "The GPU activity that ends the longest such gap." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
-  piece AS (
-    SELECT run_id, rank, start_ns, piece_ns, after_id, steps, judged_ns, cause = 'host' AND gap_ns <= $short_gap_ns AS counts
-    FROM judged_pieces
+  segment AS (
+    SELECT run_id, rank, start_ns, segment_ns, after_id, steps, analyzed_ns, cause = 'host' AND gap_ns <= $short_gap_ns AS matches
+    FROM analyzed_segments
   ),
-  spent AS (
+  per_rank AS (
     SELECT
       run_id,
       rank,
       any_value(steps) AS steps,
-      any_value(judged_ns) AS judged_ns,
-      count(*) FILTER (counts) AS count,
-      coalesce(sum(piece_ns) FILTER (counts), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(judged_ns) AS share,
-      arg_max(after_id, (piece_ns, -start_ns)) FILTER (counts) AS event_id,
-      arg_max(start_ns, (piece_ns, -start_ns)) FILTER (counts) AS from_ns,
-      from_ns + max(piece_ns) FILTER (counts) AS to_ns
-    FROM piece
+      any_value(analyzed_ns) AS analyzed_ns,
+      count(*) FILTER (matches) AS count,
+      coalesce(sum(segment_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
+      saving_ns / any_value(analyzed_ns) AS share,
+      arg_max(after_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
+      arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
+      from_ns + max(segment_ns) FILTER (matches) AS to_ns
+    FROM segment
     GROUP BY run_id, rank
   )
 SELECT
-  spent.run_id,
-  spent.rank,
+  per_rank.run_id,
+  per_rank.rank,
   'launches' AS subject,
-  CASE
-    WHEN share < $warning_share THEN 'none'
-    WHEN spent.steps = 0 THEN 'info'
-    WHEN share < $critical_share THEN 'warning'
-    ELSE 'critical'
-  END AS severity,
+  share >= $warning_share AS is_finding,
+  per_rank.steps > 0 AS is_representative,
   share,
-  $warning_share AS threshold,
   count,
-  spent.steps,
-  judged_ns,
+  per_rank.steps,
+  analyzed_ns,
   saving_ns,
-  'the idle time in these gaps, with zero launch overhead' AS bound,
-  CASE WHEN spent.steps = 0 OR ranks.stacks THEN 'low' ELSE 'medium' END AS confidence,
-  'Kernels finish before the host launches the next one (launch-bound).' AS seen,
+  'the idle time in these gaps, with zero launch overhead' AS saving_limit,
+  CASE WHEN ranks.stacks THEN 'low' ELSE 'medium' END AS confidence,
+  'Kernels finish before the host launches the next one (launch-bound).' AS observation,
   'Use CUDA graphs, fuse small kernels (torch.compile, fused or foreach optimizers), or give each kernel more work with a larger batch.' AS advice,
   'idle_intervals' AS evidence,
   'cause = ''host_wait''' AS evidence_filter,
   event_id,
   from_ns,
   to_ns
-FROM spent
-JOIN ranks ON ranks.run_id = spent.run_id AND ranks.rank = spent.rank
+FROM per_rank
+JOIN ranks ON ranks.run_id = per_rank.run_id AND ranks.rank = per_rank.rank

@@ -1,37 +1,22 @@
 -- /// tw
 -- kind     = "analysis"
+-- like     = "findings_base@1"
 -- name     = "memory_pressure"
 -- version  = 1
 -- summary  = "Detects GPU memory that was nearly full."
--- requires = ["memory_changes@1", "judged_spans@1", "ranks@1"]
+-- requires = ["memory_changes@1", "analyzed_intervals@1", "ranks@1"]
 -- needs    = ["memory_events", "device_properties"]
--- grain    = ["run_id", "rank", "subject"]
--- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.9, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.97, unit = "ratio", min = 0, doc = "Critical threshold." }
+-- warning_share  = { default = 0.9 }
+-- critical_share = { default = 0.97 }
 --
 -- [columns]
--- run_id          = { type = "VARCHAR", doc = "The run." }
--- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "The GPU by number. GPUs whose memory size or total allocation is not recorded have no row." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Peak allocated bytes as a share of the device's memory." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of allocations and frees." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Always null: this is a risk, not lost time." }
--- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
--- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
--- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
--- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The allocation that first reached the peak." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
+-- subject   = { doc = "The GPU by number. GPUs whose memory size or total allocation is not recorded have no row." }
+-- share     = { doc = "Peak allocated bytes as a share of the device's memory." }
+-- count     = { doc = "Number of allocations and frees." }
+-- saving_ns = { doc = "Always null: this is a risk, not lost time." }
+-- event_id  = { doc = "The allocation that first reached the peak." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -41,7 +26,7 @@ WITH
     SELECT run_id, rank, unnest(header -> '$.deviceProperties[*]') AS properties
     FROM ranks
   ),
-  told AS (
+  capacity AS (
     SELECT
       run_id,
       rank,
@@ -62,44 +47,40 @@ WITH
     WHERE device_type <> 0
     GROUP BY run_id, rank, device
   ),
-  spent AS (
+  per_device AS (
     SELECT
       peak.run_id,
       peak.rank,
       peak.device,
       peak.count,
-      peak.peak_bytes / told.memory_bytes AS share,
+      peak.peak_bytes / capacity.memory_bytes AS share,
       span.steps,
-      span.judged_ns,
+      span.analyzed_ns,
       peak.event_id,
       peak.from_ns
     FROM peak
-    JOIN told ON told.run_id = peak.run_id AND told.rank = peak.rank AND told.device = peak.device
-    JOIN judged_spans AS span ON span.run_id = peak.run_id AND span.rank = peak.rank
-    WHERE peak.peak_bytes IS NOT NULL AND told.memory_bytes > 0
+    JOIN capacity ON capacity.run_id = peak.run_id AND capacity.rank = peak.rank AND capacity.device = peak.device
+    JOIN analyzed_intervals AS span ON span.run_id = peak.run_id AND span.rank = peak.rank
+    WHERE peak.peak_bytes IS NOT NULL AND capacity.memory_bytes > 0
   )
 SELECT
   run_id,
   rank,
   'GPU ' || device AS subject,
-  CASE
-    WHEN share < $warning_share THEN 'none'
-    WHEN share < $critical_share THEN 'warning'
-    ELSE 'critical'
-  END AS severity,
+  share >= $warning_share AS is_finding,
+  TRUE AS is_representative,
   share,
-  $warning_share AS threshold,
   count,
   steps,
-  judged_ns,
+  analyzed_ns,
   NULL::BIGINT AS saving_ns,
-  'this alone costs no time; a larger batch or fragmentation can run out of memory' AS bound,
+  'this alone costs no time; a larger batch or fragmentation can run out of memory' AS saving_limit,
   'high' AS confidence,
-  'Nearly all GPU memory was allocated at the peak.' AS seen,
+  'Nearly all GPU memory was allocated at the peak.' AS observation,
   'Check what was live at the peak. Recompute activations (checkpointing), lower the precision, shard parameters and optimizer state, or use a smaller batch.' AS advice,
   'memory_live' AS evidence,
   NULL::VARCHAR AS evidence_filter,
   event_id,
   from_ns,
   from_ns AS to_ns
-FROM spent
+FROM per_device

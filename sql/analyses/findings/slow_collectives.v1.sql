@@ -1,41 +1,26 @@
 -- /// tw
 -- kind     = "analysis"
+-- like     = "findings_base@1"
 -- scope    = "run"
 -- name     = "slow_collectives"
 -- version  = 1
 -- summary  = "Detects outlier collectives that took far longer than the median of their kind and size."
--- requires = ["collective_arrivals@1", "judged_spans@1"]
+-- requires = ["collective_arrivals@1", "analyzed_intervals@1"]
 -- needs    = ["collectives", "ranks>=2"]
--- grain    = ["run_id", "rank", "subject"]
--- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.02, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.1, unit = "ratio", min = 0, doc = "Critical threshold." }
+-- warning_share  = { default = 0.02 }
+-- critical_share = { default = 0.1 }
 -- min_count      = { type = "BIGINT", default = 5, unit = "count", min = 1, doc = "Minimum number of collectives of a kind and size; with fewer the median is not used." }
 -- factor         = { type = "DOUBLE", default = 2.0, min = 1, doc = "Outliers take longer than this many times the median." }
 -- min_excess_ns  = { type = "BIGINT", default = 100000, unit = "ns", min = 0, doc = "Outliers exceed the median by at least this much." }
 --
 -- [columns]
--- run_id          = { type = "VARCHAR", doc = "The run." }
--- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: collectives. Only synchronizing collectives matched with another rank are analyzed; for others, transfer and wait cannot be separated." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Total time of the outliers beyond the median, as a share of judged_ns." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of outlier collectives." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: the time of the outliers beyond the median." }
--- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
--- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
--- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
--- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The outlier that exceeds the median most." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
+-- subject   = { doc = "Always: collectives. Only synchronizing collectives matched with another rank are analyzed; for others, transfer and wait cannot be separated." }
+-- share     = { doc = "Total time of the outliers beyond the median, as a share of analyzed_ns." }
+-- count     = { doc = "Number of outlier collectives." }
+-- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the time of the outliers beyond the median." }
+-- event_id  = { doc = "The outlier that exceeds the median most." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -50,17 +35,17 @@ WITH
       arrival.dur_ns,
       arrival.transfer_ns,
       span.steps,
-      span.judged_ns,
-      count(*) OVER alike AS alike,
-      quantile_disc(arrival.transfer_ns, 0.5) OVER alike AS median_ns
+      span.analyzed_ns,
+      count(*) OVER same_kind AS peers,
+      quantile_disc(arrival.transfer_ns, 0.5) OVER same_kind AS median_ns
     FROM collective_arrivals AS arrival
-    JOIN judged_spans AS span
+    JOIN analyzed_intervals AS span
       ON span.run_id = arrival.run_id
       AND span.rank = arrival.rank
       AND arrival.start_ns >= span.start_ns
       AND arrival.start_ns < span.end_ns
     WHERE arrival.transfer_ns IS NOT NULL
-    WINDOW alike AS (
+    WINDOW same_kind AS (
       PARTITION BY arrival.run_id, arrival.rank, arrival.collective, arrival.process_group, arrival.bytes
     )
   ),
@@ -72,23 +57,23 @@ WITH
       start_ns,
       dur_ns,
       steps,
-      judged_ns,
+      analyzed_ns,
       transfer_ns - median_ns AS excess_ns,
-      alike >= $min_count AND transfer_ns > $factor * median_ns AND transfer_ns - median_ns >= $min_excess_ns AS counts
+      peers >= $min_count AND transfer_ns > $factor * median_ns AND transfer_ns - median_ns >= $min_excess_ns AS matches
     FROM transfer
   ),
-  spent AS (
+  per_rank AS (
     SELECT
       run_id,
       rank,
       any_value(steps) AS steps,
-      any_value(judged_ns) AS judged_ns,
-      count(*) FILTER (counts) AS count,
-      coalesce(sum(excess_ns) FILTER (counts), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(judged_ns) AS share,
-      arg_max(event_id, (excess_ns, -start_ns)) FILTER (counts) AS event_id,
-      arg_max(start_ns, (excess_ns, -start_ns)) FILTER (counts) AS from_ns,
-      arg_max(start_ns + dur_ns, (excess_ns, -start_ns)) FILTER (counts) AS to_ns
+      any_value(analyzed_ns) AS analyzed_ns,
+      count(*) FILTER (matches) AS count,
+      coalesce(sum(excess_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
+      saving_ns / any_value(analyzed_ns) AS share,
+      arg_max(event_id, (excess_ns, -start_ns)) FILTER (matches) AS event_id,
+      arg_max(start_ns, (excess_ns, -start_ns)) FILTER (matches) AS from_ns,
+      arg_max(start_ns + dur_ns, (excess_ns, -start_ns)) FILTER (matches) AS to_ns
     FROM excess
     GROUP BY run_id, rank
   )
@@ -96,25 +81,20 @@ SELECT
   run_id,
   rank,
   'collectives' AS subject,
-  CASE
-    WHEN share < $warning_share THEN 'none'
-    WHEN steps = 0 THEN 'info'
-    WHEN share < $critical_share THEN 'warning'
-    ELSE 'critical'
-  END AS severity,
+  share >= $warning_share AS is_finding,
+  steps > 0 AS is_representative,
   share,
-  $warning_share AS threshold,
   count,
   steps,
-  judged_ns,
+  analyzed_ns,
   saving_ns,
-  'the time beyond the median of their kind and size; less where it is overlapped with computation' AS bound,
-  CASE WHEN steps = 0 THEN 'low' ELSE 'medium' END AS confidence,
-  'Some collectives take far longer than others of the same kind, group and size.' AS seen,
+  'the time beyond the median of their kind and size; less where it is overlapped with computation' AS saving_limit,
+  'medium' AS confidence,
+  'Some collectives take far longer than others of the same kind, group and size.' AS observation,
   'Check what else uses the links at that time (other jobs, checkpoints, copies), and check link and network health.' AS advice,
   'collective_waits' AS evidence,
   NULL::VARCHAR AS evidence_filter,
   event_id,
   from_ns,
   to_ns
-FROM spent
+FROM per_rank

@@ -1,38 +1,24 @@
 -- /// tw
 -- kind     = "analysis"
+-- like     = "findings_base@1"
 -- scope    = "run"
 -- name     = "slow_rank"
 -- version  = 1
 -- summary  = "Detects stragglers: ranks that the other ranks wait for at collectives."
--- requires = ["collective_arrivals@1", "judged_spans@1"]
+-- requires = ["collective_arrivals@1", "analyzed_intervals@1"]
 -- needs    = ["collectives", "ranks>=2"]
--- grain    = ["run_id", "rank", "subject"]
--- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.05, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.2, unit = "ratio", min = 0, doc = "Critical threshold." }
+-- warning_share  = { default = 0.05 }
+-- critical_share = { default = 0.2 }
 --
 -- [columns]
--- run_id          = { type = "VARCHAR", doc = "The run." }
--- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: collectives." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Longest total wait of another rank for this one, as a share of judged_ns of that rank." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Collectives at which this rank arrived last and another rank waited." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time of the rank that waited longest for this one; its own if none waited." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: the wait of the rank that waited longest for this one." }
--- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
--- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
--- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
--- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "This rank's collective at which the others waited longest in total." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
+-- subject   = { doc = "Always: collectives." }
+-- share     = { doc = "Longest total wait of another rank for this one, as a share of analyzed_ns of that rank." }
+-- count     = { doc = "Collectives at which this rank arrived last and another rank waited." }
+-- analyzed_ns = { doc = "Analyzed time of the rank that waited longest for this one; its own if none waited." }
+-- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the wait of the rank that waited longest for this one." }
+-- event_id  = { doc = "This rank's collective at which the others waited longest in total." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -43,25 +29,25 @@ WITH
       arrival.run_id,
       arrival.rank,
       arrival.event_id,
-      arrival.waited_for,
-      arrival.meeting,
+      arrival.straggler_rank,
+      arrival.instance_id,
       arrival.start_ns,
       arrival.dur_ns,
       arrival.start_ns + arrival.wait_ns AS end_ns,
       arrival.wait_ns,
       span.steps,
-      span.judged_ns,
+      span.analyzed_ns,
       -- Latest end of earlier waits for that rank: time up to here is already counted.
       coalesce(max(arrival.start_ns + arrival.wait_ns) OVER earlier, arrival.start_ns) AS counted_ns
     FROM collective_arrivals AS arrival
-    JOIN judged_spans AS span
+    JOIN analyzed_intervals AS span
       ON span.run_id = arrival.run_id
       AND span.rank = arrival.rank
       AND arrival.start_ns >= span.start_ns
       AND arrival.start_ns < span.end_ns
     WHERE arrival.wait_ns IS NOT NULL
     WINDOW earlier AS (
-      PARTITION BY arrival.run_id, arrival.rank, arrival.waited_for
+      PARTITION BY arrival.run_id, arrival.rank, arrival.straggler_rank
       ORDER BY arrival.start_ns, arrival.event_id
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
@@ -70,26 +56,26 @@ WITH
     SELECT
       run_id,
       rank AS waiter,
-      waited_for,
-      any_value(judged_ns) AS judged_ns,
+      straggler_rank,
+      any_value(analyzed_ns) AS analyzed_ns,
       sum(greatest(end_ns - greatest(start_ns, counted_ns), 0))::BIGINT AS waited_ns
     FROM wait
-    GROUP BY run_id, rank, waited_for
+    GROUP BY run_id, rank, straggler_rank
   ),
-  blame AS (
+  caused AS (
     SELECT
       run_id,
-      waited_for AS rank,
+      straggler_rank AS rank,
       sum(waited_ns)::BIGINT AS caused_ns,
       max(waited_ns) AS saving_ns,
-      arg_max(judged_ns, (waited_ns, -waiter)) AS judged_ns
+      arg_max(analyzed_ns, (waited_ns, -waiter)) AS analyzed_ns
     FROM pair
-    GROUP BY run_id, waited_for
+    GROUP BY run_id, straggler_rank
   ),
-  met AS (
-    SELECT run_id, meeting, waited_for AS rank, sum(wait_ns)::BIGINT AS caused_ns
+  instance AS (
+    SELECT run_id, instance_id, straggler_rank AS rank, sum(wait_ns)::BIGINT AS caused_ns
     FROM wait
-    GROUP BY run_id, meeting, waited_for
+    GROUP BY run_id, instance_id, straggler_rank
     HAVING sum(wait_ns) > 0
   ),
   own AS (
@@ -97,16 +83,16 @@ WITH
       wait.run_id,
       wait.rank,
       any_value(wait.steps) AS steps,
-      any_value(wait.judged_ns) AS judged_ns,
-      count(met.meeting) AS count,
-      arg_max(wait.event_id, (met.caused_ns, -wait.start_ns)) FILTER (met.meeting IS NOT NULL) AS event_id,
-      arg_max(wait.start_ns, (met.caused_ns, -wait.start_ns)) FILTER (met.meeting IS NOT NULL) AS from_ns,
-      arg_max(wait.start_ns + wait.dur_ns, (met.caused_ns, -wait.start_ns)) FILTER (met.meeting IS NOT NULL) AS to_ns
+      any_value(wait.analyzed_ns) AS analyzed_ns,
+      count(instance.instance_id) AS count,
+      arg_max(wait.event_id, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS event_id,
+      arg_max(wait.start_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS from_ns,
+      arg_max(wait.start_ns + wait.dur_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS to_ns
     FROM wait
-    LEFT JOIN met ON met.run_id = wait.run_id AND met.meeting = wait.meeting AND met.rank = wait.rank
+    LEFT JOIN instance ON instance.run_id = wait.run_id AND instance.instance_id = wait.instance_id AND instance.rank = wait.rank
     GROUP BY wait.run_id, wait.rank
   ),
-  spent AS (
+  per_rank AS (
     SELECT
       own.run_id,
       own.rank,
@@ -115,38 +101,33 @@ WITH
       own.event_id,
       own.from_ns,
       own.to_ns,
-      coalesce(blame.judged_ns, own.judged_ns) AS judged_ns,
-      coalesce(blame.saving_ns, 0) AS saving_ns,
-      coalesce(blame.saving_ns, 0) / coalesce(blame.judged_ns, own.judged_ns) AS share,
+      coalesce(caused.analyzed_ns, own.analyzed_ns) AS analyzed_ns,
+      coalesce(caused.saving_ns, 0) AS saving_ns,
+      coalesce(caused.saving_ns, 0) / coalesce(caused.analyzed_ns, own.analyzed_ns) AS share,
       -- Halfway between its equal share of all waits and all of them: more than chance would give.
-      coalesce(2 * blame.caused_ns * count(*) OVER of_run >= sum(blame.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS stands_out
+      coalesce(2 * caused.caused_ns * count(*) OVER of_run >= sum(caused.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS stands_out
     FROM own
-    LEFT JOIN blame ON blame.run_id = own.run_id AND blame.rank = own.rank
+    LEFT JOIN caused ON caused.run_id = own.run_id AND caused.rank = own.rank
     WINDOW of_run AS (PARTITION BY own.run_id)
   )
 SELECT
   run_id,
   rank,
   'collectives' AS subject,
-  CASE
-    WHEN share < $warning_share OR NOT stands_out THEN 'none'
-    WHEN steps = 0 THEN 'info'
-    WHEN share < $critical_share THEN 'warning'
-    ELSE 'critical'
-  END AS severity,
+  share >= $warning_share AND stands_out AS is_finding,
+  steps > 0 AS is_representative,
   share,
-  $warning_share AS threshold,
   count,
   steps,
-  judged_ns,
+  analyzed_ns,
   saving_ns,
-  'the longest wait of any rank; after a fix the next slowest rank sets the pace' AS bound,
-  CASE WHEN steps = 0 THEN 'low' ELSE 'high' END AS confidence,
-  'This rank is a straggler: the other ranks wait for it at collectives.' AS seen,
+  'the longest wait of any rank; after a fix the next slowest rank sets the pace' AS saving_limit,
+  'high' AS confidence,
+  'This rank is a straggler: the other ranks wait for it at collectives.' AS observation,
   'Compare what it does before its collectives with another rank (tw diff, tw export trace of both): input data, host load, GPU clocks and temperature, and share of work.' AS advice,
   'stragglers' AS evidence,
   NULL::VARCHAR AS evidence_filter,
   event_id,
   from_ns,
   to_ns
-FROM spent
+FROM per_rank

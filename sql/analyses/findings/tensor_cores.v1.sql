@@ -1,38 +1,22 @@
 -- /// tw
 -- kind     = "analysis"
+-- like     = "findings_base@1"
 -- name     = "tensor_cores"
 -- version  = 1
 -- summary  = "Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."
--- requires = ["judged_pieces@1", "kernels@1", "matmul_rules@1", "ranks@1"]
+-- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "ranks@1"]
 -- needs    = ["gpu", "device_properties"]
--- grain    = ["run_id", "rank", "subject"]
--- order    = ["run_id", "rank", "-share"]
 --
 -- [params]
--- warning_share  = { type = "DOUBLE", default = 0.1, unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
--- critical_share = { type = "DOUBLE", default = 0.5, unit = "ratio", min = 0, doc = "Critical threshold." }
+-- warning_share  = { default = 0.1 }
+-- critical_share = { default = 0.5 }
 -- compute_major  = { type = "BIGINT", default = 7, unit = "count", min = 1, doc = "Lowest major compute capability of NVIDIA GPUs with tensor cores." }
 --
 -- [columns]
--- run_id          = { type = "VARCHAR", doc = "The run." }
--- rank            = { type = "INTEGER", doc = "The rank." }
--- subject         = { type = "VARCHAR", doc = "Always: matrix products. Ranks without an NVIDIA GPU of compute capability 7.0 or higher (compute_major), or without a kernel recognized as GEMM or convolution, have no row." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
--- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Computation time attributed to GEMMs and convolutions without tensor cores, as a share of all computation time." }
--- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
--- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of such segments." }
--- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
--- judged_ns       = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
--- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
--- bound           = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
--- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
--- seen            = { type = "VARCHAR", doc = "What was observed, in one sentence." }
--- advice          = { type = "VARCHAR", doc = "What to try." }
--- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
--- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The kernel of the longest such segment." }
--- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
--- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
+-- subject   = { doc = "Always: GEMMs and convolutions. Ranks without an NVIDIA GPU of compute capability 7.0 or higher (compute_major), or without a kernel recognized as GEMM or convolution, have no row." }
+-- share     = { doc = "Computation time attributed to GEMMs and convolutions without tensor cores, as a share of all computation time." }
+-- count     = { doc = "Number of such segments." }
+-- event_id  = { doc = "The kernel of the longest such segment." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -57,66 +41,61 @@ WITH
     FROM device
     GROUP BY run_id, rank
   ),
-  equipped AS (
+  with_tensor_cores AS (
     SELECT run_id, rank
     FROM generation
     WHERE major >= $compute_major AND NOT is_amd
   ),
-  piece AS (
+  segment AS (
     SELECT
-      piece.run_id,
-      piece.rank,
-      piece.start_ns,
-      piece.piece_ns,
-      piece.kernel_id,
-      piece.steps,
-      piece.judged_ns,
+      segment.run_id,
+      segment.rank,
+      segment.start_ns,
+      segment.segment_ns,
+      segment.kernel_id,
+      segment.steps,
+      segment.analyzed_ns,
       name.uses_tensor_cores
-    FROM judged_pieces AS piece
-    JOIN kernels ON kernels.run_id = piece.run_id AND kernels.rank = piece.rank AND kernels.event_id = piece.kernel_id
+    FROM analyzed_segments AS segment
+    JOIN kernels ON kernels.run_id = segment.run_id AND kernels.rank = segment.rank AND kernels.event_id = segment.kernel_id
     LEFT JOIN name ON name.name = kernels.name
-    WHERE piece.kind = 'computation'
+    WHERE segment.kind = 'computation'
   ),
-  spent AS (
+  per_rank AS (
     SELECT
       run_id,
       rank,
       any_value(steps) AS steps,
-      any_value(judged_ns) AS judged_ns,
+      any_value(analyzed_ns) AS analyzed_ns,
       count(*) FILTER (NOT uses_tensor_cores) AS count,
-      coalesce(sum(piece_ns) FILTER (NOT uses_tensor_cores), 0)::BIGINT AS saving_ns,
-      saving_ns / sum(piece_ns)::BIGINT AS share,
-      arg_max(kernel_id, (piece_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS event_id,
-      arg_max(start_ns, (piece_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS from_ns,
-      from_ns + max(piece_ns) FILTER (NOT uses_tensor_cores) AS to_ns
-    FROM piece
+      coalesce(sum(segment_ns) FILTER (NOT uses_tensor_cores), 0)::BIGINT AS saving_ns,
+      saving_ns / sum(segment_ns)::BIGINT AS share,
+      arg_max(kernel_id, (segment_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS event_id,
+      arg_max(start_ns, (segment_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS from_ns,
+      from_ns + max(segment_ns) FILTER (NOT uses_tensor_cores) AS to_ns
+    FROM segment
     GROUP BY run_id, rank
     HAVING count(uses_tensor_cores) > 0
   )
 SELECT
   run_id,
   rank,
-  'matrix products' AS subject,
-  CASE
-    WHEN share < $warning_share THEN 'none'
-    WHEN steps = 0 THEN 'info'
-    WHEN share < $critical_share THEN 'warning'
-    ELSE 'critical'
-  END AS severity,
+  'GEMMs and convolutions' AS subject,
+  share >= $warning_share AS is_finding,
+  steps > 0 AS is_representative,
   share,
-  $warning_share AS threshold,
   count,
   steps,
-  judged_ns,
+  analyzed_ns,
   saving_ns,
-  'the time in these kernels; the saving from lower precision depends on their shapes and on memory' AS bound,
-  CASE WHEN steps = 0 THEN 'low' ELSE 'medium' END AS confidence,
-  'GEMMs or convolutions do not use tensor cores.' AS seen,
+  'the time in these kernels; the saving from lower precision depends on their shapes and on memory' AS saving_limit,
+  'medium' AS confidence,
+  'GEMMs or convolutions do not use tensor cores.' AS observation,
   'Use automatic mixed precision (bf16 or fp16) or, from A100 on, allow TF32 (torch.set_float32_matmul_precision(''high'')); keep sizes multiples of 8.' AS advice,
   'kernel_summary' AS evidence,
   'kind = ''computation''' AS evidence_filter,
   event_id,
   from_ns,
   to_ns
-FROM spent
-SEMI JOIN equipped ON equipped.run_id = spent.run_id AND equipped.rank = spent.rank
+FROM per_rank
+SEMI JOIN with_tensor_cores ON with_tensor_cores.run_id = per_rank.run_id AND with_tensor_cores.rank = per_rank.rank

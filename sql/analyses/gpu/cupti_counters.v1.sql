@@ -6,7 +6,7 @@
 -- requires = ["events@1", "runtime@1"]
 -- needs    = ["kernel_counters"]
 -- grain    = ["run_id", "rank", "event_id", "counter"]
--- order    = ["run_id", "rank", "place", "counter"]
+-- order    = ["run_id", "rank", "position", "counter"]
 --
 -- [columns]
 -- run_id     = { type = "VARCHAR", doc = "The run." }
@@ -14,7 +14,7 @@
 -- event_id   = { type = "BIGINT", unit = "id", doc = "The profiler range: one kernel." }
 -- counter    = { type = "VARCHAR", doc = "Counter name." }
 -- value      = { type = "DOUBLE", null = true, doc = "Counter value; null if the trace has no number." }
--- place      = { type = "BIGINT", unit = "count", doc = "Position of the kernel among the rank's ranges, by start, then position in the file." }
+-- position   = { type = "BIGINT", unit = "count", doc = "Position of the kernel among the rank's ranges, by start, then position in the file." }
 -- name       = { type = "VARCHAR", null = true, doc = "Kernel name; the profiler writes __missing__ if it lost the name." }
 -- runtime_id = { type = "BIGINT", unit = "id", null = true, doc = "The host call that launched it. Ranges have no correlation ID and no real times: the n-th range is matched with the n-th call that launches a kernel, by start." }
 -- op_id      = { type = "BIGINT", unit = "id", null = true, doc = "The innermost operator enclosing that call." }
@@ -34,7 +34,7 @@ WITH RECURSIVE
       event_id,
       name,
       args,
-      row_number() OVER (PARTITION BY run_id, rank ORDER BY ts_ns, event_id) AS place,
+      row_number() OVER (PARTITION BY run_id, rank ORDER BY ts_ns, event_id) AS position,
       count(*) OVER (PARTITION BY run_id, rank) AS ranges,
       min(pid) OVER (PARTITION BY run_id, rank) < max(pid) OVER (PARTITION BY run_id, rank) AS several_devices
     FROM events
@@ -58,15 +58,15 @@ WITH RECURSIVE
       rank,
       runtime_id,
       op_id,
-      row_number() OVER (PARTITION BY run_id, rank ORDER BY ts_ns, runtime_id) AS place
+      row_number() OVER (PARTITION BY run_id, rank ORDER BY ts_ns, runtime_id) AS position
     FROM outermost
   ),
-  judged AS (
+  ranked AS (
     SELECT
       measured.run_id,
       measured.rank,
       measured.event_id,
-      measured.place,
+      measured.position,
       CASE
         WHEN measured.several_devices THEN 'ranges of several devices'
         WHEN coalesce(total.launches, 0) <> measured.ranges
@@ -78,16 +78,16 @@ WITH RECURSIVE
   ),
   paired AS (
     SELECT
-      judged.run_id,
-      judged.rank,
-      judged.event_id,
-      judged.reason,
+      ranked.run_id,
+      ranked.rank,
+      ranked.event_id,
+      ranked.reason,
       launched.runtime_id,
       launched.op_id
-    FROM judged
+    FROM ranked
     LEFT JOIN launched
-      ON launched.run_id = judged.run_id AND launched.rank = judged.rank AND launched.place = judged.place
-      AND judged.reason IS NULL
+      ON launched.run_id = ranked.run_id AND launched.rank = ranked.rank AND launched.position = ranked.position
+      AND ranked.reason IS NULL
   ),
   around AS (
     SELECT paired.run_id, paired.rank, paired.event_id, paired.op_id AS frame_id, 0 AS height
@@ -113,7 +113,7 @@ WITH RECURSIVE
     GROUP BY around.run_id, around.rank, around.event_id
   ),
   counted AS (
-    SELECT run_id, rank, event_id, name, place, args, unnest(json_keys(args)) AS counter
+    SELECT run_id, rank, event_id, name, position, args, unnest(json_keys(args)) AS counter
     FROM measured
   )
 SELECT
@@ -124,7 +124,7 @@ SELECT
   TRY_CAST(
     json_extract_string(counted.args, '/' || replace(replace(counted.counter, '~', '~0'), '/', '~1')) AS DOUBLE
   ) AS value,
-  counted.place,
+  counted.position,
   counted.name,
   paired.runtime_id,
   paired.op_id,

@@ -12,23 +12,23 @@
 -- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this is a kernel_wait if the next activity had been launched when the gap began." }
 --
 -- [columns]
--- run_id       = { type = "VARCHAR", doc = "The run." }
--- rank         = { type = "INTEGER", doc = "The rank." }
--- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
--- start_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap." }
--- idle_ns      = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Duration of the gap; always positive." }
--- cause        = { type = "VARCHAR", doc = "host_wait: the activity after the gap was launched after the gap began; kernel_wait: it had been launched (possibly before the recording) and the gap is short; other: it had been launched and the gap is not short; unknown: its launch is missing from the trace." }
--- before_id    = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends where the gap begins; if several do, the last in the file." }
--- before_name  = { type = "VARCHAR", null = true, doc = "Name of that activity." }
--- after_id     = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends the gap." }
--- after_name   = { type = "VARCHAR", null = true, doc = "Name of that activity." }
--- after_stream = { type = "BIGINT", unit = "id", signed = true, doc = "Its stream; -1 if unknown." }
--- step         = { type = "BIGINT", unit = "id", null = true, doc = "The profiler step in which it was launched." }
--- call_id      = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the host call that launched it; null if unknown." }
--- api          = { type = "VARCHAR", null = true, doc = "Name of that host function." }
--- call_late_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of that call minus start_ns: how long the host kept the device waiting, if positive." }
--- op_id        = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the innermost operator enclosing that call." }
--- op_name      = { type = "VARCHAR", null = true, doc = "Name of that operator." }
+-- run_id          = { type = "VARCHAR", doc = "The run." }
+-- rank            = { type = "INTEGER", doc = "The rank." }
+-- device          = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- start_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap." }
+-- idle_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Duration of the gap; always positive." }
+-- cause           = { type = "VARCHAR", doc = "host_wait: the activity after the gap was launched after the gap began; kernel_wait: it had been launched (possibly before the recording) and the gap is short; other: it had been launched and the gap is not short; unknown: its launch is missing from the trace." }
+-- before_id       = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends where the gap begins; if several do, the last in the file." }
+-- before_name     = { type = "VARCHAR", null = true, doc = "Name of that activity." }
+-- after_id        = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends the gap." }
+-- after_name      = { type = "VARCHAR", null = true, doc = "Name of that activity." }
+-- after_stream    = { type = "BIGINT", unit = "id", signed = true, doc = "Its stream; -1 if unknown." }
+-- step            = { type = "BIGINT", unit = "id", null = true, doc = "The profiler step in which it was launched." }
+-- call_id         = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the host call that launched it; null if unknown." }
+-- api             = { type = "VARCHAR", null = true, doc = "Name of that host function." }
+-- launch_delay_ns = { type = "BIGINT", unit = "ns", null = true, signed = true, doc = "Start of that call minus start_ns: how long the host kept the device waiting, if positive." }
+-- op_id           = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the innermost operator enclosing that call." }
+-- op_name         = { type = "VARCHAR", null = true, doc = "Name of that operator." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -52,7 +52,7 @@ SELECT
   row_after.step,
   row_after.runtime_id AS call_id,
   runtime.name AS api,
-  gap.call_late_ns,
+  gap.launch_delay_ns,
   row_after.op_id,
   op.name AS op_name
 FROM device_gaps AS gap

@@ -20,12 +20,12 @@
 -- 1 = "First version."
 -- ///
 WITH
-  piece AS (
+  segment AS (
     SELECT
       run_id,
       rank,
       device,
-      piece_ns,
+      segment_ns,
       concat_ws(
         '+',
         CASE WHEN computation > 0 THEN 'computation' END,
@@ -36,8 +36,8 @@ WITH
     FROM device_timeline
   ),
   class_sum AS (
-    SELECT run_id, rank, device, class, sum(piece_ns)::BIGINT AS class_ns
-    FROM piece
+    SELECT run_id, rank, device, class, sum(segment_ns)::BIGINT AS class_ns
+    FROM segment
     WHERE class <> ''
     GROUP BY run_id, rank, device, class
   )

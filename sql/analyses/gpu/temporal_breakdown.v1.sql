@@ -24,12 +24,12 @@
 -- 1 = "First version."
 -- ///
 WITH
-  piece AS (
+  segment AS (
     SELECT
       run_id,
       rank,
       device,
-      piece_ns,
+      segment_ns,
       CASE
         WHEN computation > 0 THEN 'computation'
         WHEN communication > 0 THEN 'communication'
@@ -44,12 +44,12 @@ WITH
       run_id,
       rank,
       device,
-      coalesce(sum(piece_ns) FILTER (spent_on = 'computation'), 0)::BIGINT AS compute_ns,
-      coalesce(sum(piece_ns) FILTER (spent_on = 'communication'), 0)::BIGINT AS exposed_comm_ns,
-      coalesce(sum(piece_ns) FILTER (spent_on = 'memory'), 0)::BIGINT AS exposed_memory_ns,
-      coalesce(sum(piece_ns) FILTER (spent_on = 'other'), 0)::BIGINT AS other_ns,
-      coalesce(sum(piece_ns) FILTER (spent_on = 'idle'), 0)::BIGINT AS idle_ns
-    FROM piece
+      coalesce(sum(segment_ns) FILTER (spent_on = 'computation'), 0)::BIGINT AS compute_ns,
+      coalesce(sum(segment_ns) FILTER (spent_on = 'communication'), 0)::BIGINT AS exposed_comm_ns,
+      coalesce(sum(segment_ns) FILTER (spent_on = 'memory'), 0)::BIGINT AS exposed_memory_ns,
+      coalesce(sum(segment_ns) FILTER (spent_on = 'other'), 0)::BIGINT AS other_ns,
+      coalesce(sum(segment_ns) FILTER (spent_on = 'idle'), 0)::BIGINT AS idle_ns
+    FROM segment
     GROUP BY run_id, rank, device
   )
 SELECT

@@ -13,11 +13,11 @@
 -- rank             = { type = "INTEGER", doc = "The rank." }
 -- device           = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- gpu_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Sum of durations of all GPU activities: the sum of the next three columns." }
--- linked_ns        = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities whose launch is in the trace." }
+-- launch_known_ns  = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities whose launch is in the trace." }
 -- before_window_ns = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Activities launched before the recording began: without a known launch, and earlier than the first activity of their stream that has one." }
 -- missing_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Activities whose launch should be in the trace but is missing." }
--- with_op_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities of linked_ns that were launched within an operator." }
--- linked           = { type = "DOUBLE", unit = "ratio", fold = "linked_ns/gpu_ns", better = "higher", null = true, doc = "linked_ns / gpu_ns; null if gpu_ns is 0." }
+-- with_op_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities of launch_known_ns that were launched within an operator." }
+-- launch_known     = { type = "DOUBLE", unit = "ratio", fold = "launch_known_ns/gpu_ns", better = "higher", null = true, doc = "launch_known_ns / gpu_ns; null if gpu_ns is 0." }
 -- before_window    = { type = "DOUBLE", unit = "ratio", fold = "before_window_ns/gpu_ns", null = true, doc = "before_window_ns / gpu_ns." }
 -- missing          = { type = "DOUBLE", unit = "ratio", fold = "missing_ns/gpu_ns", better = "lower", null = true, doc = "missing_ns / gpu_ns." }
 -- with_op          = { type = "DOUBLE", unit = "ratio", fold = "with_op_ns/gpu_ns", better = "higher", null = true, doc = "with_op_ns / gpu_ns." }
@@ -32,10 +32,10 @@ WITH
       rank,
       device,
       sum(dur_ns)::BIGINT AS gpu_ns,
-      coalesce(sum(dur_ns) FILTER (launch_state = 'linked'), 0)::BIGINT AS linked_ns,
+      coalesce(sum(dur_ns) FILTER (launch_state = 'known'), 0)::BIGINT AS launch_known_ns,
       coalesce(sum(dur_ns) FILTER (launch_state = 'before_window'), 0)::BIGINT AS before_window_ns,
       coalesce(sum(dur_ns) FILTER (launch_state = 'missing'), 0)::BIGINT AS missing_ns,
-      coalesce(sum(dur_ns) FILTER (launch_state = 'linked' AND op_id IS NOT NULL), 0)::BIGINT AS with_op_ns
+      coalesce(sum(dur_ns) FILTER (launch_state = 'known' AND op_id IS NOT NULL), 0)::BIGINT AS with_op_ns
     FROM kernels
     GROUP BY run_id, rank, device
   )
@@ -44,11 +44,11 @@ SELECT
   rank,
   device,
   gpu_ns,
-  linked_ns,
+  launch_known_ns,
   before_window_ns,
   missing_ns,
   with_op_ns,
-  linked_ns / nullif(gpu_ns, 0) AS linked,
+  launch_known_ns / nullif(gpu_ns, 0) AS launch_known,
   before_window_ns / nullif(gpu_ns, 0) AS before_window,
   missing_ns / nullif(gpu_ns, 0) AS missing,
   with_op_ns / nullif(gpu_ns, 0) AS with_op

@@ -6,7 +6,7 @@
 -- requires = ["call_rules@1", "correlations@1", "kernels@1", "runtime@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "state", "api"]
--- order    = ["run_id", "rank", "device", "-launches", "-gpu_rows", "state", "api"]
+-- order    = ["run_id", "rank", "device", "-launches", "-gpu_activities", "state", "api"]
 --
 -- [params]
 -- runtime_cutoff_ns = { type = "BIGINT", default = 50000, min = 0, unit = "ns", doc = "Calls longer than this are outliers; kernels count as short only under calls that are not." }
@@ -16,11 +16,11 @@
 -- run_id           = { type = "VARCHAR", doc = "The run." }
 -- rank             = { type = "INTEGER", doc = "The rank." }
 -- device           = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device of the GPU activities, -1 if unknown; null for calls without GPU activity." }
--- state            = { type = "VARCHAR", doc = "linked; before_window and missing: GPU activities without a known launch, as in kernels; no_gpu_row: launch calls, by name, without a GPU activity; same_id: such calls that share their correlation ID with another launch, usually a driver call inside it." }
+-- state            = { type = "VARCHAR", doc = "known; before_window and missing: GPU activities without a known launch, as in kernels; no_gpu_activity: launch calls, by name, without a GPU activity; shared_id: such calls that share their correlation ID with another launch, usually a driver call inside it." }
 -- api              = { type = "VARCHAR", null = true, doc = "Name of the host function; null for GPU activities without a known launch." }
--- known            = { type = "BOOLEAN", null = true, doc = "True if call_rules recognizes the function as a launch; null without a call." }
+-- recognized       = { type = "BOOLEAN", null = true, doc = "True if call_rules recognizes the function as a launch; null without a call." }
 -- launches         = { type = "BIGINT", unit = "count", fold = "sum", doc = "Calls; a call with GPU activities on two devices counts on both." }
--- gpu_rows         = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU activities; linked, before_window and missing together are all activities of the device." }
+-- gpu_activities   = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU activities; known, before_window and missing together are all activities of the device." }
 -- short_kernels    = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls of at most runtime_cutoff_ns that took longer than their GPU activities (for a graph launch, all of them together)." }
 -- runtime_outliers = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls longer than runtime_cutoff_ns." }
 -- delay_outliers   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls whose first GPU activity started more than delay_cutoff_ns after the call returned, including time in the queue." }
@@ -31,7 +31,7 @@
 -- 1 = "First version."
 -- ///
 WITH
-  known_name AS (
+  recognized_name AS (
     SELECT DISTINCT call.name
     FROM (SELECT DISTINCT name FROM runtime) AS call
     JOIN call_rules ON call_rules.action = 'launch' AND regexp_matches(call.name, call_rules.pattern)
@@ -44,7 +44,7 @@ WITH
       kernels.device,
       kernels.launch_state AS state,
       correlations.runtime_id,
-      count(*) AS gpu_rows,
+      count(*) AS gpu_activities,
       sum(kernels.dur_ns)::BIGINT AS gpu_ns,
       min(correlations.return_to_start_ns) AS delay_ns
     FROM kernels
@@ -64,13 +64,13 @@ WITH
       runtime.run_id,
       runtime.rank,
       NULL::BIGINT AS device,
-      CASE WHEN launched_id.correlation IS NULL THEN 'no_gpu_row' ELSE 'same_id' END AS state,
+      CASE WHEN launched_id.correlation IS NULL THEN 'no_gpu_activity' ELSE 'shared_id' END AS state,
       runtime.event_id AS runtime_id,
-      0 AS gpu_rows,
+      0 AS gpu_activities,
       0 AS gpu_ns,
       NULL::BIGINT AS delay_ns
     FROM runtime
-    SEMI JOIN known_name ON known_name.name = runtime.name
+    SEMI JOIN recognized_name ON recognized_name.name = runtime.name
     ANTI JOIN correlations
       ON correlations.run_id = runtime.run_id
       AND correlations.rank = runtime.rank
@@ -81,10 +81,10 @@ WITH
       AND launched_id.correlation = runtime.correlation
   ),
   every AS (
-    SELECT run_id, rank, device, state, runtime_id, gpu_rows, gpu_ns, delay_ns
+    SELECT run_id, rank, device, state, runtime_id, gpu_activities, gpu_ns, delay_ns
     FROM launch
     UNION ALL
-    SELECT run_id, rank, device, state, runtime_id, gpu_rows, gpu_ns, delay_ns
+    SELECT run_id, rank, device, state, runtime_id, gpu_activities, gpu_ns, delay_ns
     FROM lone_call
   ),
   called AS (
@@ -95,9 +95,9 @@ WITH
       every.state,
       runtime.name AS api,
       every.runtime_id,
-      CASE WHEN every.runtime_id IS NOT NULL THEN known_name.name IS NOT NULL END AS known,
+      CASE WHEN every.runtime_id IS NOT NULL THEN recognized_name.name IS NOT NULL END AS recognized,
       runtime.dur_ns AS call_ns,
-      every.gpu_rows,
+      every.gpu_activities,
       every.gpu_ns,
       every.delay_ns
     FROM every
@@ -105,7 +105,7 @@ WITH
       ON runtime.run_id = every.run_id
       AND runtime.rank = every.rank
       AND runtime.event_id = every.runtime_id
-    LEFT JOIN known_name ON known_name.name = runtime.name
+    LEFT JOIN recognized_name ON recognized_name.name = runtime.name
   )
 SELECT
   run_id,
@@ -113,13 +113,13 @@ SELECT
   device,
   state,
   api,
-  known,
+  recognized,
   count(runtime_id) AS launches,
-  sum(gpu_rows)::BIGINT AS gpu_rows,
-  count(*) FILTER (call_ns <= $runtime_cutoff_ns AND gpu_rows > 0 AND gpu_ns < call_ns) AS short_kernels,
+  sum(gpu_activities)::BIGINT AS gpu_activities,
+  count(*) FILTER (call_ns <= $runtime_cutoff_ns AND gpu_activities > 0 AND gpu_ns < call_ns) AS short_kernels,
   count(*) FILTER (call_ns > $runtime_cutoff_ns) AS runtime_outliers,
   count(*) FILTER (delay_ns > $delay_cutoff_ns) AS delay_outliers,
   coalesce(sum(call_ns), 0)::BIGINT AS call_ns,
   sum(gpu_ns)::BIGINT AS gpu_ns
 FROM called
-GROUP BY run_id, rank, device, state, api, known
+GROUP BY run_id, rank, device, state, api, recognized

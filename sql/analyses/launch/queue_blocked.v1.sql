@@ -34,8 +34,8 @@ WITH
       rank,
       device,
       stream,
-      sum(held_ns)::BIGINT AS span_ns,
-      coalesce(sum(held_ns) FILTER (queue_length >= $max_length), 0)::BIGINT AS blocked_ns
+      sum(dur_ns)::BIGINT AS span_ns,
+      coalesce(sum(dur_ns) FILTER (queue_length >= $max_length), 0)::BIGINT AS blocked_ns
     FROM queue_changes
     GROUP BY run_id, rank, device, stream
   )

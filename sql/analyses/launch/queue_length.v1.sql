@@ -16,8 +16,8 @@
 -- ts_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Time of the change: a launching host call or a GPU activity starts." }
 -- launched     = { type = "BIGINT", unit = "count", doc = "Activities launched at that moment; a graph launch counts each of its activities. An activity that starts before its call (the clocks disagree) counts as launched when it starts. Activities without a known launch are excluded; queue_length_summary counts them." }
 -- started      = { type = "BIGINT", unit = "count", doc = "Activities that start at that moment." }
--- queue_length = { type = "BIGINT", unit = "count", doc = "Queue depth from then on, for held_ns: activities launched but not yet started." }
--- held_ns      = { type = "BIGINT", unit = "ns", doc = "Time until the next change of the queue; 0 if there is none." }
+-- queue_length = { type = "BIGINT", unit = "count", doc = "Queue depth from then on, for dur_ns: activities launched but not yet started." }
+-- dur_ns       = { type = "BIGINT", unit = "ns", doc = "Time until the next change of the queue; 0 if there is none." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -31,7 +31,7 @@ SELECT
   count(*) FILTER (change > 0) AS launched,
   count(*) FILTER (change < 0) AS started,
   -- Of the changes at one moment only the last one holds, except at the end, where the queue is empty.
-  sum(CASE WHEN held_ns > 0 THEN queue_length ELSE 0 END)::BIGINT AS queue_length,
-  sum(held_ns)::BIGINT AS held_ns
+  sum(CASE WHEN dur_ns > 0 THEN queue_length ELSE 0 END)::BIGINT AS queue_length,
+  sum(dur_ns)::BIGINT AS dur_ns
 FROM queue_changes
 GROUP BY run_id, rank, device, stream, ts_ns

@@ -9,25 +9,25 @@
 -- order    = ["run_id", "rank", "device", "stream"]
 --
 -- [columns]
--- run_id       = { type = "VARCHAR", doc = "The run." }
--- rank         = { type = "INTEGER", doc = "The rank." }
--- device       = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
--- stream       = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
--- launched     = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU activities with a known launch, queued from the start of the host call to their own start; a graph launch counts each of its activities." }
--- unlinked     = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU activities without a known launch, which are never queued." }
--- span_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "From the first launch to the last start of such an activity: the base of the time-weighted columns. Null, like all columns below, if no launch is known." }
--- queued_ns    = { type = "BIGINT", unit = "ns", fold = "sum", null = true, doc = "Total queueing time of all activities: depth times time." }
--- waiting_ns   = { type = "BIGINT", unit = "ns", null = true, doc = "Time with at least one activity in the queue." }
--- waiting      = { type = "DOUBLE", unit = "ratio", null = true, doc = "waiting_ns / span_ns; null if span_ns is 0." }
--- max_length   = { type = "BIGINT", unit = "count", fold = "max", null = true, doc = "Maximum queue depth; at the same time, launches come before starts." }
--- change_mean  = { type = "DOUBLE", unit = "count", null = true, doc = "Mean depth after a change; each launch and each start counts once." }
--- change_p50   = { type = "BIGINT", unit = "count", null = true, doc = "Median depth after a change (lower of the two middle values)." }
--- change_p95   = { type = "BIGINT", unit = "count", null = true, doc = "95th percentile of the depth after a change." }
--- change_p99   = { type = "BIGINT", unit = "count", null = true, doc = "99th percentile of the depth after a change." }
--- time_mean    = { type = "DOUBLE", unit = "count", null = true, doc = "Time-weighted mean depth: queued_ns / span_ns; null if span_ns is 0." }
--- time_p50     = { type = "BIGINT", unit = "count", null = true, doc = "Time-weighted median depth: the smallest depth not exceeded for half of the time; null if span_ns is 0." }
--- time_p95     = { type = "BIGINT", unit = "count", null = true, doc = "95th percentile of the depth over time." }
--- time_p99     = { type = "BIGINT", unit = "count", null = true, doc = "99th percentile of the depth over time." }
+-- run_id         = { type = "VARCHAR", doc = "The run." }
+-- rank           = { type = "INTEGER", doc = "The rank." }
+-- device         = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- stream         = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
+-- launched       = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU activities with a known launch, queued from the start of the host call to their own start; a graph launch counts each of its activities." }
+-- launch_unknown = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU activities without a known launch, which are never queued." }
+-- span_ns        = { type = "BIGINT", unit = "ns", null = true, doc = "From the first launch to the last start of such an activity: the base of the time-weighted columns. Null, like all columns below, if no launch is known." }
+-- queued_ns      = { type = "BIGINT", unit = "ns", fold = "sum", null = true, doc = "Total queueing time of all activities: depth times time." }
+-- waiting_ns     = { type = "BIGINT", unit = "ns", null = true, doc = "Time with at least one activity in the queue." }
+-- waiting        = { type = "DOUBLE", unit = "ratio", null = true, doc = "waiting_ns / span_ns; null if span_ns is 0." }
+-- max_length     = { type = "BIGINT", unit = "count", fold = "max", null = true, doc = "Maximum queue depth; at the same time, launches come before starts." }
+-- change_mean    = { type = "DOUBLE", unit = "count", null = true, doc = "Mean depth after a change; each launch and each start counts once." }
+-- change_p50     = { type = "BIGINT", unit = "count", null = true, doc = "Median depth after a change (lower of the two middle values)." }
+-- change_p95     = { type = "BIGINT", unit = "count", null = true, doc = "95th percentile of the depth after a change." }
+-- change_p99     = { type = "BIGINT", unit = "count", null = true, doc = "99th percentile of the depth after a change." }
+-- time_mean      = { type = "DOUBLE", unit = "count", null = true, doc = "Time-weighted mean depth: queued_ns / span_ns; null if span_ns is 0." }
+-- time_p50       = { type = "BIGINT", unit = "count", null = true, doc = "Time-weighted median depth: the smallest depth not exceeded for half of the time; null if span_ns is 0." }
+-- time_p95       = { type = "BIGINT", unit = "count", null = true, doc = "95th percentile of the depth over time." }
+-- time_p99       = { type = "BIGINT", unit = "count", null = true, doc = "99th percentile of the depth over time." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -39,8 +39,8 @@ WITH
       rank,
       device,
       stream,
-      count(*) FILTER (launch_state = 'linked') AS launched,
-      count(*) FILTER (launch_state <> 'linked') AS unlinked
+      count(*) FILTER (launch_state = 'known') AS launched,
+      count(*) FILTER (launch_state <> 'known') AS launch_unknown
     FROM kernels
     GROUP BY run_id, rank, device, stream
   ),
@@ -52,7 +52,7 @@ WITH
       stream,
       queue_length,
       count(*) AS changes,
-      sum(held_ns)::BIGINT AS held_ns
+      sum(dur_ns)::BIGINT AS dur_ns
     FROM queue_changes
     GROUP BY run_id, rank, device, stream, queue_length
   ),
@@ -65,14 +65,14 @@ WITH
       stream,
       queue_length,
       changes,
-      held_ns,
+      dur_ns,
       sum(changes) OVER shorter AS changes_so_far,
-      sum(held_ns) OVER shorter AS ns_so_far,
-      sum(changes) OVER whole AS all_changes,
-      sum(held_ns) OVER whole AS all_ns
+      sum(dur_ns) OVER shorter AS ns_so_far,
+      sum(changes) OVER stream_total AS all_changes,
+      sum(dur_ns) OVER stream_total AS all_ns
     FROM each_length
     WINDOW
-      whole AS (PARTITION BY run_id, rank, device, stream),
+      stream_total AS (PARTITION BY run_id, rank, device, stream),
       shorter AS (PARTITION BY run_id, rank, device, stream ORDER BY queue_length)
   ),
   queue AS (
@@ -82,8 +82,8 @@ WITH
       device,
       stream,
       any_value(all_ns)::BIGINT AS span_ns,
-      sum(queue_length * held_ns)::BIGINT AS queued_ns,
-      coalesce(sum(held_ns) FILTER (queue_length > 0), 0)::BIGINT AS waiting_ns,
+      sum(queue_length * dur_ns)::BIGINT AS queued_ns,
+      coalesce(sum(dur_ns) FILTER (queue_length > 0), 0)::BIGINT AS waiting_ns,
       max(queue_length) AS max_length,
       sum(queue_length * changes)::BIGINT / any_value(all_changes)::BIGINT AS change_mean,
       min(queue_length) FILTER (changes_so_far * 100 >= all_changes * 50) AS change_p50,
@@ -101,7 +101,7 @@ SELECT
   stream_rows.device,
   stream_rows.stream,
   stream_rows.launched,
-  stream_rows.unlinked,
+  stream_rows.launch_unknown,
   queue.span_ns,
   queue.queued_ns,
   queue.waiting_ns,

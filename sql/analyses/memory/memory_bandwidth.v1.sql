@@ -18,9 +18,9 @@
 -- stream                 = { type = "BIGINT", unit = "id", null = true, signed = true, doc = "The stream; -1 if unknown; null if all streams are combined." }
 -- direction              = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, …; Memset; unknown if the name does not match." }
 -- ts_ns                  = { type = "BIGINT", unit = "ts", signed = true, doc = "Time of the change: a copy starts or ends. Activities without duration or bytes are excluded; memory_bandwidth_summary counts them." }
--- copies                 = { type = "BIGINT", unit = "count", doc = "Memcpy and memset activities that run from then on, for held_ns." }
+-- copies                 = { type = "BIGINT", unit = "count", doc = "Memcpy and memset activities that run from then on, for dur_ns." }
 -- bandwidth_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", doc = "Sum of their bandwidths (bytes / duration); exactly 0 if none runs." }
--- held_ns                = { type = "BIGINT", unit = "ns", doc = "Time until the next change; 0 if there is none." }
+-- dur_ns                 = { type = "BIGINT", unit = "ns", doc = "Time until the next change; 0 if there is none." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -69,6 +69,6 @@ SELECT
   ts_ns,
   (sum(copies) OVER onwards)::BIGINT AS copies,
   (sum(steps) OVER onwards)::HUGEINT / 4722366482869645213696::HUGEINT AS bandwidth_bytes_per_ns,
-  coalesce(lead(ts_ns) OVER onwards, ts_ns) - ts_ns AS held_ns
+  coalesce(lead(ts_ns) OVER onwards, ts_ns) - ts_ns AS dur_ns
 FROM cut
 WINDOW onwards AS (PARTITION BY run_id, rank, device, stream, direction ORDER BY ts_ns)

@@ -18,7 +18,7 @@
 -- stream            = { type = "BIGINT", unit = "id", null = true, signed = true, doc = "The stream; -1 if unknown; null if all streams are combined." }
 -- direction         = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, …; Memset; unknown if the name does not match." }
 -- count             = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of memcpy or memset activities." }
--- untimed           = { type = "BIGINT", unit = "count", fold = "sum", doc = "Activities without duration or bytes; they are excluded from the columns below." }
+-- unusable          = { type = "BIGINT", unit = "count", fold = "sum", doc = "Activities without duration or bytes; they are excluded from the columns below." }
 -- bytes             = { type = "BIGINT", unit = "bytes", fold = "sum", doc = "Bytes of the others." }
 -- active_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with at least one of them running." }
 -- mean_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", fold = "bytes/active_ns", better = "higher", null = true, doc = "Mean bandwidth: bytes / active_ns; null, like all columns below, if active_ns is 0." }
@@ -52,7 +52,7 @@ WITH
       stream,
       direction,
       count(*) AS count,
-      count(*) - count(steps) AS untimed,
+      count(*) - count(steps) AS unusable,
       coalesce(sum(bytes) FILTER (steps IS NOT NULL), 0)::BIGINT AS bytes
     FROM copy
     GROUP BY run_id, rank, device, stream, direction
@@ -79,7 +79,7 @@ WITH
     FROM edge
     GROUP BY run_id, rank, device, stream, direction, ts_ns
   ),
-  piece AS (
+  segment AS (
     SELECT
       run_id,
       rank,
@@ -88,7 +88,7 @@ WITH
       direction,
       (sum(copies) OVER onwards)::BIGINT AS copies,
       (sum(steps) OVER onwards)::HUGEINT AS steps,
-      coalesce(lead(ts_ns) OVER onwards, ts_ns) - ts_ns AS held_ns
+      coalesce(lead(ts_ns) OVER onwards, ts_ns) - ts_ns AS dur_ns
     FROM cut
     WINDOW onwards AS (PARTITION BY run_id, rank, device, stream, direction ORDER BY ts_ns)
   ),
@@ -101,9 +101,9 @@ WITH
       stream,
       direction,
       steps,
-      sum(sum(held_ns)) OVER (PARTITION BY run_id, rank, device, stream, direction ORDER BY steps) AS ns_so_far,
-      sum(sum(held_ns)) OVER (PARTITION BY run_id, rank, device, stream, direction) AS all_ns
-    FROM piece
+      sum(sum(dur_ns)) OVER (PARTITION BY run_id, rank, device, stream, direction ORDER BY steps) AS ns_so_far,
+      sum(sum(dur_ns)) OVER (PARTITION BY run_id, rank, device, stream, direction) AS all_ns
+    FROM segment
     WHERE copies > 0
     GROUP BY run_id, rank, device, stream, direction, steps
   ),
@@ -128,7 +128,7 @@ SELECT
   counted.stream,
   counted.direction,
   counted.count,
-  counted.untimed,
+  counted.unusable,
   counted.bytes,
   coalesce(speed.active_ns, 0) AS active_ns,
   counted.bytes / speed.active_ns AS mean_bytes_per_ns,

@@ -16,8 +16,8 @@
 -- preexisting_bytes = { type = "BIGINT", signed = true, unit = "bytes", doc = "Bytes allocated before the first timestamp." }
 -- at_peak_bytes     = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Bytes of the category when the total first peaked; the categories of a rank sum to the peak." }
 -- peak_at_ns        = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "Time of the peak, the same for all categories; null if the total never exceeded what was allocated before the first timestamp." }
--- most_bytes        = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Maximum bytes of the category." }
--- most_at_ns        = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When the maximum was first reached; null if it was before the first timestamp." }
+-- max_bytes         = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Maximum bytes of the category." }
+-- max_at_ns         = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When the maximum was first reached; null if it was before the first timestamp." }
 -- end_bytes         = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Bytes after the last timestamp." }
 --
 -- [changes]
@@ -79,8 +79,8 @@ SELECT
   coalesce(sum(bytes) FILTER (ts_ns IS NULL), 0)::BIGINT AS preexisting_bytes,
   coalesce(sum(bytes) FILTER (ts_ns IS NULL OR ts_ns <= peak_at_ns), 0)::BIGINT AS at_peak_bytes,
   peak_at_ns,
-  max(running_bytes) AS most_bytes,
-  arg_max_null(ts_ns, (running_bytes, -position)) AS most_at_ns,
+  max(running_bytes) AS max_bytes,
+  arg_max_null(ts_ns, (running_bytes, -position)) AS max_at_ns,
   sum(bytes)::BIGINT AS end_bytes
 FROM category_total
 GROUP BY run_id, rank, category, peak_at_ns

@@ -61,12 +61,12 @@ WITH
     GROUP BY run_id, rank, device_type, device
   )
 SELECT
-  whole.run_id,
-  whole.rank,
-  whole.device_type,
-  whole.device,
+  total.run_id,
+  total.rank,
+  total.device_type,
+  total.device,
   coalesce(peak.changes, 0) AS changes,
-  whole.unusable,
+  total.unusable,
   peak.peak_bytes,
   peak.peak_at_ns,
   peak.peak_step,
@@ -77,9 +77,9 @@ SELECT
   coalesce(peak.net_bytes, 0) AS net_bytes,
   coalesce(peak.peak_net_bytes, 0) AS peak_net_bytes,
   peak.end_bytes - peak.start_bytes - peak.told_bytes AS unexplained_bytes
-FROM device_row AS whole
+FROM device_row AS total
 LEFT JOIN device_peak AS peak
-  ON peak.run_id = whole.run_id
-  AND peak.rank = whole.rank
-  AND peak.device_type IS NOT DISTINCT FROM whole.device_type
-  AND peak.device IS NOT DISTINCT FROM whole.device
+  ON peak.run_id = total.run_id
+  AND peak.rank = total.rank
+  AND peak.device_type IS NOT DISTINCT FROM total.device_type
+  AND peak.device IS NOT DISTINCT FROM total.device

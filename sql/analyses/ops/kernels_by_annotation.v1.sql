@@ -17,7 +17,7 @@
 -- device        = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- stream        = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
 -- kernel_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Duration of the GPU activity." }
--- launch_state  = { type = "VARCHAR", doc = "linked; before_window or missing: the launch is unknown, and so are its annotations." }
+-- launch_state  = { type = "VARCHAR", doc = "known; before_window or missing: the launch is unknown, and so are its annotations." }
 -- depth         = { type = "BIGINT", unit = "depth", doc = "Number of annotations on the launching thread that enclose the start of the launch call; 0 if none." }
 -- annotation_id = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the innermost annotation." }
 -- annotation    = { type = "VARCHAR", null = true, doc = "Name of the innermost annotation." }
@@ -28,7 +28,7 @@
 -- ///
 WITH RECURSIVE
   annotation AS MATERIALIZED (
-    SELECT run_id, rank, event_id, parent_id, name, coalesce(name, '') AS said, ts_ns + dur_ns AS end_ns
+    SELECT run_id, rank, event_id, parent_id, name, coalesce(name, '') AS label, ts_ns + dur_ns AS end_ns
     FROM annotations
   ),
   stack AS (
@@ -39,9 +39,9 @@ WITH RECURSIVE
       event_id,
       name,
       1 AS depth,
-      said AS path,
+      label AS path,
       end_ns AS until_ns,
-      [{said: said, end_ns: end_ns}] AS layers
+      [{label: label, end_ns: end_ns}] AS layers
     FROM annotation
     WHERE parent_id IS NULL
     UNION ALL
@@ -51,9 +51,9 @@ WITH RECURSIVE
       inside.event_id,
       inside.name,
       stack.depth + 1 AS depth,
-      stack.path || ' > ' || inside.said AS path,
+      stack.path || ' > ' || inside.label AS path,
       least(stack.until_ns, inside.end_ns) AS until_ns,
-      list_append(stack.layers, {said: inside.said, end_ns: inside.end_ns}) AS layers
+      list_append(stack.layers, {label: inside.label, end_ns: inside.end_ns}) AS layers
     FROM stack
     JOIN annotation AS inside
       ON inside.run_id = stack.run_id
@@ -106,6 +106,6 @@ SELECT
   annotation,
   CASE
     WHEN within_all THEN path
-    ELSE array_to_string(list_transform(layers, LAMBDA layer: layer.said), ' > ')
+    ELSE array_to_string(list_transform(layers, LAMBDA layer: layer.label), ' > ')
   END AS path
 FROM launched

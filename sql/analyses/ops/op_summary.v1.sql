@@ -52,7 +52,7 @@ WITH RECURSIVE
       UNION ALL
       SELECT DISTINCT run_id, rank, NULL AS name, NULL AS shapes
       FROM kernels
-    ) AS told
+    ) AS known
   ),
   op AS MATERIALIZED (
     SELECT

@@ -14,7 +14,7 @@
 -- rule        = { type = "VARCHAR", doc = "The rule." }
 -- severity    = { type = "VARCHAR", doc = "error, warning or info." }
 -- rows        = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of rows affected." }
--- ns_affected = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time covered by those rows; null if the rule is not about time." }
+-- affected_ns = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time covered by those rows; null if the rule is not about time." }
 -- example     = { type = "VARCHAR", null = true, doc = "One of the affected rows." }
 --
 -- [changes]
@@ -26,6 +26,6 @@ SELECT
   rule,
   severity,
   rows,
-  ns_affected,
+  affected_ns,
   example
 FROM data_quality

@@ -15,7 +15,7 @@
 -- category = { type = "VARCHAR", doc = "The category, as in critical_path_breakdown." }
 -- op       = { type = "VARCHAR", null = true, doc = "The innermost operator: the slice itself, or the one enclosing the host call or the launch of the GPU activity; null outside operators." }
 -- name     = { type = "VARCHAR", null = true, doc = "The operator, host call or GPU activity that the time is attributed to; for launch and kernel_gap, the activity that starts; null between them." }
--- parts    = { type = "BIGINT", unit = "count", doc = "Number of segments of the path." }
+-- segments = { type = "BIGINT", unit = "count", doc = "Number of segments of the path." }
 -- path_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "Their total time; the rows of a scope sum to its duration." }
 -- share    = { type = "DOUBLE", unit = "ratio", null = true, doc = "path_ns as a share of the scope's duration; null if that is 0." }
 --
@@ -31,7 +31,7 @@ WITH
       part.category,
       op.name AS op,
       own.name,
-      part.part_ns
+      part.segment_ns
     FROM critical_path AS part
     LEFT JOIN events AS own
       ON own.run_id = part.run_id AND own.rank = part.rank AND own.event_id = part.event_id
@@ -46,7 +46,7 @@ WITH
       )
   ),
   split AS (
-    SELECT run_id, rank, scope, category, op, name, count(*) AS parts, sum(part_ns)::BIGINT AS path_ns
+    SELECT run_id, rank, scope, category, op, name, count(*) AS segments, sum(segment_ns)::BIGINT AS path_ns
     FROM owned
     GROUP BY run_id, rank, scope, category, op, name
   )
@@ -57,7 +57,7 @@ SELECT
   category,
   op,
   name,
-  parts,
+  segments,
   path_ns,
   path_ns / nullif((sum(path_ns) OVER (PARTITION BY run_id, rank, scope))::BIGINT, 0) AS share
 FROM split

@@ -3,32 +3,32 @@
 -- name     = "step_account"
 -- version  = 1
 -- summary  = "Breakdown of each step's period by GPU activity and idle cause; the parts sum to the period."
--- requires = ["device_pieces@1"]
+-- requires = ["device_segments@1"]
 -- needs    = ["gpu", "steps>=1"]
--- grain    = ["run_id", "rank", "step", "part"]
--- order    = ["run_id", "rank", "step", "-part_ns"]
+-- grain    = ["run_id", "rank", "step", "category"]
+-- order    = ["run_id", "rank", "step", "-category_ns"]
 --
 -- [params]
 -- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this is idle_kernel_wait if the next activity had been launched when the gap began." }
 --
 -- [columns]
--- run_id  = { type = "VARCHAR", doc = "The run." }
--- rank    = { type = "INTEGER", doc = "The rank; its devices are combined." }
--- step    = { type = "BIGINT", unit = "id", doc = "Step number; steps without duration have no rows." }
--- part    = { type = "VARCHAR", doc = "compute: computation runs; exposed_comm, exposed_memory, other: communication, memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. If the activity after the gap was launched after the gap began: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its launch is missing from the trace. idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
--- part_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the period in this part; the parts of a step sum to period_ns of step_summary." }
--- share   = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "part_ns as a share of the period." }
+-- run_id      = { type = "VARCHAR", doc = "The run." }
+-- rank        = { type = "INTEGER", doc = "The rank; its devices are combined." }
+-- step        = { type = "BIGINT", unit = "id", doc = "Step number; steps without duration have no rows." }
+-- category    = { type = "VARCHAR", doc = "compute: computation runs; exposed_comm, exposed_memory, other: communication, memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. If the activity after the gap was launched after the gap began: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its launch is missing from the trace. idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
+-- category_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the period in this category; the parts of a step sum to period_ns of step_summary." }
+-- share       = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "category_ns as a share of the period." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
-  piece AS (
+  segment AS (
     SELECT
       run_id,
       rank,
       step,
-      piece_ns,
+      segment_ns,
       CASE
         WHEN kind = 'computation' THEN 'compute'
         WHEN kind = 'communication' THEN 'exposed_comm'
@@ -37,20 +37,20 @@ WITH
         WHEN cause <> 'ready' THEN 'idle_' || cause
         WHEN gap_ns < $kernel_wait_ns THEN 'idle_kernel_wait'
         ELSE 'idle_other'
-      END AS part
-    FROM device_pieces
+      END AS category
+    FROM device_segments
     WHERE step IS NOT NULL
   ),
   part_sum AS (
-    SELECT run_id, rank, step, part, sum(piece_ns)::BIGINT AS part_ns
-    FROM piece
-    GROUP BY run_id, rank, step, part
+    SELECT run_id, rank, step, category, sum(segment_ns)::BIGINT AS category_ns
+    FROM segment
+    GROUP BY run_id, rank, step, category
   )
 SELECT
   run_id,
   rank,
   step,
-  part,
-  part_ns,
-  part_ns / (sum(part_ns) OVER (PARTITION BY run_id, rank, step))::BIGINT AS share
+  category,
+  category_ns,
+  category_ns / (sum(category_ns) OVER (PARTITION BY run_id, rank, step))::BIGINT AS share
 FROM part_sum

@@ -3,7 +3,7 @@
 -- name     = "step_kernels"
 -- version  = 1
 -- summary  = "Contribution of each kernel to each step's period, with its count, by operator and module path."
--- requires = ["device_pieces@1", "kernels@1", "correlations@1", "steps@1", "events@1"]
+-- requires = ["device_segments@1", "kernels@1", "correlations@1", "steps@1", "events@1"]
 -- needs    = ["gpu", "steps>=1"]
 -- grain    = ["run_id", "rank", "step", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
 -- order    = ["run_id", "rank", "step", "-exclusive_ns", "name"]
@@ -33,8 +33,8 @@ WITH
     WHERE period_ns > 0
   ),
   part AS (
-    SELECT run_id, rank, step, kernel_id, 0 AS starts, 0 AS sum_ns, piece_ns AS exclusive_ns
-    FROM device_pieces
+    SELECT run_id, rank, step, kernel_id, 0 AS starts, 0 AS sum_ns, segment_ns AS exclusive_ns
+    FROM device_segments
     WHERE step IS NOT NULL AND kernel_id IS NOT NULL
     UNION ALL
     SELECT kernels.run_id, kernels.rank, period.step, kernels.event_id, 1, kernels.dur_ns, 0

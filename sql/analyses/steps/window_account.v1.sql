@@ -3,22 +3,22 @@
 -- name     = "window_account"
 -- version  = 1
 -- summary  = "Breakdown of each rank's GPU window, or of each occurrence of an annotation, by GPU activity and idle cause."
--- requires = ["device_pieces@1", "kernels@1", "annotations@1"]
+-- requires = ["device_segments@1", "kernels@1", "annotations@1"]
 -- needs    = ["gpu"]
--- grain    = ["run_id", "rank", "occurrence", "part"]
--- order    = ["run_id", "rank", "occurrence", "-part_ns"]
+-- grain    = ["run_id", "rank", "occurrence", "category"]
+-- order    = ["run_id", "rank", "occurrence", "-category_ns"]
 --
 -- [params]
 -- annotation     = { type = "VARCHAR", doc = "Name of a host annotation: analyze each of its occurrences instead of the rank's GPU window." }
 -- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this is idle_kernel_wait if the next activity had been launched when the gap began." }
 --
 -- [columns]
--- run_id     = { type = "VARCHAR", doc = "The run." }
--- rank       = { type = "INTEGER", doc = "The rank; its devices are combined." }
--- occurrence = { type = "BIGINT", unit = "id", doc = "1 for the GPU window; for an annotation its number in time order, starting at 1. An occurrence that begins within an earlier one of the same name is not counted." }
--- part       = { type = "VARCHAR", doc = "compute: computation runs; exposed_comm, exposed_memory, other: communication, memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. If the activity after the gap was launched after the gap began: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its launch is missing from the trace. idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
--- part_ns    = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time in this part; the parts sum to the GPU window (first start to last end of GPU activities), or to the annotation's duration on the host." }
--- share      = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "part_ns as a share of all parts." }
+-- run_id      = { type = "VARCHAR", doc = "The run." }
+-- rank        = { type = "INTEGER", doc = "The rank; its devices are combined." }
+-- occurrence  = { type = "BIGINT", unit = "id", doc = "1 for the GPU window; for an annotation its number in time order, starting at 1. An occurrence that begins within an earlier one of the same name is not counted." }
+-- category    = { type = "VARCHAR", doc = "compute: computation runs; exposed_comm, exposed_memory, other: communication, memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. If the activity after the gap was launched after the gap began: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its launch is missing from the trace. idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
+-- category_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time in this category; the parts sum to the GPU window (first start to last end of GPU activities), or to the annotation's duration on the host." }
+-- share       = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "category_ns as a share of all parts." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -55,23 +55,23 @@ WITH
     WHERE $annotation IS NULL
     GROUP BY run_id, rank
   ),
-  piece AS MATERIALIZED (
-    SELECT run_id, rank, start_ns, start_ns + piece_ns AS end_ns, kind, cause, gap_ns
-    FROM device_pieces
+  segment AS MATERIALIZED (
+    SELECT run_id, rank, start_ns, start_ns + segment_ns AS end_ns, kind, cause, gap_ns
+    FROM device_segments
   ),
   point AS (
     -- Ends (-1) and starts of occurrences, and starts of segments; no segment follows the last.
-    SELECT run_id, rank, start_ns AS at_ns, 1 AS turn, occurrence, NULL::BIGINT AS piece_at_ns
+    SELECT run_id, rank, start_ns AS at_ns, 1 AS turn, occurrence, NULL::BIGINT AS segment_at_ns
     FROM span
     UNION ALL
     SELECT run_id, rank, end_ns, 0, -1, NULL
     FROM span
     UNION ALL
     SELECT run_id, rank, start_ns, 2, NULL, start_ns
-    FROM piece
+    FROM segment
     UNION ALL
     SELECT run_id, rank, max(end_ns), 2, NULL, max(end_ns)
-    FROM piece
+    FROM segment
     GROUP BY run_id, rank
   ),
   state AS (
@@ -81,11 +81,11 @@ WITH
       at_ns,
       lead(at_ns) OVER so_far AS until_ns,
       last_value(occurrence IGNORE NULLS) OVER so_far AS occurrence,
-      last_value(piece_at_ns IGNORE NULLS) OVER so_far AS piece_at_ns
+      last_value(segment_at_ns IGNORE NULLS) OVER so_far AS segment_at_ns
     FROM point
     WINDOW so_far AS (
       PARTITION BY run_id, rank
-      ORDER BY at_ns, turn, occurrence, piece_at_ns
+      ORDER BY at_ns, turn, occurrence, segment_at_ns
       ROWS UNBOUNDED PRECEDING
     )
   ),
@@ -95,29 +95,29 @@ WITH
       state.rank,
       state.occurrence,
       CASE
-        WHEN piece.kind = 'computation' THEN 'compute'
-        WHEN piece.kind = 'communication' THEN 'exposed_comm'
-        WHEN piece.kind = 'memory' THEN 'exposed_memory'
-        WHEN piece.kind = 'other' THEN 'other'
-        WHEN piece.kind IS NULL THEN 'idle_outside'
-        WHEN piece.cause <> 'ready' THEN 'idle_' || piece.cause
-        WHEN piece.gap_ns < $kernel_wait_ns THEN 'idle_kernel_wait'
+        WHEN segment.kind = 'computation' THEN 'compute'
+        WHEN segment.kind = 'communication' THEN 'exposed_comm'
+        WHEN segment.kind = 'memory' THEN 'exposed_memory'
+        WHEN segment.kind = 'other' THEN 'other'
+        WHEN segment.kind IS NULL THEN 'idle_outside'
+        WHEN segment.cause <> 'ready' THEN 'idle_' || segment.cause
+        WHEN segment.gap_ns < $kernel_wait_ns THEN 'idle_kernel_wait'
         ELSE 'idle_other'
-      END AS part,
-      sum(state.until_ns - state.at_ns)::BIGINT AS part_ns
+      END AS category,
+      sum(state.until_ns - state.at_ns)::BIGINT AS category_ns
     FROM state
-    LEFT JOIN piece
-      ON piece.run_id = state.run_id
-      AND piece.rank = state.rank
-      AND piece.start_ns = state.piece_at_ns
+    LEFT JOIN segment
+      ON segment.run_id = state.run_id
+      AND segment.rank = state.rank
+      AND segment.start_ns = state.segment_at_ns
     WHERE state.occurrence > 0 AND state.until_ns > state.at_ns
-    GROUP BY state.run_id, state.rank, state.occurrence, part
+    GROUP BY state.run_id, state.rank, state.occurrence, category
   )
 SELECT
   run_id,
   rank,
   occurrence,
-  part,
-  part_ns,
-  part_ns / (sum(part_ns) OVER (PARTITION BY run_id, rank, occurrence))::BIGINT AS share
+  category,
+  category_ns,
+  category_ns / (sum(category_ns) OVER (PARTITION BY run_id, rank, occurrence))::BIGINT AS share
 FROM part_sum

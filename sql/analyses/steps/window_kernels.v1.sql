@@ -3,7 +3,7 @@
 -- name     = "window_kernels"
 -- version  = 1
 -- summary  = "Contribution of each kernel to each rank's GPU window, or to each occurrence of an annotation, by operator and module path."
--- requires = ["device_pieces@1", "kernels@1", "correlations@1", "annotations@1", "events@1"]
+-- requires = ["device_segments@1", "kernels@1", "correlations@1", "annotations@1", "events@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "occurrence", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
 -- order    = ["run_id", "rank", "occurrence", "-exclusive_ns", "name"]
@@ -61,23 +61,23 @@ WITH
     WHERE $annotation IS NULL
     GROUP BY run_id, rank
   ),
-  piece AS MATERIALIZED (
-    SELECT run_id, rank, start_ns, start_ns + piece_ns AS end_ns, kernel_id
-    FROM device_pieces
+  segment AS MATERIALIZED (
+    SELECT run_id, rank, start_ns, start_ns + segment_ns AS end_ns, kernel_id
+    FROM device_segments
   ),
   point AS (
     -- Ends (-1) and starts of occurrences, and starts of segments; no segment follows the last.
-    SELECT run_id, rank, start_ns AS at_ns, 1 AS turn, occurrence, NULL::BIGINT AS piece_at_ns
+    SELECT run_id, rank, start_ns AS at_ns, 1 AS turn, occurrence, NULL::BIGINT AS segment_at_ns
     FROM span
     UNION ALL
     SELECT run_id, rank, end_ns, 0, -1, NULL
     FROM span
     UNION ALL
     SELECT run_id, rank, start_ns, 2, NULL, start_ns
-    FROM piece
+    FROM segment
     UNION ALL
     SELECT run_id, rank, max(end_ns), 2, NULL, max(end_ns)
-    FROM piece
+    FROM segment
     GROUP BY run_id, rank
   ),
   state AS (
@@ -87,11 +87,11 @@ WITH
       at_ns,
       lead(at_ns) OVER so_far AS until_ns,
       last_value(occurrence IGNORE NULLS) OVER so_far AS occurrence,
-      last_value(piece_at_ns IGNORE NULLS) OVER so_far AS piece_at_ns
+      last_value(segment_at_ns IGNORE NULLS) OVER so_far AS segment_at_ns
     FROM point
     WINDOW so_far AS (
       PARTITION BY run_id, rank
-      ORDER BY at_ns, turn, occurrence, piece_at_ns
+      ORDER BY at_ns, turn, occurrence, segment_at_ns
       ROWS UNBOUNDED PRECEDING
     )
   ),
@@ -100,16 +100,16 @@ WITH
       state.run_id,
       state.rank,
       state.occurrence,
-      piece.kernel_id,
+      segment.kernel_id,
       0 AS starts,
       0 AS sum_ns,
       state.until_ns - state.at_ns AS exclusive_ns
     FROM state
-    JOIN piece
-      ON piece.run_id = state.run_id
-      AND piece.rank = state.rank
-      AND piece.start_ns = state.piece_at_ns
-    WHERE state.occurrence > 0 AND state.until_ns > state.at_ns AND piece.kernel_id IS NOT NULL
+    JOIN segment
+      ON segment.run_id = state.run_id
+      AND segment.rank = state.rank
+      AND segment.start_ns = state.segment_at_ns
+    WHERE state.occurrence > 0 AND state.until_ns > state.at_ns AND segment.kernel_id IS NOT NULL
     UNION ALL
     SELECT kernels.run_id, kernels.rank, span.occurrence, kernels.event_id, 1, kernels.dur_ns, 0
     FROM kernels

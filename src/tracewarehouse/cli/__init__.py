@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-# Commands that read and compute nothing with numpy.
-_READERS = ("show", "query", "runs", "info", "list", "describe", "sql", "label", "remove")
+# Commands that use pyarrow, and compute nothing with numpy.
+_NUMPY_FREE_COMMANDS = ("show", "query", "runs", "info", "list", "label", "remove")
+_HELP_OPTIONS = {"-h", "--help"}
 
 
 def main() -> NoReturn:
     """Runs the command in `sys.argv` and exits with its code."""
     from tracewarehouse.cli.app import run
-    from tracewarehouse.lean import leave_out, load_pyarrow_without_numpy
+    from tracewarehouse.slim_imports import block_pandas, import_pyarrow_without_numpy
 
-    leave_out("pandas")  # no command needs it
-    if sys.argv[1:2] and sys.argv[1] in _READERS:
-        load_pyarrow_without_numpy()
-    sys.exit(run(sys.argv[1:]))
+    args = sys.argv[1:]
+    block_pandas()  # no command needs it
+    if args and args[0] in _NUMPY_FREE_COMMANDS and _HELP_OPTIONS.isdisjoint(args):
+        import_pyarrow_without_numpy()
+    sys.exit(run(args))

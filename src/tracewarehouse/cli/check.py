@@ -15,9 +15,10 @@ import click
 from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import Session, examples, pass_session, rank_option, result_options
 from tracewarehouse.errors import TwError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES
 from tracewarehouse.render.output import width_of
-from tracewarehouse.render.text import count, one_line, rank_list, show
+from tracewarehouse.render.text import count, one_line, show
 
 if TYPE_CHECKING:
     from tracewarehouse.render.output import Output
@@ -117,11 +118,11 @@ def _title(rows: Sequence[Row]) -> str:
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
     """What is to be said: of several ranks the worst one's numbers."""
     worst = rows[0]
-    yield one_line(worst["seen"])
+    yield one_line(worst["observation"])
     whose = f"rank {worst['rank']}, the worst: " if len(rows) > 1 else ""
     yield whose + _measured(worst)
     saves = "" if worst["saving_ns"] is None else f"saves at most {show(worst['saving_ns'], 'ns')}: "
-    yield one_line(saves + worst["bound"])
+    yield one_line(saves + worst["saving_limit"])
     yield one_line(f"confidence: {worst['confidence']}")
     yield one_line(f"try: {worst['advice']}")
     yield one_line(_look(worst))
@@ -133,7 +134,7 @@ def _measured(row: Row) -> str:
     of = f"{count(steps)} complete step{'' if steps == 1 else 's'}" if steps else "no complete step"
     found = f" in {count(row['count'])} place{'' if row['count'] == 1 else 's'}" if row["count"] else ""
     limit = f"a finding from {show(row['threshold'], 'ratio')}"
-    judged = f"judged by {show(row['judged_ns'], 'ns')}, {of}"
+    judged = f"judged by {show(row['analyzed_ns'], 'ns')}, {of}"
     return f"{show(row['share'], 'ratio')} ({limit}){found}; {judged}"
 
 

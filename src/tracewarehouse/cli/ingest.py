@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from tracewarehouse.cli.session import Pair, Session, Span, examples, output_options, pass_session
+from tracewarehouse.cli.session import Duration, Pair, Session, examples, output_options, pass_session
 from tracewarehouse.errors import TwError
-from tracewarehouse.render.text import count, duration, rank_list, ratio, size
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.render.text import count, duration, ratio, size
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.outcome import Content, FileOutcome, IngestReport, RunOutcome
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("--replace", is_flag=True, help="Put these files in the place of what is stored.")
 @click.option(
     "--settle",
-    type=Span(),
+    type=Duration(),
     default="30s",
     show_default=True,
     help="Leave a file cut short that is younger than this for later.",

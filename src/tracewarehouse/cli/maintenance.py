@@ -5,7 +5,14 @@ from __future__ import annotations
 import click
 
 from tracewarehouse.cli.complete import complete_runs
-from tracewarehouse.cli.session import Session, Span, examples, output_options, pass_session, result_options
+from tracewarehouse.cli.session import (
+    Duration,
+    Session,
+    examples,
+    output_options,
+    pass_session,
+    result_options,
+)
 from tracewarehouse.errors import WarehouseError
 
 
@@ -49,7 +56,7 @@ def verify(session: Session, /) -> None:
         "tw clean --grace 0s      # nobody else is writing or reading",
     )
 )
-@click.option("--grace", type=Span(), default="1d", show_default=True, help="Spare what is younger.")
+@click.option("--grace", type=Duration(), default="1d", show_default=True, help="Spare what is younger.")
 @output_options
 @pass_session
 def clean(session: Session, /, grace: float) -> None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tracewarehouse.cli.complete import complete_runs
+from tracewarehouse.durations import age_ns
 
 if TYPE_CHECKING:
     from tracewarehouse.render.output import Output
     from tracewarehouse.warehouse import Warehouse
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 FORMATS = ("table", "csv", "json", "jsonl", "md", "parquet")
 
 
@@ -107,17 +107,17 @@ class Pair(click.ParamType[tuple[str, str]]):
         return key.strip(), text
 
 
-class Span(click.ParamType[float]):
-    """`90s`, `30m`, `12h`, `90d` or `2w`, in seconds."""
+class Duration(click.ParamType[float]):
+    """`90s`, `30m`, `12h`, `90d` or `2w`, in seconds; a bare number is seconds."""
 
-    name = "TIME"
+    name = "DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Seconds; a usage error for anything else."""
-        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw]?)", str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is no time: 90s, 30m, 12h, 90d or 2w", param, ctx)
-        return float(match[1]) * _SECONDS[match[2] or "s"]
+        ns = age_ns(str(value), default_unit="s")
+        if ns is None:
+            self.fail(f"{value!r} is not a duration; use 90s, 30m, 12h, 90d or 2w", param, ctx)
+        return ns / 1e9
 
 
 def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:

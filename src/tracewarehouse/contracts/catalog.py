@@ -10,6 +10,8 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
+from tracewarehouse import hints
+from tracewarehouse.contracts.base import reader
 from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, parse, ref_of
 from tracewarehouse.contracts.references import circle, circles, fault, faults_of
 from tracewarehouse.contracts.sql_tokens import names_read, token_texts
@@ -86,7 +88,9 @@ class Catalog:
         """The error for a name that no contract of that kind has; one of another kind is said to be that."""
         others = [self.contracts[ref] for ref in self.refs() if ref.name == name]
         if kind and others and not others[-1].transient:
-            return UnknownName(kind, name, (), f"it is a {others[-1].kind}: tw query 'FROM {name}'")
+            return UnknownName(
+                kind, name, (), hints.fill("it is a {}: {}", others[-1].kind, hints.query(f"FROM {name}"))
+            )
         return UnknownName(kind or "table, view or analysis", name, [ref.name for ref in self.refs(kind)])
 
     def tables(self) -> tuple[Contract, ...]:
@@ -313,6 +317,6 @@ def read_contract(folder: Path, path: Path) -> Contract:
     """The contract in one file of the folder; raises ContractError."""
     source = PurePosixPath("sql", path.relative_to(folder).as_posix())
     try:
-        return parse(path.read_text(encoding="utf-8"), source)
+        return parse(path.read_text(encoding="utf-8"), source, reader(folder))
     except UnicodeDecodeError as error:
         raise ContractError(f"{source}: byte {error.start}: not UTF-8", "save it as UTF-8") from None

@@ -14,6 +14,7 @@ from keyword import iskeyword
 from pathlib import PurePath
 from typing import Any, Literal
 
+from tracewarehouse.contracts.base import ReadBase, inherit
 from tracewarehouse.contracts.columns import Column, parse_columns, unit_of
 from tracewarehouse.contracts.front_matter import (
     NAME,
@@ -35,7 +36,13 @@ Scope = Literal["rank", "run"]
 
 # Built from published versions when they are read.
 _BUILT = ("runs", "ranks", "rank_sources")
-FOLDERS: dict[str, Kind] = {"tables": "table", "views": "view", "analyses": "analysis"}
+FOLDERS: dict[str, Kind] = {
+    "tables": "table",
+    "rules": "table",
+    "derived": "table",
+    "views": "view",
+    "analyses": "analysis",
+}
 NEEDS = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
     "collectives", "counters", "kernel_counters", "device_properties",
@@ -110,6 +117,11 @@ class Contract:
         return Ref(self.name, self.version)
 
     @property
+    def folder(self) -> str:
+        """The folder under `sql/` that holds it: tables, rules, derived, views or analyses."""
+        return PurePath(self.source).parts[1]
+
+    @property
     def compatible_since(self) -> int:
         """The oldest version whose consumers can read this one: later ones only added nullable columns."""
         since = self.version
@@ -146,9 +158,11 @@ def ref_of(path: PurePath) -> Ref | None:
     return Ref(match[1], int(match[2])) if match else None
 
 
-def parse(text: str, path: PurePath) -> Contract:
+def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contract:
     """The contract of a `.sql` file; raises ContractError with file, line and remedy."""
     head, place, body, body_line = split(text, path)
+    if "like" in head:
+        (head, body), body_line = inherit(head, body, place, read_base), body_line - 1
     check_keys(head, HEAD, place)
     for key in ("kind", "name", "version", "summary", "grain", "columns", "changes"):
         if key not in head:
@@ -184,7 +198,7 @@ def parse(text: str, path: PurePath) -> Contract:
 
 
 def _identity(head: Mapping[str, Any], path: PurePath, place: Place) -> tuple[Kind, str | None]:
-    kind = one_of(head, "kind", tuple(FOLDERS.values()), place)
+    kind = one_of(head, "kind", tuple(dict.fromkeys(FOLDERS.values())), place)
     match = _FILE.fullmatch(path.name)
     parts = path.parts[:-1]
     group = parts[-1] if kind == "analysis" and parts else None
@@ -202,7 +216,7 @@ def _identity(head: Mapping[str, Any], path: PurePath, place: Place) -> tuple[Ki
 
 
 def _path_of(kind: str) -> str:
-    folder = {"table": "tables", "view": "views", "analysis": "analyses/<group>"}[kind]
+    folder = {"table": "(tables|rules|derived)", "view": "views", "analysis": "analyses/<group>"}[kind]
     return f"sql/{folder}/<name>.v<version>.sql, in snake case"
 
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tracewarehouse.durations import trace_time_ns
 from tracewarehouse.errors import ParamError
 
 PARAM_TYPES = ("BIGINT", "INTEGER", "DOUBLE", "VARCHAR", "BOOLEAN")
 _PYTHON_TYPES = {"BIGINT": int, "INTEGER": int, "DOUBLE": float, "VARCHAR": str, "BOOLEAN": bool}
 _BITS = {"BIGINT": 63, "INTEGER": 31}
-_NS = {"": 1, "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_DURATION = re.compile(r"([+-]?\d[\d_]*(?:\.\d+)?)\s*(ns|us|µs|ms|s|)")
+_MOST_DIGITS = 40
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(?:\.0+)?")
 
 
 @dataclass(frozen=True)
@@ -91,20 +92,16 @@ def _double(value: object) -> float | None:
 
 def _integer(value: object, bits: int, is_ns: bool) -> int | None:
     if isinstance(value, str):
-        value = _from_text(value.strip(), is_ns)
+        value = trace_time_ns(value) if is_ns else _whole_number(value.strip())
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if -(1 << bits) <= value < 1 << bits else None
 
 
-def _from_text(text: str, is_ns: bool) -> int | None:
-    match = _DURATION.fullmatch(text)
-    if match is None or (match[2] and not is_ns):
+def _whole_number(text: str) -> int | None:
+    if not _WHOLE_NUMBER.fullmatch(text) or len(text) > _MOST_DIGITS:
         return None
-    from decimal import Decimal
-
-    found = Decimal(match[1].replace("_", "")) * _NS[match[2]]
-    return int(found) if found == found.to_integral_value() else None
+    return int(text.partition(".")[0].replace("_", ""))
 
 
 def _wanted(param: Param) -> str:

@@ -69,7 +69,7 @@ def _walks(con: Connection) -> Iterator[dict[str, object]]:
     ).fetchall()
     for run_id, rank, scope, last in ends:
         decides = con.execute(
-            "SELECT to_node, from_node FROM critical_edges WHERE decides AND scope = ?", [scope]
+            "SELECT to_node, from_node FROM critical_edges WHERE is_limiting AND scope = ?", [scope]
         ).fetchall()
         for position, node in enumerate(walk(dict(decides), last), 1):
             yield {"run_id": run_id, "rank": rank, "scope": scope, "position": position, "node": node}

@@ -7,16 +7,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, stored
 from tracewarehouse.derive.scopes import READS, Row, Wanted, find, names
+from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
 from tracewarehouse.errors import TwError, UnknownName
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import machine
-from tracewarehouse.ingest.pool import Failure, Tell, Workers
 from tracewarehouse.ingest.upgrade import rebuilt, table_versions_fact
 from tracewarehouse.ingest.write import too_much, write_tables
 from tracewarehouse.query.connections import connection
-from tracewarehouse.runs.selection import SelectedRun, spans
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store
 
 _FACT = "derived"
@@ -48,7 +50,7 @@ class _Make:
     threads: int
     memory_limit: str
 
-    def run(self, tell: Tell) -> Staged:
+    def run(self, progress: TaskProgress) -> Staged:
         from tracewarehouse.duck.engine import Error, connect
 
         catalog, source = Catalog.load(self.sql), self.source
@@ -136,10 +138,15 @@ def check(selected: SelectedRun, wanted: Wanted, found: Mapping[int, Sequence[Ro
         if len(without) == len(found):
             kind, _, name = scope.partition(" ")
             raise UnknownName(
-                kind, name, [], f"{selected.run} has none: tw show step_summary, tw query ... annotations"
+                kind,
+                name,
+                [],
+                hints.fill(
+                    "{} and {} list them", hints.analysis("step_summary"), hints.query("FROM annotations")
+                ),
             )
         if without:
-            told.append(f"{selected.run} rank {spans(without)}: no {scope}")
+            told.append(f"{selected.run} rank {rank_list(without)}: no {scope}")
     return tuple(told)
 
 
@@ -150,16 +157,14 @@ def _publish(
     headers = store.headers(wanted)
     size = sum(source.text_bytes for source in wanted)
     jobs = min(machine.cores(), len(todo), 1 + size // _WORTH_A_PROCESS_BYTES)
-    with store.staging() as staging, Workers(jobs) as workers:
+    with store.staging() as staging, LocalEngine(jobs) as engine:
         tasks = [
             _Make(store.root, selected.version, source, headers.get(source.name, "{}"), todo[source.rank],
                   staging / f"{source.rank:06d}", catalog.folder, machine.threads(jobs),
                   f"{machine.memory_bytes(jobs)}B")
             for source in wanted
         ]  # fmt: skip
-        results = [
-            value for _, value in sorted(workers.run(tasks, lambda *_: None), key=lambda item: item[0])
-        ]
+        results = [value for _, value in sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])]
         for result in results:
             if isinstance(result, Failure):
                 raise TwError(result.message, result.hint)

@@ -22,7 +22,7 @@ WITH
   step AS (
     SELECT
       steps.run_id, steps.rank, 'step ' || steps.step AS scope, steps.host_start_ns AS start_ns,
-      steps.host_start_ns + steps.host_ns AS end_ns, mark.pid, mark.tid, FALSE AS whole,
+      steps.host_start_ns + steps.host_ns AS end_ns, mark.pid, mark.tid, FALSE AS entire_trace,
       NOT steps.partial OR bool_and(steps.partial) OVER (PARTITION BY steps.run_id, steps.rank) AS complete
     FROM steps
     JOIN events AS mark
@@ -34,7 +34,7 @@ WITH
       'annotation ' || name || '#' || row_number() OVER (
         PARTITION BY run_id, rank, name ORDER BY ts_ns, event_id
       ) - 1 AS scope,
-      ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, pid, tid, FALSE AS whole, FALSE AS complete
+      ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, pid, tid, FALSE AS entire_trace, FALSE AS complete
     FROM annotations
     WHERE NOT on_gpu AND name IN (SELECT unnest($names))
   ),
@@ -59,7 +59,7 @@ WITH
   trace AS (
     SELECT
       run_id, rank, 'trace' AS scope, least(thread.start_ns, device.start_ns) AS start_ns,
-      coalesce(thread.end_ns, device.start_ns) AS end_ns, thread.lane.pid, thread.lane.tid, TRUE AS whole,
+      coalesce(thread.end_ns, device.start_ns) AS end_ns, thread.lane.pid, thread.lane.tid, TRUE AS entire_trace,
       FALSE AS complete
     FROM thread
     FULL JOIN device USING (run_id, rank)
@@ -70,7 +70,7 @@ WITH
 SELECT
   * EXCLUDE (complete),
   list_contains($wanted, scope) OR $default AND (
-    complete OR whole AND NOT EXISTS (
+    complete OR entire_trace AND NOT EXISTS (
       SELECT 1 FROM step WHERE step.run_id = scope.run_id AND step.rank = scope.rank
     )
   ) AS wanted

@@ -28,7 +28,7 @@ _EDGES = """
 WITH
   part AS (
     SELECT
-      edge.scope, edge.from_node, edge.to_node, edge.decides, edge.weight_ns, edge.type, edge.category,
+      edge.scope, edge.from_node, edge.to_node, edge.is_limiting, edge.weight_ns, edge.type, edge.category,
       edge.event_id, own.name, kernels.kind,
       coalesce(kernels.op_id, runtime.op_id, CASE WHEN own.category = 'cpu_op' THEN own.event_id END) AS op_id
     FROM critical_edges AS edge
@@ -41,7 +41,7 @@ SELECT
 FROM part
 LEFT JOIN events AS op ON op.event_id = part.op_id
 WHERE part.scope = ?
-ORDER BY part.to_node, part.decides DESC, part.from_node, part.type
+ORDER BY part.to_node, part.is_limiting DESC, part.from_node, part.type
 """
 
 # What lies in operators of a name: host slices by their place in the nesting, GPU rows by their launch's.

@@ -17,7 +17,7 @@ from tracewarehouse.errors import ContractError, ParamError
 
 TODO = "TODO"
 # Tests over every contract: those of one are selected by its name.
-_TESTS = ("tests/laws", "tests/test_answers.py", "tests/test_plans.py")
+_TESTS = ("tests/laws", "tests/query/test_answers.py", "tests/query/test_plans.py")
 _CONTRACT = """-- /// tw
 -- kind     = "analysis"
 -- name     = "{name}"

@@ -68,10 +68,16 @@ def _paragraph(text: str) -> list[str]:
 
 def reference_md(catalog: Catalog) -> str:
     """The file `sql/README.md`: every analysis, view and table."""
+
+    def in_folder(name: str) -> list[Contract]:
+        return [contract for contract in catalog.tables() if contract.folder == name]
+
     sections = (
         ("Analyses", "Run on demand: `tw show NAME`, `warehouse.NAME()`.", catalog.analyses()),
         ("Views", "Building blocks that analyses share; never stored.", catalog.views()),
-        ("Tables", "Made at ingest and stored, but for those marked otherwise.", catalog.tables()),
+        ("Tables", "Built at ingest and stored, unless marked otherwise.", in_folder("tables")),
+        ("Derived tables", "Built by `tw derive`.", in_folder("derived")),
+        ("Rules", "Constant lists that tables, views and analyses read.", in_folder("rules")),
     )
     lines = ["# Reference", "", "Written by `tw dev sync` from the `.sql` files beside it; not by hand.", ""]
     for title, says, contracts in sections:

@@ -13,8 +13,6 @@ from tracewarehouse.devtools.contract_checks import check_catalog, check_lock, f
 from tracewarehouse.devtools.sql_style import Finding
 from tracewarehouse.errors import ContractError, UnknownName
 
-FOLDER_OF = {"table": "tables", "view": "views", "analysis": "analyses"}
-
 
 def sync(root: Path) -> list[Path]:
     """Writes what is made from the contracts and golden files of a checkout; gives the files that changed."""
@@ -122,9 +120,8 @@ def _stale(catalog: Catalog, root: Path) -> Iterator[Finding]:
 
 
 def golden_stem(contract: Contract) -> str:
-    """Where the contract's golden files stand under `tests/golden`, without their ending."""
-    parts = (FOLDER_OF[contract.kind], contract.group, f"{contract.name}.v{contract.version}")
-    return "/".join(part for part in parts if part)
+    """Path of the contract's golden files under `tests/golden`, without their suffix."""
+    return contract.source.removeprefix("sql/").removesuffix(".sql")
 
 
 def needs_golden(contract: Contract) -> bool:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from tracewarehouse import hints
 from tracewarehouse.diff.amounts import LEVELS, Amounts, Sums, amounts
 from tracewarehouse.diff.levels import Level, Row, ranked
 from tracewarehouse.diff.roles import roles
@@ -189,7 +190,9 @@ def spent(who: str, side: Side, per: str) -> Spent:
         return _some(who, found, "no complete step", "account for all of it: per window")
     annotation = per.removeprefix(ANNOTATION) if per != WINDOW else None
     asked = [side.run(name, annotation=annotation) for name in ("window_account", "window_kernels")]
-    remedy = "tw show annotation_breakdown names the annotations" if annotation else None
+    remedy = (
+        hints.fill("{} lists the annotations", hints.analysis("annotation_breakdown")) if annotation else None
+    )
     return _some(who, Spent("occurrence", None, *asked), f"no {annotation or 'GPU row'}", remedy)
 
 

@@ -120,7 +120,7 @@ def changes(base: Side, head: Side, catalog: Catalog, asked: Asked, gates: Itera
         verdict=said,
         account=told,
         lacks=lacks,
-        gates=tuple(judge(gate, base, head, _interval(gate, said)) for gate in gates),
+        gates=tuple(judge(gate, base, head, _interval(gate, said), alpha=asked.alpha) for gate in gates),
     )
 
 

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.diff.roles import layouts
 from tracewarehouse.errors import TwError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.metric import Side
 from tracewarehouse.runs.quality import expected_ranks
-from tracewarehouse.runs.selection import spans
 
 _RANKS = """
-SELECT run_id, rank, device_name, world_size, framework_version, status, reader_version,
+SELECT run_id, rank, device_name, world_size, framework_version, status, format_version,
   gpu, shapes, stacks, modules, memory_events, kernel_counters
 FROM ranks
 """
@@ -36,7 +37,7 @@ OTHER_SHAPES = 0.05  # share of calls that have no counterpart, from which shape
 
 
 class NotComparable(TwError):
-    """Two sides whose difference would say nothing; `--anyway` compares them all the same."""
+    """Two sides that cannot be compared in a meaningful way; `force` compares them anyway."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,10 @@ def check(found: Iterable[Difference]) -> None:
     """Raises NotComparable where a difference is hard."""
     hard = [each.message for each in found if each.hard]
     if hard:
-        raise NotComparable(f"not comparable: {'; '.join(hard)}", "--anyway compares them all the same")
+        raise NotComparable(
+            f"not comparable: {'; '.join(hard)}",
+            hints.fill("use {} to compare anyway", hints.option("force")),
+        )
 
 
 def _same(base: _Told, head: _Told) -> Iterator[Difference]:
@@ -116,7 +120,7 @@ def _missing(base: _Told, head: _Told) -> Iterator[Difference]:
         for each in side.side.selected():
             expected = set(range(expected_ranks(each.version) or 0))
             if gone := expected - set(each.version.ranks):
-                what = f"{each.run} lacks ranks {spans(gone)} of {len(expected)}"
+                what = f"{each.run} lacks ranks {rank_list(gone)} of {len(expected)}"
                 yield Difference("missing_ranks", f"{side.who}: {what}")
 
 
@@ -124,7 +128,7 @@ def _ranks(base: _Told, head: _Told) -> Iterator[Difference]:
     ranks = [set(side.values("rank")) for side in (base, head)]
     for side, only in ((base, ranks[0] - ranks[1]), (head, ranks[1] - ranks[0])):
         if only:
-            yield Difference("ranks", f"ranks only in {side.who}: {spans(only)}")
+            yield Difference("ranks", f"ranks only in {side.who}: {rank_list(only)}")
 
 
 def _damaged(base: _Told, head: _Told) -> Iterator[Difference]:
@@ -152,7 +156,7 @@ def _framework(base: _Told, head: _Told) -> Iterator[Difference]:
 
 
 def _reader(base: _Told, head: _Told) -> Iterator[Difference]:
-    versions = base.values("reader_version"), head.values("reader_version")
+    versions = base.values("format_version"), head.values("format_version")
     if versions[0] != versions[1]:
         yield Difference("reader", f"read by other versions of the reader: {_against(*versions)}")
 

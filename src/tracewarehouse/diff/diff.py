@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.columns import Column
@@ -15,9 +16,10 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.diff.join import Plan, able, plan, select
 from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.metric import BY_STEP, COMPLETE, Side
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import SelectedRun, spans
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.stats import ENOUGH
 
 if TYPE_CHECKING:
@@ -159,7 +161,12 @@ class _Answer:
             found = sum(key in ranks for key in told)
         if not found:
             why = ", ".join(sorted({each.reason for each in self.result.abstained})) or "no complete step"
-            raise TwError(f"{self.who} has nothing to compare: {why}", "tw show NAME --run RUN says more")
+            raise TwError(
+                f"{self.who} has nothing to compare: {why}",
+                hints.fill(
+                    "{} shows why", hints.Hint("wh.select(runs=RUN).run(NAME)", "tw show NAME --run RUN")
+                ),
+            )
         return found
 
 
@@ -179,16 +186,21 @@ def _units(made: Plan, answers: Sequence[_Answer]) -> tuple[str | None, dict[str
 def _common(answers: Sequence[_Answer]) -> set[int]:
     """The ranks that both sides tell of; raises ParamError where there are none or one side has more runs."""
     if any(len(each.selected) != 1 for each in answers):
-        raise ParamError("rank by rank takes one run on each side", "leave --by-rank out")
+        raise ParamError(
+            hints.fill("{} needs exactly one run per side", hints.option("by_rank")),
+            hints.fill("remove {}", hints.option("by_rank")),
+        )
     base, head = ({rank for _, rank in each.ranks} for each in answers)
     if not base & head:
-        raise ParamError("base and head have no rank in common that can tell", "leave --by-rank out")
+        raise ParamError(
+            "base and head share no rank with data", hints.fill("remove {}", hints.option("by_rank"))
+        )
     return base & head
 
 
 def _only_on_one(answers: Sequence[_Answer], kept: set[int]) -> list[str]:
     left_out = {each.who: {rank for _, rank in each.ranks} - kept for each in answers}
-    return [f"ranks only in {who}, left out: {spans(ranks)}" for who, ranks in left_out.items() if ranks]
+    return [f"ranks only in {who}, left out: {rank_list(ranks)}" for who, ranks in left_out.items() if ranks]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""GATE, `METRIC OP [+|-]NUMBER(%|ns|us|ms|s)`: what must hold of head, or of its change against base."""
+"""Gates, `METRIC OP [+|-]NUMBER UNIT`: bounds on a metric of head, or on its change against base."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from operator import ge, gt, le, lt
 from typing import Literal
 
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.durations import TRACE_UNITS, UNITS_NS
 from tracewarehouse.errors import ParamError
 from tracewarehouse.metric import Measured, Metric, Side, measure, parse_metric_prefix
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 _OPS: dict[str, Callable[[float, float], bool]] = {"<=": le, "<": lt, ">=": ge, ">": gt}
-_SCALES = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-_BOUND = re.compile(r"\s*(<=|>=|<|>)\s*([+-]?)([0-9]+(?:\.[0-9]+)?)\s*(%|ns|us|µs|ms|s|)\s*")
+_UNITS = "|".join(TRACE_UNITS)
+_BOUND = re.compile(rf"\s*(<=|>=|<|>)\s*([+-]?)([0-9]+(?:\.[0-9]+)?)\s*(%|{_UNITS}|)\s*")
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def parse(text: str, catalog: Catalog) -> Gate:
         )
     op, sign, number, unit = found.groups()
     _check_unit(text, found.start(4), metric, unit, bool(sign))
-    scale = 0.01 if unit == "%" else _SCALES.get(unit, 1.0)
+    scale = 0.01 if unit == "%" else float(UNITS_NS.get(unit, 1))
     bound = float(number) * scale * (-1 if sign == "-" else 1)
     return Gate(text.strip(), metric, op, bound, unit, bool(sign))
 
@@ -81,13 +82,15 @@ def _check_unit(text: str, at: int, metric: Metric, unit: str, signed: bool) -> 
             f"gate {text!r}, character {at + 1}: % of what? {metric} is no ratio",
             "with + or - it is a change against base: <=+3%",
         )
-    if unit in _SCALES and own != "ns":
+    if unit in UNITS_NS and own != "ns":
         raise ParamError(f"gate {text!r}, character {at + 1}: {metric} is no time", f"its unit is {own}")
     if not unit and own == "ns":
         raise ParamError(f"gate {text!r}, character {at + 1}: a unit expected", "one of %, ns, us, ms, s")
 
 
-def judge(gate: Gate, base: Side, head: Side, interval: Interval | None = None) -> Judged:
+def judge(
+    gate: Gate, base: Side, head: Side, interval: Interval | None = None, *, alpha: float = 0.05
+) -> Judged:
     """Whether the gate holds; where the spread is known, by the interval of what it bounds.
 
     A change in % of four runs or more in all has an interval from the runs; `interval` is one that is known
@@ -107,7 +110,7 @@ def judge(gate: Gate, base: Side, head: Side, interval: Interval | None = None) 
     if not one:
         grown = math.inf if other else 0.0
         return _by_value(gate, one, other, grown)
-    known = interval or _interval(left, right)
+    known = interval or _interval(left, right, alpha)
     if known is None:
         return _by_value(gate, one, other, other / one - 1)
     return _by_interval(gate, one, other, known)
@@ -122,14 +125,14 @@ class Interval:
     high: float
 
 
-def _interval(base: Measured, head: Measured) -> Interval | None:
+def _interval(base: Measured, head: Measured, alpha: float) -> Interval | None:
     """The change between runs, on logs; None where runs are few or something is 0."""
     from tracewarehouse.stats import ENOUGH, shifted
 
     values = base.values, head.values
     if min(map(len, values)) == 0 or sum(map(len, values)) < ENOUGH or min(map(min, values)) <= 0:
         return None
-    return Interval(*shifted(*values))
+    return Interval(*shifted(*values, alpha))
 
 
 def _by_value(gate: Gate, base: float | None, head: float, value: float) -> Judged:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
+from tracewarehouse import hints
 from tracewarehouse.contracts import params
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, replace_params
@@ -111,7 +112,7 @@ def execute(
         except Error as error:
             told = query_error(error, f"{error_place(contract, error)}: ")
             # A checked SELECT fails over what it reads more likely than by itself.
-            told.with_hint(told.hint or "tw verify says whether the stored files are whole")
+            told.with_hint(told.hint or hints.fill("{} checks the stored files", hints.call("verify")))
             raise told from error
     return _as(table, schema_of(contract))
 

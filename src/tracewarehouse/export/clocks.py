@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.query.connections import connection
-from tracewarehouse.runs.selection import SelectedRun, spans
+from tracewarehouse.runs.selection import SelectedRun
 
 READS = "clock_offsets"
 _OFFSETS = "SELECT rank, reference_rank, offset_ns, uncertainty_ns FROM clock_offsets"
@@ -49,15 +50,15 @@ def notes(clocks: Mapping[int, Clock]) -> list[str]:
     if len(together) > 1:
         doubts = [doubt for rank in together if (doubt := clocks[rank].uncertainty_ns) is not None]
         told.append(
-            f"clocks of ranks {spans(together)} are brought to that of rank {first}, "
+            f"clocks of ranks {rank_list(together)} are brought to that of rank {first}, "
             f"to within {max(doubts) / 1_000:g} us"
         )
     single = [rank for rank in together if clocks[rank].uncertainty_ns is None]
     if single:
-        told.append(f"rank {spans(single)}: only one collective tells how far its clock is off")
+        told.append(f"rank {rank_list(single)}: only one collective tells how far its clock is off")
     if apart:
         told.append(
-            f"rank {spans(apart)}: no collective on the GPU leads to rank {ranks[0]}: clocks cannot be "
+            f"rank {rank_list(apart)}: no collective on the GPU leads to rank {ranks[0]}: clocks cannot be "
             "aligned, times are those of its own"
         )
     return told

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.duck import engine
 from tracewarehouse.errors import ParamError
 from tracewarehouse.export.overlay_events import Added, Window
@@ -16,7 +17,7 @@ _COLUMNS = {
     "rule": "VARCHAR",
     "subject": "VARCHAR",
     "severity": "VARCHAR",
-    "seen": "VARCHAR",
+    "observation": "VARCHAR",
     "advice": "VARCHAR",
     "from_ns": "BIGINT",
     "to_ns": "BIGINT",
@@ -38,7 +39,7 @@ SELECT
   NULL AS id,
   NULL AS bp,
   json_object(
-    'severity', found.severity, 'seen', found.seen, 'advice', found.advice, 'shown', 'the worst instance'
+    'severity', found.severity, 'observation', found.observation, 'advice', found.advice, 'shown', 'the worst instance'
   ) AS args
 FROM found
 WHERE found.rank = (SELECT any_value(rank) FROM ranks) AND found.to_ns >= found.from_ns
@@ -56,8 +57,13 @@ def place_of(rule: str, found: Rows, run: str) -> tuple[int, Window]:
     """Rank and place of a rule's gravest finding at its worst; raises ParamError where there is none."""
     rows = [row for row in found if row["rule"] == rule]
     if not rows:
-        raise ParamError(f"{run} has no finding {rule}", "tw check says what was found")
+        raise ParamError(
+            f"{run} has no finding {rule}", hints.fill("{} lists the findings", hints.call("check"))
+        )
     placed = [row for row in rows if row["from_ns"] is not None and row["to_ns"] is not None]
     if not placed:
-        raise ParamError(f"the finding {rule} has no place in time", "say --from and --to, or --step")
+        raise ParamError(
+            f"the finding {rule} has no time range",
+            hints.Hint("use start and end, or step", "use --from and --to, or --step"),
+        )
     return placed[0]["rank"], (placed[0]["from_ns"], max(placed[0]["to_ns"], placed[0]["from_ns"] + 1))

@@ -71,7 +71,7 @@ WITH RECURSIVE
       any_value(name) AS name,
       min(ts_ns) AS ts_ns,
       max(end_ns) AS end_ns,
-      count(*) AS gpu_rows
+      count(*) AS gpu_activities
     FROM level
     GROUP BY device, stream, depth, ids, stretch
   )
@@ -87,7 +87,7 @@ SELECT
   slice.depth,
   NULL AS id,
   NULL AS bp,
-  json_object('annotation', slice.annotation_id, 'depth', slice.depth, 'GPU rows', slice.gpu_rows) AS args
+  json_object('annotation', slice.annotation_id, 'depth', slice.depth, 'GPU rows', slice.gpu_activities) AS args
 FROM slice
 JOIN gpu_tracks USING (device, stream)
 """
@@ -115,7 +115,7 @@ WITH
       string_agg(
         coalesce(kernels.name, ''), ' | ' ORDER BY runtime.ts_ns, kernels.ts_ns, kernels.event_id
       ) AS kernels,
-      count(*) AS gpu_rows
+      count(*) AS gpu_activities
     FROM kernels
     JOIN holder ON holder.kernel_id = kernels.event_id
     JOIN runtime ON runtime.event_id = kernels.runtime_id
@@ -144,7 +144,7 @@ WITH
     FROM turn
   ),
   slice AS (
-    SELECT device, stream, op_id, min(ts_ns) AS ts_ns, max(end_ns) AS end_ns, count(*) AS gpu_rows
+    SELECT device, stream, op_id, min(ts_ns) AS ts_ns, max(end_ns) AS end_ns, count(*) AS gpu_activities
     FROM stretch
     WHERE op_id IS NOT NULL
     GROUP BY device, stream, op_id, stretch
@@ -165,8 +165,8 @@ SELECT
     'operator', slice.op_id,
     'sequence', sequence.number,
     'times in the trace', sequence.count,
-    'GPU rows here', slice.gpu_rows,
-    'GPU rows of the sequence', occurrence.gpu_rows
+    'GPU rows here', slice.gpu_activities,
+    'GPU rows of the sequence', occurrence.gpu_activities
   ) AS args
 FROM slice
 JOIN gpu_tracks USING (device, stream)
@@ -219,7 +219,7 @@ SELECT
   NULL AS tid,
   'critical path of ' || part.scope AS track,
   part.start_ns AS ts_ns,
-  part.part_ns AS dur_ns,
+  part.segment_ns AS dur_ns,
   1 AS depth,
   NULL AS id,
   NULL AS bp,
@@ -232,7 +232,7 @@ SELECT
 FROM critical_path AS part
 JOIN scope ON scope.scope = part.scope
 LEFT JOIN events ON events.event_id = part.event_id
-WHERE part.part_ns > 0
+WHERE part.segment_ns > 0
 UNION ALL BY NAME
 SELECT
   's' AS ph, 'overlay' AS category, 'critical path' AS name, from_pid AS pid, from_tid AS tid, NULL AS track,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.params import Param, cast
@@ -75,9 +76,14 @@ def asked(
     if len(said) > 1:
         raise ParamError(f"{' and '.join(said)} say twice what is cut out", "give one of them")
     if plain and (counters or overlays):
-        raise ParamError("--plain draws nothing", "leave it out, or the counters and overlays")
+        raise ParamError(
+            hints.fill("{} adds no tracks", hints.option("plain")), "remove it, or the counters and overlays"
+        )
     if margin is not None and not said:
-        raise ParamError("--margin is around a part", "say which: --from and --to, --step or --around")
+        raise ParamError(
+            hints.Hint("margin needs a time range", "--margin needs a time range"),
+            hints.Hint("use start and end, step or around", "use --from and --to, --step or --around"),
+        )
     margin_ns = cast(_MARGIN, margin)
     if margin_ns is None:
         margin_ns = _AROUND_NS if around is not None else 0
@@ -123,7 +129,8 @@ class Additions:
         for contract in self.contracts:
             for each in with_capabilities(contract, selected).abstained:
                 raise ParamError(
-                    f"{each.run_id} rank {each.rank}: {contract.name}: {each.reason}", "leave it out"
+                    f"{each.run_id} rank {each.rank}: {contract.name}: {each.reason}",
+                    "remove it from the overlays or counters",
                 )
 
     def create(self, con: engine.Connection, found: Rows) -> None:

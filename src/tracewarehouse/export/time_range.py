@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.export.clocks import Clock
 from tracewarehouse.export.finding_markers import Rows, place_of
 from tracewarehouse.export.overlay_events import Window
 from tracewarehouse.export.request import Asked, Moment
 from tracewarehouse.query.connections import connection
-from tracewarehouse.runs.selection import SelectedRun, spans
+from tracewarehouse.runs.selection import SelectedRun
 
 Facts = Mapping[int, Mapping[str, Any]]
 
@@ -60,8 +62,12 @@ def _of_step(root: Path, catalog: Catalog, selected: SelectedRun, step: int) -> 
     found = {rank: (start, end) for rank, start, end in rows}
     lacking = sorted(set(selected.ranks) - set(found))
     if lacking:
-        hint = f"there are steps {spans(known)}" if known else "the trace has no steps: say --from and --to"
-        raise ParamError(f"{selected.run} rank {spans(lacking)} has no step {step}", hint)
+        hint = (
+            f"it has steps {rank_list(known)}"
+            if known
+            else hints.Hint("it has no steps; use start and end", "it has no steps; use --from and --to")
+        )
+        raise ParamError(f"{selected.run} rank {rank_list(lacking)} has no step {step}", hint)
     return found
 
 
@@ -73,7 +79,7 @@ def _of_times(asked: Asked, facts: Facts, clocks: Mapping[int, Clock]) -> Window
     last = max(row["end_ns"] - clocks[rank].offset_ns for rank, row in timed.items()) + 1
     start, end = _at(asked.start, first, first), _at(asked.end, first, last)
     if start >= end:
-        raise ParamError("nothing lies between --from and --to", f"it lasts {(last - first) / 1e6:g} ms")
+        raise ParamError("no events in this time range", f"it lasts {(last - first) / 1e6:g} ms")
     return start, end
 
 

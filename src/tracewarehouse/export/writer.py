@@ -13,6 +13,7 @@ from typing import Any
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.export import clip, clocks
 from tracewarehouse.export.event_text import event_texts, header_members, timeline_texts
 from tracewarehouse.export.finding_markers import Rows
@@ -22,7 +23,7 @@ from tracewarehouse.export.request import Additions, Asked, additions, suited
 from tracewarehouse.export.time_range import windows
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.rows import built_rows
-from tracewarehouse.runs.selection import SelectedRun, spans
+from tracewarehouse.runs.selection import SelectedRun
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def _part(source: Source, run: SelectedRun, asked: Asked, wanted: Additions, fou
         drawn[rank], reasons = _drawn(catalog, replace(selected, ranks=(rank,)), asked, wanted, place)
         for reason in reasons:
             lacking[reason].append(rank)
-    told = [*clocks.notes(known), *(f"rank {spans(of)}: {reason}" for reason, of in lacking.items())]
+    told = [*clocks.notes(known), *(f"rank {rank_list(of)}: {reason}" for reason, of in lacking.items())]
     traced = [Traced(rank, place, drawn[rank], found) for rank, place in places.items()]
     about = _about(selected, asked, known, cuts, told)
     return Exported(part_text(source, traced, about), selected.ranks, True, tuple(told))
@@ -127,8 +128,8 @@ def _about(
         if rank in cuts:
             row |= {"from_ns": str(cuts[rank][0]), "to_ns": str(cuts[rank][1])}
         ranks.append(row)
-    what = _label(asked) if asked.is_cut else "whole"
-    return {"run": selected.selector, "part": what, "ranks": ranks, "notes": list(told)}
+    what = _label(asked) if asked.is_cut else "entire trace"
+    return {"run": selected.selector, "time_range": what, "ranks": ranks, "notes": list(told)}
 
 
 _OURS = "tracewarehouse"  # the key of the header that says what a part is

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-Status = Literal["whole", "repaired", "damaged"]
+Status = Literal["intact", "repaired", "damaged"]
 # Bytes of text that were read so far.
 Progress = Callable[[int], None]
 # The table that builders make all tables of a rank from.
@@ -84,7 +84,7 @@ class Outcome:
     header_json: str
     text_bytes: int
     stored_bytes: int
-    status: Status = "whole"
+    status: Status = "intact"
     events: int = 0
     base_time_ns: int = 0
     rank: int | None = None

@@ -82,6 +82,19 @@ def top_keys(head: bytes) -> list[str]:
     return keys
 
 
+def holds_objects(head: bytes) -> bool:
+    """Whether an element of a JSON list is an object, as far as its beginning goes, which may end anywhere."""
+    if b"{" not in head:
+        return False
+    depth = 0
+    for match in _TOKEN.finditer(head):
+        token = match.group()
+        if token == b"{" and depth == 1:
+            return True
+        depth += (token in (b"{", b"[")) - (token in (b"}", b"]"))
+    return False
+
+
 def is_container(head: bytes) -> bool:
     """Whether a file begins like an archive, a database, a pickle or another binary file."""
     magics = tuple(magic for magic, _, _ in _FOREIGN)

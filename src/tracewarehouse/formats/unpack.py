@@ -18,6 +18,7 @@ from typing import IO, Protocol, TypeAlias, cast
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
+from tracewarehouse import hints
 from tracewarehouse.errors import TraceFormatError
 
 Buffer: TypeAlias = bytes | bytearray | mmap.mmap
@@ -25,9 +26,10 @@ Buffer: TypeAlias = bytes | bytearray | mmap.mmap
 GZIP_MAGIC = b"\x1f\x8b"
 # Its type stub names no exception class.
 _ISAL_ERROR = cast(type[Exception], IsalError)
-# Compressed text grows some twenty times: larger pieces would not stay in the processor's caches.
-_PIECE_BYTES = 64 << 10
-_AHEAD = 8
+# Compressed text grows some twenty times: larger pieces would not stay in the processor's caches, and the C
+# library would ask the system for the memory of each.
+_PIECE_BYTES = 16 << 10
+_AHEAD = 32
 # Text beyond this goes to a temporary file that is mapped, so that memory stays flat.
 SPILL_BYTES = 256 << 20
 
@@ -315,7 +317,9 @@ def _skip_padding(pieces: _Pieces) -> bytes:
 def _open(path: Path) -> IO[bytes]:
     if path.is_dir():
         raise TraceFormatError(
-            path, "this is a folder, not a file", hint="name a trace file, or let `tw ingest` walk it"
+            path,
+            "this is a folder, not a file",
+            hint=hints.fill("name a trace file; {} reads folders", hints.ingest()),
         )
     return path.open("rb")
 

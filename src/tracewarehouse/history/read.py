@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from statistics import median
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.history.recorded import Asking, measured, seen
@@ -174,10 +175,10 @@ def _groups(part: Sequence[Subject], found: Measured, by: Sequence[str]) -> dict
 
 def _nothing(asking: Asking, runs: int) -> TwError:
     if not runs:
-        return TwError("no run is meant", "tw runs lists what is stored")
+        return TwError("no run is meant", hints.fill("{} lists the stored runs", hints.call("runs")))
     return TwError(
         f"nothing is recorded of {asking.contract.ref} for {runs:,} run{'s' if runs > 1 else ''}",
-        f"tw record --all --analysis {asking.contract.name}, or tw record --all for every analysis",
+        hints.fill("{}, or {} for all analyses", hints.record(asking.contract.name), hints.record()),
     )
 
 
@@ -185,23 +186,30 @@ def _notices(asking: Asking, subjects: Sequence[Subject], lines: Sequence[Line],
     yield f"values are {per}"
     missing = [each.selected.selector for each in subjects if not each.recorded]
     if missing:
-        yield f"{_count(missing, len(subjects))} not recorded ({_some(missing)}): tw record --all"
+        yield hints.fill(
+            "{} not recorded ({}): {}", _count(missing, len(subjects)), _some(missing), hints.record()
+        )
     other = [
         each.selected.selector
         for each in subjects
         if each.recorded and asking.definition not in each.recorded
     ]
     if other:
-        yield (
-            f"{_count(other, len(subjects))} recorded under another definition of {asking.contract.ref} only"
-            f" ({_some(other)}), and a line apart: tw record --all"
-        )
+        yield hints.fill(
+            "{} recorded with a different definition of {} ({}), shown as a separate series: {}",
+            _count(other, len(subjects)), asking.contract.ref, _some(other), hints.record(),
+        )  # fmt: skip
     kinds = {each.selected.selector: _machines(each) for each in subjects}
     mixed = [{kinds[f"{dot.run}@v{dot.number}"] for dot in one.dots} for one in lines]
     most = max(mixed, key=len)
     if len(most) > 1:
         told = f"a line has runs of {len(most)} kinds of machine ({_some(sorted(most))})"
-        yield f"{told}: --where or --by a label keeps them apart"
+        yield hints.fill(
+            "{}: separate them with {} or {}",
+            told,
+            hints.option("where", "LABEL"),
+            hints.option("by", "LABEL"),
+        )
     silent = Counter(dot.reason for one in lines for dot in one.dots if dot.value is None)
     for reason, count in silent.items():
         yield f"{count:,} of {len(subjects):,} runs tell nothing: {reason}"

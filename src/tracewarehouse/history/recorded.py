@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
@@ -71,7 +72,7 @@ def _said(con: Connection, paths: Sequence[str]) -> Iterator[tuple[str, dict[str
 
 
 def _damaged(what: str) -> WarehouseError:
-    hint = "tw verify says which file; take it away, and tw record --all brings it back"
+    hint = hints.fill("{} reports the file; delete it, then {}", hints.call("verify"), hints.record())
     return WarehouseError(f"recorded results cannot be read: {what}", hint)
 
 

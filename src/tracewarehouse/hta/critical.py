@@ -23,7 +23,7 @@ BOUND_BY = {
     "communication": "gpu_communication_bound",
 }
 PARTS = """
-    SELECT path.position, path.event_id, path.type, path.category, path.part_ns, path.start_ns,
+    SELECT path.position, path.event_id, path.type, path.category, path.segment_ns, path.start_ns,
         events.name, events.category AS cat, events.pid, events.tid, coalesce(events.stream, -1) AS stream
     FROM critical_path AS path
     LEFT JOIN events USING (run_id, rank, event_id)
@@ -43,7 +43,7 @@ class CriticalPath:
         """
         frame = self.opened.query(f"{PARTS.format(rank=self.rank)} AND path.scope = {quoted(self.scope)}")
         frame = frame.sort_values("position", ignore_index=True)
-        frame["duration"] = frame.part_ns / US
+        frame["duration"] = frame.segment_ns / US
         frame["bound_by"] = [BOUND_BY.get(each, each) for each in frame.category]
         for pattern in data_load_events or []:
             loads = frame.name.fillna("").str.contains(pattern, regex=True) & (frame.bound_by == "cpu_bound")

@@ -61,7 +61,7 @@ def stragglers(opened: Opened, steps: list[int] | None, most: int) -> list[int]:
         if not set(steps) & set(known):
             raise ParamError(f"none of the steps {steps} is there", f"there are {', '.join(map(str, known))}")
         frame = frame[frame.step.isin(steps)]
-    caused = frame[frame.wait_ns > 0].groupby("waited_for")["wait_ns"].sum()
+    caused = frame[frame.wait_ns > 0].groupby("straggler_rank")["wait_ns"].sum()
     return [int(rank) for rank in caused.sort_values(ascending=False, kind="stable").index[:most]]
 
 

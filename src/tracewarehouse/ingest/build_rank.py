@@ -10,24 +10,25 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request, Status
+from tracewarehouse.engines import Failure, TaskProgress, attempt
+from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
 from tracewarehouse.formats.foreign import ForeignFileError
 from tracewarehouse.ingest.content import content_of, lost_events, window
 from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
-from tracewarehouse.ingest.memory import IN_MEMORY_BYTES, frugal, give_back
+from tracewarehouse.ingest.memory import frugal, held, is_large
 from tracewarehouse.ingest.naming import Assignment
 from tracewarehouse.ingest.outcome import Content
+from tracewarehouse.ingest.pages import no_huge_pages
 from tracewarehouse.ingest.plan import Item, Place, Stored
-from tracewarehouse.ingest.pool import Failure, Tell, attempt
 from tracewarehouse.ingest.rank_files import RankFiles
-from tracewarehouse.ingest.spans import Window
+from tracewarehouse.ingest.reports import Made, NotRead, Read, Report
 from tracewarehouse.ingest.survey import mark
 from tracewarehouse.storage import Json, RankSource, Staged, Store, disk_error, uid
 
@@ -36,11 +37,10 @@ if TYPE_CHECKING:
 
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.ingest.columns import Columns
-    from tracewarehouse.ingest.tables.build import Batches
 
     Tables: TypeAlias = Mapping[str, Columns | pa.Table]
 
-# What `tell` reports in place of bytes read: all is read, and tables are built.
+# What `progress` reports in place of bytes read: all is read, and tables are built.
 BUILDING: Final = -1
 # Tables of less text are written in less time than a thread takes to start.
 _WORTH_A_THREAD_BYTES: Final = 4 << 20
@@ -71,54 +71,6 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Made:
-    """Where the tables of a source are: in a commit, by its manifest, or staged in a folder."""
-
-    run: str
-    rank: int
-    uid: str
-    manifest: str = ""
-    staged: Path | None = None
-
-
-@dataclass(frozen=True)
-class Read:
-    """A source that was read; `known`: only as far as to see that it is what is stored at its place.
-
-    `rank` and `world_size` are what the source says itself, `window` the first start and the last end of its
-    slices. Without `made` its tables were not built.
-    """
-
-    number: int
-    digest: str
-    status: Status
-    text_bytes: int
-    rank: int | None = None
-    world_size: int | None = None
-    window: Window = (None, None)
-    known: bool = False
-    content: Content | None = None
-    made: Made | None = None
-
-
-@dataclass(frozen=True)
-class NotRead:
-    """Why a source gave nothing.
-
-    `changed`: someone wrote to its file; `unfinished`: it ends in the middle of an event, and is that fresh;
-    `other`: it is of another `kind`, which only reading it showed.
-    """
-
-    number: int
-    why: Literal["failed", "changed", "unfinished", "other"]
-    failure: Failure | None = None
-    kind: str = ""
-
-
-Report: TypeAlias = Read | NotRead
-
-
-@dataclass(frozen=True)
 class BuildRanks:
     """Read the items, build the tables of those with a place, and commit them as one group."""
 
@@ -126,19 +78,29 @@ class BuildRanks:
     folder: Path
     settings: Settings
 
-    def run(self, tell: Tell) -> tuple[Report, ...]:
-        """A report per item. `tell(position, bytes)` says how much text of an item is read."""
+    def run(self, progress: TaskProgress) -> tuple[Report, ...]:
+        """A report per item. `progress(position, bytes)` reports how much text of an item is read."""
         store, catalog = Store.open(self.settings.root), Catalog.load(self.settings.sql)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            is_large = len(self.items) == 1 and self.items[0].text_bytes >= _WORTH_A_THREAD_BYTES
-            with ExitStack() as opened, RankFiles(catalog, self.folder, alone=is_large) as files:
+            most = max((item.text_bytes for item in self.items), default=0)
+            alone = len(self.items) == 1 and most >= _WORTH_A_THREAD_BYTES
+            with (
+                self._pages(),
+                ExitStack() as opened,
+                RankFiles(catalog, self.folder, alone, is_large(most)) as files,
+            ):
                 group = _Group(self.settings, self.folder, store, catalog, files, opened)
                 for position, item in enumerate(self.items):
-                    group.add(item, partial(tell, position))
+                    group.add(item, partial(progress, position))
                 return group.finish()
         except OSError as error:
             raise disk_error(self.folder, error) from error
+
+    def _pages(self) -> AbstractContextManager[None]:
+        # A large file works on the same memory for long, which is what huge pages are for.
+        is_short = not any(is_large(item.text_bytes) for item in self.items)
+        return no_huge_pages() if is_short else nullcontext()
 
     def one_by_one(self) -> list[BuildRanks]:
         """A task for each item."""
@@ -186,9 +148,9 @@ class _Group:
         """What is stored already."""
         return Stored(self.store, definitions(self.catalog), self.settings.time_unit)
 
-    def add(self, item: Item, tell: Callable[[int], None]) -> None:
+    def add(self, item: Item, progress: Callable[[int], None]) -> None:
         """Reads one source, and builds its tables."""
-        found = attempt(_Source(self, item, tell), _unheard)
+        found = attempt(_Source(self, item, progress), _unheard)
         if isinstance(found, Failure):
             if item.place:
                 self.files.drop(item.place.rank)
@@ -229,18 +191,18 @@ class _Source:
 
     group: _Group
     item: Item
-    tell: Callable[[int], None]
+    progress: Callable[[int], None]
     # Bytes of text, as the format reported them.
     read_bytes: list[int] = field(default_factory=lambda: [0])
 
-    def run(self, _: Tell) -> Report:
+    def run(self, _: TaskProgress) -> Report:
         """Reads the source, and builds its tables where it has a place that it may take."""
-        with frugal() if self.item.text_bytes > IN_MEMORY_BYTES else nullcontext():
+        with frugal() if is_large(self.item.text_bytes) else nullcontext():
             return self._run()
 
     def _run(self) -> Report:
         item, settings = self.item, self.group.settings
-        self.tell(0)
+        self.progress(0)
         if mark(item.path) != item.mark:
             return NotRead(item.number, "changed")
         try:
@@ -273,20 +235,12 @@ class _Source:
 
     def _progress(self, read_bytes: int) -> None:
         self.read_bytes[-1] = read_bytes
-        self.tell(read_bytes)
+        self.progress(read_bytes)
 
     def _read(self, name: str, reader: pa.RecordBatchReader) -> Columns | pa.Table:
-        from tracewarehouse.ingest.columns import Columns
-        from tracewarehouse.ingest.spilled import SpilledColumns
-
-        if name != ACTIVITIES:
-            return reader.read_all()
         # What was read so far is all of it, or nothing is known yet but the estimate.
-        if (self.read_bytes[-1] or self.item.text_bytes) <= IN_MEMORY_BYTES:
-            return Columns.read(reader)
-        columns = SpilledColumns.spill(reader, self._spill)
-        give_back()
-        return self.group.opened.enter_context(closing(columns))
+        text_bytes = self.read_bytes[-1] or self.item.text_bytes
+        return held(name, reader, text_bytes, self._spill, self.group.opened)
 
     def _known(self, outcome: Outcome) -> Read:
         """Content that is at the place already, published or left by a broken-off call."""
@@ -354,12 +308,18 @@ class _Source:
         from tracewarehouse.ingest.tables.build import build
 
         group, item = self.group, self.item
-        self.tell(BUILDING)
-        built = build(tables, outcome, rules_of(group.settings.sql), partial(self._add, place))
+        self.progress(BUILDING)
+        built = build(
+            tables, outcome, rules_of(group.settings.sql), partial(group.files.add, place.run, place.rank)
+        )
         facts = self._facts(built.facts, outcome, place)
         content = content_of(outcome, facts, built)
         # Kept for the notice on coverage that goes with every answer about launches.
-        facts |= {"gpu_ns": content.gpu_ns, "linked_ns": content.linked_ns, "with_op_ns": content.with_op_ns}
+        facts |= {
+            "gpu_ns": content.gpu_ns,
+            "launch_known_ns": content.launch_known_ns,
+            "with_op_ns": content.with_op_ns,
+        }
         group.built[len(group.reports)] = Staged(
             run=place.run,
             rank=place.rank,
@@ -377,12 +337,6 @@ class _Source:
             committed_at=self.group.settings.started_at,
         )
         return content
-
-    def _add(self, place: Place, table: str, rows: Batches) -> None:
-        self.group.files.frugal = self.item.text_bytes > IN_MEMORY_BYTES
-        self.group.files.add(place.run, place.rank, table, rows)
-        if self.group.files.frugal:
-            give_back()
 
     def _facts(self, built: Mapping[str, Json], outcome: Outcome, place: Place) -> dict[str, Json]:
         """The columns of `ranks`, but for those that the source itself carries."""

@@ -34,8 +34,13 @@ class Codes(NamedTuple):
 
     def is_one_of(self, texts: Iterable[str]) -> NDArray[np.bool_]:
         """The rows whose text is one of these."""
-        selected = pc.is_in(self.words, value_set=pa.array(list(texts), pa.string()))
-        return self.where(selected.to_numpy(zero_copy_only=False).astype(np.bool_))
+        return self.where(among(self.words, texts))
+
+
+def among(words: pa.Array, texts: Iterable[str]) -> NDArray[np.bool_]:
+    """Which words are among these texts."""
+    selected = pc.is_in(words, value_set=pa.array(list(texts), pa.string()))
+    return selected.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
 
 
 class Columns:
@@ -78,11 +83,28 @@ class Columns:
         column = self._taken(name, rows, pa.bool_())
         return pc.fill_null(column, False).to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
 
-    def codes(self, name: str) -> Codes:
-        """A text column as codes."""
+    def valid(self, name: str, rows: Rows = None) -> NDArray[np.bool_]:
+        """Which rows have a value of a BIGINT column."""
+        return self.ints(name, rows).valid
+
+    def codes(self, name: str, rows: Rows = None) -> Codes:
+        """A text column as codes, or the given rows of it."""
         if name not in self._codes:
             self._codes[name] = self._read_codes(name)
-        return self._codes[name]
+        found = self._codes[name]
+        return found if rows is None else Codes(found.codes[rows], found.words)
+
+    def words(self, name: str) -> pa.Array:
+        """What the codes of a text column point into."""
+        return self.codes(name).words
+
+    def where(self, name: str, wanted: NDArray[np.bool_], rows: Rows = None) -> NDArray[np.bool_]:
+        """Whether the text of each row is wanted; `wanted` has one entry per word. False for null."""
+        return self.codes(name, rows).where(wanted)
+
+    def is_one_of(self, name: str, texts: Iterable[str], rows: Rows = None) -> NDArray[np.bool_]:
+        """Whether the text of each row is one of these."""
+        return self.where(name, among(self.words(name), texts), rows)
 
     def texts(self, name: str, rows: Rows = None) -> pa.Array:
         """A text column, or the given rows of it, decoded."""
@@ -112,7 +134,7 @@ class Columns:
             start, stop, _ = rows.indices(self.rows)
             column = column.slice(start, stop - start)
         elif rows is not None:
-            column = column.take(pa.array(rows))
+            column = _rows_of(column, rows)
         if column.num_chunks == 1:
             return column.chunk(0)
         found = column.combine_chunks()
@@ -130,6 +152,21 @@ class Columns:
             column = column.dictionary_encode()
         codes = pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
         return Codes(codes, column.dictionary)
+
+
+def _rows_of(column: pa.ChunkedArray, rows: NDArray[np.integer]) -> pa.ChunkedArray:
+    """The given rows; ascending ones chunk by chunk, as Arrow would first copy all chunks into one."""
+    if column.num_chunks <= 1 or not (rows[1:] >= rows[:-1]).all():
+        return column.take(pa.array(rows))
+    ends = np.cumsum([len(chunk) for chunk in column.chunks])
+    cuts = [0, *np.searchsorted(rows, ends).tolist()]
+    starts = [0, *ends.tolist()]
+    pieces = [
+        chunk.take(pa.array(rows[low:high] - start))
+        for chunk, start, low, high in zip(column.chunks, starts, cuts, cuts[1:], strict=False)
+        if high > low
+    ]
+    return pa.chunked_array(pieces, column.type)
 
 
 def _valid(column: pa.Array) -> NDArray[np.bool_]:

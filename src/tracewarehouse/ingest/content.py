@@ -27,15 +27,20 @@ def window(activities: Columns | pa.Table | None) -> Window:
     """First start and last end of the slices of a source; None where no slice has a time."""
     import numpy as np
 
+    from tracewarehouse.ingest.tables.rows import slabs
+
     if activities is None:
         return None, None
     assert not hasattr(activities, "schema")
-    starts = activities.ints("ts_ns")
-    slices = starts.valid & activities.codes("ph").is_one_of(["X"])
-    if not slices.any():
+    timed = activities.valid("ts_ns") & activities.is_one_of("ph", ["X"])
+    if not timed.any():
         return None, None
-    lengths = np.maximum(activities.ints("dur_ns").values[slices], 0)
-    return int(starts.values[slices].min()), int((starts.values[slices] + lengths).max())
+    first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    for part in slabs(len(timed)):
+        starts = activities.ints("ts_ns", part).values[timed[part]]
+        ends = starts + np.maximum(activities.ints("dur_ns", part).values[timed[part]], 0)
+        first, last = min(first, int(starts.min(initial=first))), max(last, int(ends.max(initial=last)))
+    return first, last
 
 
 def content_of(outcome: Outcome, facts: Mapping[str, Json], built: Built) -> Content:
@@ -54,7 +59,7 @@ def content_of(outcome: Outcome, facts: Mapping[str, Json], built: Built) -> Con
         lost_events=lost_events(outcome),
         steps=fact("steps"),
         gpu_ns=built.coverage.gpu_ns,
-        linked_ns=built.coverage.linked_ns,
+        launch_known_ns=built.coverage.launch_known_ns,
         with_op_ns=built.coverage.with_op_ns,
         quality=built.quality,
     )
@@ -77,6 +82,6 @@ def left_content(source: RankSource) -> Content:
         lost_events=lost if isinstance(lost, int) else None,
         steps=fact("steps"),
         gpu_ns=fact("gpu_ns"),
-        linked_ns=fact("linked_ns"),
+        launch_known_ns=fact("launch_known_ns"),
         with_op_ns=fact("with_op_ns"),
     )

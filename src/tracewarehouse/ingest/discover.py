@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracewarehouse import hints
+
 LOOKED_AT = re.compile(r"\.(?:json|jsonl|ndjson|trace|raw)(?:\.gz)?$", re.IGNORECASE)
 # What people keep beside traces: told as skipped by name alone, for it may be large.
 OTHERS = {
@@ -107,7 +109,7 @@ def _look(path: Path) -> Iterator[Candidate | NotFound | Passed]:
 
 def _look_in_folder(folder: Path) -> Iterator[Candidate | NotFound | Passed]:
     if is_warehouse(folder):
-        hint = "`tw ingest --inbox` takes in what lies in a warehouse's inbox"
+        hint = hints.fill("{} ingests the inbox of a warehouse", hints.ingest_inbox())
         yield NotFound(folder, "is a warehouse, not a folder of traces", hint)
         return
     empty = True

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.engines import Engine, Failure, LocalEngine
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.outcome import UpgradeReport
 from tracewarehouse.ingest.plan import GROUP_BYTES, GROUP_RANKS
-from tracewarehouse.ingest.pool import Failure, Workers
 from tracewarehouse.ingest.stored_rank import READ, RebuildRanks, StoredRank, uid_of, without_derived
 from tracewarehouse.storage import Changes, RankSource, Staged, Store, layout, unconverted
 from tracewarehouse.storage.convert import Conversion, with_footers
@@ -48,13 +49,13 @@ class _Call:
     # Lines on what is not as it was, beside ranks that are lost.
     notes: list[str] = field(default_factory=list)
 
-    def commit(self, run: _Run, workers: Workers, staging: Path) -> None:
+    def commit(self, run: _Run, engine: Engine, staging: Path) -> None:
         """Builds and commits every source of a run that no earlier call has."""
         todo = list(self._todo(run))
         folders = (staging / f"{run.key}-{number:06d}" for number in count())
         tasks = [RebuildRanks(group, next(folders), self.catalog.folder) for group in _groups(todo)]
         failed: list[tuple[RebuildRanks, Failure]] = []
-        for number, result in workers.run(tasks, lambda *_: None):
+        for number, result in engine.run(tasks, lambda *_: None):
             self._take(run, tasks[number], result, failed)
         # Of a group that failed, the ranks that are not to blame are built one by one.
         alone = [
@@ -63,7 +64,7 @@ class _Call:
             for rank in task.ranks
         ]
         failed.clear()
-        for number, result in workers.run(alone, lambda *_: None):
+        for number, result in engine.run(alone, lambda *_: None):
             self._take(run, alone[number], result, failed)
         for task, failure in failed:
             self._lose(run, task.ranks[0].source, failure.message)
@@ -100,7 +101,8 @@ class _Call:
         if what is None:
             return source
         place = f"run {source.run} rank {source.rank}"
-        self.notes.append(f"{place}: what was derived of it is lost: {what}; tw derive makes it again")
+        derive = hints.Hint("wh.derive()", "tw derive")
+        self.notes.append(hints.fill("{}: derived tables lost: {}; {} rebuilds them", place, what, derive))
         return without_derived(source)
 
     def _derived(self) -> frozenset[str]:
@@ -112,7 +114,7 @@ class _Call:
         """Commits what was built. Raises TwError where the disk or the memory was to blame."""
         if not isinstance(result, Failure):
             self._commit(run.key, task, result)  # type: ignore[arg-type]
-        elif result.passing:
+        elif result.transient:
             names = ", ".join(str(each.source.rank) for each in task.ranks)
             raise TwError(f"run {run.key} rank {names}: {result.message}", result.hint)
         else:
@@ -185,9 +187,9 @@ def convert(root: Path, catalog: Catalog, tool: str) -> UpgradeReport:
     runs = [_run(old, conversion, key) for key in old.runs()]
     pending = [run for run in runs if not run.published or run.waiting]
     jobs = _jobs(pending)
-    with conversion.store.staging() as staging, Workers(jobs) as workers:
+    with conversion.store.staging() as staging, LocalEngine(jobs) as engine:
         for run in pending:
-            call.commit(run if not run.published else replace(run, old=None), workers, staging)
+            call.commit(run if not run.published else replace(run, old=None), engine, staging)
     lines = [line for run in runs if (line := call.publish(run)) is not None]
     conversion.finish(old, {run.key: run.old for run in runs if run.old is not None})
     lost = tuple(one for run in runs for one in unconverted.every(conversion.store.objects, run.key))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.ingest.names import NameParts, folder_run_name, numbered, split_name
 from tracewarehouse.ingest.spans import Window, spans_of
 from tracewarehouse.storage.layout import run_name
@@ -145,7 +146,10 @@ def _groups(named: Sequence[_Named], run: str | None, out: _Outcome) -> dict[str
     for one in others:
         name = names[one.kind]
         if name is None:
-            reason, hint = "its run name is that of another folder of this call", "`--run NAME` with it alone"
+            reason, hint = (
+                "its run name is that of another folder of this call",
+                hints.fill("ingest it alone with {}", hints.option("run", "NAME")),
+            )
             out.refusals.append(Refusal(one.file.path, reason, hint, part=one.file.part))
         else:
             groups[name].append(one)
@@ -309,7 +313,10 @@ def _place(run: str, members: Sequence[_Named], windows: WindowsOf, out: _Outcom
     for one in sorted(members, key=lambda one: (one.file.damaged, one.file.source)):
         file = one.file
         if one.rank is None:
-            reason, hint = f"says no rank, and run {run} has ranks", "`--rank N` with this file alone"
+            reason, hint = (
+                f"says no rank, and run {run} has ranks",
+                hints.fill("ingest this file alone with {}", hints.option("rank", "N")),
+            )
             out.refusals.append(Refusal(file.path, reason, hint, run, part=file.part))
             continue
         first = contents.setdefault((one.rank, file.digest, file.part, file.span), one)
@@ -368,8 +375,10 @@ def _slots(kept: Sequence[_Named], windows: WindowsOf) -> list[tuple[_Named, int
 
 def _taken(run: str, one: _Named, holder: _Named) -> Refusal:
     token = one.parts.rank
-    hint = "`--run NAME` or `--rank N` with this file alone gives it a place"
+    hint = hints.fill(
+        "ingest this file alone with {} or {}", hints.option("run", "NAME"), hints.option("rank", "N")
+    )
     if token is not None and token != one.rank:
-        hint = f"`--rank {token}` with this file alone: its name says so"
+        hint = hints.fill("ingest this file alone with {}, the rank in its name", hints.option("rank", token))
     reason = f"rank {one.rank} of run {run} is taken by {holder.file.path.name}"
     return Refusal(one.file.path, reason, hint, run, one.rank, one.file.part)

@@ -11,7 +11,7 @@ from typing import Literal
 from tracewarehouse.storage.layout import check_labels
 from tracewarehouse.storage.unconverted import Unconverted
 
-State = Literal["whole", "repaired", "damaged", "refused", "skipped", "same", "pending"]
+State = Literal["intact", "repaired", "damaged", "refused", "skipped", "same", "pending"]
 Stage = Literal["survey", "read", "tables", "done"]
 
 
@@ -59,10 +59,10 @@ Watch = Callable[[Progress], None]
 class Content:
     """What a trace turned out to hold; times are those of its GPU rows.
 
-    `linked_ns` is GPU time whose launch is known, `with_op_ns` whose operator is. `quality`: rule → rows.
+    `launch_known_ns` is GPU time whose launch is known, `with_op_ns` whose operator is. `quality`: rule → rows.
     """
 
-    status: Literal["whole", "repaired", "damaged"]
+    status: Literal["intact", "repaired", "damaged"]
     text_bytes: int
     events: int
     non_events: int = 0
@@ -70,7 +70,7 @@ class Content:
     lost_events: int | None = 0
     steps: int = 0
     gpu_ns: int = 0
-    linked_ns: int = 0
+    launch_known_ns: int = 0
     with_op_ns: int = 0
     quality: Mapping[str, int] = field(default_factory=dict)
 
@@ -154,8 +154,8 @@ class IngestReport:
         gpu_ns = sum(content.gpu_ns for content in contents)
         if not gpu_ns:
             return None, None
-        linked_ns = sum(content.linked_ns for content in contents)
-        return linked_ns / gpu_ns, sum(content.with_op_ns for content in contents) / gpu_ns
+        launch_known_ns = sum(content.launch_known_ns for content in contents)
+        return launch_known_ns / gpu_ns, sum(content.with_op_ns for content in contents) / gpu_ns
 
     @property
     def quality(self) -> dict[str, int]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.duck.arrow import type_of
@@ -101,7 +102,7 @@ class TableWriter:
             return None
         groups = (_Group(run_id, rank, group) for rank, table in held for group in _row_groups(table))
         rank, largest = max(held, key=lambda one: len(one[1]))
-        like = _Group(run_id, rank, largest.slice(0, ROW_GROUP_ROWS))
+        like = _Group(run_id, rank, largest.slice(0, ROW_GROUP_ROWS)) if len(held) > 1 else None
         _write(self._layout(contract), groups, path, like)
         ranks, rows = tuple(rank for rank, _ in held), tuple(len(table) for _, table in held)
         return WrittenTable(contract.name, contract.version, path, ranks, rows, file_facts(path))
@@ -179,7 +180,9 @@ def _conformed(layout: _Layout, group: _Group, like: pa.Schema | None = None) ->
             given[name] = _repeated(value, layout.types[name], len(group.rows))
     if given.keys() != layout.types.keys():
         names = ", ".join(sorted(given.keys() ^ layout.types.keys()))
-        hint = "this should not happen: `--debug` shows where"
+        hint = hints.Hint(
+            "internal error; please report it", "internal error; rerun with --debug and report it"
+        )
         raise TwError(f"{layout.contract.ref}: missing columns, or more than the contract has: {names}", hint)
     columns = [_column(given[name], type_) for name, type_ in layout.types.items()]
     if like is not None:

@@ -12,32 +12,26 @@ from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
 from tracewarehouse.formats.registry import can_be_sent
 from tracewarehouse.ingest import inbox, machine
-from tracewarehouse.ingest.build_rank import (
-    BUILDING,
-    BuildRanks,
-    NotRead,
-    Read,
-    Report,
-    Settings,
-    definitions,
-)
+from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, Settings, definitions
 from tracewarehouse.ingest.content import left_content
 from tracewarehouse.ingest.discover import Found, discover
 from tracewarehouse.ingest.facts import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch
 from tracewarehouse.ingest.plan import Item, Stored, groups, item, provisional
-from tracewarehouse.ingest.pool import Died, Failure, Told, Workers
 from tracewarehouse.ingest.publish import publish, relabel, run_outcomes
+from tracewarehouse.ingest.reports import NotRead, Read, Report
 from tracewarehouse.ingest.survey import Surveyed, survey
 from tracewarehouse.ingest.verdict import Ready, Verdicts, conflict, judge, name_all, not_read
 from tracewarehouse.storage import Store, layout
 from tracewarehouse.storage.manifests import now
 
 # Once a trace is published there is no need for its file in the inbox, but of a damaged one more may come.
-_STORED = ("whole", "repaired", "same")
+_STORED = ("intact", "repaired", "same")
 
 
 def ingest(
@@ -56,8 +50,8 @@ def ingest(
     found = _found(store, list(paths), options)
     # Workers are new processes: a format that only this one has is read here.
     jobs = machine.jobs(options.jobs, [file.path for file in found.files]) if can_be_sent() else 1
-    with Workers(jobs) as workers, _staging(store) as staging:
-        report = _Call(store, catalog, options, progress or _unwatched, workers, staging).run(found)
+    with LocalEngine(jobs) as engine, _staging(store) as staging:
+        report = _Call(store, catalog, options, progress or _unwatched, engine, staging).run(found)
     return replace(report, seconds=time.monotonic() - started, strict=options.strict)
 
 
@@ -71,7 +65,7 @@ def _found(store: Store, paths: list[str | PathLike[str]], options: Options) -> 
 
 @contextmanager
 def _staging(store: Store) -> Iterator[Path]:
-    """Where workers make folders for what is not committed yet; gone afterwards."""
+    """Where engine make folders for what is not committed yet; gone afterwards."""
     folder = store.root / layout.STAGING / secrets.token_hex(8)
     try:
         yield folder
@@ -85,14 +79,14 @@ class _Call:
     catalog: Catalog
     options: Options
     watch: Watch
-    workers: Workers
+    engine: Engine
     staging: Path
     started_at: str = field(default_factory=now)
 
     def run(self, found: Found) -> IngestReport:
         files = [FileOutcome(one.path, "refused", reason=one.reason, hint=one.hint) for one in found.refused]
         files += [FileOutcome(one.path, "skipped", reason=one.reason) for one in found.passed]
-        sources, others = survey(self.workers, found.files, self.options, self.watch)
+        sources, others = survey(self.engine, found.files, self.options, self.watch)
         named = {one.path for one in found.files if one.named}
         reads, failed = self._read(sources, named)
         naming = name_all(sources, reads, self.options)
@@ -162,16 +156,16 @@ class _Call:
         settings = self._settings(sources)
         tasks = [
             BuildRanks(group, self.staging / f"{name}-{number:06d}", settings)
-            for number, group in enumerate(groups(items, self.workers.jobs))
+            for number, group in enumerate(groups(items, self.engine.slots))
         ]
         steps = _Steps(self.watch)
         lost: list[BuildRanks] = []
-        for number, found in self.workers.run(tasks, steps.of(tasks), retry=False):
-            if isinstance(found, Died):
+        for number, found in self.engine.run(tasks, steps.of(tasks), retry=False):
+            if isinstance(found, WorkerDied):
                 lost += tasks[number].one_by_one()
             else:
                 yield from steps.finished(tasks[number], found)
-        for number, found in self.workers.run_alone(lost, steps.of(lost)):
+        for number, found in self.engine.run_alone(lost, steps.of(lost)):
             yield from steps.finished(lost[number], found)
 
     def _as_known(self, source: Surveyed, one: Item, read: Read) -> Read:
@@ -220,7 +214,7 @@ class _Steps:
     watch: Watch
     done: dict[int, int] = field(default_factory=dict)
 
-    def of(self, tasks: Sequence[BuildRanks]) -> Told:
+    def of(self, tasks: Sequence[BuildRanks]) -> OnProgress:
         """What hears of the progress of these tasks."""
 
         def told(task: int, position: int, done_bytes: int) -> None:
@@ -252,7 +246,7 @@ class _Steps:
 def _held_back(one: Ready) -> FileOutcome:
     place = one.place
     reason = "is damaged" if one.read.status == "damaged" else "another file is refused or damaged"
-    hint = "with --strict nothing is stored unless all files are whole"
+    hint = hints.fill("with {}, nothing is stored unless all files are intact", hints.option("strict"))
     return FileOutcome(place.path, "refused", place.run, place.rank, reason, hint, place.notes)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.ingest.memory import give_back
 from tracewarehouse.ingest.parquet import TableWriter, WrittenTable
 from tracewarehouse.storage import StagedTable
 
@@ -56,6 +57,8 @@ class RankFiles:
         self._writing.append(self._thread.submit(write))
         self._queued.append((self._writing[-1], _bytes(rows)))
         self._wait_for_room()
+        if self.frugal:
+            give_back()
 
     def _wait_for_room(self) -> None:
         """Tables that wait to be written are in memory: builders do not run far ahead of the writer."""

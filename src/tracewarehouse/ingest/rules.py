@@ -73,7 +73,7 @@ class Rules:
         """Of each (category, name): activity and kind as the first kernel rule of that category that matches
         says, None where none does, and the name made short. A null name is an empty one.
 
-        The category `uncategorised` has the rules for device rows without one.
+        The category `uncategorized` has the rules for device rows without one.
         """
         found: dict[tuple[str, str | None], tuple[Any, ...]] = {}
         by_category: dict[str, list[str | None]] = {}

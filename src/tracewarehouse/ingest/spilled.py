@@ -130,17 +130,48 @@ class SpilledColumns(Columns):
                 values[into] = self._file.read(chunk.data, low, high)
         return Ints(values, valid)
 
-    def codes(self, name: str) -> Codes:
-        """A text column as codes."""
+    def valid(self, name: str, rows: Rows = None) -> NDArray[np.bool_]:
+        """Which rows have a value of a BIGINT column."""
+        if rows is not None and not isinstance(rows, slice):
+            return self._some_ints(name, np.asarray(rows)).valid
+        first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
+        found = np.zeros(max(last - first, 0), np.bool_)
+        for chunk, low, high, at in self._between(name, first, last):
+            found[at : at + high - low] = self._valid(chunk, low, high)
+        return found
+
+    def codes(self, name: str, rows: Rows = None) -> Codes:
+        """A text column as codes, or the given rows of it."""
+        words = self.words(name)
+        if rows is not None and not isinstance(rows, slice):
+            return Codes(self._some_codes(name, np.asarray(rows)), words)
+        first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
+        codes = np.full(max(last - first, 0), -1, np.int32)
+        for chunk, low, high, at in self._between(name, first, last):
+            if chunk.data is not None:
+                codes[at : at + high - low] = self._file.read(chunk.data, low, high)
+        return Codes(codes, words)
+
+    def words(self, name: str) -> pa.Array:
+        """What the codes of a text column point into; texts without codes get them now."""
         if name in self._chunks and name not in self._words:
             column = self._taken(name, None, pa.string()).dictionary_encode()
-            codes = pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False)
-            return Codes(codes.astype(np.int32, copy=False), column.dictionary)
-        values, valid = np.full(self.rows, -1, np.int32), self._words.get(name, pa.array([], pa.string()))
-        for chunk, low, high, at in self._between(name, 0, self.rows):
+            del self._chunks[name]
+            for low in range(0, len(column), CHUNK_ROWS):
+                self._append(name, column.slice(low, CHUNK_ROWS))
+        return self._words.get(name, pa.array([], pa.string()))
+
+    def where(self, name: str, wanted: NDArray[np.bool_], rows: Rows = None) -> NDArray[np.bool_]:
+        """Whether the text of each row is wanted; `wanted` has one entry per word. False for null."""
+        if rows is not None and not isinstance(rows, slice):
+            return super().where(name, wanted, rows)
+        first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
+        found = np.zeros(max(last - first, 0), np.bool_)
+        told = np.append(wanted, False)  # -1 is the last
+        for chunk, low, high, at in self._between(name, first, last):
             if chunk.data is not None:
-                values[at : at + high - low] = self._file.read(chunk.data, low, high)
-        return Codes(values, valid)
+                found[at : at + high - low] = told[self._file.read(chunk.data, low, high)]
+        return found
 
     def put(self, name: str, values: NDArray[np.generic], valid: NDArray[np.bool_] | None = None) -> None:
         """Adds a computed column of numbers or booleans, one value per row."""
@@ -166,7 +197,7 @@ class SpilledColumns(Columns):
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             return _Chunk(rows, nulls, valid, *self._stored_texts(column))
         if pa.types.is_dictionary(column.type):
-            return _Chunk(rows, nulls, valid, self._file.write(self._recoded(name, column)))
+            return _Chunk(rows, nulls, valid, self._file.write(_smallest(self._recoded(name, column))))
         if pa.types.is_floating(column.type):
             numbers = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
         elif pa.types.is_boolean(column.type):
@@ -224,21 +255,25 @@ class SpilledColumns(Columns):
                 valid[places] = self._valid(chunk, 0, chunk.rows)[mine - low]
         return Ints(values, valid)
 
+    def _some_codes(self, name: str, rows: NDArray[np.integer]) -> NDArray[np.int32]:
+        codes = np.full(len(rows), -1, np.int32)
+        for chunk, low, mine, places in self._wanted(name, rows):
+            if chunk.data is not None:
+                codes[places] = self._file.read(chunk.data)[mine - low]
+        return codes
+
     def _wanted(
         self, name: str, rows: NDArray[np.integer]
-    ) -> Iterator[tuple[_Chunk, int, NDArray[np.integer], NDArray[np.integer]]]:
+    ) -> Iterator[tuple[_Chunk, int, NDArray[np.integer], NDArray[np.integer] | slice]]:
         """Each chunk that has some of the rows: its first row, those rows, and their places in the answer."""
-        order = (
-            None if len(rows) < 2 or bool((rows[1:] >= rows[:-1]).all()) else np.argsort(rows, kind="stable")
-        )
+        chunks = self._chunks.get(name, [])
+        order = None if bool((rows[1:] >= rows[:-1]).all()) else np.argsort(rows, kind="stable")
         ascending = rows if order is None else rows[order]
-        start = 0
-        for chunk in self._chunks.get(name, ()):
-            low, high = np.searchsorted(ascending, (start, start + chunk.rows))
-            if low < high:
-                places = np.arange(low, high) if order is None else order[low:high]
-                yield chunk, start, ascending[low:high], places
-            start += chunk.rows
+        first = np.cumsum([0, *(chunk.rows for chunk in chunks)], dtype=np.int64)
+        edges = np.searchsorted(ascending, first.astype(rows.dtype))
+        for number in np.flatnonzero(edges[1:] > edges[:-1]).tolist():
+            mine = slice(edges[number], edges[number + 1])
+            yield chunks[number], int(first[number]), ascending[mine], mine if order is None else order[mine]
 
     def _taken(self, name: str, rows: Rows, type_: pa.DataType) -> pa.Array:
         if name not in self._chunks:
@@ -252,15 +287,16 @@ class SpilledColumns(Columns):
             return _joined(parts, self._type(name))
         wanted = np.asarray(rows)
         picked: list[pa.Array] = []
-        places: list[NDArray[Any]] = [np.empty(0, np.int64)]
+        places: list[NDArray[np.integer]] = []
         for chunk, low, mine, into in self._wanted(name, wanted):
             picked.append(self._picked(name, chunk, mine - low))
-            places.append(into)
-        joined, order = _joined(picked, self._type(name)), np.concatenate(places)
-        if bool((order[1:] > order[:-1]).all()):
+            if not isinstance(into, slice):
+                places.append(into)
+        joined = _joined(picked, self._type(name))
+        if not places:
             return joined
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
+        back = np.empty(len(wanted), np.int64)
+        back[np.concatenate(places)] = np.arange(len(wanted))
         return joined.take(pa.array(back))
 
     def _type(self, name: str) -> pa.DataType:
@@ -315,7 +351,7 @@ def _bools(column: pa.Array) -> NDArray[np.bool_]:
     return column.to_numpy(zero_copy_only=False).astype(np.bool_, copy=False)  # type: ignore[no-any-return]
 
 
-def _smallest(values: NDArray[np.int64]) -> NDArray[np.generic]:
+def _smallest(values: NDArray[np.integer]) -> NDArray[np.generic]:
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
     fits = next(each for each in _SMALL if np.iinfo(each).min <= low and high <= np.iinfo(each).max)
     return values.astype(fits, copy=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.engines import TaskProgress
 from tracewarehouse.ingest.build_rank import definitions
-from tracewarehouse.ingest.memory import IN_MEMORY_BYTES
-from tracewarehouse.ingest.pool import Tell
+from tracewarehouse.ingest.memory import frugal, held, is_large
 from tracewarehouse.ingest.rank_files import RankFiles
 from tracewarehouse.storage import Json, RankSource, Staged, TableFile, disk_error, uid
 
@@ -63,15 +64,16 @@ class RebuildRanks:
     folder: Path
     sql: Path
 
-    def run(self, tell: Tell) -> tuple[Staged, ...]:
+    def run(self, progress: TaskProgress) -> tuple[Staged, ...]:
         """The sources with their new tables, ready to be committed together."""
         from tracewarehouse.ingest.rules import rules_of
 
-        catalog = Catalog.load(self.sql)
+        catalog, alone = Catalog.load(self.sql), len(self.ranks) == 1
+        large = alone and is_large(self.ranks[0].source.text_bytes)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (
-                RankFiles(catalog, self.folder, len(self.ranks) == 1) as files,
+                RankFiles(catalog, self.folder, alone, large) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
                 built = [each.build(rules_of(self.sql), files, Path(spill)) for each in self.ranks]
@@ -102,17 +104,21 @@ class StoredRank:
 
     def build(self, rules: Rules, files: Files, spill: Path) -> Staged:
         """Hands its tables to `files`; gives what is to be committed, but for them."""
+        with frugal() if is_large(self.source.text_bytes) else nullcontext(), ExitStack() as opened:
+            return self._build(rules, files, spill, opened)
+
+    def _build(self, rules: Rules, files: Files, spill: Path, opened: ExitStack) -> Staged:
         from tracewarehouse.ingest.tables.build import build
 
         source, catalog = self.source, rules.catalog
         outcome = self._outcome(rules)
-        tables = self._tables(outcome, spill)
+        tables = self._tables(outcome, spill, opened)
         built = build(tables, outcome, rules, partial(files.add, source.run, source.rank))
         facts: dict[str, Json] = {**source.facts, **built.facts, "tables": self._held(catalog)}
         coverage = built.coverage
         facts |= {
             "gpu_ns": coverage.gpu_ns,
-            "linked_ns": coverage.linked_ns,
+            "launch_known_ns": coverage.launch_known_ns,
             "with_op_ns": coverage.with_op_ns,
         }
         return Staged(
@@ -144,24 +150,15 @@ class StoredRank:
             held |= {table: versions for table, versions in before.items() if table in kept}
         return held
 
-    def _tables(self, outcome: Outcome, spill: Path) -> Mapping[str, Columns | pa.Table]:
-        from tracewarehouse.formats.base import ACTIVITIES
+    def _tables(self, outcome: Outcome, spill: Path, opened: ExitStack) -> Mapping[str, Columns | pa.Table]:
         from tracewarehouse.formats.stored import StoredSource
-        from tracewarehouse.ingest.columns import Columns
-        from tracewarehouse.ingest.spilled import SpilledColumns
 
         stored = {"events": self._rows("events")}
         if self.files.get("memory_timeline"):
             stored["memory_timeline"] = self._rows("memory_timeline")
-        found: dict[str, Columns | pa.Table] = {}
-        for name, reader in StoredSource(stored, outcome).tables.items():
-            if name != ACTIVITIES:
-                found[name] = reader.read_all()
-            elif self.source.text_bytes <= IN_MEMORY_BYTES:
-                found[name] = Columns.read(reader)
-            else:
-                found[name] = SpilledColumns.spill(reader, spill)
-        return found
+        readers = StoredSource(stored, outcome).tables
+        size = self.source.text_bytes
+        return {name: held(name, reader, size, spill, opened) for name, reader in readers.items()}
 
     def _outcome(self, rules: Rules) -> Outcome:
         """What is known of the file: of its losses and redactions, their rows of `data_quality`."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from tracewarehouse.engines import Engine, Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import Format, Part
 from tracewarehouse.formats.foreign import DESCRIPTIONS, ForeignFileError
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.discover import Candidate
 from tracewarehouse.ingest.outcome import FileOutcome, Options, Progress, Watch
-from tracewarehouse.ingest.pool import Failure, Tell, Workers, attempt
 
 # Size and time of change: they differ when someone wrote to the file in between.
 Mark: TypeAlias = tuple[int, int]
@@ -22,7 +22,7 @@ MEMORY_TIMELINE = "memory_timeline"
 # Compressed traces are 10 to 17 times as large as text; memory is planned for the most.
 _TEXT_BYTES_PER_GZIP_BYTE = 17
 _GZIP = b"\x1f\x8b"
-# As many files are opened in this process without asking workers.
+# As many files are opened in this process without asking engine.
 _FEW_FILES = 64
 _FILES_PER_TASK = 32
 
@@ -56,13 +56,13 @@ class Open:
 
     paths: tuple[Path, ...]
 
-    def run(self, tell: Tell) -> tuple[Opened | Failure, ...]:
+    def run(self, progress: TaskProgress) -> tuple[Opened | Failure, ...]:
         found = []
         for number, path in enumerate(self.paths):
-            opened = attempt(_OpenOne(path), tell)
+            opened = attempt(_OpenOne(path), progress)
             assert isinstance(opened, Opened | Failure)
             found.append(opened)
-            tell(number, 0)
+            progress(number, 0)
         return tuple(found)
 
 
@@ -70,7 +70,7 @@ class Open:
 class _OpenOne:
     path: Path
 
-    def run(self, tell: Tell) -> Opened:
+    def run(self, progress: TaskProgress) -> Opened:
         from tracewarehouse.formats.detect import detect
 
         before = mark(self.path)
@@ -99,7 +99,7 @@ def text_bytes(path: Path, stored_bytes: int) -> int:
 
 
 def survey(
-    workers: Workers, files: Sequence[Candidate], options: Options, watch: Watch
+    engine: Engine, files: Sequence[Candidate], options: Options, watch: Watch
 ) -> tuple[list[Surveyed], list[FileOutcome]]:
     """The sources among the files, in order of path, and what becomes of the other files."""
     size = len(files) if len(files) <= _FEW_FILES else _FILES_PER_TASK
@@ -113,7 +113,7 @@ def survey(
         watch(Progress(path, "survey", stored_bytes, stored_bytes))
 
     tasks = [Open(tuple(one.path for one in chunk)) for chunk in chunks]
-    for task, found in workers.run(tasks, told):
+    for task, found in engine.run(tasks, told):
         chunk = chunks[task]
         each = [found] * len(chunk) if isinstance(found, Failure) else found
         for file, opened in zip(chunk, each, strict=True):  # type: ignore[call-overload]

@@ -12,11 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
+from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
 from tracewarehouse.errors import SchemaVersionError, TwError
 from tracewarehouse.ingest import machine
-from tracewarehouse.ingest.pool import Failure, Tell, Workers
+from tracewarehouse.ingest.memory import is_large
 from tracewarehouse.ingest.rank_files import RankFiles
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.stored_rank import READ, StoredRank
@@ -50,15 +52,16 @@ class Rebuild:
     folder: Path
     sql: Path
 
-    def run(self, tell: Tell) -> Staged:
+    def run(self, progress: TaskProgress) -> Staged:
         """The source with the new tables, ready to be committed."""
         catalog, source = Catalog.load(self.sql), self.source
         new = _Replacement.of(catalog, source, self.wanted)
         rank = StoredRank(source, self.header, self.stored, ())
+        large = is_large(source.text_bytes)
         try:
             self.folder.mkdir(parents=True)
             with (
-                RankFiles(catalog, self.folder, alone=False) as files,
+                RankFiles(catalog, self.folder, alone=large, frugal=large) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
                 some = _SomeTables(files, {ref.name for ref in self.wanted})
@@ -213,8 +216,8 @@ def _upgrade_run(store: Store, catalog: Catalog, version: RunVersion, todo: _Tod
 
 
 def _built(tasks: Sequence[Rebuild]) -> Iterator[Staged]:
-    with Workers(min(machine.cores(), len(tasks))) as workers:
-        results = sorted(workers.run(tasks, lambda *_: None), key=lambda item: item[0])
+    with LocalEngine(min(machine.cores(), len(tasks))) as engine:
+        results = sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])
     for _, result in results:
         if isinstance(result, Failure):
             raise TwError(result.message, result.hint)
@@ -245,6 +248,6 @@ def stored_files(
     if table == EVENTS and not scans and any(file.table == EVENTS for file in source.files):
         raise SchemaVersionError(
             f"run {source.run} rank {source.rank} holds events of another version than {needed.ref}",
-            "ingest the trace again with --replace",
+            hints.fill("ingest the trace again with {}", hints.option("replace")),
         )
     return tuple(store.path(scan.path) for scan in scans)

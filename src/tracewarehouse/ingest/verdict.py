@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracewarehouse.ingest.build_rank import Made, NotRead, Read
+from tracewarehouse import hints
 from tracewarehouse.ingest.discover import Candidate
 from tracewarehouse.ingest.naming import Assignment, Duplicate, Naming, Refusal, TraceFile, assign
 from tracewarehouse.ingest.outcome import FileOutcome, Options
 from tracewarehouse.ingest.plan import Item, Stored, item
+from tracewarehouse.ingest.reports import Made, NotRead, Read
 from tracewarehouse.ingest.survey import Surveyed, other_format
 from tracewarehouse.storage import RankSource, Store
 
@@ -115,7 +116,7 @@ def _judge_one(
 def _other_spelling(store: Store, place: Assignment) -> FileOutcome:
     other = store.spelling(place.run)
     reason = f"run {place.run}: there is a run {other}, and names are unique without regard to case"
-    hint = f"`--run {other}`, or another name"
+    hint = hints.fill("use {}, or another name", hints.option("run", other))
     return FileOutcome(place.path, "refused", place.run, place.rank, reason, hint)
 
 
@@ -136,7 +137,9 @@ def conflict(place: Assignment, stored: RankSource | None) -> FileOutcome:
     """The refusal of a file whose place is held by other content."""
     source = stored.facts.get("source_name") if stored else None
     reason = f"rank {place.rank} of run {place.run} is stored with other content"
-    hint = "`--replace` puts this in its place, `--run NAME` stores it beside"
+    hint = hints.fill(
+        "{} overwrites it, {} stores it as another run", hints.option("replace"), hints.option("run", "NAME")
+    )
     reason = f"{reason}, from {source}" if source else reason
     return FileOutcome(place.path, "refused", place.run, place.rank, reason, hint)
 
@@ -153,7 +156,16 @@ def not_read(
         return FileOutcome(path, "pending", run, rank, "changed while it was read", "ingest it again later")
     if report.why == "unfinished":
         reason = f"ends in mid-trace and was written to less than {options.settle_s:g} s ago"
-        return FileOutcome(path, "pending", run, rank, reason, "ingest it again later, or with --settle 0")
+        return FileOutcome(
+            path,
+            "pending",
+            run,
+            rank,
+            reason,
+            hints.Hint(
+                "ingest it again later, or with settle_s=0", "ingest it again later, or with --settle 0"
+            ),
+        )
     if report.why == "other":
         return other_format(Candidate(path, named), report.kind)
     assert report.failure is not None

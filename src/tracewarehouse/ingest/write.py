@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
@@ -65,7 +66,13 @@ def too_much(path: Path, error: Exception) -> TwError:
     """DuckDB's own failure as ours: out of memory and out of disk are the two a user can act on."""
     first = str(error).strip().partition("\n")[0]
     if "memory" in first.lower():
-        return TwError(f"{path}: not enough memory: {first}", "fewer files at once: --jobs 1")
+        return TwError(
+            f"{path}: not enough memory: {first}",
+            hints.fill("ingest fewer files at once: {}", hints.option("jobs", 1)),
+        )
     if "no space" in first.lower():
         return TwError(f"{path}: no space left to write", "free some space and repeat")
-    return TwError(f"{path}: {first}", "this should not happen: `--debug` shows where")
+    return TwError(
+        f"{path}: {first}",
+        hints.Hint("internal error; please report it", "internal error; rerun with --debug and report it"),
+    )

@@ -13,6 +13,7 @@ from tempfile import gettempdir
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.contracts.sql_tokens import quote_name
@@ -217,5 +218,7 @@ def create(con: Connection, relations: Relations, contract: Contract, replace: b
         relations.create(con, contract, replace)
     except Error as error:
         what = str(error).partition("\n")[0]
-        hint = "tw verify says what is missing; tw refresh after a move"
+        hint = hints.fill(
+            "{} lists missing files; after a move: {}", hints.call("verify"), hints.call("refresh")
+        )
         raise WarehouseError(f"{relations.root}: {contract.ref} cannot be read: {what}", hint) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
@@ -17,11 +18,13 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import Connection, Error, connect, insert_rows
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.query.relations import Relations
 from tracewarehouse.query.shell_template import (
     ABOUT,
     ABSTAINED,
     COLUMNS,
     SCHEMAS,
+    Contracts,
     attach,
     point,
     point_latest,
@@ -74,19 +77,20 @@ def _stamp(root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> str
 
 
 def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[SelectedRun]) -> None:
-    """Writes a DuckDB file over just the chosen ranks. Raises WarehouseError."""
+    """Writes a DuckDB file over the selected ranks. Raises WarehouseError."""
     path.write_bytes(skeleton(catalog))
     root, con = store.root, connect()
     try:
         attach(con, path)
         con.execute("BEGIN")  # one for all: each statement alone would wait for the disk
         latest = tuple(selected[-1:])
-        for schema, part in zip(SCHEMAS, (tuple(selected), latest), strict=True):
+        relations, contracts = relations_of(catalog, root, tuple(selected))
+        for schema, part in zip(SCHEMAS, (relations, replace(relations, selected=latest)), strict=True):
             con.execute(f"USE tw_file.{schema}")
-            _point(con, root, catalog, part)
+            _point(con, part, contracts)
         point_latest(con, latest[0].run if latest else None)
         con.execute("USE tw_file.main")
-        _fill(con, root, catalog, tuple(selected))
+        _fill(con, catalog, relations, contracts)
         con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH tw_file")
@@ -96,17 +100,16 @@ def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[Selecte
         con.close()
 
 
-def _point(con: Connection, root: Path, catalog: Catalog, selected: tuple[SelectedRun, ...]) -> None:
+def _point(con: Connection, relations: Relations, contracts: Contracts) -> None:
     """Puts the files of some runs under the views of the current schema, which has none yet."""
-    relations, contracts = relations_of(catalog, root, selected)
     for contract in contracts:
         if contract.is_stored and relations.has_rows(contract):
             point(con, relations, contract)
 
 
-def _fill(con: Connection, root: Path, catalog: Catalog, selected: tuple[SelectedRun, ...]) -> None:
+def _fill(con: Connection, catalog: Catalog, relations: Relations, contracts: Contracts) -> None:
     """Fills the tables that hold rows: about the runs, what analyses leave out, and the file itself."""
-    relations, contracts = relations_of(catalog, root, selected)
+    root, selected = relations.root, relations.selected
     for contract in contracts:
         if contract.is_built:
             relations.create(con, contract, replace=True)

@@ -103,7 +103,7 @@ _OF_A_RANK = (
     "status",
     "source_name",
     "events",
-    "gpu_rows",
+    "gpu_activities",
     "steps",
     "world_size",
     "host",

@@ -24,6 +24,7 @@ from uuid import uuid4
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
+from tracewarehouse.hints import cli_text
 from tracewarehouse.render.table import markdown, table, values
 from tracewarehouse.render.text import for_terminal, one_line
 
@@ -108,11 +109,11 @@ class Output:
 
     def _fault(self, error: TwError | None) -> None:
         if error is not None:
-            sys.stderr.write(error_lines(error.message, error.hint))
+            sys.stderr.write(error_lines(cli_text(error.message), error.hint and cli_text(error.hint)))
 
     def notice(self, text: str) -> None:
         """Tells people something on stderr, in one line."""
-        print(one_line(text), file=sys.stderr)
+        print(one_line(cli_text(text)), file=sys.stderr)
 
     @cached_property
     def chosen_format(self) -> str:
@@ -189,8 +190,8 @@ class Output:
             rows="".join(result.json()).rstrip("\n"),
             columns=[{"name": each.name, "type": each.type, "unit": each.unit} for each in result.columns()],
             provenance=vars(result.provenance),
-            abstained=[vars(each) for each in result.abstained],
-            quality=list(result.notices),
+            abstained=[{**vars(each), "reason": cli_text(each.reason)} for each in result.abstained],
+            quality=list(map(cli_text, result.notices)),
         )
 
     def _write(self, pieces: Iterable[str]) -> None:
@@ -269,7 +270,11 @@ def _enveloped(
 ) -> str:
     """The envelope, in the order people read it; every key is always there."""
     if isinstance(error, TwError):
-        error = {"class": type(error).__name__, "message": error.message, "hint": error.hint}
+        error = {
+            "class": type(error).__name__,
+            "message": cli_text(error.message),
+            "hint": error.hint and cli_text(error.hint),
+        }
     first = {"tw": 1, "command": command, "ok": error is None}
     rest: dict[str, object] = {
         "columns": [],
@@ -301,7 +306,7 @@ def error_lines(message: str, hint: str | None) -> str:
 def _abstained(result: Result, of_ranks: int | None) -> Iterator[str]:
     """A line per reason for which ranks were left out."""
     of = "" if of_ranks is None else f" of {of_ranks}"
-    for reason, ranks in Counter(each.reason for each in result.abstained).items():
+    for reason, ranks in Counter(cli_text(each.reason) for each in result.abstained).items():
         yield f"abstained: {ranks}{of} rank{'s' if (of_ranks or ranks) != 1 else ''} ({reason})"
 
 

@@ -116,17 +116,6 @@ def flop_rate(per_ns: float) -> str:
     return _scaled(per_ns * 1e3, 1000, ("GFLOP/s", "TFLOP/s", "PFLOP/s", "EFLOP/s"))
 
 
-def rank_list(ranks: list[int]) -> str:
-    """`0-3, 7` for 0, 1, 2, 3, 7."""
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and rank == parts[-1][1] + 1:
-            parts[-1][1] = rank
-        else:
-            parts.append([rank, rank])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
-
-
 def _scaled(value: float, step: int, names: tuple[str, ...]) -> str:
     """`value` over powers of `step`; the first name stands for one `step`."""
     for name in names[:-1]:

@@ -97,7 +97,7 @@ def _meetings(asked: Asked) -> list[Part]:
         GROUP BY name ORDER BY sum(dur_ns) DESC, name
         """
     )
-    unmatched = asked.one("SELECT count(*) AS count FROM collective_waits WHERE meeting IS NULL")["count"]
+    unmatched = asked.one("SELECT count(*) AS count FROM collective_waits WHERE instance_id IS NULL")["count"]
     if not rows:
         return [Part("Collectives", f"{plural(unmatched, 'collective')} could not be matched between ranks.")]
     pieces = [
@@ -130,7 +130,7 @@ def _meetings(asked: Asked) -> list[Part]:
 
 def _ranks(asked: Asked) -> list[Part]:
     rows = asked.rows(
-        "SELECT rank, caused_wait_ns, share, waited_for, collectives, waiting_ns FROM stragglers"
+        "SELECT rank, caused_wait_ns, share, arrived_last, collectives, waiting_ns FROM stragglers"
         " WHERE caused_wait_ns IS NOT NULL ORDER BY caused_wait_ns DESC, rank",
         "stragglers",
     )
@@ -146,7 +146,7 @@ def _ranks(asked: Asked) -> list[Part]:
             "comm_wait",
             time(row["caused_wait_ns"]),
             f"rank {row['rank']}: others waited {time(row['caused_wait_ns'])} for it; last at"
-            f" {row['waited_for']:,} of {row['collectives']:,} collectives",
+            f" {row['arrived_last']:,} of {row['collectives']:,} collectives",
         )
         for row in rows[:TOP]
         if row["caused_wait_ns"]
@@ -163,7 +163,7 @@ def _ranks(asked: Asked) -> list[Part]:
     ]
     said = (
         f"Most waiting is for rank {first['rank']}: {part(first['share'] or 0, 1)} of it, "
-        f"last at {first['waited_for']:,} of its {first['collectives']:,} collectives."
+        f"last at {first['arrived_last']:,} of its {first['collectives']:,} collectives."
     )
     return [
         Part("Waited for", said, (Picture("What the others waited, added up", bars(caused, PAGE)),)),

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES
-from tracewarehouse.render.text import rank_list
 from tracewarehouse.report.content import Finding, Section, Table
 from tracewarehouse.report.data import Asked
 from tracewarehouse.report.tables import TOP, relative
@@ -52,7 +52,7 @@ def _finding(run: str, rows: Sequence[Row]) -> Finding:
     return Finding(
         severity=worst["severity"],
         title=f"{worst['rule']} ({worst['subject']}), {of}",
-        seen=worst["seen"],
+        seen=worst["observation"],
         saving=_saving(worst),
         advice=worst["advice"],
         look=_look(run, worst),
@@ -61,9 +61,9 @@ def _finding(run: str, rows: Sequence[Row]) -> Finding:
 
 def _saving(row: Row) -> str:
     if row["saving_ns"] is None:
-        return f"{row['bound']}. Confidence: {row['confidence']}."
-    of = f"{time(row['saving_ns'])} of {time(row['judged_ns'])} ({part(row['saving_ns'], row['judged_ns'])})"
-    return f"Saves at most {of}: {row['bound']}. Confidence: {row['confidence']}."
+        return f"{row['saving_limit']}. Confidence: {row['confidence']}."
+    of = f"{time(row['saving_ns'])} of {time(row['analyzed_ns'])} ({part(row['saving_ns'], row['analyzed_ns'])})"
+    return f"Saves at most {of}: {row['saving_limit']}. Confidence: {row['confidence']}."
 
 
 def _look(run: str, row: Row) -> str:

@@ -41,7 +41,7 @@ def kernels(asked: Asked) -> Section:
             asked,
             "launch_summary",
             "Launches by the function called",
-            "launches DESC, gpu_rows DESC, state, api",
+            "launches DESC, gpu_activities DESC, state, api",
         )
     )
     parts = (*_top(asked), _operators(asked), *_launches(asked))

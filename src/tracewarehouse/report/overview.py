@@ -26,7 +26,9 @@ def overview(asked: Asked) -> Section:
         tables.append(listed(asked, "step_summary", "How long each step took"))
     if asked.has("temporal_breakdown"):
         tables.append(listed(asked, "temporal_breakdown", "Where each device's time went"))
-        tables.append(listed(asked, "step_account", "Where each step's period went", order="part_ns DESC"))
+        tables.append(
+            listed(asked, "step_account", "Where each step's period went", order="category_ns DESC")
+        )
     return Section("overview", "Overview", _sentence(asked), tuple(parts), tuple(tables))
 
 
@@ -62,10 +64,11 @@ def step_times(asked: Asked) -> Row | None:
 def shares(asked: Asked) -> dict[str, int]:
     """Part → ns over all ranks' windows, the largest first; empty without GPU rows."""
     rows = asked.rows(
-        "SELECT part, sum(part_ns)::BIGINT AS ns FROM window_account GROUP BY part ORDER BY ns DESC, part",
+        "SELECT category, sum(category_ns)::BIGINT AS ns FROM window_account GROUP BY category"
+        " ORDER BY ns DESC, category",
         "window_account",
     )
-    return {row["part"]: row["ns"] for row in rows}
+    return {row["category"]: row["ns"] for row in rows}
 
 
 def _sentence(asked: Asked) -> str:
@@ -152,10 +155,10 @@ def _split(asked: Asked) -> list[Part]:
 def _by_rank(asked: Asked) -> list[Part]:
     rows = asked.rows(
         """
-        SELECT rank, part, sum(part_ns)::BIGINT AS ns,
-          sum(sum(part_ns)) OVER (PARTITION BY rank)::BIGINT AS window_ns,
-          sum(sum(part_ns) FILTER (part = 'compute')) OVER (PARTITION BY rank)::BIGINT AS compute_ns
-        FROM window_account GROUP BY rank, part ORDER BY compute_ns DESC NULLS LAST, rank, part
+        SELECT rank, category, sum(category_ns)::BIGINT AS ns,
+          sum(sum(category_ns)) OVER (PARTITION BY rank)::BIGINT AS window_ns,
+          sum(sum(category_ns) FILTER (category = 'compute')) OVER (PARTITION BY rank)::BIGINT AS compute_ns
+        FROM window_account GROUP BY rank, category ORDER BY compute_ns DESC NULLS LAST, rank, category
         """
     )
     ranks = list(dict.fromkeys(row["rank"] for row in rows))
@@ -184,10 +187,10 @@ def _stacked(rows: Sequence[Row], ranks: Sequence[int]) -> dict[str, object]:
     pieces = [
         Piece(
             str(row["rank"]),
-            row["part"],
+            row["category"],
             row["ns"],
-            row["part"],
-            f"rank {row['rank']}: {MEANINGS[row['part']]} {time(row['ns'])},"
+            row["category"],
+            f"rank {row['rank']}: {MEANINGS[row['category']]} {time(row['ns'])},"
             f" {part(row['ns'], row['window_ns'])}",
         )
         for row in rows
@@ -206,7 +209,7 @@ def _map(rows: Sequence[Row]) -> dict[str, object]:
     first = {place[rank]: rank for rank in reversed(ranks)}
     sums: dict[tuple[int, str], list[int]] = {}
     for row in rows:
-        held = sums.setdefault((place[row["rank"]], row["part"]), [0, 0])
+        held = sums.setdefault((place[row["rank"]], row["category"]), [0, 0])
         held[0] += row["ns"]
         held[1] += row["window_ns"]
     most = {

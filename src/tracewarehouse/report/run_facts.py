@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.render.text import rank_list, timestamp
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.render.text import timestamp
 from tracewarehouse.report.content import Section, Table
 from tracewarehouse.report.data import Asked
 from tracewarehouse.report.tables import listed
@@ -94,16 +95,16 @@ def _coverage(asked: Asked) -> Iterator[str]:
     if not asked.has("coverage"):
         return
     row = asked.one(
-        "SELECT sum(gpu_ns)::BIGINT AS gpu, sum(linked_ns)::BIGINT AS linked,"
+        "SELECT sum(gpu_ns)::BIGINT AS gpu, sum(launch_known_ns)::BIGINT AS known,"
         " sum(before_window_ns)::BIGINT AS before, sum(with_op_ns)::BIGINT AS op FROM coverage"
     )
-    if row["linked"] < row["gpu"]:
+    if row["known"] < row["gpu"]:
         yield (
-            f"Who launched {part(row['gpu'] - row['linked'], row['gpu'])} of the GPU time"
+            f"Who launched {part(row['gpu'] - row['known'], row['gpu'])} of the GPU time"
             f" ({part(row['before'], row['gpu'])} began before the recording did)."
         )
-    if row["op"] < row["linked"]:
-        without = part(row["linked"] - row["op"], row["gpu"])
+    if row["op"] < row["known"]:
+        without = part(row["known"] - row["op"], row["gpu"])
         yield f"Which operator launched {without} of the GPU time: none was around the call."
 
 

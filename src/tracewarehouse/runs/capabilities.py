@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.contract import DERIVED_NEEDS, Contract
 from tracewarehouse.result import Abstained
 from tracewarehouse.runs.selection import SelectedRun
@@ -66,7 +67,7 @@ def _lack(rank: Rank, needs: Sequence[str], versions: Mapping[str, int]) -> str 
     for need in needs:
         if need in DERIVED_NEEDS:
             if versions.get(need) not in (stored_versions(rank, need) or ()):
-                return f"not derived: tw derive {need} {rank.run}"
+                return hints.fill("not derived: {}", hints.derive(need, rank.run))
             continue
         if need.startswith("steps>="):
             steps = rank.facts.get("steps") or 0

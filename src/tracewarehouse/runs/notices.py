@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.result import Provenance
@@ -11,7 +12,7 @@ from tracewarehouse.runs.quality import expected_ranks
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.version import __version__
 
-NOTHING_STORED = "no run is stored yet: tw ingest PATH takes traces in"
+NOTHING_STORED = hints.fill("the warehouse is empty: {} ingests traces", hints.ingest())
 
 
 def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -> tuple[str, ...]:
@@ -37,10 +38,10 @@ def nothing_stored(selected: Sequence[SelectedRun]) -> tuple[str, ...]:
 
 def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
     """How much of the GPU time has a known launch; nothing where all has."""
-    gpu_ns, linked_ns = (_total(selected, fact) for fact in ("gpu_ns", "linked_ns"))
-    if linked_ns >= gpu_ns:
+    gpu_ns, launch_known_ns = (_total(selected, fact) for fact in ("gpu_ns", "launch_known_ns"))
+    if launch_known_ns >= gpu_ns:
         return []
-    tenths = linked_ns * 1000 // gpu_ns  # rounded down: 99.99 % is not shown as 100 %
+    tenths = launch_known_ns * 1000 // gpu_ns  # rounded down: 99.99 % is not shown as 100 %
     return [f"coverage: {tenths / 10} % of GPU time is linked to its launch"]
 
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tracewarehouse.runs.selection import SelectedRun, spans
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, RunVersion
 
 
@@ -19,7 +20,7 @@ class Fired:
     rule: str
     severity: str
     rows: int
-    ns_affected: int | None
+    affected_ns: int | None
     example: str
 
 
@@ -60,7 +61,7 @@ def _ranks_missing(version: RunVersion) -> Iterator[Fired]:
     expected = expected_ranks(version)
     missing = set(range(expected or 0)) - set(version.ranks)
     if missing:
-        example = f"ranks {spans(missing)} of {expected}"
+        example = f"ranks {rank_list(missing)} of {expected}"
         yield Fired(version.run, None, "ranks_missing", "warning", len(missing), None, example)
 
 

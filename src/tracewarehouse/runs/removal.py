@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import ParamError
 from tracewarehouse.runs.selection import SelectedRun, known
 from tracewarehouse.runs.selectors import parse_labels
 from tracewarehouse.storage import Store
-
-_AGE = re.compile(r"([0-9]{1,6})\s*(s|min|m|h|d|w)")
-_UNITS = {"s": "seconds", "min": "minutes", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @dataclass(frozen=True)
@@ -84,21 +81,21 @@ def parse_where(texts: Iterable[str]) -> dict[str, str]:
     return parse_labels(text.removeprefix("label.") for text in listed)
 
 
-def parse_age(text: str | timedelta) -> timedelta:
-    """`90d`, `12h`, `30m`, `2w` as a duration. Raises ParamError."""
-    if isinstance(text, timedelta):
-        return text
-    match = _AGE.fullmatch(text.strip())
-    if match is None:
-        raise ParamError(f"not an age: {text or '(empty)'}", "write 90d, 12h, 30m or 2w")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+def parse_age_ns(age: str | timedelta) -> int:
+    """`90d`, `12h`, `30m`, `2w` or a timedelta in ns. Raises ParamError."""
+    if isinstance(age, timedelta):
+        return age // timedelta(microseconds=1) * 1_000
+    found = age_ns(age)
+    if found is None:
+        raise ParamError(f"invalid age: {age or '(empty)'}", "write 90d, 12h, 30m or 2w")
+    return found
 
 
 def matching(
-    selected: Sequence[SelectedRun], labels: dict[str, str], older_than: timedelta | None, now_ns: int
+    selected: Sequence[SelectedRun], labels: dict[str, str], older_than_ns: int | None, now_ns: int
 ) -> tuple[SelectedRun, ...]:
     """The runs that have all the labels and are older; their age is by the time that orders runs."""
-    limit = None if older_than is None else now_ns - int(older_than.total_seconds()) * 10**9
+    limit = None if older_than_ns is None else now_ns - older_than_ns
     return tuple(
         each
         for each in selected

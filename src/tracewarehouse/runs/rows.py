@@ -65,10 +65,10 @@ def run_row(version: RunVersion) -> dict[str, Any]:
 
 
 def state(version: RunVersion) -> str:
-    """`whole`, or `incomplete` where ranks are missing or damaged."""
+    """`complete`, or `incomplete` where ranks are missing or damaged."""
     missing = set(range(expected_ranks(version) or 0)) - set(version.ranks)
     damaged = any(rank.status == "damaged" for rank in version.by_rank)
-    return "incomplete" if missing or damaged else "whole"
+    return "incomplete" if missing or damaged else "complete"
 
 
 def moment(text: str) -> datetime:
@@ -112,7 +112,6 @@ def _known(source: RankSource) -> dict[str, Any]:
         "source_part": source.part,
         "text_bytes": source.text_bytes,
         "status": source.status,
-        "reader_version": source.format_version,
         "format_version": source.format_version,
         "ingested_at": source.committed_at,
     }

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tracewarehouse import hints
 from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.runs.selectors import Known, Pick, pick
 from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store
 
@@ -95,8 +97,12 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
         picks = pick(selectors, shelf)
     except UnknownName as unknown:
         if unknown.kind == "run" and (waiting := store.waiting_runs().get(unknown.name)):
-            there = f"{len(waiting)} of {waiting[0].expected_ranks} ranks are there"
-            unknown.with_hint(f"it waits: {there}; tw ingest brings the others")
+            unknown.with_hint(
+                hints.fill(
+                    "pending: {} of {} ranks ingested; {} adds the others",
+                    len(waiting), waiting[0].expected_ranks, hints.ingest(),
+                )
+            )  # fmt: skip
         raise
     versions = [_version(store, each) for each in picks]
     return in_order(SelectedRun(version, version.ranks) for version in versions if version)
@@ -119,7 +125,7 @@ def only_ranks(selected: Sequence[SelectedRun], ranks: Iterable[int]) -> tuple[S
     wanted = frozenset(ranks)
     present = {rank for each in selected for rank in each.ranks}
     for rank in sorted(wanted - present):
-        raise UnknownName("rank", str(rank), [], f"there are: {spans(present)}")
+        raise UnknownName("rank", str(rank), [], f"there are: {rank_list(present)}")
     kept = (replace(each, ranks=tuple(rank for rank in each.ranks if rank in wanted)) for each in selected)
     return tuple(each for each in kept if each.ranks)
 
@@ -150,14 +156,3 @@ class _ChosenRuns:
 def _version(store: Store, each: Pick) -> RunVersion | None:
     # A run that is removed while we look is as gone as one removed before.
     return store.newest(each.run) if each.number is None else store.get(each.run, each.number)
-
-
-def spans(ranks: Iterable[int]) -> str:
-    """`0-3, 7` for 0, 1, 2, 3, 7."""
-    found: list[list[int]] = []
-    for rank in sorted(ranks):
-        if found and rank == found[-1][1] + 1:
-            found[-1][1] = rank
-        else:
-            found.append([rank, rank])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

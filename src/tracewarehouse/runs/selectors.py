@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from tracewarehouse import hints
 from tracewarehouse.errors import TwError, UnknownName
 
 _VERSIONED = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
@@ -123,7 +124,7 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _nothing(names: Sequence[str]) -> str | None:
-    return None if names else "the warehouse holds no run; tw ingest PATH brings one in"
+    return None if names else hints.fill("the warehouse is empty; {} ingests traces", hints.ingest())
 
 
 def _iso_ns(text: str) -> int:

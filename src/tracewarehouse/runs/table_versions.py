@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import SchemaVersionError
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, RankSource
 
-_UPGRADE = "tw upgrade rebuilds the newest version of each run"
+_UPGRADE = hints.fill("{} rebuilds the newest version of each run", hints.call("upgrade"))
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def why_outdated(catalog: Catalog, contracts: Iterable[Contract], run: SelectedR
     try:
         notices = readable_runs(catalog, contracts, [run]).notices
     except SchemaVersionError as error:
-        return f"{error.message}: {error.hint}"
+        return hints.fill("{}: {}", error.message, error.hint)
     return notices[0] if notices else None
 
 
@@ -104,7 +105,7 @@ def _split(
             _remedy(catalog, [table for table, _ in missing]),
         )
     lines = (
-        f"{_named(runs)} left out, stored without {table.ref}: {_remedy(catalog, [table])}"
+        hints.fill("{} left out, stored without {}: {}", _named(runs), table.ref, _remedy(catalog, [table]))
         for table, runs in missing
     )
     return ReadableRuns(readable, (*lines, *notices))
@@ -129,7 +130,7 @@ def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) 
     for table in tables:
         runs = [each for each in selected if any(is_outdated(one, table) for one in each.sources)]
         if runs:
-            yield f"{table.ref} of {_named(runs)} was built by an earlier definition: {_UPGRADE}"
+            yield hints.fill("{} of {} was built by an earlier definition: {}", table.ref, _named(runs), _UPGRADE)
 
 
 def is_outdated(source: RankSource, table: Contract) -> bool:
@@ -155,7 +156,8 @@ def _null_columns(
         added = [column.name for column in table.columns if column.name not in known]
         named = [name for name in added if names is None or name in names]
         if runs and named:
-            yield f"{table.name}.{', '.join(named)} is null in {_named(runs)}, stored without it: {_UPGRADE}"
+            column = f"{table.name}.{', '.join(named)}"
+            yield hints.fill("{} is null in {}, stored without it: {}", column, _named(runs), _UPGRADE)
 
 
 def _named(runs: Sequence[SelectedRun]) -> str:

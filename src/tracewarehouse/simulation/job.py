@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+from tracewarehouse import hints
 from tracewarehouse.errors import ParamError, UnknownName
 
 DIALECTS = ("new", "epoch", "old")
@@ -170,7 +171,10 @@ def _check_words(job: Job) -> None:
         if getattr(job, name) not in known:
             raise ParamError(f"unknown {name}: {getattr(job, name)}", f"there are: {', '.join(known)}")
     if job.dialect == "old" and job.machine.vendor == "amd":
-        raise ParamError("the old dialect knows no AMD GPU", "use --dialect new or epoch")
+        raise ParamError(
+            "the old dialect knows no AMD GPU",
+            hints.fill("use {} or {}", hints.option("dialect", "new"), hints.option("dialect", "epoch")),
+        )
     try:
         moment = _moment(job.start)
     except ValueError as error:

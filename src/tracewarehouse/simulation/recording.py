@@ -36,7 +36,7 @@ class GpuRow:
     end_ns: int
     step: int | None
     group: str | None = None
-    state: str = "linked"
+    state: str = "known"
 
 
 @dataclass

@@ -58,7 +58,7 @@ def launch_sums(launches: list[Launch], device: int) -> Iterator[tuple[object, .
         for place, value in enumerate(values):
             sums[place] += value
     for (state, api), sums in found.items():
-        yield (None if state == "no_gpu_row" else device, state, api, *sums)
+        yield (None if state == "no_gpu_activity" else device, state, api, *sums)
 
 
 def annotation_sums(

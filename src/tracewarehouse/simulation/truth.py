@@ -36,7 +36,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "comm_by_group": ("rank", "device", "process_group", "comm_ns", "overlap_ns", "exposed_ns"),
     "kernel_type_breakdown": ("rank", "device", "class", "class_ns"),
     "launch_summary": (
-        "rank", "device", "state", "api", "launches", "gpu_rows", "short_kernels", "runtime_outliers",
+        "rank", "device", "state", "api", "launches", "gpu_activities", "short_kernels", "runtime_outliers",
         "delay_outliers", "call_ns", "gpu_ns",
     ),
     "annotation_breakdown": (
@@ -50,14 +50,14 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "return_to_start_ns", "call_to_start_ns",
     ),
     "coverage": (
-        "rank", "device", "gpu_ns", "linked_ns", "before_window_ns", "missing_ns", "with_op_ns",
+        "rank", "device", "gpu_ns", "launch_known_ns", "before_window_ns", "missing_ns", "with_op_ns",
     ),
-    "quality": ("rank", "rule", "rows", "ns_affected"),
+    "quality": ("rank", "rule", "rows", "affected_ns"),
     "step_summary": ("rank", "step", "host_ns", "device_ns", "period_ns", "partial"),
     "idle_breakdown": ("rank", "device", "cause", "idle_ns", "count"),
     "stream_idle": ("rank", "device", "stream", "cause", "idle_ns", "count"),
     "queue_length_summary": (
-        "rank", "device", "stream", "launched", "unlinked", "span_ns", "queued_ns", "waiting_ns",
+        "rank", "device", "stream", "launched", "launch_unknown", "span_ns", "queued_ns", "waiting_ns",
         "max_length", "change_p50", "change_p95", "change_p99", "time_p50", "time_p95", "time_p99",
     ),
     "collectives": ("rank", "group", "number", "name", "bytes", "ranks", "wait_ns", "transfer_ns", "dur_ns"),
@@ -245,7 +245,7 @@ class RankTruth:
                 new = Launch(row.state, call.api, call.end_ns - call.start_ns)
                 launch = found.setdefault(call.correlation, new)
                 launch.row(row.end_ns - row.start_ns, row.start_ns - call.end_ns)
-        lone = [Launch("no_gpu_row", call.api, call.end_ns - call.start_ns) for call in self._alone()]
+        lone = [Launch("no_gpu_activity", call.api, call.end_ns - call.start_ns) for call in self._alone()]
         return [*found.values(), *lone]
 
     def _alone(self) -> list[Call]:
@@ -276,18 +276,18 @@ class RankTruth:
             length = row.end_ns - row.start_ns
             sums["all"] += length
             sums[row.state] += length
-            sums["op"] += length if row.state == "linked" and row.call.in_op else 0
-        keys = ("all", "linked", "before_window", "missing", "op")
+            sums["op"] += length if row.state == "known" and row.call.in_op else 0
+        keys = ("all", "known", "before_window", "missing", "op")
         return [(self.rank, self.device, *(sums[key] for key in keys))]
 
     def _quality(self) -> list[Row]:
         found = {rule: list(times) for rule, times in self.findings.items()}
         for row in self.rows:
-            if row.state != "linked":
+            if row.state != "known":
                 rule = "before_window" if row.state == "before_window" else "missing_launch"
                 found.setdefault(rule, []).append(row.end_ns - row.start_ns)
         if alone := self._alone():
-            found["launch_without_gpu_row"] = [call.end_ns - call.start_ns for call in alone]
+            found["launch_without_gpu_activity"] = [call.end_ns - call.start_ns for call in alone]
         over = [
             ns
             for rows in self._by_stream().values()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from tracewarehouse.storage import layout, manifests, results, unconverted, waiting
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
+from tracewarehouse.storage.objects import Entry
 from tracewarehouse.storage.versions import Versions
 
 # Folders of format 1 that `tw upgrade` leaves: nobody reads them once the warehouse is converted.
@@ -52,7 +52,7 @@ def clean(store: Versions, grace_s: float) -> CleanReport:
     All other versions are kept, and stay readable as RUN@vN; so is the last tombstone, for its number. What
     was recorded of a kept version stays, and of a removed one whose results are to be kept.
     """
-    before = time.time() - grace_s
+    before = store.objects.clock() - timedelta(seconds=grace_s)
     plan = _plan(store, before)
     files = bytes_ = 0
     for keys in vars(plan).values():
@@ -65,9 +65,9 @@ def clean(store: Versions, grace_s: float) -> CleanReport:
     return CleanReport(files, bytes_, len(plan.versions))
 
 
-def _plan(store: Versions, before: float) -> _Plan:
+def _plan(store: Versions, before: datetime) -> _Plan:
     # Files are listed before the versions are read: what is published in between is seen as kept.
-    old_data = [key for key in _data(store) if _older(store, key, before)]
+    old_data = [entry.key for entry in _data(store) if entry.modified < before]
     old_results = [(one, key) for one, key in _recorded(store) if _older(store, key, before)]
     sources = {(run_key(version.run), version.source) for version in store.kept()}
     runs = []
@@ -101,7 +101,7 @@ def _run(
     old: Sequence[str],
     history: Sequence[RunVersion],
     readable: Sequence[RunVersion],
-    before: float,
+    before: datetime,
 ) -> _Run:
     waits = [one.source for one in store.waiting(run)]
     alive = {source.name: source for version in readable for source in version.sources}
@@ -127,7 +127,7 @@ def _run(
 
 
 def _goes(
-    store: Versions, run: str, number: int, kept: Collection[int], oldest_kept: int, before: float
+    store: Versions, run: str, number: int, kept: Collection[int], oldest_kept: int, before: datetime
 ) -> bool:
     """Whether a version goes: one before the last removal, or one that an upgrade left."""
     if number in kept:
@@ -135,13 +135,15 @@ def _goes(
     return number < oldest_kept and _older(store, layout.version(run, number), before)
 
 
-def _first_kept(history: Sequence[RunVersion], before: float) -> int:
+def _first_kept(history: Sequence[RunVersion], before: datetime) -> int:
     """The number of the last removal that is out of grace; what came before it is not kept."""
-    removals = (one.number for one in history if one.tombstone and _seconds(one.created_at) < before)
+    removals = (
+        one.number for one in history if one.tombstone and datetime.fromisoformat(one.created_at) < before
+    )
     return max(removals, default=0)
 
 
-def _old_manifests(store: Versions, run: str, before: float) -> list[str]:
+def _old_manifests(store: Versions, run: str, before: datetime) -> list[str]:
     names = [name.text for name in manifests.names(store.objects, run)]
     return [name for name in names if _older(store, layout.manifest(run, name), before)]
 
@@ -184,13 +186,11 @@ def _markers(
             yield layout.marker(run, marker.rank, marker.name)
 
 
-def _data(store: Versions) -> Iterator[str]:
+def _data(store: Versions) -> Iterator[Entry]:
     """Every Parquet file under the data folder, whoever wrote it."""
-    for table in store.objects.list(layout.DATA):
-        for run in store.objects.list(f"{layout.DATA}/{table}"):
-            for name in store.objects.list(f"{layout.DATA}/{table}/{run}"):
-                if name.endswith(".parquet"):
-                    yield f"{layout.DATA}/{table}/{run}/{name}"
+    for entry in store.objects.walk(f"{layout.DATA}/"):
+        if entry.key.endswith(".parquet"):
+            yield entry
 
 
 def _recorded(store: Versions) -> Iterator[tuple[tuple[str, str] | None, str]]:
@@ -201,7 +201,7 @@ def _recorded(store: Versions) -> Iterator[tuple[tuple[str, str] | None, str]]:
         yield None, key
 
 
-def _dead_lists(store: Versions, before: float, gone: Collection[str]) -> Iterator[str]:
+def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:
     """Manifests of recorded results of which none is left."""
     for key, listed in results.manifests(store.objects):
         if isinstance(listed, dict) and _older(store, key, before):
@@ -210,29 +210,23 @@ def _dead_lists(store: Versions, before: float, gone: Collection[str]) -> Iterat
                 yield key
 
 
-def _format_1(store: Versions, before: float) -> Iterator[str]:
+def _format_1(store: Versions, before: datetime) -> Iterator[str]:
     """Manifests and markers that an upgrade left."""
-    folder = store.root / _FORMAT_1
-    for path in sorted(folder.rglob("*.json")) if folder.is_dir() else ():
-        key = path.relative_to(store.root).as_posix()
-        if _older(store, key, before):
-            yield key
+    for entry in store.objects.walk(f"{_FORMAT_1}/"):
+        if entry.key.endswith(".json") and entry.modified < before:
+            yield entry.key
 
 
-def _older(store: Versions, key: str, before: float) -> bool:
+def _older(store: Versions, key: str, before: datetime) -> bool:
     entry = store.objects.stat(key)
-    return entry is not None and entry.modified_s < before
+    return entry is not None and entry.modified < before
 
 
-def _seconds(stamp: str) -> float:
-    return datetime.fromisoformat(stamp).timestamp()
-
-
-def _stale_staging(folder: Path, before: float) -> Iterator[Path]:
+def _stale_staging(folder: Path, before: datetime) -> Iterator[Path]:
     """What calls that died left in the staging folder: all of it older than the grace."""
     for path in folder.iterdir() if folder.is_dir() else ():
         with suppress(FileNotFoundError):
-            if max(inner.stat().st_mtime for inner in (path, *path.rglob("*"))) < before:
+            if max(inner.stat().st_mtime for inner in (path, *path.rglob("*"))) < before.timestamp():
                 yield path
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.errors import SchemaVersionError, WarehouseError
 from tracewarehouse.storage.model import Brief, Json, RankSource, RunVersion, TableFile, Unknown
 
@@ -30,7 +31,7 @@ _HEAD = b"tracewarehouse.run"
 _BRIEF = b"tracewarehouse.brief"
 _CHECKSUM = b',"checksum":"'
 _HEX = 64
-_DAMAGED = "run tw verify; an older version of the run may still be whole: RUN@vN"
+_DAMAGED = hints.fill("run {}; an older version of the run may be intact: RUN@vN", hints.call("verify"))
 # What an object may list in `must_understand` and still be read.
 _UNDERSTOOD = frozenset({"dropped"})
 

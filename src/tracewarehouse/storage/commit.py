@@ -11,12 +11,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout, manifests, pack
 from tracewarehouse.storage.layout import ManifestName, group_uid
 from tracewarehouse.storage.manifests import Manifest, now
 from tracewarehouse.storage.model import Intent, RankSource, Staged, TableFile
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import Objects, names_in
 
 # `clean` may delete an unpublished commit after its grace: one this young is in no danger.
 FRESH = timedelta(hours=1)
@@ -151,7 +152,9 @@ def footer_bytes(path: Path) -> bytes:
         tail = file.read()
         length = int.from_bytes(tail[:4], "little") + _TAIL_BYTES
         if tail[4:] != _MAGIC or length > size:
-            raise WarehouseError(f"{path}: not a Parquet file: it has no footer", "run tw verify")
+            raise WarehouseError(
+                f"{path}: not a Parquet file: it has no footer", hints.fill("run {}", hints.call("verify"))
+            )
         file.seek(size - length)
         return file.read()
 
@@ -183,7 +186,7 @@ def earlier(objects: Objects, group: Group, intent: Intent) -> Iterator[Manifest
     """
     found = group.name(intent, "")
     prefix = layout.manifest_prefix(found.first, found.last, found.uid)
-    for name in sorted(objects.list(layout.manifests(group.run))):
+    for name in names_in(objects, layout.manifests(group.run)):
         parsed = ManifestName.parse(name) if name.startswith(prefix) else None
         if parsed is None or parsed.intent != intent:
             continue

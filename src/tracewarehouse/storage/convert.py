@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout, publish, results, root, waiting
 from tracewarehouse.storage.codec import FORMAT, OldVersion, encode_version
@@ -45,7 +46,7 @@ class Conversion:
             if publish.put(self.store, version, self.store.tool) is None and not self.is_published(old.run):
                 raise WarehouseError(
                     f"{self.store.root}: run {old.run} was written while it was converted",
-                    "repeat tw upgrade",
+                    hints.fill("repeat {}", hints.call("upgrade")),
                 )
 
     def wait(self, changes: Changes) -> None:
@@ -99,7 +100,7 @@ def _copy_result(path: Path, copy: Path, recorded: Recorded) -> None:
         said = json.loads(metadata.pop(RECORDED.encode()))
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise WarehouseError(
-            f"{path}: damaged result: {error}", "delete it and repeat; then tw record"
+            f"{path}: damaged result: {error}", hints.fill("delete it and repeat; then {}", hints.record())
         ) from error
     more = {name: value for name, value in said.items() if name not in vars(recorded)}
     results.write_result(copy, recorded, table.replace_schema_metadata(None), metadata, more)

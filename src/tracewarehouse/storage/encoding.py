@@ -33,6 +33,8 @@ class Encoding(Enum):
     # Mostly arguments of events, half of what is stored: from level 9 on the time grows without effect.
     PREFIX = ("DELTA_BYTE_ARRAY", 8)
     PLAIN = ("PLAIN", 8)
+    # Arguments of slices of Python functions: level 8 takes four times as long for a thirtieth of the bytes.
+    QUICK = ("PLAIN", 1)
 
     @property
     def parquet_name(self) -> str:
@@ -73,6 +75,10 @@ _TRIED = {
     "total_allocated_bytes": (Encoding.DELTA, Encoding.PLAIN),
 }
 _TRIED_ROWS = 2_048
+_TRIED_LEVEL = 3
+# QUICK is taken up to so many times the bytes, of rows that follow each other: what they repeat is near.
+_QUICK_ENOUGH = 1.05
+_RUN_ROWS = 8_192
 # Pieces of a column that are looked at, and the share of distinct values from which they hardly come again;
 # of lengths of time in whole microseconds it is below, in nanoseconds above.
 _PIECES = 4
@@ -81,6 +87,7 @@ _DISTINCT = 0.5
 _DISTINCT_TIMES = 0.22
 _FEW_ROWS = 128
 _BARE_ROWS = 256
+_PAGE_BYTES = 16 << 20
 NONE: frozenset[str] = frozenset()
 
 
@@ -88,7 +95,8 @@ def encoding_of(column: Column, values: pa.ChunkedArray) -> Encoding | None:
     """The encoding of a contract's column from a look at its values; None where pyarrow's own is good."""
     if column.name in _TRIED:
         tried = _TRIED[column.name]
-        return _smallest(values, tried) if len(values) >= _PIECES * _TRIED_ROWS else tried[0]
+        found = _smallest(values, tried) if len(values) >= _PIECES * _TRIED_ROWS else tried[0]
+        return Encoding.QUICK if found is Encoding.PLAIN and _is_quick(column, values) else found
     named = _OF_NAME.get(column.name)
     if named is None and column.type == "BIGINT" and column.name not in _CODED_IDS:
         named = _OF_UNIT.get(column.unit or "")
@@ -116,24 +124,41 @@ def _sample(values: pa.ChunkedArray, rows: int) -> pa.ChunkedArray:
 
     apart = max(len(values) // _PIECES, rows)
     pieces = [chunk for at in range(_PIECES) for chunk in values.slice(at * apart, rows).chunks]
-    if isinstance(values.type, pa.BaseExtensionType):
-        return pa.chunked_array([piece.storage for piece in pieces], values.type.storage_type)
-    return pa.chunked_array(pieces, values.type)
+    return _storage(pa.chunked_array(pieces, values.type))
+
+
+def _storage(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The text of a JSON column; any other as it is."""
+    import pyarrow as pa
+
+    if not isinstance(values.type, pa.BaseExtensionType):
+        return values
+    return pa.chunked_array([chunk.storage for chunk in values.chunks], values.type.storage_type)
 
 
 def _smallest(values: pa.ChunkedArray, tried: tuple[Encoding, ...]) -> Encoding:
     sample = _sample(values, _TRIED_ROWS)
-    return min(tried, key=lambda encoding: _stored_bytes(sample, encoding))
+    return min(tried, key=lambda encoding: _stored_bytes(sample, encoding, _TRIED_LEVEL))
 
 
-def _stored_bytes(values: pa.ChunkedArray, encoding: Encoding) -> int:
+def _is_quick(column: Column, values: pa.ChunkedArray) -> bool:
+    """Whether a plain text is as small with little effort."""
+    if column.type not in ("VARCHAR", "JSON"):
+        return False
+    run = _storage(values.slice(len(values) // _PIECES, _RUN_ROWS))
+    quick, plain = (_stored_bytes(run, each, each.zstd_level) for each in (Encoding.QUICK, Encoding.PLAIN))
+    return quick <= _QUICK_ENOUGH * plain
+
+
+def _stored_bytes(values: pa.ChunkedArray, encoding: Encoding, level: int) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    quick = {"compression": "zstd", "compression_level": 3, "write_statistics": False}
+    packed = {"compression": "zstd", "compression_level": level, "data_page_size": _PAGE_BYTES}
     named = {"use_dictionary": False, "column_encoding": {"values": encoding.parquet_name}}
-    pq.write_table(pa.table({"values": values}), sink, store_schema=False, **quick, **named)
+    bare = {"write_statistics": False, "store_schema": False}
+    pq.write_table(pa.table({"values": values}), sink, **packed, **named, **bare)
     return int(sink.tell())
 
 
@@ -152,7 +177,7 @@ def writer_options(encodings: Mapping[str, Encoding | None], bare: frozenset[str
         "column_encoding": others or None,
         # Levels of null are not compressed in pages of version 2.
         "data_page_version": "1.0",
-        "data_page_size": 16 << 20,
+        "data_page_size": _PAGE_BYTES,
         "dictionary_pagesize_limit": 4 << 20,
         "write_page_checksum": True,
         # Readers would see categories where other files have text.
@@ -169,7 +194,7 @@ def bare_columns(columns: Iterable[Column], rows: int) -> frozenset[str]:
 
 def encodings_of(footer: Any) -> dict[str, Encoding | None]:
     """Those that a file was written with, by its footer: its writer has looked at the values."""
-    by_name = {encoding.parquet_name: encoding for encoding in Encoding if encoding is not Encoding.PLAIN}
+    by_name = {each.parquet_name: each for each in Encoding if each.parquet_name != "PLAIN"}
     by_name["DELTA_LENGTH_BYTE_ARRAY"] = Encoding.PREFIX  # of files that DuckDB wrote
     found: dict[str, Encoding | None] = {}
     for index in range(footer.num_columns):

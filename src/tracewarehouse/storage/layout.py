@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tracewarehouse import hints
 from tracewarehouse.errors import ParamError
 
 WAREHOUSE = "_tw/warehouse.json"
@@ -181,12 +182,15 @@ def run_name(text: str) -> tuple[str, bool]:
     if not re.search(r"[A-Za-z0-9]", name):
         raise ParamError(
             f"{_shown(text)} cannot name a run",
-            "a run name is 1 to 128 letters, digits and . _ + = ~ -; give one with --run NAME",
+            hints.fill(
+                "a run name is 1 to 128 letters, digits and . _ + = ~ -; set one with {}",
+                hints.option("run", "NAME"),
+            ),
         )
     if len(name) > MAX_RUN_NAME:
         raise ParamError(
             f"run name {_shown(text)} has {len(name)} characters, {MAX_RUN_NAME} are allowed",
-            "give a shorter one with --run NAME",
+            hints.fill("set a shorter one with {}", hints.option("run", "NAME")),
         )
     return name, name != text
 

@@ -7,11 +7,13 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage.layout import STAGING
-from tracewarehouse.storage.objects import Entry
+from tracewarehouse.storage.objects import Entry, FileRef
 
 
 class LocalObjects:
@@ -20,9 +22,22 @@ class LocalObjects:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    @property
+    def url(self) -> str:
+        """The root folder."""
+        return str(self.root)
+
     def path(self, key: str) -> Path:
         """The file of a key."""
         return self.root / key
+
+    def describe(self, key: str) -> str:
+        """The path of the file."""
+        return str(self.path(key))
+
+    def clock(self) -> datetime:
+        """The time of this machine."""
+        return datetime.now(UTC)
 
     def put(self, objects: Mapping[str, bytes]) -> None:
         """Writes each file aside and renames it; the folders are fsynced once for all."""
@@ -52,18 +67,50 @@ class LocalObjects:
         """The bytes of the file."""
         return self.path(key).read_bytes()
 
-    def list(self, folder: str) -> Iterator[str]:
-        """Names in the folder."""
-        with suppress(FileNotFoundError, NotADirectoryError):
-            yield from [path.name for path in self.path(folder).iterdir()]
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
+        """The bytes of each file."""
+        for key in keys:
+            try:
+                yield key, self.get(key)
+            except FileNotFoundError:
+                yield key, None
+
+    def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """The files below the folder of the prefix, by key; temporary files have no key."""
+        folder, _, _ = prefix.rpartition("/")
+        for key, file in self._files(folder):
+            if key.startswith(prefix) and key > after:
+                with suppress(FileNotFoundError):  # another process may delete it at any moment
+                    yield _entry(key, file.stat())
+
+    def _files(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path(folder)) as found:
+            # A folder sorts as its name with a slash, as it does among the keys of an object store.
+            listed = sorted((f"{one.name}/" if one.is_dir() else one.name, one) for one in found)
+            for name, one in listed:
+                key = f"{folder}/{name}" if folder else name
+                if name.endswith("/"):
+                    yield from self._files(key.removesuffix("/"))
+                else:
+                    yield key, one
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names of the folders in a folder."""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path(prefix)) as found:
+            return sorted(one.name for one in found if one.is_dir())
+        return []
 
     def stat(self, key: str) -> Entry | None:
         """Size and time of the last change."""
         try:
-            found = self.path(key).stat()
+            return _entry(key, self.path(key).stat())
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return Entry(found.st_size, found.st_mtime)
+
+    @contextmanager
+    def local(self, files: Iterable[FileRef]) -> Iterator[Mapping[str, Path]]:
+        """The files themselves."""
+        yield {file.key: self.path(file.key) for file in files}
 
     def delete(self, keys: Iterable[str]) -> None:
         """Unlinks each file, then folders that became empty."""
@@ -132,6 +179,10 @@ class LocalObjects:
             folder = folder.parent
 
 
+def _entry(key: str, found: os.stat_result) -> Entry:
+    return Entry(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
 def _sync(path: Path, flags: int) -> None:
     handle = os.open(path, flags)
     try:
@@ -164,4 +215,6 @@ def disk_error(root: Path, error: OSError) -> WarehouseError:
         return WarehouseError(f"{place}: may not be written or read", "check its owner and permissions")
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
         return WarehouseError(f"{place}: a file is in the way of a folder", "move it away and repeat")
-    return WarehouseError(f"{place}: {error.strerror or error}", "run tw verify to see what is damaged")
+    return WarehouseError(
+        f"{place}: {error.strerror or error}", hints.fill("{} lists damaged files", hints.call("verify"))
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import (
@@ -20,7 +21,7 @@ from tracewarehouse.storage.codec import (
 )
 from tracewarehouse.storage.layout import ManifestName
 from tracewarehouse.storage.model import Json, RankSource, Unknown
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import Objects, names_in
 
 _FIELDS = frozenset(
     ("format", "run", "committed_at", "files", "sources", "checksum", "must_understand", "push")
@@ -80,7 +81,10 @@ def decode(data: bytes, name: str, path: str) -> Manifest:
         )
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise WarehouseError(
-            f"{path}: damaged manifest: {error}", "run tw verify; ingest its ranks again with --replace"
+            f"{path}: damaged manifest: {error}",
+            hints.fill(
+                "run {}; then ingest its ranks again with {}", hints.call("verify"), hints.option("replace")
+            ),
         ) from error
 
 
@@ -88,14 +92,16 @@ def read(objects: Objects, run: str, name: str) -> Manifest:
     """A manifest by its file name; raises WarehouseError where it is missing or damaged."""
     key = layout.manifest(run, name)
     try:
-        return decode(objects.get(key), name, str(objects.path(key)))
+        return decode(objects.get(key), name, objects.describe(key))
     except FileNotFoundError as error:
-        raise WarehouseError(f"{objects.path(key)}: manifest missing", "ingest its ranks again") from error
+        raise WarehouseError(
+            f"{objects.describe(key)}: manifest missing", "ingest its ranks again"
+        ) from error
 
 
 def names(objects: Objects, run: str) -> Iterator[ManifestName]:
     """The names of all manifests of a run, published or not, sorted; foreign files are passed over."""
-    for name in sorted(objects.list(layout.manifests(run))):
+    for name in names_in(objects, layout.manifests(run)):
         if (found := ManifestName.parse(name)) is not None:
             yield found
 

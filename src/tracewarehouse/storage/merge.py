@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tracewarehouse import hints
 from tracewarehouse.errors import RunExists
 from tracewarehouse.storage.model import Changes, Outcome, RankSource, RunVersion, Waiting
 
@@ -61,7 +62,7 @@ def _start(base: RunVersion, changes: Changes) -> RunVersion:
     if run != base.run:
         raise RunExists(
             f"run {run}: there is a run {base.run}, and names are unique without regard to case",
-            f"use --run {base.run}, or another name",
+            hints.fill("use {}, or another name", hints.option("run", base.run)),
         )
     return base
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-Status = Literal["whole", "repaired", "damaged"]
+Status = Literal["intact", "repaired", "damaged"]
 Outcome = Literal["added", "replaced", "same", "conflict", "pending"]
 # `now`: the call that commits also publishes. `push`: a later seal publishes.
 Intent = Literal["now", "push"]
@@ -194,7 +194,7 @@ class Rank:
     def status(self) -> Status:
         """The worst of its sources'."""
         found = {source.status for source in self.sources}
-        return "damaged" if "damaged" in found else "repaired" if "repaired" in found else "whole"
+        return "damaged" if "damaged" in found else "repaired" if "repaired" in found else "intact"
 
     @property
     def committed_at(self) -> str:

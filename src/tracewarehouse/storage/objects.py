@@ -1,44 +1,81 @@
-"""What storage needs of the place where its bytes are: one small protocol."""
+"""The interface of an object store: what storage needs of the place that holds its bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Size and age of a stored object."""
+    """A stored object: its key, its size, and when it was written by the clock of the store."""
 
+    key: str
     bytes: int
-    modified_s: float
+    modified: datetime
+
+
+@dataclass(frozen=True)
+class FileRef:
+    """A data file as a version names it: what identifies its content without reading it."""
+
+    key: str
+    bytes: int
+    sha256: str
+    footer_bytes: int
+    footer_sha256: str
 
 
 class Objects(Protocol):
-    """What storage needs of a place. A key is a relative path; an object appears whole or not at all."""
+    """A store of objects. A key is a relative path; an object appears complete or not at all."""
 
-    def put(self, objects: Mapping[str, bytes]) -> None:
-        """Writes each object, in place of an older one."""
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Writes the object unless the key is taken; True where this call wrote it."""
-
-    def adopt(self, files: Mapping[str, Path]) -> None:
-        """Moves finished local files to their keys."""
+    @property
+    def url(self) -> str:
+        """Where the store is, without credentials."""
 
     def get(self, key: str) -> bytes:
-        """The object; raises FileNotFoundError."""
+        """The content of an object; raises FileNotFoundError."""
 
-    def list(self, folder: str) -> Iterator[str]:
-        """Names directly under a folder, none where it is not there."""
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
+        """Each key with the content of its object, None if there is none; in the order of the keys."""
+
+    def put(self, objects: Mapping[str, bytes]) -> None:
+        """Write each object, replacing an older one."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write the object unless the key exists; True if this call wrote it."""
+
+    def adopt(self, files: Mapping[str, Path]) -> None:
+        """Move finished local files to their keys."""
+
+    def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """All objects whose key starts with `prefix` and is greater than `after`, by key."""
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names directly under a prefix that ends with `/` and that have objects below them, sorted."""
 
     def stat(self, key: str) -> Entry | None:
-        """Size and age of an object, None where it is not there."""
+        """Size and time of an object, None if there is none."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Takes objects away; those that are gone already do not matter."""
+        """Delete objects; missing keys are ignored."""
 
-    def path(self, key: str) -> Path:
-        """A local path that holds the object."""
+    def local(self, files: Iterable[FileRef]) -> AbstractContextManager[Mapping[str, Path]]:
+        """Local paths of files, by key, which stay readable inside the context."""
+
+    def describe(self, key: str) -> str:
+        """The full name of an object for messages; makes no request."""
+
+    def clock(self) -> datetime:
+        """The current time by the clock of the store."""
+
+
+def names_in(objects: Objects, folder: str) -> list[str]:
+    """The names of the objects directly in a folder, sorted; none if it does not exist."""
+    prefix = f"{folder}/"
+    found = (entry.key.removeprefix(prefix) for entry in objects.walk(prefix))
+    return [name for name in found if "/" not in name]

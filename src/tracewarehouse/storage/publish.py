@@ -111,7 +111,7 @@ def _receipt_digest(objects: Objects, run: str, number: int) -> str | None:
             return None
     data = objects.get(name)
     try:
-        version = decode_version(data, str(objects.path(name)))
+        version = decode_version(data, objects.describe(name))
     except TwError:  # of an older format, or damaged: there is nothing to say of it
         return None
     return _put_receipt(objects, version, data, _receipt_digest(objects, run, number - 1))

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracewarehouse import hints
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
 from tracewarehouse.storage.commit import sha256
 from tracewarehouse.storage.model import Json
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import Objects, names_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +79,7 @@ def keep(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
 
 def manifests(objects: Objects) -> Iterator[tuple[str, dict[str, Recorded] | str]]:
     """Every manifest of recorded results: where it is, and key → what it lists, or what is wrong with it."""
-    for name in sorted(objects.list(layout.RECORDED)):
+    for name in names_in(objects, layout.RECORDED):
         key = layout.recorded(name)
         if not name.endswith(".json"):
             continue
@@ -102,19 +103,16 @@ def _parse(key: str) -> Recorded | None:
 def of_analysis(objects: Objects, analysis: str, version: int) -> Iterator[tuple[Recorded, str]]:
     """Every recorded result of an analysis, and where it is; foreign names are passed over."""
     folder = layout.results(analysis, version)
-    for run in sorted(objects.list(folder)):
-        for definition in sorted(objects.list(f"{folder}/{run}")):
-            for name in sorted(objects.list(f"{folder}/{run}/{definition}")):
-                key = f"{folder}/{run}/{definition}/{name}"
-                if (found := _parse(key)) is not None:
-                    yield found, key
+    for entry in objects.walk(f"{folder}/"):
+        if (found := _parse(entry.key)) is not None:
+            yield found, entry.key
 
 
 def every(objects: Objects) -> Iterator[tuple[Recorded, str]]:
     """Every recorded result, and where it is."""
-    for name in sorted(objects.list(layout.RESULTS)):
-        if found := _FOLDER.fullmatch(name):
-            yield from of_analysis(objects, found[1], int(found[2]))
+    for entry in objects.walk(f"{layout.RESULTS}/"):
+        if (found := _parse(entry.key)) is not None:
+            yield found, entry.key
 
 
 def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[tuple[Recorded, str]]:
@@ -132,7 +130,7 @@ def fault(path: Path, recorded: Recorded) -> str | None:
     import pyarrow.parquet as pq
 
     if recorded.key(sha256(path)).rpartition("/")[2] != path.name:
-        return "damaged result: delete it, and tw record --all brings it back"
+        return hints.fill("damaged result: delete it, then {} restores it", hints.record())
     try:
         said: dict[str, Any] = unsealed(pq.read_schema(path).metadata[RECORDED.encode()])
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
@@ -153,8 +151,7 @@ def same_rows(one: Path, other: Path) -> bool:
 
 def of_format_1(objects: Objects) -> Iterator[str]:
     """The keys of results as format 1 laid them, a level higher: `tw upgrade` leaves them to `clean`."""
-    for folder in objects.list(layout.RESULTS):
-        for run in objects.list(f"{layout.RESULTS}/{folder}") if _FOLDER.fullmatch(folder) else ():
-            for name in objects.list(f"{layout.RESULTS}/{folder}/{run}"):
-                if _NAME_1.fullmatch(name):
-                    yield f"{layout.RESULTS}/{folder}/{run}/{name}"
+    for entry in objects.walk(f"{layout.RESULTS}/"):
+        parts = entry.key.split("/")
+        if len(parts) == 4 and _FOLDER.fullmatch(parts[1]) and _NAME_1.fullmatch(parts[3]):
+            yield entry.key

@@ -9,6 +9,7 @@ import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.errors import SchemaVersionError, WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
@@ -88,7 +89,8 @@ def _check_format(root: Path, found: int) -> None:
         return
     if found == 1:
         raise SchemaVersionError(
-            f"{root}: warehouse of format 1, this release works on format {FORMAT}", "tw upgrade converts it"
+            f"{root}: warehouse of format 1, this release works on format {FORMAT}",
+            hints.fill("{} converts it", hints.call("upgrade")),
         )
     if found > FORMAT:
         raise SchemaVersionError(
@@ -99,17 +101,24 @@ def _check_format(root: Path, found: int) -> None:
 
 
 def _is_file(root: Path) -> WarehouseError:
-    return WarehouseError(f"{root}: a file, not a warehouse", "give a folder with -w DIR or TW_WAREHOUSE")
+    return WarehouseError(
+        f"{root}: a file, not a warehouse",
+        hints.Hint("name a folder", "select a folder with -w DIR or TW_WAREHOUSE"),
+    )
 
 
 def _missing(root: Path) -> WarehouseError:
     if root.exists():
         return WarehouseError(
             f"{root}: a folder, but no warehouse (it has no {layout.WAREHOUSE})",
-            "give the warehouse with -w DIR or TW_WAREHOUSE",
+            hints.Hint("open the folder of a warehouse", "select the warehouse with -w DIR or TW_WAREHOUSE"),
         )
     return WarehouseError(
-        f"{root}: no warehouse here", "tw ingest PATH makes one; or name another with -w DIR or TW_WAREHOUSE"
+        f"{root}: no warehouse here",
+        hints.Hint(
+            "wh.ingest(PATH) creates one",
+            "tw ingest PATH creates one; select another with -w DIR or TW_WAREHOUSE",
+        ),
     )
 
 

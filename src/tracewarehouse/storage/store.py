@@ -21,6 +21,7 @@ from tracewarehouse.storage.model import (
     RunVersion,
     Staged,
 )
+from tracewarehouse.storage.objects import names_in
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Versions
 from tracewarehouse.storage.waiting import settled
@@ -123,7 +124,7 @@ class Store(Versions):
     def drop_kept(self, run: str) -> None:
         """Keeps nothing of a removed run any longer; `clean` deletes its results."""
         with disk_errors(self.root):
-            names = self.objects.list(layout.kept(run))
+            names = names_in(self.objects, layout.kept(run))
             self.objects.delete([f"{layout.kept(run)}/{name}" for name in names])
 
     def acknowledge(self, key: str, data: bytes) -> None:
@@ -133,7 +134,7 @@ class Store(Versions):
 
     def acknowledged(self) -> tuple[bytes, ...]:
         """Every acknowledgement."""
-        names = sorted(self.objects.list(layout.ACKNOWLEDGED))
+        names = names_in(self.objects, layout.ACKNOWLEDGED)
         return tuple(self.objects.get(f"{layout.ACKNOWLEDGED}/{name}") for name in names)
 
     def forget_acknowledged(self, key: str) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import sealed, unsealed
 from tracewarehouse.storage.model import RunVersion
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import Objects, names_in
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,14 @@ def put(objects: Objects, one: Unconverted) -> None:
 def every(objects: Objects, run: str) -> Iterator[Unconverted]:
     """The records of a run; raises WarehouseError for a damaged one."""
     folder = layout.unconverted_of(run)
-    for name in sorted(objects.list(folder)):
+    for name in names_in(objects, folder):
         key = f"{folder}/{name}"
         try:
             said: dict[str, Any] = unsealed(objects.get(key))
         except ValueError as error:
             raise WarehouseError(
-                f"{objects.path(key)}: damaged: {error}", "delete it, and tw clean takes the files it names"
+                f"{objects.describe(key)}: damaged: {error}",
+                hints.fill("delete it; {} then deletes the files it lists", hints.call("clean")),
             ) from error
         del said["checksum"]
         yield Unconverted(**said | {"files": tuple(said["files"])})

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.errors import TwError
 from tracewarehouse.storage import layout, manifests, results
 from tracewarehouse.storage.codec import OldVersion, decode_version, unsealed
 from tracewarehouse.storage.commit import footer_bytes, sha256
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
+from tracewarehouse.storage.objects import names_in
 from tracewarehouse.storage.versions import Versions
 
 
@@ -26,7 +28,7 @@ def verify(store: Versions) -> list[Problem]:
 def _kept(store: Versions) -> Iterator[Problem]:
     """The versions that recorded results of removed runs are of."""
     for run in store.keys(layout.KEPT):
-        for name in sorted(store.objects.list(f"{layout.KEPT}/{run}")):
+        for name in names_in(store.objects, f"{layout.KEPT}/{run}"):
             key = f"{layout.KEPT}/{run}/{name}"
             try:
                 decode_version(store.objects.get(key), str(store.path(key)))
@@ -43,7 +45,9 @@ def _results(store: Versions) -> Iterator[Problem]:
         if isinstance(listed, str):
             yield Problem("", key, listed)
     for recorded, key in results.missing(store.objects, frozenset(_sources(store))):
-        yield Problem(recorded.run, key, "recorded result missing: tw record --all brings it back")
+        yield Problem(
+            recorded.run, key, hints.fill("recorded result missing: {} restores it", hints.record())
+        )
 
 
 def _sources(store: Versions) -> Iterator[tuple[str, str]]:
@@ -93,7 +97,7 @@ def _numbering(store: Versions, run: str) -> Iterator[Problem]:
 def _receipts(store: Versions, run: str) -> Iterator[Problem]:
     """Each receipt is whole and that of its version. A version may lack one, where a call died."""
     numbers = frozenset(store.versions(run))
-    for name in sorted(store.objects.list(layout.receipts(run))):
+    for name in names_in(store.objects, layout.receipts(run)):
         number = layout.receipt_number(name)
         if number is None:
             continue

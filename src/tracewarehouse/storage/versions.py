@@ -13,7 +13,7 @@ from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_versio
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import LocalObjects
 from tracewarehouse.storage.model import Brief, RankSource, RunVersion, Waiting
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import Objects, names_in
 from tracewarehouse.storage.results import Recorded
 
 
@@ -28,11 +28,11 @@ class Versions:
 
     def path(self, relative: str) -> Path:
         """The path of a file that a version or manifest names."""
-        return self.objects.path(relative)
+        return self.root / relative
 
     def versions(self, run: str) -> tuple[int, ...]:
         """The numbers of the published versions of a run, ascending, tombstones included."""
-        names = self.objects.list(layout.versions(run))
+        names = names_in(self.objects, layout.versions(run))
         numbers = (layout.version_number(name) for name in names)
         return tuple(sorted(number for number in numbers if number is not None))
 
@@ -102,7 +102,7 @@ class Versions:
 
     def keys(self, folder: str) -> tuple[str, ...]:
         """The run keys under one of the folders of `_tw`, sorted; foreign names are passed over."""
-        return tuple(sorted(name for name in self.objects.list(folder) if layout.is_run_key(name)))
+        return tuple(name for name in self.objects.folders(f"{folder}/") if layout.is_run_key(name))
 
     def spelling(self, run: str) -> str:
         """The name as it is stored, where a run of that name is there in other letter case."""
@@ -190,7 +190,7 @@ class Versions:
         keys = [
             f"{layout.KEPT}/{run}/{name}"
             for run in self.keys(layout.KEPT)
-            for name in sorted(self.objects.list(f"{layout.KEPT}/{run}"))
+            for name in names_in(self.objects, f"{layout.KEPT}/{run}")
             if layout.version_number(name) is not None
         ]
         versions = (decode_version(self.objects.get(key), str(self.path(key))) for key in keys)

@@ -11,7 +11,7 @@ from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout, manifests
 from tracewarehouse.storage.codec import dump
 from tracewarehouse.storage.model import Changes, RankSource, RunVersion, Waiting
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import Objects, names_in
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def unmark(objects: Objects, run: str, sources: Sequence[RankSource]) -> None:
 def markers(objects: Objects, run: str) -> tuple[Marker, ...]:
     """The markers of a run, also of sources that were published while a call died."""
     found = []
-    for file in sorted(objects.list(layout.waiting(run))):
+    for file in names_in(objects, layout.waiting(run)):
         rank, _, name = file.removesuffix(".json").partition("-")
         # Another call may publish and delete the marker at any moment.
         with suppress(FileNotFoundError):
@@ -76,6 +76,8 @@ def waiting(objects: Objects, run: str, marked: Sequence[Marker]) -> tuple[Waiti
         source = read[marker.manifest].get(marker.name)
         if source is None:
             key = layout.manifest(run, marker.manifest)
-            raise WarehouseError(f"{objects.path(key)}: lacks rank {marker.rank}", "ingest the rank again")
+            raise WarehouseError(
+                f"{objects.describe(key)}: lacks rank {marker.rank}", "ingest the rank again"
+            )
         found.append(Waiting(source, marker.expected_ranks, marker.replace, marker.labels))
     return tuple(found)

@@ -41,7 +41,7 @@ def test_a_small_trace_column_by_column(tmp_path: Path, exact: bool) -> None:
     assert found.row(5)["bytes"] == -512
     outcome = found.outcome
     assert (outcome.rank, outcome.world_size, outcome.base_time_ns, outcome.events) == (3, 8, base, 6)
-    assert json.loads(outcome.header_json)["traceName"] == "out ] } .json" and outcome.status == "whole"
+    assert json.loads(outcome.header_json)["traceName"] == "out ] } .json" and outcome.status == "intact"
 
 
 @EXACT

@@ -73,7 +73,7 @@ def test_cut_at_every_byte(tmp_path: Path) -> None:
             assert not complete, stop
             continue
         assert texts == complete, stop
-        assert document.losses.status == ("whole" if stop > end else "damaged"), stop
+        assert document.losses.status == ("intact" if stop > end else "damaged"), stop
         losses = document.losses.all()
         if stop <= end and document.objects:
             assert losses and losses[-1].byte_to == stop, stop
@@ -88,7 +88,7 @@ def test_cut_gzip_at_every_byte(tmp_path: Path) -> None:
         out = zlib.decompressobj(wbits=31).decompress(data[:stop]) if stop > 2 else b""
         document, texts = read(path)
         assert texts == [squeeze(text) for _, b, text in WHOLE if b <= len(out)], stop
-        assert document is None or document.losses.status != "whole", stop
+        assert document is None or document.losses.status != "intact", stop
 
 
 def mutate(data: bytes, rng: random.Random) -> tuple[bytes, int, int]:
@@ -119,7 +119,7 @@ def check_all_is_reported(path: Path, data: bytes, touched: tuple[int, int], shi
         at = start if start < touched[1] or end <= touched[0] else start + shift
         covered = any(loss.byte_from <= at < loss.byte_to for loss in losses)
         assert squeeze(text) in have or covered, (text, losses, data)
-    if document.losses.status == "whole":
+    if document.losses.status == "intact":
         assert len(json.loads(data, parse_constant=_refuse)["traceEvents"]) == len(texts), data
 
 
@@ -156,5 +156,5 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, seed: int) -> None:
         document, texts = read(
             write(tmp_path, data if rng.random() < 0.7 else gz(data)[: rng.randrange(20, 900)])
         )
-        if document is not None and document.losses.status == "whole" and texts:
+        if document is not None and document.losses.status == "intact" and texts:
             assert outline(document.buffer) is not None

@@ -32,7 +32,7 @@ def test_deep_nesting_is_kept(tmp_path: Path, depth: int, place: str, exact: boo
     tail = b',"h":' + deep if place == "tail" else b""
     text = b'{%b"traceEvents":[%b]%b}' % (head, b",".join([EVENT, odd, EVENT]), tail)
     found = ReadTrace(write(tmp_path, text), exact=exact)
-    assert (found.outcome.status, found.outcome.events) == ("whole", 3)
+    assert (found.outcome.status, found.outcome.events) == ("intact", 3)
     held = "".join(filter(None, [*found.column("args"), *found.column("extra"), found.outcome.header_json]))
     assert deep.decode() in held
     assert found.column("correlation")[1] == (7 if place == "args" else None)
@@ -75,7 +75,7 @@ def test_an_event_with_a_long_string_is_kept(tmp_path: Path, place: str, exact: 
     if place == "tail":
         data = data[:-1] + b', "h": ' + json.dumps(long).encode() + b"}"
     found = ReadTrace(write(tmp_path, data), exact=exact)
-    assert (found.outcome.status, found.outcome.events) == ("whole", 21)
+    assert (found.outcome.status, found.outcome.events) == ("intact", 21)
     (finding,) = found.outcome.findings
     assert (finding.rule, finding.rows) == ("replaced_value", 1) and str(3 << 20) in finding.example
     held = "".join(filter(None, [*found.column("args"), *found.column("name"), found.outcome.header_json]))
@@ -94,7 +94,7 @@ def test_a_string_is_long_wherever_pieces_end(tmp_path: Path, lead: int, zipped:
             data = trace([event()] * before + [event(args=args)] + [event()] * 3000)
             found = ReadTrace(write(tmp_path, gz(data) if zipped else data), exact=exact)
             assert [finding.rows for finding in found.outcome.findings] == replaced
-            assert (found.outcome.status, found.outcome.events) == ("whole", before + 3001)
+            assert (found.outcome.status, found.outcome.events) == ("intact", before + 3001)
 
 
 @EXACT

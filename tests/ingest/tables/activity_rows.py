@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+from pytest import MonkeyPatch
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import schema_of
@@ -18,14 +19,18 @@ from tracewarehouse.ingest.spilled import SpilledColumns
 from tracewarehouse.ingest.tables import (
     annotations,
     events,
+    flow_ids,
+    flows,
     kernels,
     launches,
     nesting,
     owners,
     runtime,
     steps,
+    stretches,
     syncs,
 )
+from tracewarehouse.ingest.tables import rows as rows_module
 from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting, Owners
 
 Row = Mapping[str, Any]
@@ -92,6 +97,15 @@ def columns_of(rows: Iterable[Row], spill: Path | None = None) -> Columns:
     """The columns of activities, in memory or in a file of the folder."""
     reader = table_of(rows).to_reader(max_chunksize=100)
     return Columns.read(reader) if spill is None else SpilledColumns.spill(reader, spill)
+
+
+def in_pieces(monkeypatch: MonkeyPatch, slices: int, rows: int) -> None:
+    """Lets builders look at a few host slices, and a few rows, at a time, as they do in a large rank."""
+    monkeypatch.setattr(stretches, "STRETCH_SLICES", slices)
+    monkeypatch.setattr(stretches, "_LOOK_AHEAD", 2)
+    monkeypatch.setattr(flows, "_PART_ENDS", rows)
+    monkeypatch.setattr(flow_ids, "_SLAB_ROWS", rows)
+    monkeypatch.setattr(rows_module, "SLAB_ROWS", rows)
 
 
 def build(rows: Iterable[Row], spill: Path | None = None) -> Built:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from activity_rows import SENTINELS, Row
-from plain_tables import calls, end, gpu_rows, launched_by, open_around, pairs, places
+from plain_tables import calls, end, gpu_activities, launched_by, open_around, pairs, places
 
 Hit = tuple[str, int, int | None]
 KNOWN = {"kernel", "gpu_memcpy", "gpu_memset", "cpu_op", "cuda_runtime", "cuda_driver", "user_annotation"}
@@ -93,9 +93,9 @@ def _times(rows: Sequence[Row]) -> Iterator[Hit]:
             yield "epoch_zero", n, None
         unusable = row["dur_ns"] is None and not negative and (row["ts_ns"] is not None or not zero)
         if row["ph"] == "X" and unusable:
-            yield "unusable_time", n, None
+            yield "invalid_time", n, None
         if row["ph"] == "B" and row.get("end_id") is None or row["ph"] == "E" and n not in ended:
-            yield "open_bracket", n, None
+            yield "unpaired_begin_end", n, None
 
 
 def _number(text: str) -> float | None:
@@ -141,9 +141,9 @@ def _device(rows: Sequence[Row]) -> Iterator[Hit]:
         where = _stream(rows[n])
         first_linked[where] = min(first_linked.get(where, rows[n]["ts_ns"]), rows[n]["ts_ns"])
     processes = defaultdict(set)
-    for n in gpu_rows(rows):
+    for n in gpu_activities(rows):
         processes[rows[n]["device"]].add(rows[n]["pid"])
-    for n in gpu_rows(rows):
+    for n in gpu_activities(rows):
         row, before = rows[n], first_linked.get(_stream(rows[n]))
         if n not in links:
             early = before is not None and row["ts_ns"] < before
@@ -154,10 +154,10 @@ def _device(rows: Sequence[Row]) -> Iterator[Hit]:
             yield "start_before_launch", n, rows[links[n][0]]["ts_ns"] - row["ts_ns"]
         sides = [row.get(f"block_{axis}") for axis in "xyz"]
         if None not in sides and not 1 <= sides[0] * sides[1] * sides[2] <= 1024:
-            yield "impossible_value", n, row["dur_ns"]
+            yield "invalid_block_size", n, row["dur_ns"]
         others = processes[row["device"]] - {None}
         if row["device"] is not None and row["pid"] is not None and row["pid"] != min(others):
-            yield "several_processes", n, row["dur_ns"]
+            yield "multiple_processes", n, row["dur_ns"]
 
 
 def _stream(row: Row) -> tuple[int, int]:
@@ -173,14 +173,16 @@ def _calls(rows: Sequence[Row]) -> Iterator[Hit]:
         name = rows[links[n][0]]["name"]
         if name is not None and "GraphLaunch" not in name:
             of_call[links[n][0]].append(n)
-    yield from (("many_rows_per_launch", n, rows[n]["dur_ns"]) for all_ in of_call.values() for n in all_[1:])
+    yield from (
+        ("many_activities_per_launch", n, rows[n]["dur_ns"]) for all_ in of_call.values() for n in all_[1:]
+    )
     for n in calls(rows):
         row = rows[n]
         launches = row["name"] is not None and LAUNCHES.search(row["name"]) is not None
         if n in launching and row["name"] is not None and not launches:
             yield "unknown_launch", n, row["dur_ns"]
         if launches and n not in launching and row["correlation"] not in ids:
-            yield "launch_without_gpu_row", n, row["dur_ns"]
+            yield "launch_without_gpu_activity", n, row["dur_ns"]
         same = [
             o
             for o in calls(rows)
@@ -194,7 +196,7 @@ def _calls(rows: Sequence[Row]) -> Iterator[Hit]:
 
 def _streams(rows: Sequence[Row]) -> Iterator[Hit]:
     reached: dict[Any, int] = {}
-    for n in sorted(gpu_rows(rows), key=lambda n: (rows[n]["ts_ns"], rows[n]["dur_ns"], n)):
+    for n in sorted(gpu_activities(rows), key=lambda n: (rows[n]["ts_ns"], rows[n]["dur_ns"], n)):
         row, where = rows[n], _stream(rows[n])
         if where in reached and reached[where] > row["ts_ns"]:
             yield "stream_overlap", n, min(reached[where], end(row)) - row["ts_ns"]

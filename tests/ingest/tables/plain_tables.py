@@ -43,14 +43,14 @@ def calls(rows: Sequence[Row]) -> list[int]:
     return [n for n, row in enumerate(rows) if is_slice(row) and row["category"] in CALL]
 
 
-def gpu_rows(rows: Sequence[Row]) -> list[int]:
+def gpu_activities(rows: Sequence[Row]) -> list[int]:
     return [n for n, row in enumerate(rows) if is_slice(row) and row["category"] in DEVICE]
 
 
 def launched_by(rows: Sequence[Row], found: dict[int, Place]) -> dict[int, tuple[int, str]]:
     """GPU row → the call that launched it, and by what they are linked."""
     links: dict[int, tuple[int, str]] = {}
-    for kernel in gpu_rows(rows):
+    for kernel in gpu_activities(rows):
         if pairs(rows[kernel].get("correlation")):
             call, via = _by_id(rows, kernel), "correlation"
         else:
@@ -195,7 +195,7 @@ def step_table(
     rows: Sequence[Row], found: dict[int, Place], links: dict[int, tuple[int, str]]
 ) -> list[dict[str, Any]]:
     """The rows of `steps`."""
-    step_of, gpu = steps_of_rows(rows, links), gpu_rows(rows)
+    step_of, gpu = steps_of_rows(rows, links), gpu_activities(rows)
     host = (min((rows[n]["ts_ns"] for n in found), default=0), max((end(rows[n]) for n in found), default=0))
     device = (min((rows[n]["ts_ns"] for n in gpu), default=0), max((end(rows[n]) for n in gpu), default=0))
     table, done = [], None

@@ -72,7 +72,7 @@ def test_what_is_known_of_the_rank() -> None:
     assert known.coverage == Coverage(5, 5, 5)
     assert known.quality == {} and not found["data_quality"].num_rows
     told = known.facts
-    assert (told["base_time_ns"], told["events"], told["steps"], told["gpu_rows"]) == (5, 8, 1, 1)
+    assert (told["base_time_ns"], told["events"], told["steps"], told["gpu_activities"]) == (5, 8, 1, 1)
     assert told["counters"] and told["memory_events"] and told["collectives"] and not told["memory_timeline"]
 
 

@@ -111,3 +111,29 @@ def test_many_arrows_of_one_id_take_little_memory() -> None:
     tracemalloc.stop()
     assert found.num_rows == count and found.column("start_id").null_count == 0
     assert peak_bytes < count * 400
+
+
+def test_ids_are_told_apart_as_they_are_written() -> None:
+    odd = (
+        "",
+        "0",
+        "00",
+        "-1",
+        "-0",
+        "+1",
+        "1",
+        "01",
+        " 1",
+        "1.0",
+        "1e0",
+        "0x1",
+        "٣",
+        "2199023255552",
+        "9" * 25,
+    )
+    far = (str(2**38 - 1), str(2**38), str(2**38 + 1), str(2**63), None, "a" * 40)
+    idents = [*odd, *far]
+    for texts in (idents, [ident for ident in idents if ident is None or ident.isdecimal()]):
+        rows = [arrow(ph, ts, ident) for ts, ph in enumerate("sf") for ident in texts]
+        wanted = [None if ident is None else place for place, ident in enumerate(texts)]
+        assert starts(rows)[len(texts) :] == wanted

@@ -17,7 +17,7 @@ def launched(rows: list[dict[str, Any]]) -> list[tuple[int | None, str]]:
 
 def test_of_calls_that_share_an_id_the_outermost_launches() -> None:
     rows = [call("hipArray3DCreate", 11, 2, 7), call("hipMemsetAsync", 10, 5, 7), gpu("Memset", 20, 1, 7)]
-    assert launched(rows) == [(1, "linked")]
+    assert launched(rows) == [(1, "known")]
     assert build(rows).rows("correlations", "call_to_start_ns", "return_to_start_ns", "via") == [
         (10, 5, "correlation")
     ]
@@ -28,13 +28,13 @@ def test_of_calls_that_start_together_the_longer_launches_of_equal_ones_the_firs
     lengths: tuple[int, int], caller: int
 ) -> None:
     rows = [*(call(LAUNCH, 10, length, 7) for length in lengths), gpu("a", 20, 1, 7)]
-    assert launched(rows) == [(caller, "linked")]
+    assert launched(rows) == [(caller, "known")]
 
 
 def test_a_call_that_ends_with_an_earlier_one_is_part_of_it() -> None:
     rows = [call(LAUNCH, 0, 10, 7), call(LAUNCH, 4, 6, 7), call(LAUNCH, 5, 6, 7), gpu("a", 4, 1, 7)]
-    assert launched(rows) == [(0, "linked")]
-    assert launched([*rows[:3], gpu("a", 5, 1, 7)]) == [(2, "linked")]
+    assert launched(rows) == [(0, "known")]
+    assert launched([*rows[:3], gpu("a", 5, 1, 7)]) == [(2, "known")]
 
 
 def test_an_id_used_again_is_linked_to_the_call_before() -> None:
@@ -45,19 +45,19 @@ def test_an_id_used_again_is_linked_to_the_call_before() -> None:
         gpu("b", 10, 1, 7),
         gpu("c", 15, 1, 7),
     ]
-    assert launched(rows) == [(0, "linked"), (2, "linked"), (2, "linked")]
+    assert launched(rows) == [(0, "known"), (2, "known"), (2, "known")]
 
 
 def test_without_a_call_before_the_first_one_after_launches() -> None:
     rows = [call(LAUNCH, 20, 2, 7), call(LAUNCH, 10, 2, 7), gpu("a", 5, 1, 7)]
-    assert launched(rows) == [(1, "linked")]
+    assert launched(rows) == [(1, "known")]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_call_more_than_28_hours_away_launched_nothing(sign: int) -> None:
     farthest = 100_000_000_000_000
     at = 10 * farthest
-    assert launched([call(LAUNCH, at, 1, 7), gpu("a", at + sign * farthest, 1, 7)]) == [(0, "linked")]
+    assert launched([call(LAUNCH, at, 1, 7), gpu("a", at + sign * farthest, 1, 7)]) == [(0, "known")]
     assert launched([call(LAUNCH, at, 1, 7), gpu("a", at + sign * (farthest + 1), 1, 7)]) == [
         (None, "missing")
     ]
@@ -65,7 +65,7 @@ def test_a_call_more_than_28_hours_away_launched_nothing(sign: int) -> None:
 
 def test_where_the_call_before_is_too_far_one_after_may_be_near() -> None:
     rows = [call(LAUNCH, 0, 1, 7), call(LAUNCH, 80 * HOUR_NS, 1, 7), gpu("a", 60 * HOUR_NS, 1, 7)]
-    assert launched(rows) == [(1, "linked")]
+    assert launched(rows) == [(1, "known")]
 
 
 def test_times_at_both_ends_of_64_bits_are_far_apart() -> None:
@@ -89,12 +89,12 @@ def test_an_id_that_stands_for_none_pairs_with_nothing(identity: int | None) -> 
 
 @pytest.mark.parametrize("identity", [1, 2**32, 2**32 - 2, 2**63 - 2])
 def test_every_other_id_pairs(identity: int) -> None:
-    assert launched([call(LAUNCH, 0, 2, identity), gpu("a", 5, 1, identity)]) == [(0, "linked")]
+    assert launched([call(LAUNCH, 0, 2, identity), gpu("a", 5, 1, identity)]) == [(0, "known")]
 
 
 @pytest.mark.parametrize("category", ["cuda_driver", "mtia_runtime", "xpu_runtime", "privateuse1_driver"])
 def test_calls_of_any_runtime_launch(category: str) -> None:
-    assert launched([call("f", 0, 2, 7, category=category), gpu("a", 5, 1, 7)]) == [(0, "linked")]
+    assert launched([call("f", 0, 2, 7, category=category), gpu("a", 5, 1, 7)]) == [(0, "known")]
 
 
 @pytest.mark.parametrize("row", [{"category": "cpu_op"}, {"dur_ns": None}, {"ph": "i"}])
@@ -144,7 +144,7 @@ def test_rows_before_the_first_linked_one_of_their_stream() -> None:
     ]
     states = dict(build(rows).rows("kernels", "name", "launch_state"))
     assert {name for name, state in states.items() if state == "before_window"} == {"early", "no stream"}
-    assert {name for name, state in states.items() if state == "linked"} == {"linked", "stream -1"}
+    assert {name for name, state in states.items() if state == "known"} == {"linked", "stream -1"}
 
 
 def arrow(

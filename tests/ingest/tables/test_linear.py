@@ -83,7 +83,7 @@ def test_six_thousand_operators_in_each_other_that_each_launch(crossing: bool) -
     assert time.process_time() - begun < 10
     assert built.rows("kernels", "op_id") == list(range(count))
     assert set(built.rows("kernels", "top_op_id")) == {0}
-    assert built.nesting.depth.max() == count + 1
+    assert columns.ints("depth").values.max() == count + 1
     texts = built.rows("kernels", "path_sig")
     assert texts[LONGEST - 1] == " > ".join(["op"] * LONGEST)
     assert texts[LONGEST] == texts[-1] == " > ".join(["…"] + ["op"] * LONGEST)
@@ -123,9 +123,13 @@ def test_a_hundred_thousand_levels_and_as_many_slices_after_them(crossing: bool)
     begun = time.process_time()
     found = nesting.nest(columns, rules_of())
     seconds = time.process_time() - begun
-    assert np.array_equal(found.depth, np.concatenate((order + 1, np.ones(count))))
-    assert np.array_equal(found.parent, np.concatenate((order - 1, np.full(count, -1))))
-    assert np.array_equal(found.post[:count], np.full(count, count)) and found.crosses.any() == crossing
+    assert np.array_equal(found.rows, np.arange(2 * count))
+    assert np.array_equal(columns.ints("depth").values, np.concatenate((order + 1, np.ones(count))))
+    above = columns.ints("parent_id")
+    assert np.array_equal(np.flatnonzero(above.valid), order[1:])
+    assert np.array_equal(above.values[1:count], order[:-1])
+    assert np.array_equal(found.post[:count], np.full(count, count))
+    assert columns.flags("crosses").any() == crossing
     assert seconds < 5
 
 

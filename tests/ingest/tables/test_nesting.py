@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from activity_rows import build, call, gpu, random_rows, slice_
+from activity_rows import build, call, columns_of, gpu, random_rows, slice_
 from plain_tables import places
+
+from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.tables.nesting import nest
 
 
 def tree(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -96,10 +99,20 @@ def test_a_rank_without_rows_and_one_without_host_slices() -> None:
 
 def test_the_tree_is_the_same_in_columns_and_by_position() -> None:
     rows = random_rows(13)
-    built, wanted = build(rows), places(rows)
-    found = built.nesting
-    assert found.rows.tolist() == sorted(wanted, key=lambda n: wanted[n].pre)
-    assert [wanted[n].depth for n in found.rows.tolist()] == found.depth.tolist()
-    above = [found.rows[p] if p >= 0 else None for p in found.parent.tolist()]
-    assert above == [wanted[n].parent_id for n in found.rows.tolist()]
+    columns, wanted = columns_of(rows), places(rows)
+    found = nest(columns, rules_of())
+    order = sorted(wanted, key=lambda n: wanted[n].pre)
+    assert found.rows.tolist() == order
+    assert [wanted[n].post for n in order] == found.post.tolist()
+    assert [wanted[n].depth for n in order] == columns.ints("depth", found.rows).values.tolist()
+    above = columns.ints("parent_id", found.rows)
+    assert [wanted[n].parent_id for n in order] == [
+        row if there else None for row, there in zip(above.values.tolist(), above.valid.tolist(), strict=True)
+    ]
     assert found.lanes[0] == 0 and found.lanes[-1] == len(found.rows) and len(found.lanes) > 2
+    for (is_annotation, pid, tid), low, high in zip(
+        found.threads, found.lanes[:-1], found.lanes[1:], strict=True
+    ):
+        lane = [rows[n] for n in found.rows[low:high].tolist()]
+        assert {(row["pid"] or "", row["tid"] or "") for row in lane} == {(pid, tid)}
+        assert {row["category"] == "user_annotation" for row in lane} == {is_annotation}

@@ -56,12 +56,12 @@ def test_each_rule_of_streams_and_calls() -> None:
         "crossing_slice": (1, 5),
         "dangling_frame": (1, 1),
         "flow_without_start": (1, None),
-        "many_rows_per_launch": (1, 10),
-        "launch_without_gpu_row": (1, 1),
+        "many_activities_per_launch": (1, 10),
+        "launch_without_gpu_activity": (1, 1),
         "unknown_launch": (1, 1),
         "start_before_launch": (1, 1),
         "stream_overlap": (1, 4),
-        "impossible_value": (1, 10),
+        "invalid_block_size": (1, 10),
     }
 
 
@@ -76,8 +76,8 @@ def test_times_that_cannot_be_used() -> None:
         slice_("begin", 0, None) | bad | {"ph": "B"},
     ]
     assert rules(*rows) == {
-        "negative_duration": (1, None), "epoch_zero": (1, None), "unusable_time": (3, None),
-        "open_bracket": (1, None),
+        "negative_duration": (1, None), "epoch_zero": (1, None), "invalid_time": (3, None),
+        "unpaired_begin_end": (1, None),
     }  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_begin_and_end() -> None:
         slice_("b", 4, None) | {"ph": "B"},
         slice_("c", 5, None) | {"ph": "E"},
     ]
-    assert rules(*rows) == {"open_bracket": (2, None)}
+    assert rules(*rows) == {"unpaired_begin_end": (2, None)}
 
 
 @pytest.mark.parametrize("column", ["correlation", "external_id"])
@@ -104,7 +104,7 @@ def test_a_sentinel_pairs_with_nothing() -> None:
     largest = 2**32 - 1
     rows = [call("cudaLaunchKernel", n, 1, largest) for n in (0, 5)] + [gpu("a", 9, 1, largest)]
     assert rules(*rows) == {
-        "launch_without_gpu_row": (2, 2),
+        "launch_without_gpu_activity": (2, 2),
         "missing_launch": (1, 1),
         "sentinel_id": (3, None),
     }
@@ -113,7 +113,7 @@ def test_a_sentinel_pairs_with_nothing() -> None:
 def test_the_first_row_of_a_file_may_launch() -> None:
     rows = [call("cudaLaunchKernel", 20, 5, 1), gpu("a", 10, 2, 1), gpu("b", 30, 3, 1)]
     inner = call("cuLaunchKernel", 21, 1, 1, category="cuda_driver", raw_category="cuda_driver")
-    assert rules(*rows, inner) == {"start_before_launch": (1, 10), "many_rows_per_launch": (1, 3)}
+    assert rules(*rows, inner) == {"start_before_launch": (1, 10), "many_activities_per_launch": (1, 3)}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_the_first_row_of_a_file_may_launch() -> None:
 )
 def test_threads_of_a_block(block: tuple[int, int, int], possible: bool) -> None:
     sides = dict(zip(("block_x", "block_y", "block_z"), block, strict=True))
-    assert ("impossible_value" not in rules(gpu("a", 0, 1, **sides))) == possible
+    assert ("invalid_block_size" not in rules(gpu("a", 0, 1, **sides))) == possible
 
 
 def test_copies_agree_in_all_that_is_compared() -> None:
@@ -165,7 +165,7 @@ def test_what_reading_the_file_found() -> None:
     assert told(None, losses=losses, redactions=redactions) == {
         "lost_events": ("error", 4, None, "bytes 10 to 20: cut short"),
         "skipped_bytes": ("warning", 1, None, "bytes 30 to 40: bytes of no event"),
-        "mended_file": ("warning", 2, None, "bytes 60 to 60: a comma too many"),
+        "repaired_file": ("warning", 2, None, "bytes 60 to 60: a comma too many"),
         "redacted_value": ("info", 3, None, "header $.env, #2 $.b, #12 $.args.token"),
     }
 
@@ -213,8 +213,8 @@ def test_rows_come_by_severity_and_rule() -> None:
     of_events = [
         Fired("non_event", 1, None, 0),
         Fired("duplicate_slice", 1, 4, 0),
-        Fired("unusable_time", 1, None, 0),
+        Fired("invalid_time", 1, None, 0),
     ]
     assert list(told(columns_of([slice_("a", 0, 1)]), of_events, losses=losses)) == [
-        "lost_events", "duplicate_slice", "non_event", "mended_file", "unusable_time"
+        "lost_events", "duplicate_slice", "invalid_time", "non_event", "repaired_file"
     ]  # fmt: skip

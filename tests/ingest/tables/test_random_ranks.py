@@ -7,7 +7,7 @@ from typing import Any
 
 import plain_tables
 import pytest
-from activity_rows import Row, build, random_rows
+from activity_rows import Row, build, in_pieces, random_rows
 
 from witness.stack import Place
 
@@ -21,7 +21,7 @@ def check(rows: list[dict[str, Any]], spill: Path | None = None) -> None:
     check_places(built.rows("events"), found)
     links = plain_tables.launched_by(rows, found)
     kernels = built.rows("kernels", "event_id", "runtime_id")
-    assert kernels == [(n, links[n][0] if n in links else None) for n in plain_tables.gpu_rows(rows)]
+    assert kernels == [(n, links[n][0] if n in links else None) for n in plain_tables.gpu_activities(rows)]
     assert built.rows("correlations", "kernel_id", "via") == [
         (n, links[n][1]) for n in sorted(links, key=lambda n: (links[n][0], n))
     ]
@@ -60,6 +60,17 @@ def check_owners(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_ranks(seed: int) -> None:
+    check(random_rows(seed))
+
+
+@pytest.mark.parametrize("slices", [1, 7])
+@pytest.mark.parametrize(
+    "seed", [*range(30), *(pytest.param(n, marks=pytest.mark.deep) for n in range(30, 500))]
+)
+def test_a_few_slices_at_a_time_give_the_same(
+    seed: int, slices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_pieces(monkeypatch, slices, rows=5)
     check(random_rows(seed))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import plain_rules
 import pytest
-from activity_rows import columns_of, table_of
+from activity_rows import columns_of, in_pieces, table_of
 from odd_rows import odd_rows
 
 from tracewarehouse.ingest.columns import Columns
@@ -49,10 +49,8 @@ def check_memory(rows: list[dict[str, Any]], columns: Columns, nesting: Nesting)
     assert all(row["bytes"] == rows[row["event_id"]]["bytes"] for row in found)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_ranks(seed: int) -> None:
-    rows = odd_rows(seed)
-    columns = columns_of(rows)
+def check(rows: list[dict[str, Any]], columns: Columns) -> None:
+    """Asserts that arrows, allocations and rules are what their definitions say."""
     evidence = evidence_of(columns)
     check_flows(rows, columns, evidence.nesting)
     check_memory(rows, columns, evidence.nesting)
@@ -60,12 +58,29 @@ def test_random_ranks(seed: int) -> None:
     assert found == plain_rules.summed(plain_rules.hits(rows))
 
 
-def test_columns_in_a_file_give_the_same(tmp_path: Path) -> None:
-    rows = odd_rows(7)
-    columns = SpilledColumns.spill(table_of(rows).to_reader(), tmp_path)
-    found = {each.rule: (each.rows, each.ns, each.first) for each in fired(evidence_of(columns))}
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_ranks(seed: int) -> None:
+    rows = odd_rows(seed)
+    check(rows, columns_of(rows))
+
+
+@pytest.mark.parametrize("slices", [1, 5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_few_slices_at_a_time_give_the_same(
+    seed: int, slices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_pieces(monkeypatch, slices, rows=3)
+    rows = odd_rows(seed)
+    check(rows, columns_of(rows))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_columns_in_a_file_give_the_same(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_pieces(monkeypatch, slices=4, rows=6)
+    rows = odd_rows(seed)
+    columns = SpilledColumns.spill(table_of(rows).to_reader(max_chunksize=16), tmp_path)
+    check(rows, columns)
     columns.close()
-    assert found == plain_rules.summed(plain_rules.hits(rows))
 
 
 def test_the_random_ranks_show_every_rule() -> None:

@@ -17,7 +17,7 @@ from tracewarehouse.ingest.tables.steps import find_marks
 
 NONE = {
     "base_time_ns": 7, "pid": None, "start_ns": None, "end_ns": None, "gpu_start_ns": None,
-    "gpu_end_ns": None, "events": 0, "non_events": 0, "gpu_rows": 0, "steps": 0,
+    "gpu_end_ns": None, "events": 0, "non_events": 0, "gpu_activities": 0, "steps": 0,
     "gpu": False, "launches": False, "shapes": False, "stacks": False, "modules": False,
     "memory_events": False, "memory_timeline": False, "collective_args": False,
     "collectives": False, "counters": False, "kernel_counters": False,
@@ -84,7 +84,7 @@ def test_windows_and_counts() -> None:
     facts, cover = of(*rows, counters=True, memory_events=True)
     assert facts == {
         "pid": "1", "start_ns": 0, "end_ns": 230, "gpu_start_ns": 150, "gpu_end_ns": 230, "events": 10,
-        "non_events": 1, "gpu_rows": 2, "steps": 2, "gpu": True, "launches": True, "shapes": True,
+        "non_events": 1, "gpu_activities": 2, "steps": 2, "gpu": True, "launches": True, "shapes": True,
         "stacks": True, "modules": True, "memory_events": True, "counters": True,
     }  # fmt: skip
     assert cover == Coverage(40, 30, 30)

@@ -80,7 +80,7 @@ def of_pair(
 def _tables() -> str:
     """A name for the tables as they are: a changed contract wants a warehouse of its own."""
     found = hashlib.sha256()
-    for path in sorted((ROOT / "sql" / "tables").glob("*.sql")):
+    for path in sorted(path for name in ("tables", "rules") for path in (ROOT / "sql" / name).glob("*.sql")):
         found.update(path.read_bytes())
     return found.hexdigest()[:12]
 

@@ -16,7 +16,7 @@ from witness.hta.method import Method, Table, first_difference, same
 from witness.hta.oracle import Oracle
 from witness.hta.rules import NONE, Fails, Rules, needed, told
 
-STORED = ("whole", "repaired", "damaged", "same")
+STORED = ("intact", "repaired", "damaged", "same")
 METHODS: tuple[Method, ...] = (
     *breakdowns.METHODS,
     *launches.METHODS,

@@ -82,7 +82,7 @@ _FIRST_RULE: Final = """
 SELECT place, arg_min(rule.activity, rule.rule_id)
 FROM given
 JOIN ({rules}) AS rule ON regexp_matches(given.name, rule.pattern)
-WHERE rule.category = 'uncategorised'
+WHERE rule.category = 'uncategorized'
 GROUP BY place
 """
 

@@ -100,7 +100,7 @@ class Document:
     def _salvage(self) -> Iterator[Chunk]:
         walker = DocumentWalker(self.buffer, self.losses, CHUNK_BYTES)
         yield from walker.walk()
-        if self.losses.status == "whole":
+        if self.losses.status == "intact":
             self.losses.repair(0, "the text is not strict JSON")
         self.members, self._wrong_events = walker.members, walker.wrong_events
         self._closed = walker.closed

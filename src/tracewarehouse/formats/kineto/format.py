@@ -38,8 +38,9 @@ class KinetoFormat:
         first = head.lstrip()[:1]
         if first == b"[":
             return True
-        # Of settings and other small JSON files all is known.
-        if first != b"{" or (len(head) < _HEAD_BYTES and not any(word in head for word in _OF_EVENTS)):
+        # Of settings and other small JSON files all is known, but for those that were cut short.
+        is_all = len(head) < _HEAD_BYTES and head.rstrip().endswith(b"}")
+        if first != b"{" or (is_all and not any(word in head for word in _OF_EVENTS)):
             return False
         return foreign.object_format(foreign.top_keys(head)) == foreign.NO_EVENTS
 

@@ -60,6 +60,7 @@ class KeptBatch:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
         self.rows: int = batch.num_rows
+        self._nulls: dict[pa.DataType, pa.Array] = {}
 
     def arrow(self, name: str) -> pa.Array | None:
         """The column; None where it is null in every row."""
@@ -67,9 +68,13 @@ class KeptBatch:
         return None if place < 0 else self.batch.column(place)
 
     def column(self, name: str, type_: pa.DataType) -> pa.Array:
-        """The column, with nulls where it is missing."""
+        """The column, with nulls where it is missing: the same ones for all columns of a type."""
         found = self.arrow(name)
-        return pa.nulls(self.rows, type_) if found is None else found
+        if found is not None:
+            return found
+        if type_ not in self._nulls:
+            self._nulls[type_] = pa.nulls(self.rows, type_)
+        return self._nulls[type_]
 
     def ints(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The numbers, 0 where null, and which rows have one."""

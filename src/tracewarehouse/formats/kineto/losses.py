@@ -31,7 +31,7 @@ class Losses:
         """whole, repaired (every event is there, the text was repaired) or damaged (something is lost)."""
         if self.damaged:
             return "damaged"
-        return "repaired" if self.losses or self.repairs else "whole"
+        return "repaired" if self.losses or self.repairs else "intact"
 
     def all(self) -> tuple[Loss, ...]:
         """Everything, in file order."""

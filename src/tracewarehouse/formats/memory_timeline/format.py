@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Outcome, Part, Redaction, Request
+from tracewarehouse.formats.base import Finding, Outcome, Part, Redaction, Request
+from tracewarehouse.formats.foreign import holds_objects
 from tracewarehouse.formats.kineto.batch import Batch
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.losses import Losses
@@ -34,8 +35,8 @@ class MemoryTimelineFormat:
     version = VERSION
 
     def detect(self, path: Path, head: bytes) -> bool:
-        """A list that begins with a list of four whole numbers, without an object as far as the head goes."""
-        return _FIRST.match(head) is not None and b"{" not in head
+        """A list that begins with a list of four whole numbers; no element is an object as far as it goes."""
+        return _FIRST.match(head) is not None and not holds_objects(head)
 
     def open(self, path: Path) -> MemoryTimelineFile:
         """The file, of which nothing is read yet."""
@@ -64,7 +65,7 @@ class MemoryTimelineSource:
         self._path, self._request = path, request
         self._batches = Spill(request.spill)
         self._rows = 0
-        self._repaired = 0
+        self._repaired: list[int] = []
         self._losses = Losses()
         self._redactions: list[Redaction] = []
         self._unchanged = False
@@ -91,8 +92,14 @@ class MemoryTimelineSource:
             events=self._rows,
             losses=self._losses.all(),
             redactions=tuple(self._redactions),
-            repaired=self._repaired,
+            repaired=len(self._repaired),
+            findings=tuple(self._findings()),
         )
+
+    def _findings(self) -> Iterator[Finding]:
+        """The elements that are not verbatim: there is no column for them."""
+        if self._repaired:
+            yield Finding("repaired_event", len(self._repaired), f"#{self._repaired[0]}")
 
     def _read_strict(self) -> bool:
         """Whether the whole file is a list of strict JSON; what was kept of another one is forgotten."""
@@ -125,7 +132,7 @@ class MemoryTimelineSource:
         document = Document(text)
         scanner = RowScanner()
         for chunk in document.elements():
-            self._repaired += len(chunk.repaired)
+            self._repaired += [scanner.rows + at for at in chunk.repaired]
             self._add(scanner.feed_array(chunk.array))
         if (batch := scanner.flush()) is not None:
             self._add([batch])

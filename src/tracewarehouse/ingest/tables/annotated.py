@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -20,54 +21,70 @@ if TYPE_CHECKING:
 _PREFIXES: Final = (("Optimizer.", "optimizer"), ("enumerate(DataLoader)#", "data"))
 
 
-def annotated(
-    columns: Columns, nesting: Nesting, calls: Rows, ts: Times
-) -> tuple[Rows, NDArray[np.int8], Times]:
-    """Of each call the innermost annotation, and the innermost one that tells a pass: which, and its start.
+@dataclass(frozen=True)
+class Annotations:
+    """Annotations in the order of nesting; the lane of each, and the pass that it tells, -1 for none."""
 
-    -1 where there is none.
-    """
-    none = np.full(len(calls), -1, np.int32)
-    places = np.flatnonzero(columns.codes("category").is_one_of(("user_annotation",))[nesting.rows])
-    if not places.size or not len(calls):
-        return none, none.astype(np.int8), none.astype(np.int64)
+    columns: Columns
+    rows: Rows
+    lane: NDArray[np.int64]
+    start_ns: Times
+    end_ns: Times
+    pass_: NDArray[np.int8]
+
+    def around(self, calls: Rows, ts: Times) -> tuple[Rows, NDArray[np.int8], Times]:
+        """Of each call the innermost annotation, and of those that tell a pass: which, and its start.
+
+        -1 where there is none.
+        """
+        if not self.rows.size or not len(calls):
+            none = np.full(len(calls), -1, np.int32)
+            return none, none.astype(np.int8), none.astype(np.int64)
+        latest = self._latest(calls, ts)
+        inner = self._open(np.arange(len(self.rows)), latest, ts)
+        telling = np.flatnonzero(self.pass_ >= 0)
+        pass_ = np.append(telling, -1)[self._open(telling, latest, ts)]
+        told = pass_ >= 0
+        return (
+            np.where(inner >= 0, self.rows[inner], np.int32(-1)),
+            np.where(told, self.pass_[pass_], np.int8(-1)),
+            np.where(told, self.start_ns[pass_], -1),
+        )
+
+    def _latest(self, calls: Rows, ts: Times) -> NDArray[np.int64]:
+        """The last annotation of each call's process and thread that started by its start, -1 for none."""
+        pid, tid = self.columns.codes("pid", calls).codes, self.columns.codes("tid", calls).codes
+        found = last_before(self._threads(self.rows), self.start_ns, self._threads(calls), ts)
+        found[(pid < 0) | (tid < 0)] = -1
+        return found
+
+    def _threads(self, rows: Rows) -> NDArray[np.int64]:
+        pid, tid = self.columns.codes("pid", rows), self.columns.codes("tid", rows)
+        return pid.codes.astype(np.int64) * (len(tid.words) + 1) + tid.codes
+
+    def _open(self, some: NDArray[np.int64], latest: NDArray[np.int64], ts: Times) -> NDArray[np.int64]:
+        """The position in `some` of the last one up to the latest that ends after the time; -1 for none."""
+        found = last_reaching(self.end_ns[some], np.searchsorted(some, latest, side="right"), ts)
+        same = (found >= 0) & (latest >= 0)
+        same[same] = self.lane[some[found[same]]] == self.lane[latest[same]]
+        return np.where(same, found, -1)
+
+
+def find_annotations(columns: Columns, nesting: Nesting) -> Annotations:
+    """All annotations that nest."""
+    is_annotation = columns.is_one_of("category", ("user_annotation",), nesting.rows)
+    places = np.flatnonzero(is_annotation)
     rows = nesting.rows[places]
-    lane = np.searchsorted(nesting.lanes, places, side="right")
     start = columns.ints("ts_ns", rows).values
-    end = start + columns.ints("dur_ns", rows).values
-    latest = _latest(columns, rows, start, calls, ts)
-    inner = _open(end, lane, np.arange(len(rows)), latest, ts)
-    names = columns.codes("name")
-    passes = _passes(names.words)[names.codes[rows]]
-    telling = np.flatnonzero(passes >= 0)
-    pass_ = np.append(telling, -1)[_open(end, lane, telling, latest, ts)]
-    told = pass_ >= 0
-    return (
-        np.where(inner >= 0, rows[inner], none),
-        np.where(told, passes[pass_], -1).astype(np.int8),
-        np.where(told, start[pass_], -1),
+    names = columns.codes("name", rows)
+    return Annotations(
+        columns,
+        rows,
+        np.searchsorted(nesting.lanes, places, side="right"),
+        start,
+        start + columns.ints("dur_ns", rows).values,
+        _passes(names.words)[names.codes],
     )
-
-
-def _latest(columns: Columns, rows: Rows, start: Times, calls: Rows, ts: Times) -> NDArray[np.int64]:
-    """The last annotation of each call's process and thread that started by its start, -1 for none."""
-    pid, tid = columns.codes("pid"), columns.codes("tid")
-    threads = len(tid.words) + 1
-    thread = pid.codes[rows].astype(np.int64) * threads + tid.codes[rows]
-    asked = pid.codes[calls].astype(np.int64) * threads + tid.codes[calls]
-    found = last_before(thread, start, asked, ts)
-    found[(pid.codes[calls] < 0) | (tid.codes[calls] < 0)] = -1
-    return found
-
-
-def _open(
-    end: Times, lane: NDArray[np.int64], some: NDArray[np.int64], latest: NDArray[np.int64], ts: Times
-) -> NDArray[np.int64]:
-    """The position in `some` of the last one up to the latest that ends after the time; -1 for none."""
-    found = last_reaching(end[some], np.searchsorted(some, latest, side="right"), ts)
-    same = (found >= 0) & (latest >= 0)
-    same[same] = lane[some[found[same]]] == lane[latest[same]]
-    return np.where(same, found, -1)
 
 
 def _passes(words: pa.Array) -> NDArray[np.int8]:

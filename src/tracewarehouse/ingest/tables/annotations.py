@@ -21,15 +21,13 @@ _COLUMNS: Final = (
 
 def annotation_table(columns: Columns) -> pa.Table:
     """Table `annotations`: slices of the categories user_annotation and gpu_user_annotation."""
-    category = columns.codes("category")
-    on_gpu = category.is_one_of(("gpu_user_annotation",))
-    selected = slices(columns) & (on_gpu | category.is_one_of(("user_annotation",)))
-    rows = np.flatnonzero(selected).astype(np.int32)
+    named = columns.is_one_of("category", ("user_annotation", "gpu_user_annotation"))
+    rows = np.flatnonzero(slices(columns) & named).astype(np.int32)
     return pa.table(
         {
             "event_id": numbers(rows),
             **taken(columns, rows, {"name": "name"}),
-            "on_gpu": pa.array(on_gpu[rows]),
+            "on_gpu": pa.array(columns.is_one_of("category", ("gpu_user_annotation",), rows)),
             **taken(columns, rows, {name: name for name in _COLUMNS}),
         }
     )

@@ -16,8 +16,9 @@ from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.tables.annotations import annotation_table
 from tracewarehouse.ingest.tables.counters import counters
-from tracewarehouse.ingest.tables.event_rules import Evidence, Fired, fired, fired_on_timeline
+from tracewarehouse.ingest.tables.event_rules import Fired, fired, fired_on_timeline
 from tracewarehouse.ingest.tables.events import events
+from tracewarehouse.ingest.tables.evidence import Evidence
 from tracewarehouse.ingest.tables.facts import Coverage, Held, coverage, of_activities, of_rank
 from tracewarehouse.ingest.tables.flows import find_arrows, flow_slabs
 from tracewarehouse.ingest.tables.kernels import kernels

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tracewarehouse.ingest.tables.event_rules import no_changes, non_events, total_ns
 from tracewarehouse.ingest.tables.model import LaunchState
+from tracewarehouse.ingest.tables.rows import slabs, slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ class Coverage:
     """Time of GPU activities: of all, of those that are linked to a launch, of those within an operator."""
 
     gpu_ns: int = 0
-    linked_ns: int = 0
+    launch_known_ns: int = 0
     with_op_ns: int = 0
 
 
@@ -58,7 +59,7 @@ class Held:
 def of_rank(told: Mapping[str, Any], timeline: pa.Table | None, base_time_ns: int) -> dict[str, Any]:
     """All facts of a rank: what its activities tell, else its memory timeline."""
     nothing = dict.fromkeys(("pid", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns"))
-    counts = dict.fromkeys(("events", "non_events", "gpu_rows", "steps"), 0)
+    counts = dict.fromkeys(("events", "non_events", "gpu_activities", "steps"), 0)
     needs = dict.fromkeys(_NEEDS, False)
     found = {name: value for name, value in told.items() if value is not None}
     return {"base_time_ns": base_time_ns, **nothing, **counts, **needs, **_of_timeline(timeline), **found}
@@ -103,22 +104,27 @@ def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
 
 def _process(columns: Columns, nesting: Nesting) -> str | None:
     """The process that most host slices are of; of several the last by its text."""
-    pid = columns.codes("pid")
-    codes = pid.codes[nesting.rows]
-    counts = np.bincount(codes[codes >= 0], minlength=len(pid.words))
+    words = columns.words("pid")
+    counts = np.zeros(len(words) + 1, np.int64)
+    for part in slabs(len(nesting.rows)):
+        counts += np.bincount(columns.codes("pid", nesting.rows[part]).codes + 1, minlength=len(counts))
+    counts = counts[1:]
     most = np.flatnonzero(counts == counts.max(initial=1))
-    words: list[str] = pid.words.take(pa.array(most)).to_pylist()
-    return max(words, key=str.encode, default=None)
+    texts: list[str] = words.take(pa.array(most)).to_pylist()
+    return max(texts, key=str.encode, default=None)
 
 
 def _window(columns: Columns) -> dict[str, int | None]:
     """First start and last end of slices with usable times."""
-    times, lengths = columns.ints("ts_ns"), columns.ints("dur_ns")
-    timed = columns.codes("ph").is_one_of(["X", "B"]) & lengths.valid
+    first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    timed = slices(columns)
     if not timed.any():
         return {"start_ns": None, "end_ns": None}
-    starts = times.values[timed]
-    return {"start_ns": int(starts.min()), "end_ns": int((starts + lengths.values[timed]).max())}
+    for part in slabs(columns.rows):
+        starts = columns.ints("ts_ns", part).values[timed[part]]
+        ends = starts + columns.ints("dur_ns", part).values[timed[part]]
+        first, last = min(first, int(starts.min(initial=first))), max(last, int(ends.max(initial=last)))
+    return {"start_ns": first, "end_ns": last}
 
 
 def _device(columns: Columns, launches: Launches) -> dict[str, Any]:
@@ -127,32 +133,31 @@ def _device(columns: Columns, launches: Launches) -> dict[str, Any]:
     return {
         "gpu_start_ns": int(launches.ts_ns.min()) if len(rows) else None,
         "gpu_end_ns": int(ends.max()) if len(rows) else None,
-        "gpu_rows": len(rows),
+        "gpu_activities": len(rows),
         "gpu": bool(len(rows)),
-        "launches": bool((launches.state == LaunchState.LINKED).any()),
+        "launches": bool((launches.state == LaunchState.KNOWN).any()),
         "collective_args": bool(columns.flags("has_collective", rows).any()),
     }
 
 
 def _host(columns: Columns) -> dict[str, bool]:
-    category, names = columns.codes("category"), columns.codes("name")
-    frames = category.is_one_of(["python_function"])
-    modules = pc.starts_with(names.words, _MODULE).to_numpy(zero_copy_only=False).astype(np.bool_)
+    frames = columns.is_one_of("category", ["python_function"])
+    modules = pc.starts_with(columns.words("name"), _MODULE).to_numpy(zero_copy_only=False).astype(np.bool_)
     return {
         "stacks": bool(frames.any()),
-        "modules": bool((frames & names.where(modules)).any()),
-        "kernel_counters": bool(category.is_one_of(["cuda_profiler_range"]).any()),
+        "modules": bool((frames & columns.where("name", modules)).any()),
+        "kernel_counters": bool(columns.is_one_of("category", ["cuda_profiler_range"]).any()),
     }
 
 
 def _communicates(columns: Columns, launches: Launches, rules: Rules) -> bool:
     """Whether a GPU activity is communication: by the arguments of a collective, or by its name."""
-    category, names = columns.codes("category"), columns.codes("name")
-    rows = launches.rows[~category.is_one_of(_COPIES)[launches.rows]]
+    rows = launches.rows[~columns.is_one_of("category", _COPIES, launches.rows)]
+    category, names = columns.codes("category", rows), columns.codes("name", rows)
     if columns.flags("has_collective", rows).any():
         return True
-    for code in np.flatnonzero(np.bincount(category.codes[rows], minlength=len(category.words))):
-        of_category = names.codes[rows[category.codes[rows] == code]]
+    for code in np.flatnonzero(np.bincount(category.codes, minlength=len(category.words))):
+        of_category = names.codes[category.codes == code]
         used = np.flatnonzero(np.bincount(of_category + 1, minlength=len(names.words) + 1)[1:])
         word = category.words[int(code)].as_py()
         pairs = [(word, name) for name in names.words.take(pa.array(used)).to_pylist()]
@@ -163,8 +168,8 @@ def _communicates(columns: Columns, launches: Launches, rules: Rules) -> bool:
 
 def _host_collectives(columns: Columns, rules: Rules) -> bool:
     """Whether an annotation with usable times is a collective of a host backend."""
-    noted = columns.codes("category").is_one_of(_ANNOTATIONS) & columns.codes("ph").is_one_of(["X", "B"])
-    names = columns.codes("name")
-    codes = np.unique(names.codes[noted & columns.ints("dur_ns").valid])
+    noted = np.flatnonzero(columns.is_one_of("category", _ANNOTATIONS) & slices(columns))
+    names = columns.codes("name", noted)
+    codes = np.unique(names.codes)
     texts = names.words.take(pa.array(codes[codes >= 0])).to_pylist()
     return any(rules.matches(_HOST_COLLECTIVE, texts))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracewarehouse.ingest.tables.rows import local_codes
+from tracewarehouse.ingest.tables.flow_ids import flow_numbers
 from tracewarehouse.ingest.tables.search import group_numbers, last_before, last_reaching
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def calls_by_flow(columns: Columns, nesting: Nesting, calls: Calls, lost: Rows, 
     none = np.full(len(lost), -1, np.int64)
     if not len(calls.rows):
         return none
-    head, tail = _arrows(columns)
+    head, tail = _arrows(columns, ts)
     if not head.size:
         return none
     begin = _begins(columns, lost, ts, head, tail)
@@ -36,28 +36,34 @@ def calls_by_flow(columns: Columns, nesting: Nesting, calls: Calls, lost: Rows, 
     return none
 
 
-def _arrows(columns: Columns) -> tuple[Rows, Rows]:
-    """Rows where an arrow ends at a GPU, and where that arrow begins; arrows of one id begin at one row."""
-    phase = columns.codes("ph")
-    is_head = phase.is_one_of(("f",)) & columns.codes("category").is_one_of(("ac2g",))
-    heads = np.flatnonzero(is_head & columns.ints("ts_ns").valid)
+def _arrows(columns: Columns, times: Times) -> tuple[Rows, Rows]:
+    """Rows where an arrow ends at a GPU at one of these times, and where that arrow begins.
+
+    Arrows of one id begin at one row.
+    """
+    is_head = columns.is_one_of("ph", ("f",)) & columns.is_one_of("category", ("ac2g",))
+    heads = np.flatnonzero(is_head & columns.valid("ts_ns")).astype(np.int32)
+    heads = heads[np.isin(columns.ints("ts_ns", heads).values, times)]
     empty = np.empty(0, np.int32)
     if not heads.size:
         return empty, empty
-    tails = np.flatnonzero(phase.is_one_of(("s",)) & columns.ints("ts_ns").valid)
-    key = _flow_keys(columns, np.concatenate((heads, tails)))
-    head_key, tail_key = key[: len(heads)], key[len(heads) :]
-    best = _latest(tail_key, columns.ints("ts_ns", tails).values, int(key.max()) + 1)
-    tail = best[head_key]
-    there = (tail >= 0) & (head_key > 0)
-    return heads[there].astype(np.int32), tails[tail[there]].astype(np.int32)
+    tails = np.flatnonzero(columns.is_one_of("ph", ("s",)) & columns.valid("ts_ns")).astype(np.int32)
+    head_key, tail_key = _flow_keys(columns, heads), _flow_keys(columns, tails)
+    wanted = np.isin(tail_key, head_key[head_key >= 0])
+    tails, tail_key = tails[wanted], tail_key[wanted]
+    # The latest of each key, of those the first, comes last.
+    order = np.lexsort((-np.arange(len(tails)), columns.ints("ts_ns", tails).values, tail_key))
+    place = np.searchsorted(tail_key[order], head_key, side="right") - 1
+    there = (head_key >= 0) & (place >= 0)
+    there[there] = tail_key[order[place[there]]] == head_key[there]
+    return heads[there], tails[order[place[there]]]
 
 
-def _flow_keys(columns: Columns, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number from 1 for each category (as in the file) and id; 0 where one is null."""
-    category = columns.codes("raw_category").codes[rows]
-    identity, _ = local_codes(columns.texts("flow_id", rows))
-    return np.where((category >= 0) & (identity >= 0), group_numbers(category, identity) + 1, 0)
+def _flow_keys(columns: Columns, rows: Rows) -> NDArray[np.int64]:
+    """A number for each category (as in the file) and id; -1 where one is null."""
+    keys = flow_numbers(columns, rows)
+    keys[columns.codes("raw_category", rows).codes < 0] = -1
+    return keys
 
 
 def _latest(keys: NDArray[np.int64], ts: Times, count: int) -> NDArray[np.int64]:
@@ -70,14 +76,14 @@ def _latest(keys: NDArray[np.int64], ts: Times, count: int) -> NDArray[np.int64]
 
 def _begins(columns: Columns, lost: Rows, ts: Times, head: Rows, tail: Rows) -> NDArray[np.int64]:
     """The row where the arrow to each GPU row begins, -1 without one."""
-    pid, tid = columns.codes("pid").codes, columns.codes("tid").codes
     rows = np.concatenate((lost, head))
+    pid, tid = columns.codes("pid", rows).codes, columns.codes("tid", rows).codes
     times = np.concatenate((ts, columns.ints("ts_ns", head).values))
-    key = group_numbers(pid[rows], tid[rows], times)
+    key = group_numbers(pid, tid, times)
     by_tail = np.argsort(tail, kind="stable")  # of arrows that begin together the first in the file
     best = _latest(key[len(lost) :][by_tail], columns.ints("ts_ns", tail[by_tail]).values, int(key.max()) + 1)
     found = best[key[: len(lost)]]
-    known = (found >= 0) & (pid[lost] >= 0) & (tid[lost] >= 0)
+    known = (found >= 0) & (pid[: len(lost)] >= 0) & (tid[: len(lost)] >= 0)
     return np.where(known, tail[by_tail][found], -1)
 
 
@@ -85,12 +91,12 @@ def _calls_at(columns: Columns, nesting: Nesting, calls: Calls, begin: NDArray[n
     """The innermost call of its thread that reaches the row where an arrow begins, -1 for none."""
     order = np.argsort(calls.pre, kind="stable")
     rows = calls.rows[order]
-    pid, tid = columns.codes("pid").codes, columns.codes("tid").codes
     at = columns.ints("ts_ns", begin).values
-    place = np.concatenate((rows, begin))
-    thread = group_numbers(pid[place], tid[place])
+    place = np.concatenate((rows, begin.astype(np.int32)))
+    pid, tid = columns.codes("pid", place).codes, columns.codes("tid", place).codes
+    thread = group_numbers(pid, tid)
     latest = last_before(thread[: len(rows)], calls.ts_ns[order], thread[len(rows) :], at)
-    latest[(pid[begin] < 0) | (tid[begin] < 0)] = -1
+    latest[(pid[len(rows) :] < 0) | (tid[len(rows) :] < 0)] = -1
     call = last_reaching(calls.end_ns[order], latest + 1, at, inclusive=True)
     lane = np.searchsorted(nesting.lanes, calls.pre[order] - 1, side="right")
     same = (call >= 0) & (latest >= 0)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tracewarehouse.ingest.tables.events import SLAB_ROWS
+from tracewarehouse.ingest.tables.flow_ids import flow_numbers
 from tracewarehouse.ingest.tables.made import numbers, rows_or_null, taken, worded
-from tracewarehouse.ingest.tables.rows import local_codes, threads
+from tracewarehouse.ingest.tables.rows import slabs
 from tracewarehouse.ingest.tables.search import last_before
+from tracewarehouse.ingest.tables.stretches import host_lanes, moments, operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.columns import Columns, Ints
     from tracewarehouse.ingest.tables.model import Nesting
 
-    Positions = NDArray[np.int64]
+    Positions = NDArray[np.integer[Any]]
     Flags = NDArray[np.bool_]
 
 COLUMNS = (
@@ -29,7 +31,11 @@ COLUMNS = (
 ROLES = {"s": "start", "t": "step", "f": "end"}
 # Arrows from a launch to a GPU row; their ends are the pairs of `correlations`.
 LAUNCH_CATEGORY = "ac2g"
-OPERATOR_CATEGORY = "cpu_op"
+# Of more ends than this, some ids are looked at at a time.
+_PART_ENDS: Final = 1 << 19
+_MOST_PARTS: Final = 127
+# Spreads ids over parts.
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Ends(NamedTuple):
@@ -37,8 +43,13 @@ class Ends(NamedTuple):
 
     rows: Positions
     is_start: Flags
-    group: Positions
+    group: NDArray[np.int64]
     ts_ns: Ints
+
+    def only(self, some: NDArray[np.int64]) -> Ends:
+        """Some of them."""
+        times = type(self.ts_ns)(self.ts_ns.values[some], self.ts_ns.valid[some])
+        return Ends(self.rows[some], self.is_start[some], self.group[some], times)
 
 
 class Arrows(NamedTuple):
@@ -69,20 +80,22 @@ def find_arrows(columns: Columns, nesting: Nesting) -> Arrows:
     time; null for arrows from launches to GPU rows.
     """
     ends = _ends(columns)
-    return Arrows(ends.rows, _starts(ends), _operators(columns, nesting, ends.rows))
+    start = _all_starts(ends)
+    rows, ts_ns = ends.rows, ends.ts_ns
+    del ends
+    return Arrows(rows, start, _operators(columns, nesting, rows, ts_ns))
 
 
 def flow_slabs(columns: Columns, arrows: Arrows, slab_rows: int = SLAB_ROWS) -> Iterator[pa.Table]:
     """The table in slabs, at least one."""
-    phases = columns.codes("ph")
-    roles = pa.array([ROLES.get(word) for word in phases.words.to_pylist()], pa.string())
+    roles = pa.array([ROLES.get(word) for word in columns.words("ph").to_pylist()], pa.string())
     for low in range(0, max(len(arrows.rows), 1), slab_rows):
         rows, start, bound = (each[low : low + slab_rows] for each in arrows)
         found = taken(columns, rows, {name: name for name in ("category", "flow_id", "name", "pid", "tid")})
         times = columns.ints("ts_ns", rows)
         found |= {
             "event_id": numbers(rows),
-            "role": worded(phases.codes[rows], roles),
+            "role": worded(columns.codes("ph", rows).codes, roles),
             "ts_ns": numbers(times.values, times.valid),
             "start_id": rows_or_null(start),
             "slice_id": rows_or_null(bound),
@@ -91,16 +104,28 @@ def flow_slabs(columns: Columns, arrows: Arrows, slab_rows: int = SLAB_ROWS) -> 
 
 
 def _ends(columns: Columns) -> Ends:
-    phases = columns.codes("ph")
-    rows = np.flatnonzero(phases.is_one_of(ROLES))
-    codes = local_codes(columns.texts("flow_id", rows))[0].astype(np.int64)
-    category = columns.codes("raw_category")
-    group = np.where(codes < 0, -1, codes * (len(category.words) + 1) + category.codes[rows] + 1)
-    return Ends(rows, phases.is_one_of(["s"])[rows], group, columns.ints("ts_ns", rows))
+    rows = np.flatnonzero(columns.is_one_of("ph", ROLES)).astype(np.int32)
+    group = flow_numbers(columns, rows)
+    return Ends(rows, columns.is_one_of("ph", ["s"], rows), group, columns.ints("ts_ns", rows))
+
+
+def _all_starts(ends: Ends) -> Positions:
+    """The row of the start of each end, -1 where the file has none; of many ends some ids at a time."""
+    parts = min(len(ends.rows) // _PART_ENDS + 1, _MOST_PARTS)
+    if parts == 1:
+        return _starts(ends)
+    part_of = np.empty(len(ends.rows), np.int8)
+    for slab in slabs(len(part_of)):
+        part_of[slab] = ((ends.group[slab].view(np.uint64) * _MIX) >> np.uint64(32)) % np.uint64(parts)
+    found = np.empty(len(ends.rows), np.int32)
+    for part in range(parts):
+        some = np.flatnonzero(part_of == part)
+        found[some] = _starts(ends.only(some))
+    return found
 
 
 def _starts(ends: Ends) -> Positions:
-    """The row of the start of each end; -1 where the file has none."""
+    """The row of the start of each end; -1 where there is none."""
     found = np.full(len(ends.rows), -1, np.int64)
     asked = np.flatnonzero(~ends.is_start & (ends.group >= 0))
     given = np.flatnonzero(ends.is_start & (ends.group >= 0))
@@ -112,7 +137,7 @@ def _starts(ends: Ends) -> Positions:
     no_time = asked[~ends.ts_ns.valid[asked]]
     found[no_time] = _first(ends, given, no_time)
     found[ends.is_start] = np.flatnonzero(ends.is_start)
-    return np.where(found < 0, -1, ends.rows[found])
+    return np.where(found < 0, np.int32(-1), ends.rows[found])
 
 
 def _nearest(ends: Ends, given: Positions, asked: Positions) -> Positions:
@@ -134,22 +159,20 @@ def _first(ends: Ends, given: Positions, asked: Positions) -> Positions:
     return np.where(found < 0, -1, np.append(given, -1)[found])
 
 
-def _operators(columns: Columns, nesting: Nesting, rows: Positions) -> Positions:
+def _operators(columns: Columns, nesting: Nesting, rows: Positions, ts_ns: Ints) -> Positions:
     """The row of the innermost operator that starts with each end on its thread; -1 where there is none."""
-    category = columns.codes("category")
-    times = columns.ints("ts_ns")
-    found = np.full(len(rows), -1, np.int64)
-    other = (category.codes[rows] >= 0) & ~category.is_one_of([LAUNCH_CATEGORY])[rows]
-    other &= (threads(columns, rows) >= 0) & times.valid[rows]
-    asked = rows[other]
+    found = np.full(len(rows), -1, np.int32)
+    category = columns.codes("category", rows)
+    asked = np.flatnonzero((category.codes >= 0) & ~category.is_one_of([LAUNCH_CATEGORY]) & ts_ns.valid)
+    del category
     if not len(asked):
         return found
-    operators = nesting.rows[category.is_one_of([OPERATOR_CATEGORY])[nesting.rows]]
-    operators = operators[np.isin(times.values[operators], times.values[asked])]
-    # In the order of nesting the innermost of operators that start together comes last.
-    place = last_before(
-        threads(columns, operators), times.values[operators], threads(columns, asked), times.values[asked]
-    )
-    row = np.append(operators, -1)[place]
-    found[other] = np.where((place >= 0) & (times.values[row] == times.values[asked]), row, -1)
+    ends = moments(host_lanes(columns, nesting, rows[asked]), ts_ns.values[asked])
+    for stretch, some in ends.within(columns, nesting):
+        places = operators(columns, nesting, stretch)
+        starts = columns.ints("ts_ns", nesting.rows[places]).values
+        # In the order of nesting the innermost of operators that start together comes last.
+        at = some.latest(nesting, places, starts)
+        at[np.append(starts, 0)[at] != some.ts_ns] = -1
+        found[asked[some.number]] = np.append(nesting.rows[places], np.int32(-1))[at]
     return found

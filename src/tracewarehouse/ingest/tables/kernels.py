@@ -137,9 +137,9 @@ def _classified(
 
 def _spread(texts: list[str] | list[str | None], number: NDArray[np.integer[Any]]) -> pa.Array:
     """The text of each row; `number` is its place in the texts."""
-    encoded = pa.array(texts, pa.string()).dictionary_encode()
-    codes, words = local_codes(encoded)
-    return worded(codes[number], words)
+    words: dict[str, int] = {}
+    codes = [-1 if text is None else words.setdefault(text, len(words)) for text in texts]
+    return worded(np.array(codes, np.int32)[number], list(words))
 
 
 def _messages(columns: Columns, rows: NDArray[np.integer[Any]]) -> dict[str, pa.Array]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tracewarehouse.ingest.tables.flow_launches import calls_by_flow
 from tracewarehouse.ingest.tables.ids import pairs
 from tracewarehouse.ingest.tables.model import Calls, Launches, LaunchState, Via
-from tracewarehouse.ingest.tables.rows import slices, with_role
+from tracewarehouse.ingest.tables.rows import categories, slices, with_role
 from tracewarehouse.ingest.tables.search import group_numbers, last_before
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ FARTHEST_NS: Final = 100_000_000_000_000
 
 def find_calls(columns: Columns, rules: Rules, nesting: Nesting) -> Calls:
     """All slices of a host thread that are calls of a GPU runtime or driver."""
-    places = np.flatnonzero(with_role(columns, rules, "runtime")[nesting.rows])
+    runtime = categories(rules, "runtime")
+    places = np.flatnonzero(columns.is_one_of("category", runtime, nesting.rows)).astype(np.int32)
     places = places[np.argsort(nesting.rows[places], kind="stable")]
     rows = nesting.rows[places]
     ts = columns.ints("ts_ns", rows).values
     end = ts + columns.ints("dur_ns", rows).values
-    pre = (places + 1).astype(np.int32)
-    return Calls(rows, ts, end, pre, nesting.post[places], columns.ints("correlation", rows))
+    return Calls(rows, ts, end, places + np.int32(1), nesting.post[places], columns.ints("correlation", rows))
 
 
 def find_launches(columns: Columns, rules: Rules, nesting: Nesting, calls: Calls) -> Launches:
@@ -61,10 +61,10 @@ def _linked(columns: Columns, calls: Calls, rows: Rows, ts: Times, call: Times, 
     device, stream = _or_minus_one(columns.ints("device", rows)), _or_minus_one(columns.ints("stream", rows))
     runtime, call_ts = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
     runtime[known], call_ts[known] = calls.rows[call[known]], calls.ts_ns[call[known]]
-    names = columns.codes("name")
-    graph = pc.match_substring(names.words, "GraphLaunch").to_numpy(zero_copy_only=False).astype(np.bool_)
+    words = columns.words("name")
+    graph = pc.match_substring(words, "GraphLaunch").to_numpy(zero_copy_only=False).astype(np.bool_)
     is_graph = np.zeros(len(rows), np.bool_)
-    is_graph[known] = np.append(graph, False)[names.codes[runtime[known]]]
+    is_graph[known] = columns.where("name", graph, runtime[known])
     state = _states(device, stream, ts, known)
     return Launches(rows, device, stream, ts, runtime, call_ts, state, is_graph, via)
 
@@ -75,7 +75,7 @@ def _or_minus_one(found: Ints) -> Times:
 
 def _states(device: Times, stream: Times, ts: Times, known: Flags) -> Small:
     """Why a GPU row has no call: it starts before the first linked row of its stream, or it is missing."""
-    state = np.where(known, LaunchState.LINKED, LaunchState.MISSING).astype(np.int8)
+    state = np.where(known, LaunchState.KNOWN, LaunchState.MISSING).astype(np.int8)
     if known.all():
         return state
     lane = group_numbers(device, stream)

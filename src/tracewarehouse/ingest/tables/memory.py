@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from tracewarehouse.ingest.tables.events import SLAB_ROWS
 from tracewarehouse.ingest.tables.made import numbers, rows_or_null, taken
-from tracewarehouse.ingest.tables.rows import threads
-from tracewarehouse.ingest.tables.search import last_before, last_reaching
+from tracewarehouse.ingest.tables.search import last_reaching
+from tracewarehouse.ingest.tables.stretches import OPERATOR_CATEGORY, host_lanes, moments, told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.tables.model import Nesting
+    from tracewarehouse.ingest.tables.stretches import Moments, Stretch
 
-    Positions = NDArray[np.int64]
+    Positions = NDArray[np.integer[Any]]
 
 MARK: Final = "[memory]"
-_ANNOTATION: Final = "user_annotation"
-_OPERATOR: Final = "cpu_op"
 _COLUMNS: Final = (
     "ts_ns", "pid", "tid", "device_type", "device", "address", "bytes", "total_allocated_bytes",
     "total_reserved_bytes", "event_index", "step",
@@ -33,7 +32,8 @@ _COLUMNS: Final = (
 
 def rows_of(columns: Columns) -> Positions:
     """The rows of allocations and frees: instants of the name `[memory]`."""
-    return np.flatnonzero(columns.codes("ph").is_one_of(["i", "I"]) & columns.codes("name").is_one_of([MARK]))
+    selected = columns.is_one_of("ph", ["i", "I"]) & columns.is_one_of("name", [MARK])
+    return np.flatnonzero(selected).astype(np.int32)
 
 
 def memory_events(columns: Columns, nesting: Nesting) -> pa.Table:
@@ -51,8 +51,8 @@ def find_allocations(columns: Columns, nesting: Nesting) -> tuple[Positions, Pos
     by then and the operators around it the last one that ends after it. Needs the column that steps add.
     """
     rows = rows_of(columns)
-    times = columns.ints("ts_ns")
-    rows = rows[np.lexsort((rows, times.values[rows], ~times.valid[rows]))]
+    times = columns.ints("ts_ns", rows)
+    rows = rows[np.lexsort((rows, times.values, ~times.valid))]
     return rows, _operators(columns, nesting, rows)
 
 
@@ -69,37 +69,40 @@ def allocation_slabs(
 
 def _operators(columns: Columns, nesting: Nesting, rows: Positions) -> Positions:
     """The row of the operator of each allocation; -1 where none is open."""
-    times = columns.ints("ts_ns")
-    found = np.full(len(rows), -1, np.int64)
-    asked = np.flatnonzero(times.valid[rows] & (threads(columns, rows) >= 0))
-    if not len(asked):
-        return found
-    latest = _latest_slices(columns, nesting, rows[asked])
-    asked, latest = asked[latest >= 0], latest[latest >= 0]
-    found[asked] = _open_operators(columns, nesting, latest, times.values[rows[asked]])
+    found = np.full(len(rows), -1, np.int32)
+    times = columns.ints("ts_ns", rows)
+    asked = np.flatnonzero(times.valid)
+    allocations = moments(host_lanes(columns, nesting, rows[asked]), times.values[asked])
+    del times
+    for stretch, some in allocations.within(columns, nesting):
+        latest = _latest_slices(columns, nesting, stretch, some)
+        found[asked[some.number]] = _open_operators(columns, nesting, stretch, some, latest)
     return found
 
 
-def _latest_slices(columns: Columns, nesting: Nesting, rows: Positions) -> Positions:
-    """The place in the nesting of the slice, no annotation, that started last by the time of each row."""
-    times, thread = columns.ints("ts_ns").values, threads(columns, rows)
-    annotated = columns.codes("category").is_one_of([_ANNOTATION])[nesting.rows]
-    places = np.flatnonzero(np.isin(threads(columns, nesting.rows), thread) & ~annotated)
-    slices = nesting.rows[places]
-    # In the order of nesting the innermost of slices that start together comes last.
-    found = last_before(threads(columns, slices), times[slices], thread, times[rows])
-    return np.append(places, -1)[found]
+def _latest_slices(columns: Columns, nesting: Nesting, stretch: Stretch, some: Moments) -> Positions:
+    """The place of the slice that started last by each moment, -1 for none."""
+    places = told_apart(columns, nesting, stretch.places)
+    at = some.latest(nesting, places, columns.ints("ts_ns", nesting.rows[places]).values)
+    latest = np.append(places, -1)[at]
+    lane = int(np.searchsorted(nesting.lanes, stretch.low, side="right")) - 1
+    lost = (latest < 0) & (some.lane == lane)
+    if lost.any():
+        # The first slices of the stretch lack a process or thread: an earlier one counts.
+        before = told_apart(columns, nesting, np.arange(nesting.lanes[lane], stretch.low))
+        latest[lost] = before[-1] if before.size else -1
+    return latest
 
 
-def _open_operators(columns: Columns, nesting: Nesting, latest: Positions, ts_ns: Positions) -> Positions:
+def _open_operators(
+    columns: Columns, nesting: Nesting, stretch: Stretch, some: Moments, latest: Positions
+) -> Positions:
     """The row of the last operator up to each place of the nesting, in its lane, that ends after the time."""
-    lane = np.searchsorted(nesting.lanes, latest, side="right")
-    lanes, last = np.unique(lane), nesting.lanes
-    places = np.concatenate([np.arange(last[one - 1], last[one]) for one in lanes.tolist()] or [latest])
-    places = places[columns.codes("category").is_one_of([_OPERATOR])[nesting.rows[places]]]
+    is_operator = columns.is_one_of("category", [OPERATOR_CATEGORY], nesting.rows[stretch.places])
+    places = stretch.places[is_operator]
     rows = nesting.rows[places]
-    ends = columns.ints("ts_ns").values[rows] + columns.ints("dur_ns").values[rows]
-    found = last_reaching(ends, np.searchsorted(places, latest, side="right"), ts_ns)
-    there = found >= 0
-    there[there] = np.searchsorted(nesting.lanes, places[found[there]], side="right") == lane[there]
-    return np.where(there, np.append(rows, -1)[found], -1)
+    ends = columns.ints("ts_ns", rows).values + columns.ints("dur_ns", rows).values
+    found = last_reaching(ends, np.searchsorted(places, latest, side="right"), some.ts_ns)
+    there = (found >= 0) & (latest >= 0)
+    there[there] = places[found[there]] >= nesting.lanes[some.lane[there]]
+    return np.where(there, np.append(rows, np.int32(-1))[found], np.int32(-1))

@@ -10,6 +10,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -26,17 +28,15 @@ if TYPE_CHECKING:
 class Nesting:
     """Host slices in the order of nesting; the slice at position i has `pre` = i + 1.
 
-    `parent` is the position of the slice around it, -1 for a root; `depth` is 1 for a root; `post` is the
-    `pre` of its last descendant, its own without one; `crosses` says that it ends after its parent. Lane k
-    (annotations, or other slices, of one thread) is at the positions from `lanes[k]` to `lanes[k + 1]`.
+    `post` is the `pre` of its last descendant, its own without one. Lane k is at the positions from
+    `lanes[k]` to `lanes[k + 1]`; `threads[k]` says whether it is of annotations, and its process and thread,
+    empty where a row has none. The rest of the tree is in the columns that `nest` adds.
     """
 
     rows: Rows
     lanes: NDArray[np.int64]
-    parent: NDArray[np.int32]
-    depth: NDArray[np.int32]
+    threads: Sequence[tuple[bool, str, str]]
     post: NDArray[np.int32]
-    crosses: Flags
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Calls:
 class LaunchState(IntEnum):
     """Why a GPU row has a call or has none, in the words of `kernels.launch_state`."""
 
-    LINKED = 0
+    KNOWN = 0
     BEFORE_WINDOW = 1
     MISSING = 2
 

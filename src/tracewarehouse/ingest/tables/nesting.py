@@ -32,27 +32,29 @@ _TABLE: Final = 1 << 20
 def nest(columns: Columns, rules: Rules) -> Nesting:
     """The tree of host slices; adds the columns depth, parent_id, pre, post and crosses."""
     rows = np.flatnonzero(slices(columns) & ~with_role(columns, rules, *_NO_HOST_SLICE)).astype(np.int32)
-    rows, ts, end, lanes = _ordered(columns, rows, *_lanes(columns, rows))
+    lane, threads = _lanes(columns, rows)
+    rows, ts, end, lanes = _ordered(columns, rows, lane, len(threads))
+    del lane
     parent = enclosing(ts, end, lanes)
     crosses = parent >= 0
     crosses &= end > end[parent]
     del ts, end
     post = _last_descendants(parent)
-    found = Nesting(rows, lanes, parent, _depths(post), post + np.int32(1), crosses)
-    _put(columns, found)
-    return found
+    _put(columns, rows, parent, post, crosses)
+    return Nesting(rows, lanes, threads, post + np.int32(1))
 
 
-def _put(columns: Columns, nesting: Nesting) -> None:
+def _put(
+    columns: Columns, rows: Rows, parent: NDArray[np.int32], last: NDArray[np.int32], crosses: Flags
+) -> None:
     """The places in the tree as columns, null for what does not nest."""
-    rows = nesting.rows
     nested = _scattered(columns.rows, rows, np.ones(len(rows), np.bool_))
-    columns.put("depth", _scattered(columns.rows, rows, nesting.depth), nested)
+    columns.put("crosses", _scattered(columns.rows, rows, crosses), nested)
     columns.put("pre", _scattered(columns.rows, rows, np.arange(1, len(rows) + 1, dtype=np.int32)), nested)
-    columns.put("post", _scattered(columns.rows, rows, nesting.post), nested)
-    columns.put("crosses", _scattered(columns.rows, rows, nesting.crosses), nested)
-    has_parent = nesting.parent >= 0
-    inner, outer = rows[has_parent], rows[nesting.parent[has_parent]]
+    columns.put("post", _scattered(columns.rows, rows, last + np.int32(1)), nested)
+    columns.put("depth", _scattered(columns.rows, rows, _depths(last)), nested)
+    has_parent = parent >= 0
+    inner, outer = rows[has_parent], rows[parent[has_parent]]
     below = _scattered(columns.rows, inner, np.ones(len(inner), np.bool_))
     columns.put("parent_id", _scattered(columns.rows, inner, outer), below)
 
@@ -63,29 +65,29 @@ def _scattered(count: int, rows: Rows, values: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def _lanes(columns: Columns, rows: Rows) -> tuple[NDArray[np.integer[Any]], int]:
-    """The number of each row's lane, from 0 by layer (annotations last), process and thread; and how many."""
-    pid, pids = _texts(columns.codes("pid"), rows)
-    tid, tids = _texts(columns.codes("tid"), rows)
-    is_annotation = columns.codes("category").is_one_of(("user_annotation",))[rows]
+def _lanes(columns: Columns, rows: Rows) -> tuple[NDArray[np.integer[Any]], list[tuple[bool, str, str]]]:
+    """The number of each row's lane, by layer (annotations last), process and thread; and all lanes."""
+    pid, pids = _texts(columns.codes("pid", rows))
+    tid, tids = _texts(columns.codes("tid", rows))
+    is_annotation = columns.is_one_of("category", ("user_annotation",), rows)
     key = (is_annotation * np.int64(len(pids)) + pid) * len(tids) + tid
+    del pid, tid
     used, number = _distinct(key, 2 * len(pids) * len(tids))
     layer, process, thread = used // len(tids) // len(pids), used // len(tids) % len(pids), used % len(tids)
     names = [
-        (a, pids[p], tids[t])
+        (a > 0, pids[p], tids[t])
         for a, p, t in zip(layer.tolist(), process.tolist(), thread.tolist(), strict=True)
     ]
     place = np.empty(len(names), np.int32)
     place[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-    return place[number], len(names)
+    return place[number], sorted(names)
 
 
-def _texts(codes: Codes, rows: Rows) -> tuple[NDArray[np.int64], list[str]]:
-    """The codes of the rows and their words; null is the empty text."""
+def _texts(codes: Codes) -> tuple[NDArray[np.int32], list[str]]:
+    """The codes and their words; null is the empty text."""
     words = codes.words.to_pylist()
     empty = words.index("") if "" in words else len(words)
-    found = codes.codes[rows].astype(np.int64)
-    found[found < 0] = empty
+    found = np.where(codes.codes < 0, np.int32(empty), codes.codes)
     return found, words if empty < len(words) else [*words, ""]
 
 
@@ -166,4 +168,4 @@ def _depths(last: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def nested(columns: Columns) -> Flags:
     """Which rows nest; valid once `nest` has run."""
-    return columns.ints("pre").valid
+    return columns.valid("pre")

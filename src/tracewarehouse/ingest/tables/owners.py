@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from tracewarehouse.ingest.tables.annotated import annotated
+from tracewarehouse.ingest.tables.annotated import find_annotations
 from tracewarehouse.ingest.tables.model import PASSES, Owners
 from tracewarehouse.ingest.tables.paths import LONGEST, Paths
 from tracewarehouse.ingest.tables.search import enclosing, last_reaching
+from tracewarehouse.ingest.tables.stretches import stretches
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.tables.annotated import Annotations
     from tracewarehouse.ingest.tables.model import Calls, Flags, Launches, Nesting, Rows, Times
+    from tracewarehouse.ingest.tables.stretches import Stretch
 
 _MODULE: Final = "nn.Module: "
 _RECOMPUTES: Final = ": recompute_fn"
@@ -38,9 +41,10 @@ _PREFIXES: Final = (
 
 @dataclass(frozen=True)
 class _Line:
-    """Calls and the owners around them in the order of nesting; a call ends at its start, it owns nothing.
+    """Calls of a stretch and the owners around them in the order of nesting.
 
-    `pass_` is -1 without one. `place` is the position of a call among all calls, -1 of an owner.
+    A call ends at its start, it owns nothing. `pass_` is -1 without one. `place` is the position of a call
+    among all calls, -1 of an owner.
     """
 
     rows: Rows
@@ -55,51 +59,94 @@ class _Line:
     place: NDArray[np.int32]
 
 
+@dataclass(frozen=True)
+class _Words:
+    """What names tell; the last entry of each stands for no name."""
+
+    module: Flags
+    recompute: Flags
+    op_pass: NDArray[np.int8]
+    frame_pass: NDArray[np.int8]
+
+
 def find_owners(columns: Columns, nesting: Nesting, calls: Calls, launches: Launches) -> Owners:
     """What each call belongs to: of all calls the operator, of those that launched GPU rows everything."""
+    words = _words(columns.words("name"))
+    by_place = np.argsort(calls.pre, kind="stable").astype(np.int32)
     launching = np.zeros(len(calls.rows), np.bool_)
     launching[np.searchsorted(calls.rows, launches.runtime[launches.runtime >= 0])] = True
-    line = _line(columns, nesting, calls)
+    found = _no_owners(columns, calls, launching)
+    number = np.cumsum(launching, dtype=np.int32) - np.int32(1)
+    annotations = find_annotations(columns, nesting)
+    for stretch in stretches(columns, nesting):
+        line = _line(columns, nesting, stretch, _calls_in(calls, by_place, stretch), words)
+        asked = np.flatnonzero(line.place >= 0)
+        op = _innermost(line, line.is_op)
+        found.call_op[line.place[asked]] = _row(line, op[asked])
+        asked = asked[launching[line.place[asked]]]
+        if asked.size:
+            _put_owners(found, number[line.place[asked]], annotations, line, asked, op)
+    return found
+
+
+def _no_owners(columns: Columns, calls: Calls, launching: Flags) -> Owners:
+    """Owners to be filled in."""
+    rows = calls.rows[launching]
     call_op = np.full(len(calls.rows), -1, np.int32)
-    asked = np.flatnonzero(line.place >= 0)
-    op = _innermost(line, line.is_op)
-    call_op[line.place[asked]] = _row(line, op[asked])
-    asked = asked[launching[line.place[asked]]]
-    asked = asked[np.argsort(line.place[asked], kind="stable")]
-    return _owners(columns, nesting, calls, line, asked, op, call_op)
+    op, top_op, collective, module, annotation, path = np.full((6, len(rows)), -1, np.int32)
+    pass_ = np.full(len(rows), PASSES.index("other"), np.int8)
+    paths = Paths(columns.words("name"))
+    return Owners(call_op, rows, op, top_op, collective, module, annotation, pass_, path, paths)
 
 
-def _line(columns: Columns, nesting: Nesting, calls: Calls) -> _Line:
-    """All calls and the owners around any of them."""
-    place = np.full(len(nesting.rows), -1, np.int32)
-    place[calls.pre - 1] = np.arange(len(calls.rows), dtype=np.int32)
-    words = columns.codes("name").words
-    module, recompute = _flags(pc.starts_with(words, _MODULE)), _flags(pc.match_substring(words, _RECOMPUTES))
-    owner = _are_owners(columns, module | recompute)[nesting.rows] & _around(nesting, place >= 0)
+def _calls_in(calls: Calls, by_place: Rows, stretch: Stretch) -> NDArray[np.int32]:
+    """Of each place of the stretch the position of its call, -1 where it is none or was there before."""
+    found = np.full(len(stretch.places), -1, np.int32)
+    low, high = np.searchsorted(calls.pre, (stretch.low, stretch.high), side="right", sorter=by_place)
+    some = by_place[low:high]
+    found[calls.pre[some] - 1 - stretch.low + stretch.opened] = some
+    return found
+
+
+def _line(
+    columns: Columns, nesting: Nesting, stretch: Stretch, place: NDArray[np.int32], words: _Words
+) -> _Line:
+    """The calls of a stretch and the owners around any of them."""
+    owner = _are_owners(columns, words, nesting.rows[stretch.places]) & _around(nesting, stretch, place >= 0)
     selected = np.flatnonzero((place >= 0) | owner)
-    rows, place = nesting.rows[selected], place[selected]
-    word, is_call, ts = columns.codes("name").codes[rows], place >= 0, columns.ints("ts_ns", rows).values
+    places, place = stretch.places[selected], place[selected]
+    rows, is_call = nesting.rows[places], place >= 0
+    word, ts = columns.codes("name", rows).codes, columns.ints("ts_ns", rows).values
     end = np.where(is_call, ts, ts + columns.ints("dur_ns", rows).values)
-    is_op = columns.codes("category").is_one_of(("cpu_op",))[rows]
-    is_module, is_collective = np.append(module, False)[word] & ~is_call, is_op.copy()
+    is_op = columns.is_one_of("category", ("cpu_op",), rows)
+    is_module, is_collective = words.module[word] & ~is_call, is_op.copy()
     is_collective[is_op] = columns.flags("has_collective", rows[is_op])
-    pass_ = np.where(is_op, _op_passes(words)[word], _frame_passes(recompute)[word])
+    pass_ = np.where(is_op, words.op_pass[word], words.frame_pass[word])
     pass_[is_call] = -1
-    lanes = np.searchsorted(selected, nesting.lanes)
+    lanes = np.searchsorted(places, nesting.lanes)
     return _Line(rows, lanes, ts, end, is_op, is_module, is_collective, pass_, word, place)
 
 
-def _are_owners(columns: Columns, telling: Flags) -> Flags:
-    """Operators, and frames whose name is among the telling words."""
-    category, name = columns.codes("category"), columns.codes("name")
-    frames = category.is_one_of(("python_function",))
-    return category.is_one_of(("cpu_op",)) | (frames & name.where(telling))
+def _are_owners(columns: Columns, words: _Words, rows: Rows) -> Flags:
+    """Operators, and frames whose name tells something."""
+    category = columns.codes("category", rows)
+    frames = np.flatnonzero(category.is_one_of(("python_function",)))
+    found = category.is_one_of(("cpu_op",))
+    found[frames] |= (words.module | words.recompute)[columns.codes("name", rows[frames]).codes]
+    return found
 
 
-def _around(nesting: Nesting, selected: Flags) -> Flags:
-    """Which slices have a chosen one among their descendants."""
+def _around(nesting: Nesting, stretch: Stretch, selected: Flags) -> Flags:
+    """Which slices have a chosen one among their descendants, or descendants in the next stretch."""
     up_to = np.cumsum(selected, dtype=np.int32)
-    return up_to[nesting.post - 1] > up_to
+    last = nesting.post[stretch.places] - 1 - stretch.low + stretch.opened
+    return (last >= len(selected)) | (up_to[np.clip(last, 0, len(selected) - 1)] > up_to)
+
+
+def _words(names: pa.Array) -> _Words:
+    module, recompute = _flags(pc.starts_with(names, _MODULE)), _flags(pc.match_substring(names, _RECOMPUTES))
+    frame_pass = _frame_passes(recompute)
+    return _Words(np.append(module, False), np.append(recompute, False), _op_passes(names), frame_pass)
 
 
 def _flags(found: pa.Array) -> Flags:
@@ -137,33 +184,29 @@ def _row(line: _Line, places: NDArray[np.int32]) -> Rows:
     return np.where(places >= 0, line.rows[places], np.int32(-1)) if len(places) else places
 
 
-def _owners(
-    columns: Columns,
-    nesting: Nesting,
-    calls: Calls,
+def _put_owners(
+    found: Owners,
+    number: NDArray[np.int32],
+    annotations: Annotations,
     line: _Line,
     asked: NDArray[np.int64],
     inner_op: NDArray[np.int32],
-    call_op: Rows,
-) -> Owners:
-    """What the calls at the asked positions of the line belong to."""
-    place = line.place[asked]
-    op = call_op[place]
-    collective = _row(line, _innermost(line, line.is_collective)[asked])
-    module = _row(line, _innermost(line, line.is_module)[asked])
+) -> None:
+    """Fills in what the calls at the asked positions of the line belong to, at their numbers."""
+    op = found.op[number] = _row(line, inner_op[asked])
+    found.top_op[number] = _outermost_ops(line, asked, op)
+    found.collective[number] = _row(line, _innermost(line, line.is_collective)[asked])
+    found.module[number] = _row(line, _innermost(line, line.is_module)[asked])
+    note, noted_pass, noted_ns = annotations.around(line.rows[asked], line.ts_ns[asked])
+    found.annotation[number] = note
     telling = _innermost(line, line.pass_ >= 0)[asked]
-    annotation, noted_pass, noted_ns = annotated(columns, nesting, calls.rows[place], calls.ts_ns[place])
-    passes = np.where(op >= 0, PASSES.index("forward"), PASSES.index("other"))
+    passes = np.where(op >= 0, np.int8(PASSES.index("forward")), np.int8(PASSES.index("other")))
     told = telling >= 0
     passes[told] = line.pass_[telling[told]]
     by_note = (noted_pass >= 0) & (~told | (noted_ns >= np.where(told, line.ts_ns[telling], 0)))
     passes[by_note] = noted_pass[by_note]
-    paths = Paths(columns.codes("name").words)
-    path = _path_of_calls(line, asked, inner_op, paths)
-    return Owners(
-        call_op, calls.rows[place], op, _outermost_ops(line, asked, op), collective, module, annotation,
-        passes.astype(np.int8), path, paths,
-    )  # fmt: skip
+    found.pass_[number] = passes
+    found.path[number] = _path_of_calls(line, asked, inner_op, found.paths)
 
 
 def _outermost_ops(line: _Line, asked: NDArray[Any], op: Rows) -> Rows:

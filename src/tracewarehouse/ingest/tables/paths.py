@@ -21,7 +21,7 @@ _CUT: Final = "…"
 # A tree with fewer nodes per level is narrow: a level costs as much as this many nodes one by one.
 _NODES_PER_LEVEL: Final = 32
 # Characters of texts that are remembered to begin others with.
-_REMEMBERED: Final = 1 << 24
+_REMEMBERED: Final = 1 << 22
 _CACHED_WORDS: Final = 1 << 16
 
 

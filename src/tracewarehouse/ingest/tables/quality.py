@@ -20,7 +20,7 @@ SCHEMA: Final = pa.schema(
         "rule": pa.string(),
         "severity": pa.string(),
         "rows": pa.int64(),
-        "ns_affected": pa.int64(),
+        "affected_ns": pa.int64(),
         "example": pa.string(),
     }
 )
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
     rule: str
     rows: int
-    ns_affected: int | None
+    affected_ns: int | None
     example: str | None
 
 
@@ -67,7 +67,7 @@ def _losses(losses: Iterable[Loss]) -> Iterator[Row]:
     examples: dict[str, tuple[int, str]] = {}
     for loss in losses:
         rule = "skipped_bytes" if loss.events_lost == 0 else "lost_events"
-        rule = "mended_file" if loss.byte_to == loss.byte_from else rule
+        rule = "repaired_file" if loss.byte_to == loss.byte_from else rule
         rows[rule] += loss.events_lost or 1
         example = (loss.byte_from, f"bytes {loss.byte_from} to {loss.byte_to}: {loss.reason}")
         examples[rule] = min(examples.get(rule, example), example)

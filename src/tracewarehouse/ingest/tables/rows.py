@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,26 +16,30 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.tables.model import Flags
 
 
+# Of a large rank so many rows are looked at at once.
+SLAB_ROWS: Final = 1 << 20
+
+
+def slabs(count: int, slab_rows: int | None = None) -> Iterator[slice]:
+    """All rows in consecutive slabs."""
+    slab_rows = slab_rows or SLAB_ROWS
+    for low in range(0, count, slab_rows):
+        yield slice(low, min(low + slab_rows, count))
+
+
 def slices(columns: Columns) -> Flags:
     """Rows with a start and a length: phase X, or B that an E row ended."""
-    return columns.codes("ph").is_one_of(("X", "B")) & columns.ints("dur_ns").valid
+    return columns.is_one_of("ph", ("X", "B")) & columns.valid("dur_ns")
 
 
 def with_role(columns: Columns, rules: Rules, *roles: str) -> Flags:
     """Rows whose category has one of these roles; one without category has none."""
-    return columns.codes("category").is_one_of(categories(rules, *roles))
+    return columns.is_one_of("category", categories(rules, *roles))
 
 
 def categories(rules: Rules, *roles: str) -> list[str]:
     """The categories that have one of these roles."""
     return [category for category, role in rules.roles.items() if role in roles]
-
-
-def threads(columns: Columns, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """A number for process and thread of each row, -1 where it lacks one of them."""
-    pid, tid = columns.codes("pid"), columns.codes("tid")
-    found = pid.codes[rows].astype(np.int64) * len(tid.words) + tid.codes[rows]
-    return np.where((pid.codes[rows] < 0) | (tid.codes[rows] < 0), -1, found)
 
 
 def local_codes(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:

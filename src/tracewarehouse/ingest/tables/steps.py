@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tracewarehouse.ingest.columns import Ints
 from tracewarehouse.ingest.tables.made import numbers
 from tracewarehouse.ingest.tables.model import StepMarks, StepSpans
-from tracewarehouse.ingest.tables.rows import categories, slices
+from tracewarehouse.ingest.tables.rows import categories
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,15 +35,13 @@ _SLAB_ROWS: Final = 1 << 20
 
 def find_marks(columns: Columns, rules: Rules) -> StepMarks:
     """The marks of all steps."""
-    names = columns.codes("name")
-    steps = _step_of_words(names.words, rules)
-    marked = np.flatnonzero(names.where(steps.valid))
-    is_mark = slices(columns)[marked]
-    is_mark &= columns.codes("category").is_one_of(("user_annotation", "cpu_op"))[marked]
-    rows = marked[is_mark].astype(np.int32)
+    steps = _step_of_words(columns.words("name"), rules)
+    rows = np.flatnonzero(columns.where("name", steps.valid)).astype(np.int32)
+    rows = rows[columns.is_one_of("ph", ("X", "B"), rows) & columns.valid("dur_ns", rows)]
+    rows = rows[columns.is_one_of("category", ("user_annotation", "cpu_op"), rows)]
     start = columns.ints("ts_ns", rows).values
     end = start + columns.ints("dur_ns", rows).values
-    return StepMarks(rows, steps.values[names.codes[rows]], start, end)
+    return StepMarks(rows, steps.values[columns.codes("name", rows).codes], start, end)
 
 
 def _step_of_words(words: pa.Array, rules: Rules) -> Ints:
@@ -82,8 +80,8 @@ def put_steps(columns: Columns, rules: Rules, spans: StepSpans, launches: Launch
     if not len(spans.step):
         return
     edges, steps_ = _edges(spans)
-    placed = columns.codes("ph").is_one_of(_PHASES)
-    placed &= ~columns.codes("category").is_one_of(categories(rules, *_NO_STEP))
+    placed = columns.is_one_of("ph", _PHASES)
+    placed &= ~columns.is_one_of("category", categories(rules, *_NO_STEP))
     found = np.zeros(columns.rows, np.int32)  # the number of edges up to a row: in a span where odd
     for low in range(0, columns.rows, _SLAB_ROWS):
         part = slice(low, low + _SLAB_ROWS)

@@ -22,7 +22,7 @@ _WAITED_FOR: Final = ("wait_on_stream", "wait_on_event", "wait_on_correlation", 
 
 def syncs(columns: Columns, calls: Calls) -> pa.Table:
     """Table `syncs`: slices of the category cuda_sync, and the first call that shares their id."""
-    selected = slices(columns) & columns.codes("category").is_one_of(("cuda_sync",))
+    selected = slices(columns) & columns.is_one_of("category", ("cuda_sync",))
     rows = np.flatnonzero(selected).astype(np.int32)
     kind = pc.coalesce(columns.texts("sync_kind", rows), columns.texts("name", rows))
     return pa.table(

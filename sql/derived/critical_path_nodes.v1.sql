@@ -1,0 +1,21 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "critical_path_nodes"
+-- version   = 1
+-- summary   = "Nodes of a critical path in forward order: a backward walk over limiting dependencies."
+-- requires  = ["critical_nodes@1", "critical_edges@1"]
+-- derived   = "critical_path"
+-- transient = true
+-- grain     = ["run_id", "rank", "scope", "position"]
+-- order     = ["run_id", "rank", "scope", "position"]
+--
+-- [columns]
+-- run_id   = { type = "VARCHAR", doc = "The run." }
+-- rank     = { type = "INTEGER", doc = "The rank." }
+-- scope    = { type = "VARCHAR", doc = "The scope." }
+-- position = { type = "BIGINT", doc = "Position on the path, starting at 1." }
+-- node     = { type = "BIGINT", doc = "The node that the path reaches there; it begins at the start of the scope." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

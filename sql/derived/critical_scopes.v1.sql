@@ -1,0 +1,23 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "critical_scopes"
+-- version   = 1
+-- summary   = "Intervals on a host thread for which a critical path is requested."
+-- derived   = "critical_path"
+-- transient = true
+-- grain     = ["run_id", "rank", "scope"]
+-- order     = ["run_id", "rank", "start_ns", "scope"]
+--
+-- [columns]
+-- run_id       = { type = "VARCHAR", doc = "The run." }
+-- rank         = { type = "INTEGER", doc = "The rank." }
+-- scope        = { type = "VARCHAR", doc = "`step N`; `annotation NAME#K`, the K-th of that name, starting at 0; or `trace`, the entire trace." }
+-- start_ns     = { type = "BIGINT", signed = true, unit = "ts", doc = "Start on the host." }
+-- end_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "End on the host." }
+-- pid          = { type = "VARCHAR", null = true, doc = "Process of its thread." }
+-- tid          = { type = "VARCHAR", null = true, doc = "Its thread; for an entire trace the one with most operators and calls." }
+-- entire_trace = { type = "BOOLEAN", doc = "True if it is the entire trace, which includes GPU activities without a known launch." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,55 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "quality_rules"
+-- version   = 1
+-- summary   = "Data-quality rules and their severity."
+-- grain     = ["rule"]
+-- order     = ["rule"]
+-- transient = true
+--
+-- [columns]
+-- rule     = { type = "VARCHAR", doc = "Name of the rule." }
+-- severity = { type = "VARCHAR", doc = "error: data is lost; warning: a number can be misleading; info: for information." }
+-- source   = { type = "VARCHAR", doc = "file: known only while the file is read; events: computed from the stored events." }
+-- meaning  = { type = "VARCHAR", doc = "What an affected row is." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+SELECT
+  rule,
+  severity,
+  source,
+  meaning
+FROM (
+  VALUES
+    ('lost_events', 'error', 'file', 'an event that could not be recovered'),
+    ('skipped_bytes', 'warning', 'file', 'bytes of the file outside events and header'),
+    ('repaired_file', 'warning', 'file', 'a position in the file that was repaired to be readable'),
+    ('repaired_event', 'warning', 'file', 'an event repaired to be valid JSON'),
+    ('redacted_value', 'info', 'file', 'a value that looked like a secret'),
+    ('replaced_value', 'info', 'file', 'a text too long to store, replaced by a salted hash and its length'),
+    ('time_unit', 'warning', 'file', 'times that are plausibly in nanoseconds; --time-unit ns reads them as such'),
+    ('non_event', 'info', 'events', 'an array element that is not an event'),
+    ('unknown_category', 'info', 'events', 'an event of an unknown category'),
+    ('duplicate_slice', 'info', 'events', 'a duplicate of a slice: same name, times, thread and category'),
+    ('invalid_time', 'warning', 'events', 'a slice without valid start or duration'),
+    ('negative_duration', 'warning', 'events', 'a slice with negative duration'),
+    ('epoch_zero', 'warning', 'events', 'a slice at time 0 although all others are hours later'),
+    ('unpaired_begin_end', 'warning', 'events', 'a begin without an end, or an end without a begin'),
+    ('crossing_slice', 'info', 'events', 'a host slice that ends after its enclosing slice; time is the excess'),
+    ('dangling_frame', 'info', 'events', 'a Python frame whose caller is not in the file'),
+    ('flow_without_start', 'info', 'events', 'a flow whose start is not in the file'),
+    ('before_window', 'info', 'events', 'a GPU activity launched before the profiling window'),
+    ('missing_launch', 'warning', 'events', 'a GPU activity inside the window without a launch'),
+    ('launch_by_flow', 'info', 'events', 'a GPU activity matched by flow because it has no correlation ID'),
+    ('unknown_launch', 'info', 'events', 'a call that launched a GPU activity but is not recognized as a launch'),
+    ('launch_without_gpu_activity', 'info', 'events', 'a launch call without a GPU activity'),
+    ('many_activities_per_launch', 'info', 'events', 'a further GPU activity of a call that does not launch a graph'),
+    ('correlation_reused', 'warning', 'events', 'a further call with the same correlation ID that is not inside the first'),
+    ('start_before_launch', 'warning', 'events', 'a GPU activity that starts before its launch; time is the difference'),
+    ('stream_overlap', 'info', 'events', 'a GPU activity that starts before an earlier one of its stream ended; time is the overlap'),
+    ('multiple_processes', 'warning', 'events', 'a GPU activity on a device that another process also used: ranks merged into one file cannot be separated'),
+    ('invalid_block_size', 'warning', 'events', 'a GPU activity with an invalid block size'),
+    ('sentinel_id', 'info', 'events', 'an event with a correlation or external ID that means none: -1, 4294967295 or 2^63-1; it is not paired')
+) AS rules (rule, severity, source, meaning)

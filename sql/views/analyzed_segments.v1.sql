@@ -1,0 +1,45 @@
+-- /// tw
+-- kind     = "view"
+-- name     = "analyzed_segments"
+-- version  = 1
+-- summary  = "Segments of `device_segments` within the analyzed interval of each rank: its complete steps, or its GPU window if there are none."
+-- requires = ["device_segments@1", "analyzed_intervals@1"]
+-- grain    = ["run_id", "rank", "start_ns"]
+-- order    = ["run_id", "rank", "start_ns"]
+--
+-- [columns]
+-- run_id      = { type = "VARCHAR", doc = "The run." }
+-- rank        = { type = "INTEGER", doc = "The rank; ranks without GPU activity have no segments." }
+-- start_ns    = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the segment." }
+-- segment_ns  = { type = "BIGINT", unit = "ns", doc = "Duration of the segment; the segments of a rank sum to analyzed_ns." }
+-- kind        = { type = "VARCHAR", doc = "computation, communication, memory, other or idle." }
+-- kernel_id   = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that the segment is attributed to; null if idle." }
+-- cause       = { type = "VARCHAR", null = true, doc = "Idle cause; null if busy." }
+-- wait_id     = { type = "BIGINT", unit = "id", null = true, doc = "The blocking call that delayed the launch; null unless the cause is sync." }
+-- after_id    = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that ends the gap; null if busy or outside." }
+-- gap_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Duration of the entire gap; null if busy or outside." }
+-- steps       = { type = "BIGINT", unit = "count", doc = "Complete steps in the analyzed interval; 0 if there are none." }
+-- analyzed_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the analyzed interval." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+SELECT
+  segment.run_id,
+  segment.rank,
+  segment.start_ns,
+  segment.segment_ns,
+  segment.kind,
+  segment.kernel_id,
+  segment.cause,
+  segment.wait_id,
+  segment.after_id,
+  segment.gap_ns,
+  analyzed.steps,
+  analyzed.analyzed_ns
+FROM device_segments AS segment
+JOIN analyzed_intervals AS analyzed
+  ON analyzed.run_id = segment.run_id
+  AND analyzed.rank = segment.rank
+  AND segment.start_ns >= analyzed.start_ns
+  AND segment.start_ns < analyzed.end_ns

@@ -1,0 +1,79 @@
+"""Bases: what several contracts declare alike, written once under `sql/bases/`.
+
+A contract with `like = "findings_base@1"` inherits the base's `grain`, `order`, parameters and columns; keys
+that it writes itself replace those of the base, also single ones (`share = { doc = "…" }`). The SELECT of the
+base reads the contract's own SELECT as `base_input`. The result is one contract like any other: hashes, style
+checks and documentation cover what is inherited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
+
+from tracewarehouse.contracts.front_matter import Place, check_keys, split
+from tracewarehouse.errors import ContractError
+
+FOLDER = "bases"
+INPUT = "base_input"
+KEYS = ("summary", "grain", "order", "params", "columns")
+_REF = re.compile(r"([a-z][a-z0-9_]*)@([1-9]\d*)")
+
+ReadBase = Callable[[PurePath], str]  # the text of a base by its path, `sql/bases/<name>.v<version>.sql`
+
+
+def reader(folder: Path) -> ReadBase:
+    """Reads the bases of a folder like `sql/`."""
+    return lambda path: (folder / FOLDER / path.name).read_text(encoding="utf-8")
+
+
+def inherit(
+    head: Mapping[str, Any], body: str, place: Place, read: ReadBase | None
+) -> tuple[dict[str, Any], str]:
+    """The front matter and SELECT of a contract with those of the base that `like` names.
+
+    The own SELECT begins on the second line. Raises ContractError.
+    """
+    base, sql = _base(head["like"], place, read)
+    own = {key: value for key, value in head.items() if key != "like"}
+    merged: dict[str, Any] = {**{key: base[key] for key in ("grain", "order") if key in base}, **own}
+    for key in ("params", "columns"):
+        if key in base or key in own:
+            merged[key] = _merge(base.get(key, {}), own.get(key, {}))
+    if not body:
+        raise place.error("there is no SELECT", f"write the one that the base reads as {INPUT}")
+    return merged, f"WITH {INPUT} AS (\n{body}\n)\n{sql}"
+
+
+def _base(ref: object, place: Place, read: ReadBase | None) -> tuple[dict[str, Any], str]:
+    match = _REF.fullmatch(ref) if isinstance(ref, str) else None
+    if match is None:
+        raise place.error(f"like {ref!r} is not a base", 'write "name@version"', "like")
+    path = PurePosixPath("sql", FOLDER, f"{match[1]}.v{match[2]}.sql")
+    try:
+        text = read(path) if read else None
+    except FileNotFoundError:
+        text = None
+    if text is None:
+        raise place.error(f"base {ref} does not exist", f"write {path}, or name another base", "like")
+    head, base_place, body, _ = split(text, path)
+    check_keys(head, KEYS, base_place)
+    if INPUT not in body:
+        raise ContractError(f"{path}:1: the base does not read {INPUT}", f"SELECT … FROM {INPUT}")
+    return head, body
+
+
+def _merge(base: Any, own: Any) -> Any:
+    """The entries of a section in the order of the base, own ones last; keys of an entry that are own win."""
+    if not (isinstance(base, dict) and isinstance(own, dict)):
+        return own or base
+    names = dict.fromkeys((*base, *own))
+    return {name: _entry(base.get(name), own.get(name)) for name in names}
+
+
+def _entry(base: Any, own: Any) -> Any:
+    if isinstance(base, dict) and isinstance(own, dict):
+        return {**base, **own}
+    return base if own is None else own

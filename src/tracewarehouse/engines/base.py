@@ -1,0 +1,92 @@
+"""The engine protocol: picklable tasks in, one result or one failure per task out.
+
+A task may run twice, even at the same time, when a worker is lost: tasks that write commit under names that
+make a second commit harmless.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tracewarehouse import hints
+from tracewarehouse.errors import TwError, is_interrupt
+
+# Called by a task with the work done so far and the total, in any unit.
+TaskProgress = Callable[[int, int], None]
+# Called by an engine with the number of a task, its work done so far and its total.
+OnProgress = Callable[[int, int, int], None]
+
+
+class Task(Protocol):
+    """Work for one worker. The task and its result are picklable and small."""
+
+    def run(self, progress: TaskProgress, /) -> object: ...
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a task has no result; `details` is a traceback for developers.
+
+    `transient`: the disk, the memory or the process failed, so the same task may succeed later.
+    """
+
+    message: str
+    hint: str | None = None
+    details: str = ""
+    transient: bool = False
+
+
+@dataclass(frozen=True)
+class WorkerDied(Failure):
+    """The worker process died while it ran the task."""
+
+
+class Engine(Protocol):
+    """Runs tasks, at most `slots` at a time. Use it as a context manager, or call `close`."""
+
+    @property
+    def name(self) -> str:
+        """The name on the command line, such as `local`."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at a time."""
+
+    def run(
+        self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
+    ) -> Iterator[tuple[int, object]]:
+        """Yield the number of each task with its result or Failure, once each, in order of completion.
+
+        A task whose worker dies runs once more, alone: the memory of the other tasks may have caused it.
+        Without `retry` it yields WorkerDied.
+        """
+
+    def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
+        """Like `run`, one task after the other, each without any other task beside it."""
+
+    def close(self) -> None:
+        """Stop the workers that this engine started."""
+
+
+def attempt(task: Task, progress: TaskProgress) -> object:
+    """The result of a task, or a Failure for any exception but an interrupt."""
+    try:
+        return task.run(progress)
+    except TwError as error:
+        return Failure(error.message, error.hint, traceback.format_exc(), _is_transient(error.__cause__))
+    except Exception as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        hint = hints.Hint(
+            "internal error; please report it", "internal error; rerun with --debug and report it"
+        )
+        message = f"{type(error).__name__}: {reason}"
+        return Failure(message, hint, traceback.format_exc(), _is_transient(error))
+
+
+def _is_transient(error: BaseException | None) -> bool:
+    return isinstance(error, OSError | MemoryError)

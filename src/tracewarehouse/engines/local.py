@@ -1,0 +1,160 @@
+"""Worker processes on this machine: one that dies costs only the task that it was running.
+
+Workers are started as commands, not by `multiprocessing`, which would import the caller's script again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe, wait
+
+from tracewarehouse import hints
+from tracewarehouse.engines.base import OnProgress, Task, TaskProgress, WorkerDied, attempt
+from tracewarehouse.slim_imports import block_pandas
+
+_OUT_OF_MEMORY = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
+_DIED = WorkerDied("the worker process died", _OUT_OF_MEMORY, transient=True)
+_DIED_TWICE = WorkerDied("the worker process died twice", _OUT_OF_MEMORY, transient=True)
+
+
+class LocalEngine:
+    """Up to `jobs` worker processes. With one job, tasks run in this process."""
+
+    name = "local"
+
+    def __init__(self, jobs: int) -> None:
+        self.slots = jobs
+        self._idle: list[_Worker] = []
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the idle workers; busy ones are stopped when `run` ends."""
+        while self._idle:
+            self._idle.pop().stop()
+
+    def run(
+        self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
+    ) -> Iterator[tuple[int, object]]:
+        """See `Engine.run`."""
+        if self.slots == 1 or len(tasks) <= 1:
+            for number, task in enumerate(tasks):
+                yield number, attempt(task, _numbered(progress, number))
+            return
+        lost: list[int] = []
+        yield from self._run(tasks, range(len(tasks)), self.slots, progress, lost)
+        lost.sort()
+        if not retry:
+            yield from ((number, _DIED) for number in lost)
+            return
+        again = [tasks[number] for number in lost]
+        for index, value in self.run_alone(again, lambda index, *step: progress(lost[index], *step)):
+            yield lost[index], value
+
+    def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
+        """See `Engine.run_alone`; each task runs in a worker process."""
+        for number in range(len(tasks)):
+            lost: list[int] = []
+            yield from self._run(tasks, [number], 1, progress, lost)
+            if lost:
+                yield number, _DIED_TWICE
+
+    def _run(
+        self, tasks: Sequence[Task], numbers: Sequence[int], jobs: int, progress: OnProgress, lost: list[int]
+    ) -> Iterator[tuple[int, object]]:
+        queue, busy = deque(numbers), dict[Connection, tuple[int, _Worker]]()
+        try:
+            while queue or busy:
+                while queue and len(busy) < jobs:
+                    worker = self._idle.pop() if self._idle else _Worker()
+                    number = queue.popleft()
+                    busy[worker.connection] = (number, worker)
+                    worker.send(tasks[number])
+                for connection in wait(list(busy)):
+                    assert isinstance(connection, Connection)
+                    number, worker = busy[connection]
+                    kind, value = worker.receive()
+                    if kind == "progress":
+                        progress(number, *value)  # type: ignore[misc]
+                        continue
+                    del busy[connection]
+                    if kind == "dead":
+                        lost.append(number)
+                        continue
+                    self._idle.append(worker)
+                    yield number, value
+        finally:
+            for _, worker in busy.values():
+                worker.stop()
+
+
+def _numbered(progress: OnProgress, number: int) -> TaskProgress:
+    return lambda done, total: progress(number, done, total)
+
+
+class _Worker:
+    """A process that runs one task after the other and ends with its parent, however the parent ends."""
+
+    def __init__(self) -> None:
+        self.connection, theirs = Pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        theirs.close()
+
+    def send(self, task: Task) -> None:
+        # A dead worker is noticed at the next `receive`.
+        with suppress(OSError):
+            self.connection.send(task)
+
+    def receive(self) -> tuple[str, object]:
+        """("progress", (done, total)), ("done", result), or ("dead", None)."""
+        try:
+            kind, value = self.connection.recv()
+        except (EOFError, OSError):
+            self.stop()
+            return "dead", None
+        return kind, value
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.connection.close()
+        if self._process.stdin:
+            self._process.stdin.close()
+
+
+def serve(handle: int) -> None:
+    """The main loop of a worker: receive a task, run it, send its result."""
+    # Ctrl-C reaches the whole process group; the parent decides what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    block_pandas()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    connection = Connection(handle)
+    with suppress(EOFError, OSError):
+        while True:
+            task: Task = connection.recv()
+            value = attempt(task, lambda done, total: connection.send(("progress", (done, total))))
+            connection.send(("done", value))
+
+
+def _end_with_parent() -> None:
+    # The parent holds the other end of stdin, which closes when the parent is gone.
+    os.read(0, 1)
+    os._exit(1)

@@ -1,0 +1,49 @@
+"""Keeps pandas, and numpy in pyarrow, out of processes that do not need them, to start faster.
+
+pyarrow imports numpy at its own import, and pandas (where it is installed) with the first array of Python
+values. Both are optional for pyarrow, but it has no setting to turn them off. CPU time of a command on a
+warehouse of two runs, median of 10 interleaved calls, without this module → with it: `tw runs` 1.10 → 0.42 s,
+`tw show` 0.76 → 0.64 s, `tw query` 0.77 → 0.63 s.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _Blocker:
+    """An import finder that reports one library as not installed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """None, so that the next finder is tried; raises ModuleNotFoundError for the blocked library."""
+        if name == self.name:
+            raise ModuleNotFoundError(f"{name} is blocked in this process", name=name)
+        return None
+
+
+def block_pandas() -> None:
+    """Makes `import pandas` fail in this process from here on."""
+    sys.meta_path.insert(0, _Blocker("pandas"))
+
+
+def import_pyarrow_without_numpy() -> None:
+    """Imports pyarrow as if numpy were not installed; others may still import numpy.
+
+    pyarrow can then neither read nor return numpy arrays. Without effect if pyarrow or numpy is loaded.
+    """
+    if "pyarrow" in sys.modules or "numpy" in sys.modules:
+        return
+    sys.modules["numpy"] = None  # type: ignore[assignment]  # the documented way to make an import fail
+    try:
+        import_module("pyarrow")
+    finally:
+        del sys.modules["numpy"]

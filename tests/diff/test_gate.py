@@ -1,0 +1,108 @@
+"""Gates: how they are written, and when they hold."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.diff.gate import Gate, Interval, judge, parse
+from tracewarehouse.diff.gate import _by_interval as by_interval
+from tracewarehouse.errors import TwError
+from tracewarehouse.metric import Measured, RunValue
+from tracewarehouse.stats import shifted
+
+
+def gate(text: str) -> Gate:
+    return parse(text, Catalog.load())
+
+
+@pytest.mark.parametrize(
+    ("text", "op", "bound", "signed"),
+    [
+        ("step_time<=+3%", "<=", 0.03, True),
+        ("step_time < 120ms", "<", 120e6, False),
+        ("step_time<=-0.5%", "<=", -0.005, True),
+        ("step_time<=+250us", "<=", 250e3, True),
+        (" temporal_breakdown.idle_ns > 1s ", ">", 1e9, False),
+        ("kernel_summary.sum_ns[kind=communication]<=+5%", "<=", 0.05, True),
+        ("kernel_summary.count<=1200", "<=", 1200, False),
+        ("comm_comp_overlap.overlap>=80%", ">=", 0.8, False),
+    ],
+)
+def test_a_gate_is_a_metric_and_a_bound(text: str, op: str, bound: float, signed: bool) -> None:
+    found = gate(text)
+    assert (found.op, found.bound, found.signed) == (op, pytest.approx(bound, rel=1e-12), signed)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("step_time", "character 10: <=, <, >= or > and a bound expected"),
+        ("step_time<=+3q", "character 10: <=, <, >= or > and a bound expected"),
+        ("step_time<=3%", "character 13: % of what? step_time is no ratio"),
+        ("step_time<=3", "character 13: a unit expected"),
+        ("kernel_summary.count<=3ms", "character 24: kernel_summary.count is no time"),
+        ("step_tme<=+3%", "character 1: unknown analysis: step_tme"),
+        ("kernel_summary.sum_n<=+3%", "unknown measure of kernel_summary@1: sum_n"),
+    ],
+)
+def test_a_bad_gate_points_at_the_place(text: str, message: str) -> None:
+    with pytest.raises(TwError) as error:
+        gate(text)
+    assert message in error.value.message
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high", "outcome"),
+    [
+        ("step_time<=+3%", -0.01, 0.03, "pass"),
+        ("step_time<=+3%", 0.01, 0.04, "inconclusive"),
+        ("step_time<=+3%", 0.031, 0.05, "fail"),
+        ("step_time<+3%", -0.01, 0.03, "inconclusive"),
+        ("step_time>=-2%", -0.03, 0.0, "inconclusive"),
+        ("step_time>=-2%", -0.05, -0.03, "fail"),
+    ],
+)
+def test_an_interval_across_the_bound_is_inconclusive(
+    text: str, low: float, high: float, outcome: str
+) -> None:
+    judged = by_interval(gate(text), 100.0, 102.0, Interval((low + high) / 2, low, high))
+    assert judged.outcome == outcome
+    assert (judged.reason is not None) == (outcome == "inconclusive")
+
+
+def test_junit_counts_what_failed() -> None:
+    from xml.etree import ElementTree
+
+    from tracewarehouse.cli.diff import junit
+
+    judged = [
+        by_interval(gate("step_time<=+3%"), 100.0, 100.0 * (1 + change), Interval(change, change, high))
+        for change, high in ((0.01, 0.02), (0.02, 0.04), (0.05, 0.06))
+    ]
+    change = cast(Any, SimpleNamespace(gates=judged, open=[judged[1]], line="the verdict <&>"))
+    for strict, failures, skipped in ((False, "1", "1"), (True, "2", "0")):
+        suite = ElementTree.fromstring(junit(change, strict))
+        assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", failures, skipped)
+        assert len(suite.findall("testcase/failure")) == int(failures)
+        assert suite.findtext("system-out") == "the verdict <&>"
+
+
+def measured(text: str, *values: float) -> Measured:
+    runs = tuple(RunValue(f"run{number}", value, value) for number, value in enumerate(values))
+    return Measured(gate(text).metric, "per rank", runs)
+
+
+def test_the_interval_of_a_gate_has_the_requested_significance_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "kernel_summary.count<=+4%"
+    sides = measured(text, 100, 101, 102, 101), measured(text, 102, 103, 105, 104)
+    monkeypatch.setattr("tracewarehouse.diff.gate.measure", lambda _, *sides: sides)
+    base, head = cast(Any, sides)
+    default, strict = judge(gate(text), base, head), judge(gate(text), base, head, alpha=0.001)
+    for found, alpha in ((default, 0.05), (strict, 0.001)):
+        assert (found.value, found.low, found.high) == shifted(base.values, head.values, alpha)
+    assert strict.low is not None and default.low is not None and strict.low < default.low

@@ -1,0 +1,156 @@
+"""How values and rows look to people."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracewarehouse.render.table import markdown, shortened, table
+from tracewarehouse.render.text import for_terminal, one_line, show
+from tracewarehouse.result import Field
+
+FIELDS = [
+    Field("run_id", "VARCHAR"),
+    Field("rank", "INTEGER"),
+    Field("name", "VARCHAR"),
+    Field("sum_ns", "BIGINT", "ns"),
+    Field("share", "DOUBLE", "ratio"),
+]
+KERNEL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >"
+ROWS = [("train", rank, f"{KERNEL}{rank}", 12_345 * 10 ** (3 * rank), 0.25 * rank) for rank in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (None, "ns", "-"),
+        (0, "ns", "0 ns"),
+        (-999, "ns", "-999 ns"),
+        (12.34, "ns", "12.3 ns"),
+        (1_000, "ns", "1.000 µs"),
+        (999_999, "ns", "999.999 µs"),
+        (1_234_567, "ns", "1.235 ms"),
+        (999_999_499, "ns", "999.999 ms"),
+        (999_999_500, "ns", "1.000 s"),
+        (3_600_000_000_000, "ns", "3600.000 s"),
+        (-1_500, "ns", "-1.500 µs"),
+        (1712195495521311104, "ts", "2024-04-04 01:51:35.521311104"),
+        (1_500_000_001, "ts", "1.500000001 s"),
+        (-1, "ts", "-0.000000001 s"),
+        (0.773, "ratio", "77.3 %"),
+        (1, "ratio", "100.0 %"),
+        (0.0, "ratio", "0.0 %"),
+        (0.99996, "ratio", "99.996 %"),
+        (0.0001, "ratio", "0.01 %"),
+        (1e-12, "ratio", "1e-10 %"),
+        (1_234_567, "count", "1,234,567"),
+        (1023, "bytes", "1023 B"),
+        (1024, "bytes", "1.0 KiB"),
+        (1024**2 - 1, "bytes", "1.0 MiB"),
+        (5 * 1024**3, "bytes", "5.0 GiB"),
+        (812.5, "bytes_per_ns", "812.50 GB/s"),
+        (312_000.0, "flop_per_ns", "312.0 TFLOP/s"),
+        (2e12, "flop", "2.0 TFLOP"),
+        (7, "id", "7"),
+        (True, None, "yes"),
+        ({"commit": "3f2a"}, None, "commit=3f2a"),
+        ([("a", 1), ("b", 2)], None, "a=1, b=2"),
+        (["H100", "H100"], None, "H100, H100"),
+        ("", None, ""),
+        (0.1, None, "0.1"),
+    ],
+)
+def test_values_carry_their_unit(value: object, unit: str | None, text: str) -> None:
+    assert show(value, unit) == text
+
+
+def test_a_wide_table_is_whole() -> None:
+    lines = table(FIELDS, ROWS).lines()
+    assert lines[0].split() == ["run_id", "rank", "name", "sum_ns", "share"]
+    assert lines[1] == f"train      0  {KERNEL}0  12.345 µs   0.0 %"
+
+
+@pytest.mark.parametrize("width", [120, 100, 80, 60, 53])
+def test_a_table_fits_and_cuts_no_number(width: int) -> None:
+    lines = table(FIELDS, ROWS, width=width, keys=("run_id", "rank", "name")).lines()
+    assert all(len(line) <= width for line in lines)
+    for number in ("12.345 µs", "12.345 ms", "12.345 s", "25.0 %", "50.0 %"):
+        assert any(number in line for line in lines)
+
+
+def test_what_is_the_same_in_every_row_is_told_once() -> None:
+    laid_out = table(FIELDS, ROWS, width=80)
+    assert laid_out.same == "in every row: run_id train"
+    assert "run_id" not in laid_out.heading
+
+
+def test_columns_without_room_are_named() -> None:
+    laid_out = table(FIELDS, ROWS, width=46, keys=("run_id", "rank", "name"))
+    assert laid_out.left_out == ("share",)
+    assert laid_out.lines()[-1].startswith("… 1 more column: share (")
+
+
+def test_what_alone_names_a_row_stays_whole() -> None:
+    fields = [Field("run_id", "VARCHAR"), Field("state", "VARCHAR"), Field("labels", "VARCHAR")]
+    rows = [(f"resnet50-v100-8-nodes.num_workers_{at}~1", "complete", f"commit={at}") for at in range(2)]
+    laid_out = table(fields, rows, width=46, keys=("run_id",))
+    assert [line.split()[0] for line in laid_out.body] == [run for run, _, _ in rows]
+    assert laid_out.left_out == ("labels",)
+
+
+def test_one_row_stands_upright() -> None:
+    assert table(FIELDS, ROWS[:1], width=40).lines() == [
+        "run_id  train",
+        "rank    0",
+        "name    void at::native::vect…<float> >0",
+        "sum_ns  12.345 µs",
+        "share   0.0 %",
+    ]
+
+
+def test_no_rows_have_a_heading() -> None:
+    assert table(FIELDS, [], width=80).lines() == ["run_id  rank  name  sum_ns  share"]
+
+
+def test_wide_characters_count_their_cells() -> None:
+    lines = table([Field("name", "VARCHAR"), Field("n", "BIGINT")], [("核函数", 1), ("abc", 2)]).lines()
+    assert lines == ["name    n", "核函数  1", "abc     2"]
+    assert shortened("核函数核函数", 7) == "核函…数"
+
+
+def test_a_sentence_keeps_its_start_and_a_name_both_ends() -> None:
+    assert shortened("How long each step took.", 12) == "How long ea…"
+    assert shortened("void gemm<float, 128>", 12) == "void gem…28>"
+
+
+HOSTILE = [
+    "\x1b[31mred\x1b[0m\x9b2J",
+    "[bold red]markup[/] [/nothing]",
+    "<script>alert(1)</script>",
+    "'; DROP TABLE kernels; --",
+    "a\nb\r\tc\x00\x7f",
+    "a\u202egnp.exe\u2028b",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_keeps_to_its_cell(name: str) -> None:
+    (_, line) = table([Field("name", "VARCHAR"), Field("n", "BIGINT")], [(name, 1)]).lines()
+    assert line.endswith("  1")
+    assert line.isprintable()
+    assert one_line(name).isprintable()
+    assert for_terminal(name).replace("\n", "").replace("\t", "").isprintable()
+    for plain in ("[bold red]", "<script>", "DROP TABLE"):
+        assert (plain in name) == (plain in line)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_markdown_keeps_a_hostile_name_text(name: str) -> None:
+    text = markdown([Field("name", "VARCHAR"), Field("n", "BIGINT")], [(name, 1)])
+    assert len(text.splitlines()) == 3
+    assert "<script" not in text
+    assert text.splitlines()[1] == "| --- | ---: |"
+
+
+def test_markdown_escapes_what_would_end_a_cell() -> None:
+    text = markdown([Field("name", "VARCHAR")], [("a|b*c*[x](y)`z`\\",)])
+    assert text.splitlines()[2] == r"| a\|b\*c\*\[x\](y)\`z\`\\ |"

@@ -1,0 +1,152 @@
+"""The simulator: the analyses give its truth, in every layout and with everything that can be planted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracewarehouse as tw
+from simulated import LAYOUTS, PLANTED, SMALL, plant, section, truth
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.findings import rules
+from tracewarehouse.simulation import KINDS
+
+ANALYSES = (
+    "temporal_breakdown",
+    "comm_comp_overlap",
+    "comm_by_group",
+    "kernel_type_breakdown",
+    "launch_summary",
+    "annotation_breakdown",
+    "kernel_summary",
+    "launch_stats",
+    "coverage",
+    "quality",
+    "step_summary",
+    "idle_breakdown",
+    "stream_idle",
+    "queue_length_summary",
+    "memory_peak",
+)
+WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
+    {
+        "idle_intervals",
+        "stream_idle_intervals",
+        "queue_length",
+        "queue_blocked",
+        "memory_curve",
+        "memory_by_op",
+        "memory_live",
+        "memory_by_category",
+        "memory_category_curve",
+        "kernels_by_annotation",
+        "memory_bandwidth",
+        "memory_bandwidth_summary",
+        "collective_waits",
+        "stragglers",
+        "critical_path_breakdown",
+        "critical_path_by_op",
+        "cupti_counters",
+        "name_summary",
+        "op_summary",
+        "op_kernel_delays",
+        "kernel_sequences",
+        "step_account",
+        "step_kernels",
+        "window_account",
+        "window_kernels",
+    }
+)
+Answers = dict[str, dict[str, list[dict[str, Any]]]]
+
+
+def answers(wh: tw.Warehouse, runs: list[str]) -> Answers:
+    """By analysis and run what each says of it: one query for all runs."""
+    found: Answers = {}
+    for name in ANALYSES:
+        found[name] = defaultdict(list)
+        for row in wh.select(runs=runs).run(name).rows():
+            if row["rank"] is not None:
+                found[name][row["run_id"]].append(row)
+    return found
+
+
+def check(found: Answers, run: str, folder: Path) -> None:
+    """Every analysis with a section of the truth equals it in all columns of the section."""
+    for name in ANALYSES:
+        right = section(folder, name)
+        columns = list(right[0]) if right else ["rank"]
+        told = sorted(repr([row[column] for column in columns]) for row in found[name][run])
+        assert told == sorted(repr(list(row.values())) for row in right), f"{run}: {name}"
+
+
+def test_every_analysis_has_a_truth_or_a_witness() -> None:
+    known = {contract.name for contract in Catalog.load().analyses()}
+    findings = {contract.name for contract in rules(Catalog.load())}  # each has a witness of its own
+    assert known - set(ANALYSES) - WITNESSED == findings
+
+
+def agree(tmp_path: Path, seeds: range) -> None:
+    wh = tw.open(tmp_path / "warehouse")
+    for layout, knobs in LAYOUTS.items():
+        for seed in seeds:
+            tw.simulate(tmp_path / "sim" / f"{layout}-{seed}", seed=seed, **SMALL, **knobs)
+    report = wh.ingest(tmp_path / "sim", jobs=1)
+    assert {each.state for each in report.files} == {"intact", "skipped"}  # skipped: truth.json
+    folders = {run: tmp_path / "sim" / run.removeprefix("sim.") for run in wh.store.runs()}
+    found = answers(wh, list(folders))
+    for run, folder in folders.items():
+        check(found, run, folder)
+
+
+def test_analyses_give_the_truth(tmp_path: Path) -> None:
+    agree(tmp_path, range(3))
+
+
+@pytest.mark.deep
+def test_analyses_give_the_truth_of_many_seeds(tmp_path: Path) -> None:
+    agree(tmp_path, range(20))
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answers]:
+    """The folder of runs with something planted, and what the analyses say of them."""
+    folder = tmp_path_factory.mktemp("planted")
+    plant(folder / "sim")
+    wh = tw.open(folder / "warehouse")
+    wh.ingest(folder / "sim", jobs=1)
+    return folder / "sim", answers(wh, ["none", *PLANTED])
+
+
+def test_everything_that_can_be_planted_is_tested() -> None:
+    assert set(PLANTED) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", ["none", *PLANTED])
+def test_truth_holds_where_something_is_planted(planted: tuple[Path, Answers], kind: str) -> None:
+    folder, found = planted
+    check(found, kind, folder / kind)
+    told = [each["kind"] for each in truth(folder / kind)["injected"]]
+    assert told == ([] if kind == "none" else [kind])
+
+
+def test_sections_add_up(tmp_path: Path) -> None:
+    tw.simulate(tmp_path / "sim", ranks=4, tensor=2, **SMALL)
+    idle: dict[int, int] = defaultdict(int)
+    for row in section(tmp_path / "sim", "idle_breakdown"):
+        idle[row["rank"]] += row["idle_ns"]
+    breakdown = section(tmp_path / "sim", "temporal_breakdown")
+    assert dict(idle) == {row["rank"]: row["idle_ns"] for row in breakdown}
+    met = section(tmp_path / "sim", "collectives")
+    assert all(row["wait_ns"] + row["transfer_ns"] == row["dur_ns"] for row in met)
+    rounds = {(row["group"], row["number"]) for row in met}
+    waits = {
+        key: min(row["wait_ns"] for row in met if (row["group"], row["number"]) == key) for key in rounds
+    }
+    assert set(waits.values()) == {0}  # the last one does not wait
+    queues = section(tmp_path / "sim", "queue_length_summary")
+    launched = section(tmp_path / "sim", "launch_stats")
+    assert sum(row["queued_ns"] for row in queues) == sum(row["call_to_start_ns"] for row in launched)
