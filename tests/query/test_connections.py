@@ -213,7 +213,7 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(store: Store, catalog: Ca
     with pytest.raises(WarehouseError) as told, connection(store.root, catalog, select_runs(store)):
         pass
     assert "kernels@1 cannot be read" in told.value.message and ".parquet" in told.value.message
-    assert told.value.hint is not None and "tw verify" in told.value.hint
+    assert told.value.hint is not None and "wh.verify()" in told.value.hint
 
 
 @pytest.fixture

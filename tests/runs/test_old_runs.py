@@ -27,7 +27,7 @@ NULLS = "SELECT run_id, count(*) AS kernels, count(wave) AS waves FROM kernels G
 
 def ingest(wh: Warehouse, run: str, *ranks: int) -> None:
     report = wh.ingest(*(TRACES / f"rank{rank}.json.gz" for rank in ranks), run=run, jobs=1)
-    assert {file.state for file in report.files} == {"whole"}
+    assert {file.state for file in report.files} == {"intact"}
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def test_an_unknown_name_brings_close_ones() -> None:
 def test_an_empty_warehouse_says_what_to_do() -> None:
     with pytest.raises(UnknownName) as told:
         runs(Shelf(), "a")
-    assert told.value.hint == "the warehouse holds no run; tw ingest PATH brings one in"
+    assert told.value.hint == "the warehouse is empty; wh.ingest(PATH) ingests traces"
     with pytest.raises(UnknownName, match="unknown run: @latest"):
         runs(Shelf(), "@latest")
     with pytest.raises(UnknownName) as told:
