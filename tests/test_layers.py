@@ -45,7 +45,7 @@ HOMES = {
     "duckdb": {"duck"},
     "click": {"cli"},
     "rich": {"render"},
-    "msgspec": {"formats"},
+    "msgspec": {"contracts", "formats"},
     "numpy": {"stats", "ingest", "formats"},
     "scipy": {"stats"},
     "isal": {"formats"},

@@ -234,7 +234,9 @@ class Warehouse(Analyses[Result], WarehouseWrites):
             part = whole.select(ranks=place_of(around, found, run)[0])
         (selected,) = part.selected()
         if rank is None and len(selected.ranks) != 1:
-            raise ParamError(f"{selected.run} has more than one rank", f"name one of {rank_list(selected.ranks)}")
+            raise ParamError(
+                f"{selected.run} has more than one rank", f"name one of {rank_list(selected.ranks)}"
+            )
         read = dependencies(self.catalog, contracts_read(self.catalog, wanted))
         (run_read,) = queryable_runs(self.catalog, read, whole.selected(), ()).selected
         return export(self.root, self.catalog, run_read, selected.ranks, wanted, found)

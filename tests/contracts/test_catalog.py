@@ -59,7 +59,7 @@ def test_a_table_asked_for_as_an_analysis_is_told_to_be_one() -> None:
     for name, kind in (("kernels", "table"), ("device_gaps", "view")):
         with pytest.raises(UnknownName, match=f"unknown analysis: {name}") as error:
             Catalog.load().get(name, kind="analysis")
-        assert error.value.hint == f"it is a {kind}: tw query 'FROM {name}'"
+        assert error.value.hint == f'it is a {kind}: wh.query("FROM {name}")'
 
 
 def test_loading_reads_only_what_is_asked_for(sql: Path) -> None:

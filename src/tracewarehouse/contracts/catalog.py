@@ -11,8 +11,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from tracewarehouse import hints
-from tracewarehouse.contracts.base import reader
-from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, parse, ref_of
+from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, ref_of
 from tracewarehouse.contracts.references import circle, circles, fault, faults_of
 from tracewarehouse.contracts.sql_tokens import names_read, token_texts
 from tracewarehouse.errors import ContractError, UnknownName
@@ -315,6 +314,9 @@ def contract_files(folder: Path) -> list[Path]:
 
 def read_contract(folder: Path, path: Path) -> Contract:
     """The contract in one file of the folder; raises ContractError."""
+    from tracewarehouse.contracts.base import reader
+    from tracewarehouse.contracts.parse import parse
+
     source = PurePosixPath("sql", path.relative_to(folder).as_posix())
     try:
         return parse(path.read_text(encoding="utf-8"), source, reader(folder))

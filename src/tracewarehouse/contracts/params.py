@@ -10,7 +10,6 @@ from typing import Any
 from tracewarehouse.durations import trace_time_ns
 from tracewarehouse.errors import ParamError
 
-PARAM_TYPES = ("BIGINT", "INTEGER", "DOUBLE", "VARCHAR", "BOOLEAN")
 _PYTHON_TYPES = {"BIGINT": int, "INTEGER": int, "DOUBLE": float, "VARCHAR": str, "BOOLEAN": bool}
 _BITS = {"BIGINT": 63, "INTEGER": 31}
 _MOST_DIGITS = 40

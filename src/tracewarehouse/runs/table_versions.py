@@ -130,7 +130,9 @@ def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) 
     for table in tables:
         runs = [each for each in selected if any(is_outdated(one, table) for one in each.sources)]
         if runs:
-            yield hints.fill("{} of {} was built by an earlier definition: {}", table.ref, _named(runs), _UPGRADE)
+            yield hints.fill(
+                "{} of {} was built by an earlier definition: {}", table.ref, _named(runs), _UPGRADE
+            )
 
 
 def is_outdated(source: RankSource, table: Contract) -> bool:
