@@ -60,7 +60,7 @@ print(
 # %%
 account = wh.diff(change.before, change.after).changes().rows(["kernels"]).polars()
 movers = account.sort(pl.col("delta_ns").abs(), descending=True)
-print(movers.select("part", "delta_ns").head(3))
+print(movers.select("name", "delta_ns").head(3))
 
 # %% [markdown]
 # Where the change was meant, say so, and every later look at the history shows why:

@@ -53,10 +53,10 @@ print(alone.line)
 
 # %%
 account = change.rows(["breakdown"]).polars()
-print(account.select("part", "delta_ns", "base_ns", "head_ns"))
+print(account.select("name", "delta_ns", "base_ns", "head_ns"))
 kernels = change.rows(["kernels"]).polars().sort(pl.col("delta_ns").abs(), descending=True)
-print(kernels.select("part", "delta_ns", "calls_ns", "speed_ns").head(6))
-print(f"what changed most: {kernels.item(0, 'part')}")
+print(kernels.select("name", "delta_ns", "calls_ns", "speed_ns").head(6))
+print(f"what changed most: {kernels.item(0, 'name')}")
 
 # %% [markdown]
 # ## Ask one analysis on both sides

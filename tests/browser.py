@@ -1,4 +1,4 @@
-"""A real browser for tests: opens files, tells what it logged and what it asked of the network."""
+"""A real browser for tests: opens files and returns console messages and network requests."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ _FLAGS = (
 
 
 class Browser:
-    """One window."""
+    """A browser window."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
     def open(self, page: Path) -> None:
-        """Opens a file, and forgets what was logged before."""
+        """Opens a file and clears the logs."""
         self.driver.get_log("browser")
         self.driver.get_log("performance")
         self.driver.get(page.absolute().as_uri())
 
     def run(self, script: str, *args: object) -> Any:
-        """What a script returns."""
+        """The return value of a script."""
         return self.driver.execute_script(script, *args)
 
     def errors(self) -> list[str]:
-        """What the console was told since the page was opened."""
+        """Console messages since the page was opened."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """The addresses that were asked for since then, the page itself and data in it left out."""
+        """Requested URLs since then, without the page itself and data URLs."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [each["params"] for each in events if each["method"] == "Network.requestWillBeSent"]
         urls = [each["request"]["url"] for each in sent if each["type"] != "Document"]
         return [url for url in urls if not url.startswith("data:")]
 
-    def look(self, width: int, *, dark: bool = False, height: int = 900) -> None:
-        """A window of that width that prefers light or dark."""
+    def set_view(self, width: int, *, dark: bool = False, height: int = 900) -> None:
+        """Sets the window size and the preferred color scheme."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def cells(self, name: str) -> list[list[str]]:
-        """The texts of the table that shows a relation: its heading, then its rows as they stand."""
+        """The cells of a table as displayed: its heading, then its visible rows."""
         script = """
         for (const table of document.querySelectorAll('table'))
           if (table.dataset.name === arguments[0])
@@ -68,13 +68,13 @@ class Browser:
               .map(row => [...row.cells].map(cell => cell.textContent));
         return [];
         """
-        found: list[list[str]] = self.run(script, name)
-        return found
+        cells: list[list[str]] = self.run(script, name)
+        return cells
 
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """A browser whose profile lies in the folder."""
+    """A browser with its profile in the folder."""
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service

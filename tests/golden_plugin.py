@@ -1,7 +1,7 @@
 """Golden files: a drawn trace through the whole house, and the rows that must come out.
 
-`tests/golden/{analyses/<group>,views,tables,derived}/<name>.v<N>[.<case>].golden` tests the contract of that name
-and version. Comments (a drawing) on top, then sections, each a word at the start of a line with its body
+`tests/golden/{analyses/<group>,views,tables,derived}/<name>.v<N>[.<case>].golden` tests the contract of that
+name and version. Comments (a drawing) on top, then sections, each a word at the start of a line with its body
 indented: `trace` (the sketch language), `derive` (`critical_path`, then scopes like `steps=6` or
 `annotations=forward#1`, else the usual ones, of each run), `params` (`name=value` lines), `columns` (for
 tables: which ones, in one line), `abstained` (`run_id,rank,reason` lines, where ranks are left out), `result`

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import front_door
+import cli_runner
 import sketch
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck import engine
@@ -107,9 +107,9 @@ def start(root: Path, paths: Sequence[Path], **options: object) -> subprocess.Po
         if value is not None:
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return subprocess.Popen(
-        [*front_door.TW, "ingest", "-w", str(root), *words],
+        [*cli_runner.TW, "ingest", "-w", str(root), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=front_door.environment(),
+        env=cli_runner.environment(),
         text=True,
     )

@@ -1,4 +1,4 @@
-"""A warehouse of many runs with recorded steps, made through the store: no trace and no table."""
+"""A warehouse of many runs with recorded steps, written through the store: no trace and no table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tracewarehouse import Warehouse
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import table_of
-from tracewarehouse.history.recorded import Asking
+from tracewarehouse.history.recorded import RecordedAnalysis
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.storage import Changes, Staged, Store, uid, write_result
 
@@ -23,16 +23,16 @@ def recorded_runs(
     """Runs `night-0000` and so on, a day apart, of one rank and `STEPS` complete steps of that period."""
     store, catalog = Store.create(root), Catalog.load()
     contract = catalog.get("step_summary", kind="analysis")
-    asking, files = Asking.of(contract, catalog), {}
+    analysis, files = RecordedAnalysis.of(contract, catalog), {}
     with store.staging() as folder:
         for at, period_ns in enumerate(periods_ns):
             name = f"night-{at:04d}"
             source = store.commit_source(_rank(name, f"{at}-{period_ns}", START_NS + at * DAY_NS))
             published = store.publish(name, Changes(sources=(source,), labels=(labels or {}).get(at, {})))
             assert published.version is not None
-            recorded = asking.recorded(published.version, by_step=True)
+            key = analysis.key(published.version, by_step=True)
             path = folder / f"{at}.parquet"
-            told = {
+            metadata = {
                 "run_id": name,
                 "number": 1,
                 "ranks": [0],
@@ -45,8 +45,8 @@ def recorded_runs(
                 for step in range(STEPS)
             ]  # fmt: skip
             result = Result(table_of(contract, rows), Provenance("", (f"{name}@v1",)), contract)
-            write_result(path, recorded, result.table, result.parquet_schema().metadata, told)
-            files[recorded] = path
+            write_result(path, key, result.table, result.parquet_schema().metadata, metadata)
+            files[key] = path
         store.keep_results(files)
     return Warehouse(root)
 

@@ -26,7 +26,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "served": {"ranks": 2, "pipeline": 2, "mode": "inference", "gpu": "MI300X"},
     "graphs": {"ranks": 2, "tensor": 2, "mode": "inference", "graphs": True},
 }
-PLANTED = {
+INJECTED = {
     "slow-rank": "slow-rank:rank=1,what=compute,factor=2",
     "slow-kernel": "slow-kernel:kernel=gemm,percent=30",
     "extra-kernel": "extra-kernel:us=80",
@@ -61,14 +61,14 @@ def section(folder: Path, name: str) -> list[dict[str, Any]]:
 
 @cache
 def truth(folder: Path) -> dict[str, Any]:
-    """The right answers about a run."""
-    told: dict[str, Any] = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
-    return told
+    """The expected results of a run."""
+    expected: dict[str, Any] = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    return expected
 
 
-def plant(folder: Path) -> None:
-    """Writes a run without trouble, `none`, and one for each thing to plant, by its kind."""
+def simulate_injections(folder: Path) -> None:
+    """Simulates a run without faults, `none`, and one per kind of injection."""
     knobs: dict[str, Any] = {"ranks": 2, "layers": 2, "steps": 3, "noise": Noise(0, 0, 0, 0)}
     tw.simulate(folder / "none", **knobs)
-    for kind, text in PLANTED.items():
+    for kind, text in INJECTED.items():
         tw.simulate(folder / kind, injections=[text], **knobs)

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 import tracewarehouse as tw
+from cli_runner import on_terminal
+from cli_runner import tw as command
 from conftest import real_traces
-from front_door import on_terminal
-from front_door import tw as command
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.findings import SEVERITIES, rules
@@ -223,7 +223,7 @@ def test_what_cannot_be_judged_is_told_with_its_rules(wh: Warehouse, tmp_path: P
     assert {"input_bound", "low_gpu_use", "launch_bound"} <= silent
     shown = command("check", "-w", host.root, "-f", "table")
     assert shown.code == 0 and shown.out == "0 findings\n"
-    assert "abstained: 1 of 1 rank (no GPU rows recorded: " in shown.err
+    assert "skipped 1 of 1 rank: no GPU rows recorded: " in shown.err
 
 
 @pytest.mark.deep
@@ -312,7 +312,7 @@ def test_fail_on_a_severity(wh: Warehouse) -> None:
     envelope = json.loads(failed.out)
     assert failed.code == 3 and not envelope["ok"] and len(envelope["result"]) == 2
     assert envelope["error"]["class"] == "FindingsFailed"
-    assert failed.errors[-2] == "tw: 2 of 2 findings: warning or graver"
+    assert failed.errors[-1] == "tw: 2 findings of severity warning or higher"
 
 
 def test_all_tells_what_is_well_too(wh: Warehouse) -> None:
@@ -323,4 +323,4 @@ def test_all_tells_what_is_well_too(wh: Warehouse) -> None:
 
 def test_rows_left_out_are_told(wh: Warehouse) -> None:
     cut = command("check", "data", "-w", wh.root, "-f", "table", "--head", "1")
-    assert "1 finding: 1 critical" in cut.out and "… 1 more row (--head)" in cut.err
+    assert "1 finding: 1 critical" in cut.out and "… 1 more row (use --head N)" in cut.err

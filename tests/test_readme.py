@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cli_runner import environment
 from conftest import ROOT
-from front_door import environment
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 INSTALLS = "python3 -m venv "

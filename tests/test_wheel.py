@@ -53,6 +53,13 @@ def test_every_module_is_inside(wheel: Path) -> None:
     assert wanted <= names(wheel) and "tracewarehouse/py.typed" in names(wheel)
 
 
+def test_every_page_template_is_inside(wheel: Path) -> None:
+    source = ROOT / "src"
+    folder = source / "tracewarehouse" / "pages" / "templates"
+    templates = {path.relative_to(source).as_posix() for path in folder.iterdir()}
+    assert len(templates) >= 6 and templates <= names(wheel)
+
+
 def test_the_catalog_of_the_wheel_is_the_one_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)

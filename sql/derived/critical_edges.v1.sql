@@ -47,7 +47,7 @@ WITH
       on_thread AS (PARTITION BY scope, pid, tid ORDER BY node),
       earlier AS (PARTITION BY scope, pid, tid ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
   ),
-  -- Between two slices of one parent the time is the parent's. Frames of Python stand in between at times.
+  -- Time between two slices of one parent is the parent's. Python frames may lie in between.
   sibling AS (
     SELECT DISTINCT events.event_id, events.parent_id, events.pre
     FROM thread_node
@@ -94,7 +94,7 @@ WITH
     LEFT JOIN parent ON parent.event_id = thread_node.event_id
     WHERE thread_node.before_node IS NOT NULL
   ),
-  -- Autograd runs backward on threads of its own, while the thread of the scope waits.
+  -- Autograd runs backward on separate threads while the thread of the scope waits.
   engine_thread AS (
     SELECT DISTINCT thread_node.scope, thread_node.pid, thread_node.tid
     FROM thread_node
@@ -192,7 +192,7 @@ WITH
     LEFT JOIN device_row ON device_row.scope = call.scope AND device_row.event_id = critical_return_dependencies.from_id
     WHERE call.end_node IS NOT NULL AND critical_return_dependencies.from_id IS NOT NULL
   ),
-  -- Everything that leads to a node, and when that was over.
+  -- All dependencies of a node, with the time at which each was satisfied.
   lead AS (
     SELECT
       on_host.scope,

@@ -77,8 +77,8 @@ WITH
     LEFT JOIN device ON device.scope = scope.scope
     GROUP BY scope.run_id, scope.rank, scope.scope, scope.start_ns, scope.end_ns, scope.pid, scope.tid
   ),
-  -- In one instant: GPU rows end, slices of the host end (the inner first), slices start (the outer first),
-  -- those without length start and end, GPU rows start.
+  -- At one instant: GPU activities end, host slices end (inner first), host slices start (outer first),
+  -- host slices without duration start and end, GPU activities start.
   instant AS (
     SELECT scope, 'scope' AS kind, NULL AS event_id, 'start' AS side, start_ns AS ts_ns, pid, tid, 0 AS turn, 0 AS order_in_turn
     FROM extent

@@ -54,7 +54,7 @@ WITH
     SELECT DISTINCT device, stream
     FROM kernels
   ),
-  -- Rows launched before the recording began were enqueue before any call.
+  -- Activities launched before the recording were enqueued before any call.
   early_end AS (
     SELECT device, stream, ts_ns + dur_ns AS end_ns, arg_max(event_id, (ts_ns, event_id)) AS event_id
     FROM kernels
@@ -62,7 +62,7 @@ WITH
     GROUP BY device, stream, ts_ns + dur_ns
   ),
   thread_enqueue AS (
-    -- In a comparison of several values NULL is the greatest; what took no time comes last.
+    -- In a tuple comparison NULL is the greatest value; activities without duration come last.
     SELECT
       pid,
       tid,
@@ -72,7 +72,7 @@ WITH
     GROUP BY pid, tid, call_ns
   ),
   timed_enqueue AS (
-    -- A row that took no time was done as soon as what was enqueue before it.
+    -- An activity without duration ends with the work enqueued before it.
     SELECT device, stream, call_ns, last_id, last_ns
     FROM critical_enqueues
     WHERE last_id IS NOT NULL
@@ -110,7 +110,7 @@ WITH
     ASOF JOIN early_end
       ON early_end.device = target.device AND early_end.stream = target.stream AND early_end.end_ns <= waiter.end_ns
     UNION ALL
-    -- A copy that is not asynchronous, or from or to pageable memory, and was done before its call returned.
+    -- A copy that is not asynchronous, or from or to pageable memory, and ended before its call returned.
     SELECT call.event_id AS call_id, kernels.event_id AS from_id, 'name' AS evidence, kernels.ts_ns + kernels.dur_ns AS at_ns
     FROM kernels
     JOIN correlations ON correlations.kernel_id = kernels.event_id

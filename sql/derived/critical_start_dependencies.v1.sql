@@ -30,7 +30,7 @@ WITH
     SELECT run_id, rank, event_id, device, stream, ts_ns, ts_ns + dur_ns AS end_ns
     FROM kernels
   ),
-  -- A row without length holds nothing up: so the graph has no circles.
+  -- An activity without duration delays nothing, so the graph has no cycles.
   stream_end AS (
     SELECT device, stream, end_ns, arg_max(event_id, (ts_ns, event_id)) AS event_id
     FROM device_row
@@ -68,13 +68,13 @@ WITH
     WHERE syncs.kind = 'Stream Wait Event' AND syncs.wait_on_correlation > 0 AND contains(record_call.name, 'EventRecord')
   ),
   timed_enqueue AS (
-    -- A row that took no time was done as soon as what was enqueue before it.
+    -- An activity without duration ends with the work enqueued before it.
     SELECT device, stream, call_ns, last_id, last_ns
     FROM critical_enqueues
     WHERE last_id IS NOT NULL
   ),
   awaited AS (
-    -- The event is done when what was enqueue on its stream before it is done.
+    -- An event completes when the work enqueued on its stream before it completes.
     SELECT stream_wait.device, stream_wait.stream, stream_wait.call_ns, enqueue.last_id, enqueue.last_ns
     FROM stream_wait
     ASOF JOIN timed_enqueue AS enqueue

@@ -1,6 +1,6 @@
-"""A first look without any trace: two simulated runs in a warehouse, and what differs between them.
+"""The demo: two simulated runs in a warehouse, and a comparison of them.
 
-The second run has three things planted; what is told about them comes from the analyses alone.
+The second run has three injected faults; the comparison uses only analyses of the traces.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 RANKS = 8
 STEPS = 6
-PLANTED = ("slow-kernel:kernel=gemm,percent=15", "extra-kernel:us=80", "slow-rank:rank=5,factor=1.25")
+INJECTED = ("slow-kernel:kernel=gemm,percent=15", "extra-kernel:us=80", "slow-rank:rank=5,factor=1.25")
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "other_ns", "idle_ns")
-_LABEL = "demo"  # on our runs only: its value tells these traces from those of another release
+_LABEL = "demo"  # marks runs of the demo; its value differs between releases
 
 
 @dataclass(frozen=True)
 class Overview:
-    """A run: its steps, their median over all ranks, and the parts of all device windows, which add up."""
+    """A run: its steps, the median step over all ranks, and a breakdown of all device windows."""
 
     run: str
     ranks: int
@@ -44,18 +44,18 @@ class Overview:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Each part over the windows."""
+        """Each category as a share of the windows."""
         return {part: ns / self.window_ns for part, ns in self.parts_ns.items()}
 
     @property
     def mean_parts_ns(self) -> dict[str, float]:
-        """Each part per step, the mean of all ranks."""
+        """Each category per step, mean over all ranks."""
         return {part: ns / (self.ranks * self.steps) for part, ns in self.parts_ns.items()}
 
 
 @dataclass(frozen=True)
 class KernelChange:
-    """Time of a kernel per step, on the median rank of either run; None where the run has no such kernel."""
+    """Time of a kernel per step, on the median rank of each run; None if the run lacks the kernel."""
 
     name: str
     before_ns: float | None
@@ -63,7 +63,7 @@ class KernelChange:
 
     @property
     def change_ns(self) -> float:
-        """How much longer it takes."""
+        """Time after minus time before."""
         return (self.after_ns or 0) - (self.before_ns or 0)
 
 
@@ -71,8 +71,8 @@ class KernelChange:
 class Straggler:
     """The rank of a run that the others wait for most at collectives.
 
-    `waiting_ns` is what a rank waits per step, the mean of all; `share` how much of it this rank causes;
-    `last_at` at how many of its collectives it came last. Computation is per step, beside the median rank.
+    `waiting_ns`: wait per step, mean over all ranks; `share`: the share of it that this rank causes;
+    `last_at`: the number of collectives at which it arrived last. Computation times are per step.
     """
 
     rank: int
@@ -86,39 +86,39 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Demo:
-    """Both runs, before and after; what differs: kernels by how much they changed, and who is waited for."""
+    """The comparison: both runs, kernels by absolute change, and the straggler of each run."""
 
     runs: tuple[Overview, Overview]
     kernels: tuple[KernelChange, ...]
     stragglers: tuple[Straggler, Straggler]
-    taken_in: bool
+    ingested: bool
 
 
 def demo(
-    warehouse: Warehouse, *, say: Callable[[str], None] | None = None, progress: Watch | None = None
+    warehouse: Warehouse, *, notify: Callable[[str], None] | None = None, progress: Watch | None = None
 ) -> Demo:
-    """Puts two simulated runs into a warehouse, unless they are there, and compares them.
+    """Ingests two simulated runs, unless they are already stored, and compares them.
 
-    A run of another making is never touched: where it has the name, ours take the next one.
+    Other runs are never changed: if one has the same name, the demo uses the next number.
     """
-    tell = say or (lambda _: None)
-    tell(f"simulating two runs of {RANKS} ranks")
+    report = notify or (lambda _: None)
+    report(f"simulating two runs of {RANKS} ranks")
     with TemporaryDirectory(prefix="tw-demo-") as folder:
         files = _write(Path(folder))
-        made = _made(files)
-        names, there = _names(Store.create(warehouse.root, tool=__version__), made)
-        if not there:
-            tell("taking them into the warehouse")
-            _take_in(warehouse, files, names, made, progress)
-    tell("asking what differs")
-    return _compare(warehouse.select(runs=names), names, taken_in=not there)
+        digest = _digest(files)
+        names, stored = _run_names(Store.create(warehouse.root, tool=__version__), digest)
+        if not stored:
+            report("ingesting")
+            _ingest(warehouse, files, names, digest, progress)
+    report("comparing")
+    return _compare(warehouse.select(runs=names), names, ingested=not stored)
 
 
 def jobs() -> tuple[Job, Job]:
-    """What is simulated: a job, and the same an hour later with something planted."""
+    """The simulated jobs: one, and the same an hour later with injected faults."""
     before = Job(ranks=RANKS, steps=STEPS, seed=1, start="2026-05-04T09:00:00")
-    planted = tuple(map(Injection.parse, PLANTED))
-    return before, Job(ranks=RANKS, steps=STEPS, seed=2, start="2026-05-04T10:00:00", injections=planted)
+    injections = tuple(map(Injection.parse, INJECTED))
+    return before, Job(ranks=RANKS, steps=STEPS, seed=2, start="2026-05-04T10:00:00", injections=injections)
 
 
 def _write(folder: Path) -> tuple[Sequence[Path], Sequence[Path]]:
@@ -126,79 +126,81 @@ def _write(folder: Path) -> tuple[Sequence[Path], Sequence[Path]]:
     return simulate(folder / "before", before).files, simulate(folder / "after", after).files
 
 
-def _made(files: Iterable[Sequence[Path]]) -> str:
-    """What tells these traces from any others."""
+def _digest(files: Iterable[Sequence[Path]]) -> str:
+    """A digest of all traces."""
     digest = hashlib.sha256()
-    for path in (path for part in files for path in part):
+    for path in (path for paths in files for path in paths):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _names(store: Store, made: str) -> tuple[tuple[str, str], bool]:
-    """Names that are free or hold just these traces, and whether both hold all of them."""
-    waiting = {run.casefold() for run in store.waiting_runs()}
+def _run_names(store: Store, digest: str) -> tuple[tuple[str, str], bool]:
+    """Run names that are free or have exactly these traces, and whether both runs are complete."""
+    pending = {run.casefold() for run in store.waiting_runs()}
     for number in count(1):
-        end = f"-{number}" if number > 1 else ""
-        names = (f"demo-before{end}", f"demo-after{end}")
+        suffix = f"-{number}" if number > 1 else ""
+        names = (f"demo-before{suffix}", f"demo-after{suffix}")
         stored = [store.newest(name) for name in names]
-        free = all(each is None or each.labels.get(_LABEL) == made for each in stored)
-        if free and waiting.isdisjoint(names):
+        free = all(each is None or each.labels.get(_LABEL) == digest for each in stored)
+        if free and pending.isdisjoint(names):
             break
     return names, all(each is not None and len(each.ranks) == RANKS for each in stored)
 
 
-def _take_in(
+def _ingest(
     warehouse: Warehouse,
     files: Sequence[Sequence[Path]],
     names: Sequence[str],
-    made: str,
+    digest: str,
     progress: Watch | None,
 ) -> None:
-    """Takes the traces in with one call; a run is named after its folder."""
+    """Ingests all traces in one call; a run is named after its folder."""
     paths = []
-    for part, name in zip(files, names, strict=True):
-        folder = part[0].parent.rename(part[0].parent.with_name(name))
-        paths += [folder / path.name for path in part]
-    report = warehouse.ingest(*paths, labels={_LABEL: made}, progress=progress)
+    for run_files, name in zip(files, names, strict=True):
+        folder = run_files[0].parent.rename(run_files[0].parent.with_name(name))
+        paths += [folder / path.name for path in run_files]
+    report = warehouse.ingest(*paths, labels={_LABEL: digest}, progress=progress)
     for file in report.files:
         if file.state not in ("intact", "same"):
             raise TwError(f"rank {file.rank} of {file.run} is {file.state}: {file.reason}", file.hint)
 
 
-def _compare(selected: Warehouse, names: tuple[str, str], *, taken_in: bool) -> Demo:
-    split, steps = _by_run(selected.temporal_breakdown().rows()), _by_run(selected.step_summary().rows())
+def _compare(selected: Warehouse, names: tuple[str, str], *, ingested: bool) -> Demo:
+    breakdowns, steps = _by_run(selected.temporal_breakdown().rows()), _by_run(selected.step_summary().rows())
     kernels, waits = _by_run(selected.kernel_summary().rows()), _by_run(selected.stragglers().rows())
-    before, after = (_overview(name, split[name], steps[name]) for name in names)
-    first, second = (_straggler(run, waits[run.run], split[run.run]) for run in (before, after))
+    before, after = (_overview(name, breakdowns[name], steps[name]) for name in names)
+    first, second = (_straggler(run, waits[run.run], breakdowns[run.run]) for run in (before, after))
     return Demo(
         (before, after),
         _changes(*(_kernel_times(kernels[run.run], run) for run in (before, after))),
         (first, second),
-        taken_in,
+        ingested,
     )
 
 
 def _by_run(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    found = defaultdict(list)
+    by_run = defaultdict(list)
     for row in rows:
-        found[row["run_id"]].append(row)
-    return found
+        by_run[row["run_id"]].append(row)
+    return by_run
 
 
-def _overview(run: str, split: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]) -> Overview:
-    """A step that the profiler may have cut counts among the steps, not in their median."""
+def _overview(
+    run: str, breakdown: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]
+) -> Overview:
+    """Partial steps are counted, but not used for the median."""
     return Overview(
         run,
-        len({row["rank"] for row in split}),
+        len({row["rank"] for row in breakdown}),
         len({row["step"] for row in steps}),
         median_low(row["period_ns"] for row in steps if not row["partial"]),
-        sum(row["window_ns"] for row in split),
-        {part: sum(row[part] for row in split) for part in PARTS},
+        sum(row["window_ns"] for row in breakdown),
+        {part: sum(row[part] for row in breakdown) for part in PARTS},
     )
 
 
 def _kernel_times(rows: Iterable[Mapping[str, Any]], run: Overview) -> dict[str, float]:
-    """Name → time per step on the median rank; communication is left out, for it holds waiting."""
+    """Name → time per step on the median rank; without communication, which includes waiting."""
     sums: dict[str, list[int]] = defaultdict(list)
     for row in rows:
         if row["kind"] != "communication":
@@ -207,15 +209,15 @@ def _kernel_times(rows: Iterable[Mapping[str, Any]], run: Overview) -> dict[str,
 
 
 def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[KernelChange, ...]:
-    found = [KernelChange(name, before.get(name), after.get(name)) for name in {**before, **after}]
-    return tuple(sorted(found, key=lambda each: (-abs(each.change_ns), each.name)))
+    changes = [KernelChange(name, before.get(name), after.get(name)) for name in {**before, **after}]
+    return tuple(sorted(changes, key=lambda each: (-abs(each.change_ns), each.name)))
 
 
 def _straggler(
-    run: Overview, waits: Sequence[Mapping[str, Any]], split: Sequence[Mapping[str, Any]]
+    run: Overview, waits: Sequence[Mapping[str, Any]], breakdown: Sequence[Mapping[str, Any]]
 ) -> Straggler:
     worst = max(waits, key=lambda row: (row["caused_wait_ns"], -row["rank"]))
-    compute = {row["rank"]: row["compute_ns"] for row in split}
+    compute = {row["rank"]: row["compute_ns"] for row in breakdown}
     return Straggler(
         worst["rank"],
         sum(row["waiting_ns"] for row in waits) / (run.ranks * run.steps),

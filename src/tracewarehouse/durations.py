@@ -41,8 +41,8 @@ def _whole_ns(text: str, units: Iterable[str], default_unit: str | None) -> int 
     match = _NUMBER.fullmatch(text.strip())
     if match is None or len(match[1]) > _MOST_DIGITS:
         return None
-    unit = match[2] or default_unit
-    if unit not in units:
+    unit: str | None = match[2] or default_unit
+    if unit is None or unit not in units:
         return None
     ns = Fraction(match[1].replace("_", "")) * UNITS_NS[unit]
     return ns.numerator if ns.denominator == 1 else None

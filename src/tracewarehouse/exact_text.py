@@ -1,7 +1,7 @@
-"""Values as text for machines: exact, and one spelling each wherever they come from.
+"""Values as text for programs: exact, and with one spelling in every format.
 
-CSV: null is empty, an empty string is `""`. JSON: null is `null`; a time (unit `ts`) is a string, because a
-reader may keep only 53 bits of a number. A DOUBLE prints as the shortest text that reads back the same.
+CSV: null is empty, an empty string is `""`. JSON: null is `null`; a timestamp (unit `ts`) is a string,
+because many readers keep only 53 bits of a number. A DOUBLE is printed as the shortest text that round-trips.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NEEDS_QUOTES = re.compile('^$|^[ \t]|[ \t]$|[",\r\n]')
 
 
 def csv_text(value: object) -> str:
-    """One CSV field, in quotes where it must be."""
+    """One CSV field, quoted if necessary."""
     if value is None:
         return ""
     text = _text(value)
@@ -25,7 +25,7 @@ def csv_text(value: object) -> str:
 
 
 def json_text(value: object, *, unit: str | None = None, type_: str = "") -> str:
-    """One JSON value; a column of type JSON keeps its own text, digit by digit."""
+    """One JSON value; a value of a JSON column is copied unchanged."""
     if type_ == "JSON" and isinstance(value, str):
         return value
     if unit == "ts" and isinstance(value, int):

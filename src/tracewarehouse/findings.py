@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
@@ -84,7 +85,7 @@ def _abstained(found: Mapping[str, Result], ranks: Sequence[tuple[str, int]]) ->
             if place not in told:
                 silent[*place, why.get(place, NOTHING)].append(name)
     for (run, rank, reason), names in silent.items():
-        yield Abstained(run, rank, f"{reason}: {', '.join(names)}")
+        yield Abstained(run, rank, hints.fill("{}: {}", reason, ", ".join(names)))
 
 
 def _provenance(results: Sequence[Result]) -> Provenance:

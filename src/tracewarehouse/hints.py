@@ -18,9 +18,9 @@ class Hint(str):
         hint.cli = cli
         return hint
 
-    def __getnewargs__(self) -> tuple[str, str]:
-        """Arguments of `__new__`: a hint of a worker process survives pickling."""
-        return str(self), self.cli
+    def __reduce__(self) -> tuple[type[Hint], tuple[str, str]]:
+        """Keeps both forms when a worker process pickles the hint."""
+        return Hint, (str(self), self.cli)
 
 
 def cli_text(text: str) -> str:
@@ -74,4 +74,5 @@ def call(method: str) -> Hint:
 def option(name: str, value: object = True) -> Hint:
     """An option with its value: `jobs=1` or `--jobs 1`."""
     shell = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-    return Hint(f"{name}={json.dumps(value) if isinstance(value, str) else value}", shell)
+    is_text = isinstance(value, str) and not value.isupper()  # upper case: a placeholder
+    return Hint(f"{name}={json.dumps(value) if is_text else value}", shell)

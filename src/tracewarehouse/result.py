@@ -1,4 +1,4 @@
-"""What an analysis or a query gives: rows, their contract, and where they come from."""
+"""Query results: rows, contract and provenance."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract
 
 METADATA_KEY = b"tracewarehouse"
-_LINES_AT_ONCE = 100_000
+_ROWS_PER_BATCH = 100_000
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where rows come from: enough to get the same rows again."""
+    """Origin of the rows: enough to reproduce them."""
 
     tool: str
-    runs: tuple[str, ...]  # RUN@vN, as a selector takes it
+    runs: tuple[str, ...]  # as RUN@vN, a valid selector
     analysis: str | None = None
     version: int | None = None
     own_hash: str | None = None
     effective_hash: str | None = None
     params: dict[str, object] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)  # table -> schema version
-    ranks: dict[str, list[int]] | None = None  # run -> ranks, where not all of a run were asked for
+    ranks: dict[str, list[int]] | None = None  # run -> ranks, if not all ranks of a run were selected
     sql: str | None = None
 
 
 @dataclass(frozen=True)
 class Abstained:
-    """A rank that was left out because its trace does not carry what the analysis needs."""
+    """A rank that was skipped because its trace lacks data that the analysis needs."""
 
     run_id: str
     rank: int
@@ -62,7 +62,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Result:
-    """Rows as an Arrow table, their contract (None for a query), provenance, and what to tell people."""
+    """Rows as an Arrow table, their contract (None for a query), provenance, skipped ranks and notices."""
 
     table: pa.Table
     provenance: Provenance
@@ -72,9 +72,10 @@ class Result:
 
     def __repr__(self) -> str:
         named = self.provenance.analysis and f"{self.provenance.analysis}@{self.provenance.version}"
-        what = named or (self.contract.name if self.contract else "query")
+        title = named or (self.contract.name if self.contract else "query")
         runs = ", ".join(self.provenance.runs) or "none"
-        return f"<Result {what}: {len(self)} rows of {self.table.num_columns} columns, runs: {runs}>"
+        rows, columns = f"rows: {len(self):,}", f"columns: {self.table.num_columns}"
+        return f"<Result {title}, {rows}, {columns}, runs: {runs}>"
 
     def arrow(self) -> pa.Table:
         """The rows as an Arrow table; each column's unit and meaning are in its field metadata."""
@@ -89,7 +90,7 @@ class Result:
         return frame
 
     def pandas(self) -> pandas.DataFrame:
-        """The rows as a pandas data frame. Raises TwError where pandas is not installed."""
+        """The rows as a pandas data frame. Raises TwError if pandas is not installed."""
         try:
             import pandas  # noqa: F401
         except ImportError as error:
@@ -97,19 +98,19 @@ class Result:
         return self.table.to_pandas()
 
     def plot(self, measure: str | None = None) -> altair.TopLevelMixin:
-        """The rows as a picture, an Altair chart: notebooks show it, `.save("file.svg")` keeps it.
+        """The rows as an Altair chart: notebooks display it, `.save("file.svg")` writes it.
 
-        Parts that add up are stacked, what is told over time is a line, a row per event a distribution, all
-        else bars; `measure` names the column to draw. Raises UnknownName for a column that is no measure;
-        TwError where there is nothing to draw, or Altair is not installed.
+        Breakdowns are stacked bars, time series are lines, rows per event are distributions, and everything
+        else is bars; `measure` selects the column. Raises UnknownName for a column that is not a measure,
+        TwError if there is nothing to draw or Altair is not installed.
         """
         from tracewarehouse.plot import chart
-        from tracewarehouse.plot.chart_for_result import picture, shape
+        from tracewarehouse.plot.chart_for_result import chart_spec, shape_of
 
-        return chart(picture(shape(self.contract, self.columns()), self.rows(), measure))
+        return chart(chart_spec(shape_of(self.contract, self.columns()), self.rows(), measure))
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries, column to value."""
+        """The rows as dictionaries from column to value."""
         return self.table.to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
@@ -126,11 +127,11 @@ class Result:
         )
 
     def head(self, count: int) -> Result:
-        """The first `count` rows; contract and provenance stay."""
+        """The first `count` rows, with the same contract and provenance."""
         return replace(self, table=self.table.slice(0, count))
 
     def of_run(self, run: str, selector: str, notices: Sequence[str] = ()) -> Result:
-        """What it says of one of its runs, as if only that had been asked, with the notices of that."""
+        """The rows of one run, with its notices, as if only that run had been queried."""
         import pyarrow.compute as compute
 
         alone = self.provenance.runs == (selector,)
@@ -140,26 +141,26 @@ class Result:
         return Result(table, provenance, self.contract, abstained, tuple(notices))
 
     def parquet_schema(self) -> pa.Schema:
-        """The schema of the rows with contract and provenance in its metadata, as Parquet keeps them."""
+        """The schema of the rows, with contract and provenance in its metadata, as written to Parquet."""
         text = json.dumps(self.metadata(), default=str)
         return self.table.schema.with_metadata(
             {**(self.table.schema.metadata or {}), METADATA_KEY: text.encode()}
         )
 
     def csv(self) -> Iterator[str]:
-        """The rows as CSV, heading first, in pieces of whole lines."""
+        """The rows as CSV with a header, in chunks of complete lines."""
         yield ",".join(csv_text(name) for name in self.table.column_names) + "\n"
         writers: list[Callable[[object], str]] = [csv_text] * self.table.num_columns
         for cells in self._cells(writers):
             yield "".join(",".join(row) + "\n" for row in zip(*cells, strict=True))
 
     def jsonl(self) -> Iterator[str]:
-        """The rows as one JSON object per line, in pieces of whole lines."""
+        """The rows as one JSON object per line, in chunks of complete lines."""
         for lines in self._objects():
             yield "".join(line + "\n" for line in lines)
 
     def json(self) -> Iterator[str]:
-        """The rows as one array of JSON objects, in pieces."""
+        """The rows as one array of JSON objects, in chunks."""
         yield "["
         before = "\n"
         for lines in self._objects():
@@ -168,9 +169,9 @@ class Result:
         yield "\n]\n" if len(self) else "]\n"
 
     def write(self, path: str | Path) -> Path:
-        """Writes the rows to `path`, in the format of its ending, and gives the path back.
+        """Writes the rows to `path` in the format of its extension, and returns the path.
 
-        One of .parquet (contract and provenance go into its metadata), .csv, .json, .jsonl; else TwError.
+        Extensions: .parquet (contract and provenance are in its metadata), .csv, .json, .jsonl; else TwError.
         """
         path = Path(path)
         writers = {
@@ -181,22 +182,22 @@ class Result:
         }
         write = writers.get(path.suffix.lower())
         if write is None:
-            raise TwError(f"{path}: no format has this ending", f"one of {', '.join(writers)}")
+            raise TwError(f"{path}: unsupported file extension", f"use one of {', '.join(writers)}")
         unfinished = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
         try:
             write(unfinished)
             unfinished.replace(path)
         except OSError as error:
-            # Arrow's own text names the unfinished file, which says nothing to anybody.
+            # Arrow's message names the temporary file, which the user does not know.
             why = os.strerror(error.errno) if error.errno else error
-            hint = "name a file in a folder that is there and may be written"
+            hint = "use a file in an existing, writable folder"
             raise TwError(f"{path}: cannot be written: {why}", hint) from error
         finally:
             unfinished.unlink(missing_ok=True)
         return path
 
     def metadata(self) -> dict[str, object]:
-        """Contract, provenance, abstained ranks and notices, as they go into Parquet's key-value metadata."""
+        """Contract, provenance, skipped ranks and notices, as in the key-value metadata of Parquet files."""
         contract = self.contract
         return {
             "contract": None
@@ -217,8 +218,8 @@ class Result:
     def _write_parquet(self, path: Path) -> None:
         import pyarrow.parquet as parquet
 
-        kept = self.parquet_schema().metadata
-        parquet.write_table(self.table.replace_schema_metadata(kept), str(path), compression="zstd")
+        metadata = self.parquet_schema().metadata
+        parquet.write_table(self.table.replace_schema_metadata(metadata), str(path), compression="zstd")
 
     def _objects(self) -> Iterator[list[str]]:
         fields = self.columns()
@@ -229,9 +230,9 @@ class Result:
             yield ["{" + ", ".join(row) + "}" for row in zip(*named, strict=True)]
 
     def _cells(self, writers: list[Callable[[object], str]]) -> Iterator[list[list[str]]]:
-        """The text of every cell, column by column, a good many lines at a time."""
-        for start in range(0, self.table.num_rows, _LINES_AT_ONCE):
-            part = self.table.slice(start, _LINES_AT_ONCE).combine_chunks()
+        """The text of every cell by column, in batches of rows."""
+        for start in range(0, self.table.num_rows, _ROWS_PER_BATCH):
+            part = self.table.slice(start, _ROWS_PER_BATCH).combine_chunks()
             yield [_texts(column, write) for column, write in zip(part.columns, writers, strict=True)]
 
 
@@ -259,10 +260,10 @@ def lazy_frame(files: Iterable[FileGroup], more: pa.Table) -> polars.LazyFrame:
     return polars.concat([*frames, last.lazy()])
 
 
-def _text_writer(pieces: Callable[[], Iterator[str]]) -> Callable[[Path], None]:
+def _text_writer(chunks: Callable[[], Iterator[str]]) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         with path.open("w", encoding="utf-8", newline="") as file:
-            file.writelines(pieces())
+            file.writelines(chunks())
 
     return write
 
@@ -272,7 +273,7 @@ def _json_writer(column: Field) -> Callable[[object], str]:
 
 
 def _texts(column: pa.ChunkedArray, write: Callable[[object], str]) -> list[str]:
-    """The text of each value; a value that repeats is put into words once."""
+    """The text of each value; repeated strings are formatted once."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
@@ -291,17 +292,17 @@ def _texts(column: pa.ChunkedArray, write: Callable[[object], str]) -> list[str]
 
 
 def _unit_name(field: pa.Field) -> str | None:
-    told = (field.metadata or {}).get(b"unit")
-    return told.decode() if told else None
+    unit = (field.metadata or {}).get(b"unit")
+    return unit.decode() if unit else None
 
 
 def _type_name(field: pa.Field) -> str:
     """DuckDB's name for an Arrow type, for the columns of a query."""
     import pyarrow as pa
 
-    told = (field.metadata or {}).get(b"type")
-    if told:
-        return str(told.decode())
+    declared = (field.metadata or {}).get(b"type")
+    if declared:
+        return str(declared.decode())
     names = {
         pa.string(): "VARCHAR",
         pa.int8(): "TINYINT",
@@ -319,7 +320,7 @@ def _type_name(field: pa.Field) -> str:
 def from_rows(
     fields: Sequence[Field], rows: Sequence[Sequence[object]], notices: Sequence[str] = ()
 ) -> Result:
-    """Rows that no SQL made, with the types and units of `fields`, as a result without a contract."""
+    """A result without a contract, from rows that do not come from SQL."""
     import pyarrow as pa
 
     types = {

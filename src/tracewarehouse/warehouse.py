@@ -108,13 +108,13 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         not told. It reads what `record` has written, and says which runs lack it. Raises UnknownName,
         ParamError, TwError where nothing is recorded.
         """
-        from tracewarehouse.history import history, labels_of
+        from tracewarehouse.history import build_history, label_keys
         from tracewarehouse.metric import parse_metric
 
         parsed = parse_metric(metric, self.catalog)
         selected = self._recorded(runs, where)
-        keys = labels_of([by] if isinstance(by, str) else by, selected)
-        return history(self.store, self.catalog, parsed, selected, keys, min_effect)
+        keys = label_keys([by] if isinstance(by, str) else by, selected)
+        return build_history(self.store, self.catalog, parsed, selected, keys, min_effect)
 
     def query(self, sql: str) -> Result:
         """The rows of one SELECT over the tables and views; it can neither write nor read other files.
@@ -234,9 +234,8 @@ class Warehouse(Analyses[Result], WarehouseWrites):
             part = whole.select(ranks=place_of(around, found, run)[0])
         (selected,) = part.selected()
         if rank is None and len(selected.ranks) != 1:
-            raise ParamError(
-                f"{selected.run} has more than one rank", f"name one of {rank_list(selected.ranks)}"
-            )
+            hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
+            raise ParamError(f"{selected.run} has several ranks", hint)
         read = dependencies(self.catalog, contracts_read(self.catalog, wanted))
         (run_read,) = queryable_runs(self.catalog, read, whole.selected(), ()).selected
         return export(self.root, self.catalog, run_read, selected.ranks, wanted, found)
@@ -258,12 +257,12 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         run: str,
         head: str | None = None,
         *,
-        anyway: bool = False,
+        force: bool = False,
         say: Callable[[str], None] | None = None,
     ) -> Page:
         """One page on a run: what its GPUs did, what held them up, what is not known; `.html()` is the file.
 
-        With `head`, on what changed from `run` to it, `anyway` also where that cannot be compared. It works
+        With `head`, on what changed from `run` to it, `force` even if the two are not comparable. It works
         out all it shows and stores nothing; `say` is told what is being worked out. Raises UnknownName,
         NotComparable.
         """
@@ -271,18 +270,18 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
         tell = say or (lambda _: None)
         if head is not None:
-            return self._report_of_two(run, head, anyway, tell)
+            return self._report_of_two(run, head, force, tell)
         part = self._one(run)
-        tell("asking the rules")
+        tell("running checks")
         return one_run(part, part.info(part.selected()[0].run), part.check(), tell)
 
-    def _report_of_two(self, base: str, head: str, anyway: bool, say: Callable[[str], None]) -> Page:
+    def _report_of_two(self, base: str, head: str, force: bool, say: Callable[[str], None]) -> Page:
         from tracewarehouse.metric import measure, parse_metric
         from tracewarehouse.report import two_runs
 
         say("comparing")
         compared = self.diff(base, head)
-        change = compared.changes(anyway=anyway)
+        change = compared.changes(force=force)
         times = measure(parse_metric("step_time", self.catalog), compared.base, compared.head)
         return two_runs(change, times, self._recorded_steps(), say)
 
@@ -301,7 +300,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         ranks: int | Iterable[int] | None = None,
         steps: int | Iterable[int] = (),
         annotations: str | Iterable[str] = (),
-        whole: bool = False,
+        entire_trace: bool = False,
         by: str = "category",
     ) -> Result:
         """How long scopes would take with parts scaled as `kernels[kind=communication]=0.5`; stores nothing.
@@ -320,7 +319,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         scales = [parse(text) for text in ([scale] if isinstance(scale, str) else scale)]
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
         readable = readable_runs(self.catalog, sources(self.catalog), part.selected())
-        wanted = Wanted.of(steps, annotations, whole)
+        wanted = Wanted.of(steps, annotations, entire_trace)
         found = whatif(self.root, self.catalog, readable.selected[0], wanted, scales, by)
         return replace(found, notices=(*readable.notices, *found.notices))
 

@@ -95,12 +95,12 @@ class WarehouseBase:
         matches = self._matching([run])
         if len(matches) != 1:
             names = ", ".join(each.run for each in matches)
-            raise UnknownName("single run", run, [], f"it means {names}")
+            raise UnknownName("single run", run, [], f"it matches {names}")
         return self._with(matches)
 
     def _unversioned(self, run: str, what: str) -> str:
         """The selector itself; raises ParamError for one version of a run, as the run is what changes."""
         name, version = parse_reference(run)
         if version is not None:
-            raise ParamError(f"{run} is one version, and {what} concerns the run", f"name it as {name}")
+            raise ParamError(f"{run} is one version, and {what} applies to the run", f"use {name}")
         return run

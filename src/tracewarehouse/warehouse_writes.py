@@ -18,7 +18,7 @@ from tracewarehouse.warehouse_base import WarehouseBase
 
 if TYPE_CHECKING:
     from tracewarehouse.derive import Derived
-    from tracewarehouse.history import RecordReport, Step
+    from tracewarehouse.history import RecordProgress, RecordReport
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.runs.removal import Removed
 
@@ -73,7 +73,7 @@ class WarehouseWrites(WarehouseBase):
         runs: str | Iterable[str] | None = None,
         *,
         analyses: str | Iterable[str] | None = None,
-        progress: Callable[[Step], None] | None = None,
+        progress: Callable[[RecordProgress], None] | None = None,
     ) -> RecordReport:
         """Keeps results of analyses (`name` or `name@2`; None: the newest of each) for `history`.
 
@@ -102,7 +102,7 @@ class WarehouseWrites(WarehouseBase):
         runs = self._recorded(run)
         if len(runs) != 1:
             names = ", ".join(each.selector for each in runs)
-            raise UnknownName("single run", run, [], f"it means {names}")
+            raise UnknownName("single run", run, [], f"it matches {names}")
         acknowledge(self.store, parse_metric(metric, self.catalog), runs[0], why)
         return runs[0].selector
 
@@ -110,11 +110,13 @@ class WarehouseWrites(WarehouseBase):
         self, runs: str | Iterable[str] | None, where: str | Iterable[str] = ()
     ) -> tuple[SelectedRun, ...]:
         """The runs of these selectors, including those of which only results are left."""
-        from tracewarehouse.history import every_run, meant
+        from tracewarehouse.history import matching_runs, runs_with_results
 
-        selected = every_run(self.store, self.selected()) if self._selected is None else self._selected
+        selected = (
+            runs_with_results(self.store, self.selected()) if self._selected is None else self._selected
+        )
         named = [runs] if isinstance(runs, str) else runs
-        return meant(selected, named, [where] if isinstance(where, str) else where)
+        return matching_runs(selected, named, [where] if isinstance(where, str) else where)
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
@@ -149,7 +151,7 @@ class WarehouseWrites(WarehouseBase):
         labels = parse_where([where] if isinstance(where, str) else where)
         age_ns = None if older_than is None else parse_age_ns(older_than)
         if not wanted and not labels and age_ns is None:
-            raise ParamError("nothing says what to remove", "name runs, or give a label or an age")
+            raise ParamError("nothing to select runs by", "specify runs, a label or an age")
         wanted = [self._unversioned(each, "removal") for each in wanted]
         waiting = waiting_only(self.store, wanted)
         kept = () if keep_results else kept_only(self.store, wanted)
@@ -202,13 +204,13 @@ class WarehouseWrites(WarehouseBase):
         ranks: int | Iterable[int] | None = None,
         steps: int | Iterable[int] = (),
         annotations: str | Iterable[str] = (),
-        whole: bool = False,
+        entire_trace: bool = False,
     ) -> Derived:
         """Makes tables that need more than SQL, as a new version of the run; `critical_path` is the only one.
 
         By default for each complete step, or the whole trace where there are no steps; else for steps by
-        number, annotations as `NAME#K` (the K-th of that name, from 0), or the `whole` trace. What is derived
-        already stays, and is not made again. Raises UnknownName, ParamError.
+        number, annotations as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. Scopes that
+        are already derived are not computed again. Raises UnknownName, ParamError.
         """
         from tracewarehouse.derive import Wanted, derive
         from tracewarehouse.derive.build import NAME, sources
@@ -219,7 +221,7 @@ class WarehouseWrites(WarehouseBase):
         entire_run = self._one(self._unversioned(run, "a derivation"))
         part = entire_run if ranks is None else entire_run.select(ranks=ranks)
         readable = readable_runs(self.catalog, sources(self.catalog), part.selected())
-        wanted = Wanted.of(steps, annotations, whole)
+        wanted = Wanted.of(steps, annotations, entire_trace)
         derived = derive(self.store, self.catalog, readable.selected[0], wanted)
         return replace(derived, notices=(*readable.notices, *derived.notices))
 

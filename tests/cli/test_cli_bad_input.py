@@ -1,4 +1,4 @@
-"""Bad input through the front door: one clear line, a hint, the exit code, nothing lost, no traceback.
+"""Bad input on the command line: one clear line, a hint, the exit code, nothing lost, no traceback.
 
 The messages are golden: `tests/golden/messages/bad_input.txt`.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from front_door import TW, environment, process, tw
+from cli_runner import TW, environment, process, tw
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 EVENT = '{"ph": "X", "cat": "cpu_op", "name": "add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
@@ -88,51 +88,51 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_bad_input_is_told(
+def test_bad_input_prints_the_golden_messages(
     bench: Path, monkeypatch: pytest.MonkeyPatch, same_text: Callable[[str, str], None]
 ) -> None:
     monkeypatch.chdir(bench)
     monkeypatch.setenv("TW_WAREHOUSE", "warehouse")
     parts = []
     for title, line, code in CASES:
-        told = tw(*shlex.split(line))
+        cli = tw(*shlex.split(line))
         shown = line if len(line) < 100 else line[:60] + "…"
-        assert told.code == code, (title, told)
-        assert "Traceback" not in told.err
-        assert code == 0 or (told.err and (told.out == "" or code == 4)), (title, told)
-        err = told.err.replace(f"{bench}/", "DIR/").replace("n" * 300, "n…n")
-        parts.append(f"# {title}\n$ tw {shown.replace('n' * 300, 'n…n')}\n{err}exit {told.code}\n")
+        assert cli.code == code, (title, cli)
+        assert "Traceback" not in cli.err
+        assert code == 0 or (cli.err and (cli.out == "" or code == 4)), (title, cli)
+        err = cli.err.replace(f"{bench}/", "DIR/").replace("n" * 300, "n…n")
+        parts.append(f"# {title}\n$ tw {shown.replace('n' * 300, 'n…n')}\n{err}exit {cli.code}\n")
     same_text("messages/bad_input.txt", "\n".join(parts))
 
 
 @pytest.mark.parametrize(("title", "line", "code"), [case for case in CASES if case[2] in (1, 2)])
-def test_bad_input_has_an_envelope(
+def test_bad_input_prints_an_error_envelope(
     bench: Path, monkeypatch: pytest.MonkeyPatch, title: str, line: str, code: int
 ) -> None:
     monkeypatch.chdir(bench)
     monkeypatch.setenv("TW_WAREHOUSE", "warehouse")
-    told = tw(*shlex.split(line), "--json")
-    envelope = json.loads(told.out)
-    assert told.code == code
+    cli = tw(*shlex.split(line), "--json")
+    envelope = json.loads(cli.out)
+    assert cli.code == code
     assert envelope["ok"] is False
     assert envelope["error"]["message"]
     assert envelope["command"] == line.split()[0]
 
 
-def test_bad_input_loses_nothing(bench: Path) -> None:
+def test_bad_input_keeps_stored_runs(bench: Path) -> None:
     assert tw("verify", "-w", bench / "warehouse").code == 0
     rows = json.loads(tw("runs", "-w", bench / "warehouse", "-f", "json").out)
     assert "first-steps" in {row["run_id"] for row in rows}
     assert not (bench.parent / "x").exists() and not (bench.parent.parent / "x").exists()
 
 
-def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "good.json").write_text(FILES["good.json"])
     (tmp_path / "locked").mkdir(mode=0o000)
     libc = ctypes.CDLL(None)
 
     def obey_permissions() -> None:
-        # Root is stopped by no permission unless these two powers are taken from it.
+        # Root ignores permissions unless it drops these two capabilities.
         for power in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
             libc.prctl(PR_CAPBSET_DROP, power, 0, 0, 0)
 
@@ -155,7 +155,7 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "limit", [pytest.param(0, marks=pytest.mark.deep), pytest.param(3_000, marks=pytest.mark.deep), 20_000]
 )
-def test_a_full_disk_leaves_the_warehouse_whole(tmp_path: Path, limit: int) -> None:
+def test_a_full_disk_keeps_the_warehouse_consistent(tmp_path: Path, limit: int) -> None:
     warehouse = tmp_path / "warehouse"
     assert tw("ingest", FIRST_STEPS / "rank0.json.gz", "--run", "kept", "-w", warehouse).code == 0
 
@@ -206,28 +206,28 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "w"
 
 
-def test_hostile_kernels_come_back_as_they_are(hostile: Path) -> None:
-    told = tw("show", "kernel_summary", "-w", hostile, "-f", "json")
-    assert sorted(row["name"] for row in json.loads(told.out)) == sorted(HOSTILE)
-    told = tw("query", "SELECT count(*) AS n FROM kernels", "-w", hostile)
-    assert told.out == f"n\n{len(HOSTILE)}\n"
+def test_hostile_names_round_trip(hostile: Path) -> None:
+    cli = tw("show", "kernel_summary", "-w", hostile, "-f", "json")
+    assert sorted(row["name"] for row in json.loads(cli.out)) == sorted(HOSTILE)
+    cli = tw("query", "SELECT count(*) AS n FROM kernels", "-w", hostile)
+    assert cli.out == f"n\n{len(HOSTILE)}\n"
 
 
 @pytest.mark.parametrize("format_", ["table", "md"])
-def test_hostile_kernels_keep_to_their_line(hostile: Path, format_: str) -> None:
-    told = tw("show", "kernel_summary", "-w", hostile, "-f", format_)
-    lines = told.out.splitlines()
+def test_hostile_names_stay_on_one_line(hostile: Path, format_: str) -> None:
+    cli = tw("show", "kernel_summary", "-w", hostile, "-f", format_)
+    lines = cli.out.splitlines()
     assert len(lines) == len(HOSTILE) + (1 if format_ == "table" else 2)
     assert all(line.isprintable() for line in lines)
 
 
-def test_names_that_cannot_be_printed_are_no_reason_to_fail(tmp_path: Path) -> None:
+def test_unprintable_file_names_do_not_fail(tmp_path: Path) -> None:
     name = os.fsdecode(b"bad\xff name.json")
     (tmp_path / name).write_text(FILES["good.json"])
     (tmp_path / os.fsdecode(b"worse\xfe.json")).write_text("")
-    told = process("ingest", tmp_path, "--run", "r", "-w", tmp_path / "w", "--json")
-    assert told.code == 4, told.err
-    assert [Path(row["path"]).name for row in json.loads(told.out)["result"]][0] == name
-    assert r"worse\udcfe.json" in told.err
+    cli = process("ingest", tmp_path, "--run", "r", "-w", tmp_path / "w", "--json")
+    assert cli.code == 4, cli.err
+    assert [Path(row["path"]).name for row in json.loads(cli.out)["result"]][0] == name
+    assert r"worse\udcfe.json" in cli.err
     ascii_only = process("runs", "-w", tmp_path / "w", "-f", "table", env={"PYTHONIOENCODING": "ascii"})
     assert (ascii_only.code, ascii_only.err) == (0, "")

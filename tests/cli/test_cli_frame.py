@@ -1,4 +1,4 @@
-"""The frame of the command line: help, usage, errors and exit codes, before any command does its work."""
+"""Command line: help, usage errors, exit codes, completion and imports."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import click
 import duckdb
 import pytest
 
+from cli_runner import TW, complete, environment, tw
 from conftest import ROOT
-from front_door import TW, complete, environment, tw
 from tracewarehouse import __version__
-from tracewarehouse.cli.app import app, failure, report
+from tracewarehouse.cli.app import app, failure_of, print_failure
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.formats.kineto.native import why_not
 from tracewarehouse.warehouse import Warehouse
@@ -38,19 +38,19 @@ def commands(group: click.Group = app, path: tuple[str, ...] = ()) -> Iterator[t
 
 @pytest.mark.parametrize("words", [(), *commands()], ids=" ".join)
 def test_every_help_has_a_sentence_and_an_example(words: tuple[str, ...]) -> None:
-    told = tw(*words, "--help")
-    assert (told.code, told.err) == (0, "")
-    usage, sentence = told.out.splitlines()[0], told.out.splitlines()[2]
+    cli = tw(*words, "--help")
+    assert (cli.code, cli.err) == (0, "")
+    usage, sentence = cli.out.splitlines()[0], cli.out.splitlines()[2]
     assert usage.startswith(" ".join(("Usage: tw", *words)))
     assert sentence.strip()[0].isupper()
-    examples = told.out.partition("Example")[2].splitlines()[1:]
+    examples = cli.out.partition("Example")[2].splitlines()[1:]
     assert any(line.strip().startswith(("tw " + " ".join(words)).strip()) for line in examples) or (
         words == ("completion",) and "$(tw completion bash)" in examples[0]
-    ), told.out
+    ), cli.out
 
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
-def test_every_command_takes_the_shared_options(words: tuple[str, ...]) -> None:
+def test_every_command_has_the_shared_options(words: tuple[str, ...]) -> None:
     if words in (("dev",), ("export",), ("derive",)):
         return
     text = tw(*words, "--help").out
@@ -90,8 +90,10 @@ sys.exit(code)
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_a_command_imports_nothing_needless(stored: Path, words: tuple[str, ...], needless: set[str]) -> None:
-    """pyarrow would import numpy, and pandas for any array of Python values, where they are installed."""
+def test_commands_import_only_what_they_need(
+    stored: Path, words: tuple[str, ...], needless: set[str]
+) -> None:
+    """pyarrow would import numpy, and pandas with the first array of Python values."""
     code = """
 import sys
 from tracewarehouse.cli import main
@@ -108,21 +110,21 @@ finally:
         capture_output=True,
         text=True,
     )
-    told = done.stderr.splitlines()[-1].split()
-    assert (done.returncode, told[0]) == (0, "modules"), done.stderr
-    assert needless & set(told) == set()
+    cli = done.stderr.splitlines()[-1].split()
+    assert (done.returncode, cli[0]) == (0, "modules"), done.stderr
+    assert needless & set(cli) == set()
 
 
 def test_version() -> None:
-    told = tw("--version").out
-    assert told.startswith(f"tw {__version__}, DuckDB {duckdb.__version__}, ") and told.count("\n") == 1
-    assert ("without the native scanner: " in told) == (why_not() is not None)
+    cli = tw("--version").out
+    assert cli.startswith(f"tw {__version__}, DuckDB {duckdb.__version__}, ") and cli.count("\n") == 1
+    assert ("without the native scanner: " in cli) == (why_not() is not None)
 
 
-def test_usage_is_exit_2_one_line_and_a_hint() -> None:
-    told = tw("lst")
-    assert (told.code, told.out) == (2, "")
-    assert told.errors == ["tw: no such command: lst (did you mean list?)", "hint: tw --help"]
+def test_usage_errors_exit_with_2_and_a_hint() -> None:
+    cli = tw("lst")
+    assert (cli.code, cli.out) == (2, "")
+    assert cli.errors == ["tw: no such command: lst (did you mean list?)", "hint: tw --help"]
 
 
 @pytest.mark.parametrize(
@@ -135,18 +137,18 @@ def test_usage_is_exit_2_one_line_and_a_hint() -> None:
         ("--gate step_time<=+3% diff a b", "put --gate after the command: tw diff --gate GATE"),
         ("-w here", "put -w after the command: tw COMMAND -w DIR"),
         ("--top 3 runs", "put --top after the command: tw COMMAND --top N"),
-        ("--kernel-wait-ns 3 show x", "options come after the command: tw show --help lists them"),
+        ("--kernel-wait-ns 3 show x", "options follow the command; tw show --help lists them"),
         ("--nonsense", "tw --help"),
     ],
 )
-def test_an_option_before_the_command_is_told_its_place(line: str, hint: str) -> None:
-    told = tw(*line.split())
+def test_an_option_before_the_command_gets_a_hint(line: str, hint: str) -> None:
+    cli = tw(*line.split())
     name = line.split()[0].partition("=")[0]
-    assert told.code == 2
-    assert told.errors == [f"tw: No such option '{name}'.", f"hint: {hint}"]
+    assert cli.code == 2
+    assert cli.errors == [f"tw: No such option '{name}'.", f"hint: {hint}"]
 
 
-def test_close_options_of_tw_itself_are_named() -> None:
+def test_close_matches_of_options_are_suggested() -> None:
     assert tw("--versoin").errors == [
         "tw: No such option '--versoin'. Did you mean '--version'?",
         "hint: tw --help",
@@ -154,32 +156,32 @@ def test_close_options_of_tw_itself_are_named() -> None:
 
 
 @pytest.mark.parametrize("rank", ["x", "-1", "1-", "0,,2", "3-1"])
-def test_a_bad_rank_is_usage(rank: str) -> None:
-    told = tw("runs", "--rank", rank)
-    assert told.code == 2
-    assert told.errors[-1] == "hint: tw runs --help"
+def test_an_invalid_rank_is_a_usage_error(rank: str) -> None:
+    cli = tw("runs", "--rank", rank)
+    assert cli.code == 2
+    assert cli.errors[-1] == "hint: tw runs --help"
 
 
-def test_the_envelope_tells_usage_errors_too() -> None:
-    told = tw("list", "--kind", "nonsense", "--json")
-    envelope = json.loads(told.out)
-    assert told.code == 2
+def test_usage_errors_are_in_the_envelope() -> None:
+    cli = tw("list", "--kind", "nonsense", "--json")
+    envelope = json.loads(cli.out)
+    assert cli.code == 2
     assert list(envelope) == [
         "tw", "command", "ok", "result", "columns", "provenance", "abstained", "quality", "error",
     ]  # fmt: skip
     assert (envelope["tw"], envelope["command"], envelope["ok"]) == (1, "list", False)
     assert envelope["error"]["class"] == "UsageError"
-    assert envelope["error"]["message"] in told.err
+    assert envelope["error"]["message"] in cli.err
 
 
-def test_an_error_is_one_line_whatever_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_escaped_to_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     error = UnknownName("run", "a\nb\x1b[31m\x9bred\u202eder\udc80", ["x\ny"])
-    report(failure(error), error, debug=False)
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines() == [
+    print_failure(failure_of(error), error, debug=False)
+    cli = capsys.readouterr()
+    assert cli.out == ""
+    assert cli.err.splitlines() == [
         r"tw: unknown run: a\nb\x1b[31m\x9bred\u202eder\udc80",
-        "hint: there are: x",
+        "hint: available: x",
         "      y",
     ]
 
@@ -194,19 +196,19 @@ def test_an_error_is_one_line_whatever_it_holds(capsys: pytest.CaptureFixture[st
         (ZeroDivisionError("division by zero"), 1, "unexpected ZeroDivisionError"),
     ],
 )
-def test_what_each_error_means(error: BaseException, code: int, start: str) -> None:
-    told = failure(error)
-    assert told.exit_code == code
-    assert told.message.startswith(start)
-    assert told.hint
+def test_errors_have_exit_code_and_message(error: BaseException, code: int, start: str) -> None:
+    failure = failure_of(error)
+    assert failure.exit_code == code
+    assert failure.message.startswith(start)
+    assert failure.hint
 
 
-def test_debug_shows_the_traceback() -> None:
+def test_debug_prints_the_traceback() -> None:
     assert "Traceback" not in tw("describe", "nonsense").err
     assert "Traceback" in tw("describe", "nonsense", "--debug").err
 
 
-def test_a_closed_pipe_is_quiet() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
@@ -217,11 +219,38 @@ def test_a_closed_pipe_is_quiet() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_script_names_tw(shell: str) -> None:
-    told = tw("completion", shell)
-    assert told.code == 0
-    assert "_TW_COMPLETE" in told.out
+def test_completion_prints_a_script(shell: str) -> None:
+    cli = tw("completion", shell)
+    assert cli.code == 0
+    assert "_TW_COMPLETE" in cli.out
 
 
-def test_completion_offers_commands(tmp_path: Path) -> None:
+def test_completion_suggests_commands(tmp_path: Path) -> None:
     assert complete("tw desc", tmp_path) == ["describe"]
+
+
+@pytest.mark.parametrize("words", [(), *commands()], ids=" ".join)
+def test_help_of_an_option_fits_one_line_of_100_columns(words: tuple[str, ...]) -> None:
+    group: click.Command = app
+    ctx = click.Context(app, info_name="tw", terminal_width=98)
+    for word in words:
+        assert isinstance(group, click.Group)
+        command = group.get_command(ctx, word)
+        assert command is not None
+        group, ctx = command, click.Context(command, info_name=word, parent=ctx, terminal_width=98)
+    lines = group.get_help(ctx).splitlines()
+    for param in group.get_params(ctx):
+        record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+        assert record is None or any(line.endswith(record[1]) for line in lines), record
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_the_summary_of_a_command_is_short(words: tuple[str, ...]) -> None:
+    group: click.Command = app
+    for word in words:
+        assert isinstance(group, click.Group)
+        command = group.get_command(click.Context(group), word)
+        assert command is not None
+        group = command
+    summary = group.get_short_help_str(200)
+    assert summary.endswith((".", ")")) and len(summary) <= 64, summary

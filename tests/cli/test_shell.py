@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 import tracewarehouse as tw
+from cli_runner import TW, environment
 from conftest import ROOT
-from front_door import TW, environment
 from tracewarehouse.contracts.sql_tokens import split_statements
 
 ALONE = (
@@ -45,7 +45,7 @@ main()
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks of a run, and one of another."""
     root = tmp_path_factory.mktemp("shell") / "warehouse"
     warehouse = tw.open(root)
@@ -56,10 +56,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def piped(text: str, house: Path, *words: str, alone: bool = True) -> subprocess.CompletedProcess[str]:
+def piped(text: str, stored: Path, *words: str, alone: bool = True) -> subprocess.CompletedProcess[str]:
     """What `tw shell` makes of a text on stdin; `alone` where there is no DuckDB shell."""
     return subprocess.run(
-        [*(ALONE if alone else TW), "shell", "-w", str(house), *words],
+        [*(ALONE if alone else TW), "shell", "-w", str(stored), *words],
         input=text,
         env=environment(NO_SHELL if alone else None),
         capture_output=True,
@@ -68,7 +68,7 @@ def piped(text: str, house: Path, *words: str, alone: bool = True) -> subprocess
 
 
 class Terminal:
-    """A process on a terminal of its own."""
+    """A process on a separate terminal."""
 
     def __init__(self, master: int, running: subprocess.Popen[bytes]) -> None:
         self.master = master
@@ -121,30 +121,30 @@ def test_statements_end_where_a_semicolon_does() -> None:
     assert split_statements("SELECT 1 /* ; */; SELECT /* ;") == (["SELECT 1 /* ; */"], " SELECT /* ;")
 
 
-def test_the_prompt_answers_a_pipe(house: Path) -> None:
+def test_the_prompt_runs_statements_from_a_pipe(stored: Path) -> None:
     text = (
         "SELECT run_id, count(*) AS ranks,\n ';' AS mark\nFROM ranks\nGROUP BY ALL ORDER BY 1; SELECT 2 AS b"
     )
-    done = piped(text, house)
+    done = piped(text, stored)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "run_id,ranks,mark\none,1,;\ntwo,2,;\nb\n2\n"
-    helped = list(csv.DictReader(io.StringIO(piped("FROM tw_help;", house).stdout)))
+    helped = list(csv.DictReader(io.StringIO(piped("FROM tw_help;", stored).stdout)))
     assert {"temporal_breakdown", "kernels", "collectives"} <= {row["name"] for row in helped}
-    told = piped(".help\n.tables\n.quit\nSELECT 3;", house)
-    assert ".quit" in told.stdout and "analysis,temporal_breakdown," in told.stdout
-    assert "3" not in told.stdout.splitlines()
+    cli = piped(".help\n.tables\n.quit\nSELECT 3;", stored)
+    assert ".quit" in cli.stdout and "analysis,temporal_breakdown," in cli.stdout
+    assert "3" not in cli.stdout.splitlines()
 
 
-def test_both_shells_give_the_same_rows(house: Path) -> None:
+def test_both_shells_give_the_same_rows(stored: Path) -> None:
     sql = "SELECT rank, device, window_ns FROM temporal_breakdown ORDER BY ALL;"
-    ours = piped(sql, house, "--run", "two").stdout
-    theirs = piped(sql, house, "--run", "two", "--", "-csv", alone=False).stdout
+    ours = piped(sql, stored, "--run", "two").stdout
+    theirs = piped(sql, stored, "--run", "two", "--", "-csv", alone=False).stdout
     assert ours == theirs
     assert len(ours.splitlines()) == 3
 
 
-def test_the_prompt_only_reads_and_goes_on_after_an_error(house: Path, tmp_path: Path) -> None:
-    before = sorted((path, path.stat().st_mtime_ns) for path in house.rglob("*"))
+def test_the_prompt_is_read_only_and_continues_after_errors(stored: Path, tmp_path: Path) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in stored.rglob("*"))
     (tmp_path / "secret.csv").write_text("a\n1\n")
     lines = (
         "CREATE TABLE t (a INT);",
@@ -156,27 +156,27 @@ def test_the_prompt_only_reads_and_goes_on_after_an_error(house: Path, tmp_path:
         "SELECT nothing FROM kernels;",
         ".nothing",
     )
-    done = piped("\n".join([*lines, "SELECT 'still here' AS told;"]), house)
+    done = piped("\n".join([*lines, "SELECT 'still here' AS answer;"]), stored)
     errors = done.stderr.splitlines()
     assert len(errors) == len(lines), "one line each"
     assert all(line.startswith("tw: ") for line in errors)
-    assert (done.returncode, done.stdout) == (1, "told\nstill here\n")
+    assert (done.returncode, done.stdout) == (1, "answer\nstill here\n")
     assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
-    assert sorted((path, path.stat().st_mtime_ns) for path in house.rglob("*")) == before
+    assert sorted((path, path.stat().st_mtime_ns) for path in stored.rglob("*")) == before
 
 
-def test_words_for_a_shell_that_is_not_there_are_refused(house: Path) -> None:
-    done = piped("", house, "--", "-csv")
+def test_arguments_without_the_duckdb_command_are_refused(stored: Path) -> None:
+    done = piped("", stored, "--", "-csv")
     assert done.returncode == 1
     assert done.stderr.splitlines()[1] == "hint: pip install duckdb-cli"
 
 
-def test_the_prompt_on_a_terminal(house: Path, tmp_path: Path) -> None:
+def test_the_prompt_on_a_terminal(stored: Path, tmp_path: Path) -> None:
     home, temporary = tmp_path / "home", tmp_path / "temporary"
     home.mkdir()
     temporary.mkdir()
     settings = {**NO_SHELL, "HOME": str(home), "TMPDIR": str(temporary), "TERM": "dumb"}
-    with terminal(*ALONE, "shell", "-w", str(house), "--run", "two", env=environment(settings)) as shell:
+    with terminal(*ALONE, "shell", "-w", str(stored), "--run", "two", env=environment(settings)) as shell:
         shell.wait_for("tw> ")
         assert list(temporary.iterdir()), "a file over just that run"
         shell.type("SELECT count(*) AS runs\n")
@@ -191,24 +191,24 @@ def test_the_prompt_on_a_terminal(house: Path, tmp_path: Path) -> None:
     assert list(home.iterdir()) == [], "no history is kept"
 
 
-def test_an_interrupt_between_the_prompt_and_the_wait_for_a_key_is_not_lost(house: Path) -> None:
+def test_an_interrupt_between_the_prompt_and_the_wait_for_a_key_is_not_lost(stored: Path) -> None:
     pytest.importorskip("readline")
-    command = (sys.executable, "-W", "error", "-c", INTERRUPTED_AT_ONCE, "shell", "-w", str(house))
+    command = (sys.executable, "-W", "error", "-c", INTERRUPTED_AT_ONCE, "shell", "-w", str(stored))
     with terminal(*command, env=environment({**NO_SHELL, "TERM": "dumb"})) as shell:
         shell.wait_for("tw> ")
         shell.wait_for(r"\ntw> ")  # another one, and no key was pressed
-        shell.type("SELECT 40 + 2 AS told;\n")
-        shell.wait_for(r"told\s+42\s+tw> ")
+        shell.type("SELECT 40 + 2 AS answer;\n")
+        shell.wait_for(r"answer\s+42\s+tw> ")
         shell.type("\x04")
         assert shell.running.wait(30) == 0
 
 
-def test_the_duckdb_shell_on_a_terminal(house: Path, tmp_path: Path) -> None:
+def test_the_duckdb_shell_on_a_terminal(stored: Path, tmp_path: Path) -> None:
     settings = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path / "home"), "TERM": "dumb"}
-    words = ("shell", "-w", str(house), "--rank", "1", "--", "-dark-mode")
+    words = ("shell", "-w", str(stored), "--rank", "1", "--", "-dark-mode")
     with terminal(*TW, *words, env=environment(settings)) as shell:
         shell.wait_for("D ")
-        shell.type("SELECT 'there are ' || count(*) || ' ranks' AS told FROM ranks;\n")
+        shell.type("SELECT 'there are ' || count(*) || ' ranks' AS answer FROM ranks;\n")
         shell.wait_for("there are 1 ranks")
         made = [path for path in tmp_path.iterdir() if path.name.startswith("tw-")]
         assert made, "a file over just that rank"

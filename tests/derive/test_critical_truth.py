@@ -44,7 +44,7 @@ def categories(wh: Warehouse, run: str) -> dict[str, float]:
 
 def length(wh: Warehouse, run: str, *scales: str) -> int:
     """Of the whole trace of rank 0, with parts scaled."""
-    rows = wh.whatif(run, scales or ["all=1"], ranks=0, whole=True).rows()
+    rows = wh.whatif(run, scales or ["all=1"], ranks=0, entire_trace=True).rows()
     (found,) = [row["new_ns"] for row in rows if row["category"] == "length"]
     assert isinstance(found, int)
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import front_door
+import cli_runner
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT
@@ -78,14 +78,14 @@ def test_what_was_derived_stays_beside_what_is_added(wh: Warehouse) -> None:
     assert scopes(wh) == {0: ["annotation forward#3", "step 1"], 1: ["step 1"]}
     after = wh.select(ranks=0).critical_path_breakdown().rows()
     assert [row for row in after if row["scope"] == "step 1"] == before
-    whole = wh.derive("critical_path", "job", whole=True, ranks=0)
+    whole = wh.derive("critical_path", "job", entire_trace=True, ranks=0)
     assert whole.scopes == {0: ("trace",)}
     assert scopes(wh)[0] == ["annotation forward#3", "step 1", "trace"]
 
 
 def test_ranks_without_a_path_abstain_and_say_what_to_do(wh: Warehouse) -> None:
     told = wh.critical_path_breakdown().abstained
-    assert [each.reason for each in told] == ["not derived: tw derive critical_path job"] * 3
+    assert [each.reason for each in told] == ['not derived: wh.derive("critical_path", "job")'] * 3
     wh.derive("critical_path", "job", ranks=[2])
     assert [each.rank for each in wh.critical_path_breakdown().abstained] == [0, 1]
     assert scopes(wh) == {2: ["step 1", "step 2"]}
@@ -153,7 +153,7 @@ def test_what_nobody_has_is_an_error_and_what_some_lack_is_told(wh: Warehouse, t
         wh.derive("critical_path", "job", annotations="backward")
     with pytest.raises(UnknownName, match="derivation"):
         wh.derive("shortest_path", "job")
-    with pytest.raises(ParamError, match="concerns the run"):
+    with pytest.raises(ParamError, match="applies to the run"):
         wh.derive("critical_path", "job@v1")
     with pytest.raises(ParamError, match="without a name"):
         wh.derive("critical_path", "job", annotations="#1")
@@ -192,11 +192,11 @@ def test_without_steps_it_is_the_whole_trace(tmp_path: Path) -> None:
 
 def test_on_the_command_line(wh: Warehouse) -> None:
     root = str(wh.root)
-    first = front_door.tw("derive", "critical_path", "job", "--rank", "0-1", "--step", "1", "-w", root)
+    first = cli_runner.tw("derive", "critical_path", "job", "--rank", "0-1", "--step", "1", "-w", root)
     assert (first.code, first.out, first.err) == (0, "job@v2: 2 ranks, 1 scope\n", "")
-    again = front_door.tw("derive", "critical_path", "job", "--rank", "0-1", "--step", "1", "-w", root)
-    assert again.out == "job: nothing to derive: 2 ranks, 1 scope\n"
-    bad = front_door.tw("derive", "critical_path", "job", "--step", "77", "-w", root)
+    again = cli_runner.tw("derive", "critical_path", "job", "--rank", "0-1", "--step", "1", "-w", root)
+    assert again.out == "job: already derived: 2 ranks, 1 scope\n"
+    bad = cli_runner.tw("derive", "critical_path", "job", "--step", "77", "-w", root)
     assert bad.code == 1 and "77" in bad.err
-    shown = front_door.tw("show", "critical_path_breakdown", "-w", root, "--rank", "0", "--format", "csv")
+    shown = cli_runner.tw("show", "critical_path_breakdown", "-w", root, "--rank", "0", "--format", "csv")
     assert shown.out.splitlines()[1] == "job,0,step 1,host_gap,2,900,0.9,0"

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-import front_door
+import cli_runner
 import sketch
 import tracewarehouse as tw
 from ingesting import files_under
@@ -154,14 +154,14 @@ def test_a_slip_is_pointed_at(text: str, place: str, what: str) -> None:
 
 
 def test_on_the_command_line(wh: Warehouse) -> None:
-    shown = front_door.tw("whatif", "job", "--scale", "kernels[name=gemm]=0.9", "-w", str(wh.root))
+    shown = cli_runner.tw("whatif", "job", "--scale", "kernels[name=gemm]=0.9", "-w", str(wh.root))
     assert shown.code == 0
     assert shown.out.splitlines()[:2] == [
         "run_id,rank,scope,category,base_ns,new_ns,saved_ns",
         "job,0,step 5,length,230,220,10",
     ]
-    told = front_door.tw("whatif", "job", "--scale", "launch=0", "--json", "-w", str(wh.root))
+    told = cli_runner.tw("whatif", "job", "--scale", "launch=0", "--json", "-w", str(wh.root))
     assert json.loads(told.out)["result"][0]["category"] == "length"
-    slip = front_door.tw("whatif", "job", "--scale", "kernels[", "-w", str(wh.root))
+    slip = cli_runner.tw("whatif", "job", "--scale", "kernels[", "-w", str(wh.root))
     assert slip.code == 1 and "its end: a filter expected" in slip.err
-    assert front_door.tw("whatif", "job", "-w", str(wh.root)).code == 2
+    assert cli_runner.tw("whatif", "job", "-w", str(wh.root)).code == 2

@@ -79,11 +79,11 @@ def test_kernels_tell_who_changed_and_how(wh: tw.Warehouse) -> None:
     assert found.base_mean == found.head_mean - 30 + 30  # each step ends with relu, at the same time
     rows = parts(found.level("kernels"))
     assert rows["gemm"] == (20, "slower")
-    assert rows["old → new"] == (10, "renamed")
+    assert rows["old → new"] == (10, "replaced")
     assert rows["relu"] == (0, "unchanged")
     assert rows["idle_kernel_wait"] == (-30, "shorter")
     assert parts(found.level("operators"))["gelu"] == (10, "slower")
-    gemm = next(row for row in found.level("kernels").result().rows() if row["part"] == "gemm")
+    gemm = next(row for row in found.level("kernels").result().rows() if row["name"] == "gemm")
     assert (gemm["calls_ns"], gemm["speed_ns"], gemm["significant"]) == (0, 20, True)
 
 
@@ -91,7 +91,7 @@ def test_other_ranks_are_paired_in_order(wh: tw.Warehouse) -> None:
     found = told(wh, ["base"], ["moved"])
     assert [row.part for row in found.level("ranks").rows] == ["rank 0 → 4 own"]
     rows = parts(found.level("kernels"))
-    assert {name: rows[name][1] for name in ("relu", "more")} == {"relu": "gone", "more": "new"}
+    assert {name: rows[name][1] for name in ("relu", "more")} == {"relu": "removed", "more": "added"}
 
 
 def test_runs_are_what_is_measured_where_there_are_several(wh: tw.Warehouse) -> None:
@@ -187,8 +187,8 @@ def test_rounding_keeps_the_sum() -> None:
         ((2, 2), (100, 60), (100, 60), "faster", 0),
         ((2, 2), (10, 90), (100, 100), "more exposed", 0),
         ((2, 2), (90, 10), (100, 100), "less exposed", 0),
-        ((0, 2), (0, 60), (0, 60), "new", 60),
-        ((2, 0), (60, 0), (60, 0), "gone", -60),
+        ((0, 2), (0, 60), (0, 60), "added", 60),
+        ((2, 0), (60, 0), (60, 0), "removed", -60),
         ((2, 2), (60, 60), (60, 60), "unchanged", 0),
     ],
 )
@@ -203,7 +203,7 @@ def test_calls_and_speed_are_the_change(
 
 def test_levels_promise_their_columns(wh: tw.Warehouse, tmp_path: Path) -> None:
     result = told(wh, ["short"], ["base"], per="window").level("kernels").result(2)
-    assert [row["part"] for row in result.rows()][-1] == "the rest (3 rows)"
+    assert [row["name"] for row in result.rows()][-1] == "other (3 rows)"
     assert result.contract is not None and result.contract.name == "account_kernels"
     assert {field.name: field.unit for field in result.columns()}["delta_ns"] == "ns"
     assert result.write(tmp_path / "kernels.parquet").exists()

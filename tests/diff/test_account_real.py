@@ -56,14 +56,14 @@ def test_a_compiled_model_is_launched_by_graphs_and_copies_more(per: str | None,
     copies = found.level("kernels").rows[0]
     assert (copies.part, copies.change) == ("Memcpy DtoD (Device -> Device)", "more calls")
     first, second = found.level("operators").rows[:2]
-    assert (first.part, first.change) == ("CompiledFunctionBackward (graph launch)", "new")
-    assert (second.part, second.change) == ("CompiledFunction (graph launch)", "new")
+    assert (first.part, first.change) == ("CompiledFunctionBackward (graph launch)", "added")
+    assert (second.part, second.change) == ("CompiledFunction (graph launch)", "added")
 
 
 def test_twins_on_two_gpus_share_their_places(tmp_path: Path) -> None:
     found = told("twins", tmp_path)
     assert found.per == "window"
-    renamed = [row for row in found.level("kernels").rows if row.change == "renamed"]
+    renamed = [row for row in found.level("kernels").rows if row.change == "replaced"]
     assert any("flash" in row.part for row in renamed)
     assert sum(row.base_count or 0 for row in renamed) > 30
 

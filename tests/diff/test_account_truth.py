@@ -20,9 +20,9 @@ LARGER: dict[str, Any] = {"layers": 3, "steps": 5, "noise": Noise(0, 0, 0, 0), "
 # Name: ranks, what is planted, the level that tells, the first part of its first row, what happened to it.
 PLANTED: dict[str, tuple[int, str, str, str, str]] = {
     "slow-kernel": (1, "slow-kernel:kernel=gemm,percent=30", "kernels", "sm90_xmma_gemm", "slower"),
-    "extra-kernel": (1, "extra-kernel:us=80", "kernels", "triton_poi_fused_clone", "new"),
-    "removed-kernel": (1, "removed-kernel:kernel=dropout", "kernels", "void at::", "gone"),
-    "renamed-kernel": (1, "renamed-kernel:kernel=gelu,to=another_gelu", "kernels", "void at::", "renamed"),
+    "extra-kernel": (1, "extra-kernel:us=80", "kernels", "triton_poi_fused_clone", "added"),
+    "removed-kernel": (1, "removed-kernel:kernel=dropout", "kernels", "void at::", "removed"),
+    "renamed-kernel": (1, "renamed-kernel:kernel=gelu,to=another_gelu", "kernels", "void at::", "replaced"),
     "dataloader-stall": (1, "dataloader-stall:step=1,ms=8", "breakdown", "idle_dataloader", "longer"),
     "blocking-item": (1, "blocking-item", "breakdown", "idle_sync", "longer"),
     "no-overlap": (2, "no-overlap", "breakdown", "exposed_comm", "longer"),

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-import front_door
+import cli_runner
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT
@@ -34,7 +34,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with those runs, and one without a GPU."""
     folder = tmp_path_factory.mktemp("changes")
     for name, knobs in RUNS.items():
-        assert front_door.tw("simulate", folder / "traces" / name, *SIZE, *knobs).code == 0
+        assert cli_runner.tw("simulate", folder / "traces" / name, *SIZE, *knobs).code == 0
     sketch.write("host 0 op t1 aten::mm 0 10\n", folder / "traces")
     tw.open(folder / "warehouse").ingest(folder / "traces", jobs=1)
     return folder / "warehouse"
@@ -53,7 +53,7 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(house: Path, head: s
     with pytest.raises(NotComparable) as error:
         tw.open(house).diff("base", head).changes()
     assert error.value.message.startswith(f"not comparable: {first}")
-    assert tw.open(house).diff("base", head).changes(anyway=True).differences[0].hard
+    assert tw.open(house).diff("base", head).changes(force=True).differences[0].hard
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_slower_kernel_is_the_first_row_of_an_account_that_adds_up(house: Path
         of_level = [row for row in rows if row["level"] == level]
         assert {(sum(row["base_ns"] for row in of_level), sum(row["head_ns"] for row in of_level))} == wanted
     first = next(row for row in rows if row["level"] == "kernels")
-    assert "gemm" in first["part"] and first["change"] == "slower" and first["significant"]
+    assert "gemm" in first["name"] and first["change"] == "slower" and first["significant"]
 
 
 def test_only_some_steps_are_looked_at(house: Path) -> None:
@@ -104,7 +104,7 @@ def test_ranks_of_other_layouts_are_paired_by_role(house: Path) -> None:
     change = tw.open(house).diff("wide", "tensor").changes()
     layout = "layout: base mesh_data 4, head mesh_data 2 × mesh_tensor 2"
     assert layout in [each.message for each in change.differences]
-    rows = {row["part"]: row for row in change.rows(["ranks"]).rows()}
+    rows = {row["name"]: row for row in change.rows(["ranks"]).rows()}
     own = {part.removesuffix(" own"): row for part, row in rows.items() if part.endswith(" own")}
     assert {role for role, row in own.items() if row["base_ns"] and row["head_ns"]} == {
         "rank mesh_data 0, mesh_tensor 0",
@@ -125,23 +125,23 @@ def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:
 
 
 def test_a_run_without_a_gpu_has_no_account_and_says_so(house: Path) -> None:
-    change = tw.open(house).diff("host", "base").changes(anyway=True)
+    change = tw.open(house).diff("host", "base").changes(force=True)
     assert change.account is None and change.lacks
-    told = front_door.tw("diff", "host", "base", "--anyway", "-w", house)
-    assert told.code == 0 and f"no account: {change.lacks}" in told.out
+    told = cli_runner.tw("diff", "host", "base", "--force", "-w", house)
+    assert told.code == 0 and f"no breakdown: {change.lacks}" in told.out
 
 
 def test_gates_decide_about_the_exit_code(house: Path, tmp_path: Path) -> None:
     gates = tmp_path / "gates.txt"
     gates.write_text("# the step\nstep_time<=+3%\n\ntemporal_breakdown.compute_ns <= +1% # no more work\n")
     arguments = ("diff", "base", "slow", "-w", house, "--gate-file", gates, "--junit", tmp_path / "j.xml")
-    failed = front_door.process(*arguments)
+    failed = cli_runner.process(*arguments)
     assert failed.code == 3
     assert failed.errors[0].startswith(
         "tw: 2 of 2 gates failed: step_time<=+3%, temporal_breakdown.compute_ns"
     )
     assert ElementTree.parse(tmp_path / "j.xml").getroot().get("failures") == "2"
-    held = front_door.tw("diff", "base", "slow", "-w", house, "--gate", "step_time<=+90%", "--json")
+    held = cli_runner.tw("diff", "base", "slow", "-w", house, "--gate", "step_time<=+90%", "--json")
     (said,) = json.loads(held.out)["result"]
     assert (held.code, said["gates"][0]["outcome"], said["verdict"]["word"]) == (0, "pass", "slower")
     assert sum(row["delta_ns"] for row in said["account"] if row["level"] == "ranks") > 0
@@ -149,30 +149,30 @@ def test_gates_decide_about_the_exit_code(house: Path, tmp_path: Path) -> None:
 
 def test_an_inconclusive_gate_warns_unless_strict(house: Path) -> None:
     gate = ("--gate", "op_summary.count[name=no::such]<=+3%")
-    assert front_door.tw("diff", "base", "slow", "-w", house, *gate).code == 1
+    assert cli_runner.tw("diff", "base", "slow", "-w", house, *gate).code == 1
     gate = ("--gate", "memory_peak.peak_bytes<=+3%")  # no allocations were recorded
-    open_ = front_door.tw("diff", "base", "slow", "-w", house, *gate)
+    open_ = cli_runner.tw("diff", "base", "slow", "-w", house, *gate)
     assert open_.code == 0 and "warning: gate memory_peak.peak_bytes<=+3% is inconclusive" in open_.err
-    assert front_door.tw("diff", "base", "slow", "-w", house, *gate, "--strict").code == 3
+    assert cli_runner.tw("diff", "base", "slow", "-w", house, *gate, "--strict").code == 3
 
 
 def test_markdown_fits_a_comment(house: Path) -> None:
-    told = front_door.tw("diff", "base", "slow", "-w", house, "-f", "md", "--top", "3")
+    told = cli_runner.tw("diff", "base", "slow", "-w", house, "-f", "md", "--top", "3")
     assert told.out.startswith("### median step ")
     assert told.out.count("<details") == 3 and told.out.count("</details>") == 3
     assert len(told.out) < 65_536
 
 
 def test_options_that_do_not_go_together_are_refused(house: Path) -> None:
-    assert front_door.tw("diff", "base", "slow", "--by-rank", "-w", house).code == 2
-    assert front_door.tw("diff", "base", "slow", "kernel_summary", "--gate", "x", "-w", house).code == 2
+    assert cli_runner.tw("diff", "base", "slow", "--by-rank", "-w", house).code == 2
+    assert cli_runner.tw("diff", "base", "slow", "kernel_summary", "--gate", "x", "-w", house).code == 2
     assert (
-        front_door.tw("diff", "base", "slow", "kernel_summary", "quality", "-f", "csv", "-w", house).code == 2
+        cli_runner.tw("diff", "base", "slow", "kernel_summary", "quality", "-f", "csv", "-w", house).code == 2
     )
 
 
 def test_several_analyses_are_several_tables(house: Path) -> None:
-    told = front_door.tw("diff", "base", "slow", "temporal_breakdown", "kernel_summary", "-w", house)
+    told = cli_runner.tw("diff", "base", "slow", "temporal_breakdown", "kernel_summary", "-w", house)
     assert told.code == 0
     assert [line for line in told.out.splitlines() if "_" in line and " " not in line] == [
         "temporal_breakdown",
@@ -187,14 +187,14 @@ def test_the_gate_of_the_readme_is_a_gate(house: Path, tmp_path: Path) -> None:
     ingest, diff = re.findall(r"^- run: (.*)$", sample[1], flags=re.M)
     script = tmp_path / "tw"
     code = "from tracewarehouse.cli import main; main()"
-    script.write_text(f"#!/bin/sh\nexec '{front_door.TW[0]}' -W error -c '{code}' \"$@\"\n")
+    script.write_text(f"#!/bin/sh\nexec '{cli_runner.TW[0]}' -W error -c '{code}' \"$@\"\n")
     script.chmod(0o755)
     (tmp_path / "traces").mkdir()
     (tmp_path / "traces" / "head").symlink_to(house.parent / "traces" / "slow")
     (tmp_path / "traces" / "base").symlink_to(house.parent / "traces" / "base")
 
     def step(line: str) -> subprocess.CompletedProcess[str]:
-        env = front_door.environment({"PATH": f"{tmp_path}:/usr/bin:/bin", "BRANCH": "fp8"})
+        env = cli_runner.environment({"PATH": f"{tmp_path}:/usr/bin:/bin", "BRANCH": "fp8"})
         return subprocess.run(["sh", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)
 
     assert step(ingest).returncode == 0

@@ -11,7 +11,7 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from front_door import tw as call
+from cli_runner import tw as call
 from tracewarehouse.errors import ParamError, TwError
 
 # Steps 1 and 2 of `a` and step 1 of both ranks of `b` are complete: something lies before and after them.

@@ -14,8 +14,8 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
+from cli_runner import tw as run_tw
 from conftest import ROOT, real_traces
-from front_door import tw as run_tw
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.export import COUNTERS, OVERLAYS
 
@@ -202,7 +202,7 @@ def test_annotations_stand_over_the_rows_launched_within(tmp_path: Path) -> None
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
     added = check(warehouse, "a", tmp_path / "a" / "rank0.json", {"overlays": ["annotations"]})
     slices = [event for event in added if event["ph"] == "X"]
-    assert [(e["name"], 1_000 * e["ts"], 1_000 * e["dur"], e["args"]["GPU rows"]) for e in slices] == [
+    assert [(e["name"], 1_000 * e["ts"], 1_000 * e["dur"], e["args"]["GPU activities"]) for e in slices] == [
         ("ProfilerStep#1", 200, 250, 3),
         ("forward", 200, 200, 2),
         ("ProfilerStep#2", 600, 50, 1),
@@ -285,7 +285,7 @@ def test_the_critical_path_has_a_track_and_arrows(tmp_path: Path) -> None:
     sketch.write(CRITICAL, tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
-    with pytest.raises(ParamError, match="not derived: tw derive critical_path a"):
+    with pytest.raises(ParamError, match=r'not derived: wh\.derive\("critical_path", "a"\)'):
         warehouse.export_trace("a", overlays=["critical_path"])
     added = check(warehouse, "a", tmp_path / "a" / "rank0.json", {"overlays": ["critical_path"]})
     assert [(e["name"], 1_000 * e["ts"], 1_000 * e["dur"]) for e in added if e["ph"] == "X"] == [
@@ -332,14 +332,14 @@ def test_a_drawn_trace_goes_into_a_new_file_away_from_the_old_one(tmp_path: Path
     run_tw("ingest", source, "--run", "a", "-w", house)
     words = ("export", "trace", "a", "--counters", "memory_bandwidth", "-w", house, "-o")
     told = run_tw(*words, source.with_name("seen.json"))
-    assert (told.code, told.errors[1]) == (1, "hint: name another folder")
+    assert (told.code, told.errors[1]) == (1, "hint: choose another folder")
     assert [path.name for path in source.parent.iterdir()] == ["rank0.json"]
     target = tmp_path / "seen.json.gz"
     assert run_tw(*words, target).code == 0
     kept = target.read_bytes()
     told = run_tw(*words, target)
     assert told.code == 1
-    assert told.errors == [f"tw: {target} is there already", "hint: name a new file"]
+    assert told.errors == [f"tw: {target} already exists", "hint: choose a new file name"]
     assert target.read_bytes() == kept
     assert len(json.loads(gzip.decompress(kept))["traceEvents"]) == 3
 

@@ -14,8 +14,8 @@ import pytest
 import sketch
 import tracewarehouse as tw
 from chrome_format import Event, faults, lies_on, load, slices_by_thread, thread
+from cli_runner import tw as run_tw
 from conftest import real_traces
-from front_door import tw as run_tw
 from tracewarehouse.errors import ParamError, UnknownName
 
 OURS = "overlay"
@@ -181,7 +181,7 @@ def test_times_are_since_the_first_event_where_they_have_a_unit(tmp_path: Path) 
     with pytest.raises(ParamError, match="has nothing in that part") as told:
         warehouse.export_trace("a", start=1, end=5000)
     assert told.value.hint is not None and "from 5000 to 9010 ns, 0.00401 ms long" in told.value.hint
-    with pytest.raises(ParamError, match="nothing lies between"):
+    with pytest.raises(ParamError, match="no events in this time range"):
         warehouse.export_trace("a", start=9000, end="1us")
     with pytest.raises(ParamError, match=r"'1\.5' is not a whole number of ns"):
         warehouse.export_trace("a", start="1.5")
@@ -421,14 +421,13 @@ def test_on_the_command_line(job: tw.Warehouse, tmp_path: Path) -> None:
     assert told.errors == ["clocks of ranks 0-1 are brought to that of rank 0, to within 0 us"]
     assert faults(load(gzip.decompress(target.read_bytes()).decode())["traceEvents"]) == []
     assert (
-        run_tw(*words, "--rank", "0", "--step", "2", "-o", target).errors[0]
-        == f"tw: {target} is there already"
+        run_tw(*words, "--rank", "0", "--step", "2", "-o", target).errors[0] == f"tw: {target} already exists"
     )
     beside = job.root.parent / "sim" / "step2.json"
     assert run_tw(*words, "--rank", "0", "--step", "2", "-o", beside).code == 1
     assert not beside.exists()
     told = run_tw(*words, "--rank", "0", "--step", "9")
-    assert (told.code, told.errors[1]) == (1, "hint: there are steps 1-3")
+    assert (told.code, told.errors[1]) == (1, "hint: it has steps 1-3")
     assert run_tw(*words, "--rank", "x").code == 2
 
 

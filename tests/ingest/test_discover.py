@@ -62,7 +62,7 @@ def test_a_warehouse_is_left_out(tmp_path: Path) -> None:
     make(tmp_path, "wh/_tw/warehouse.json", "wh/inbox/job/rank0.json", "rank0.json")
     assert names(discover([tmp_path]), tmp_path) == ["rank0.json"]
     (refused,) = discover([tmp_path / "wh"]).refused
-    assert "--inbox" in str(refused.hint)
+    assert "inbox=True" in str(refused.hint)
 
 
 def test_what_cannot_be_taken_is_listed_and_stops_nothing(tmp_path: Path) -> None:

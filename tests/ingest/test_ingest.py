@@ -41,7 +41,7 @@ def test_the_summary_counts(tmp_path: Path) -> None:
     assert report.bytes == sum(path.stat().st_size for path in (tmp_path / "job").iterdir())
     events = seen(tmp_path / "wh", "SELECT count(*) FROM events")
     assert sum(content.events for content in contents if content) == events[0][0]
-    assert any("tw show" in command for command in report.next_commands)
+    assert any("check()" in command for command in report.next_commands)
 
 
 def test_the_same_again_writes_nothing(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_other_content_needs_replace_and_can_be_put_back(tmp_path: Path) -> None
     refused = take(tmp_path / "wh", *new)
     assert (only(refused).state, refused.exit_code) == ("refused", 1)
     assert "stored with other content" in str(only(refused).reason)
-    assert "--replace" in str(only(refused).hint)
+    assert "replace=True" in str(only(refused).hint)
     assert seen(tmp_path / "wh", names)[0] == ("k0",)
 
     replaced = take(tmp_path / "wh", *new, replace=True)
@@ -261,7 +261,7 @@ def test_the_hint_of_a_taken_rank_leads_to_a_stored_one(tmp_path: Path) -> None:
     report = take(tmp_path / "wh", tmp_path / "job")
     assert (states(report), report.exit_code) == ({"rank0.json": "intact", "rank1.json": "refused"}, 4)
     refused = report.of("refused")[0]
-    assert refused.hint is not None and refused.hint.startswith("`--rank 1`")
+    assert refused.hint is not None and refused.hint.startswith("ingest this file alone with rank=1")
     hinted = take(tmp_path / "wh", second, rank=1)
     assert (only(hinted).state, hinted.exit_code) == ("intact", 0)
     again = take(tmp_path / "wh", tmp_path / "job")

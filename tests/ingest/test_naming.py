@@ -121,7 +121,7 @@ def test_the_broken_set_of_ranks() -> None:
     }
     (refusal,) = naming.refusals
     assert refusal.reason == "rank 0 of run broken is taken by rank0.json.gz"
-    assert refusal.hint.startswith("`--rank 2` ")
+    assert refusal.hint.startswith("ingest this file alone with rank=2")
 
 
 def test_the_hint_works() -> None:

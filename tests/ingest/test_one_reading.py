@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import front_door
+import cli_runner
 from ingesting import only, ranks_seen, seen, states, take, write
 from tracewarehouse.engines import TaskProgress
 from tracewarehouse.errors import TwError
@@ -284,6 +284,6 @@ def test_a_missing_native_scanner_is_noticed(tmp_path: Path, monkeypatch: pytest
     write(tmp_path / "job")
     line = ["ingest", "-w", str(tmp_path / "wh"), str(tmp_path / "job")]
     monkeypatch.setattr(native, "notice", lambda: "ingesting without the native scanner")
-    assert "note: ingesting without the native scanner\n" in front_door.tw(*line).err
+    assert "note: ingesting without the native scanner\n" in cli_runner.tw(*line).err
     monkeypatch.setattr(native, "notice", lambda: None)
-    assert "native" not in front_door.tw(*line, "--time-unit", "ns").err
+    assert "native" not in cli_runner.tw(*line, "--time-unit", "ns").err

@@ -93,7 +93,7 @@ def test_a_metric_within_a_longer_text() -> None:
         ("kernel_summary@9.sum_ns", UnknownName, "character 1", "unknown version", "kernel_summary@1"),
         ("kernel_summary", ParamError, "its end", "`.` and a column", "sum_ns"),
         ("kernel_summary.sum", UnknownName, "character 16", "unknown measure", "sum_ns"),
-        ("kernel_summary.name", UnknownName, "character 16", "unknown measure", "there are: count"),
+        ("kernel_summary.name", UnknownName, "character 16", "unknown measure", "available: count"),
         ("kernel_summary.sum_ns[kid=a]", UnknownName, "character 23", "to filter by: kid", "kind"),
         ("kernel_summary.sum_ns[run_id=a]", UnknownName, "character 23", "to filter by", "device"),
         ("kernel_summary.sum_ns[count=1]", UnknownName, "character 23", "to filter by", "device"),

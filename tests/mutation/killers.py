@@ -169,7 +169,7 @@ class Killers:
         if not folder.exists():
             for layout, knobs in simulated.LAYOUTS.items():
                 tw.simulate(folder / layout, seed=0, **simulated.SMALL, **knobs)
-            simulated.plant(folder)
+            simulated.simulate_injections(folder)
             wh.ingest(folder, jobs=1)
         return wh
 

@@ -70,7 +70,7 @@ def test_only_chosen_runs_and_ranks_are_seen(store: Store, catalog: Catalog) -> 
     assert asked(store, catalog, only_ranks(everything, [2]), "SELECT run_id FROM runs") == [("b",)]
     with pytest.raises(UnknownName) as told:
         only_ranks(everything, [7])
-    assert told.value.hint == "there are: 0-2"
+    assert told.value.hint == "available: 0-2"
 
 
 def test_a_replaced_rank_of_a_packed_file_is_read_once(store: Store, catalog: Catalog) -> None:

@@ -17,20 +17,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tracewarehouse"
 
 
-def test_what_is_kept_comes_back() -> None:
+def test_cached_data_round_trips() -> None:
     user_cache.put("one", b"bytes")
     assert user_cache.get("one") == b"bytes"
     assert user_cache.get("other") is None
 
 
 @pytest.mark.parametrize("damaged", [b"", b"short", b"\0" * 40])
-def test_what_is_not_whole_is_not_there(home: Path, damaged: bytes) -> None:
+def test_damaged_cache_entries_are_ignored(home: Path, damaged: bytes) -> None:
     user_cache.put("one", b"bytes")
     (home / "one").write_bytes(damaged)
     assert user_cache.get("one") is None
 
 
-def test_what_is_used_stays(home: Path) -> None:
+def test_used_entries_are_kept(home: Path) -> None:
     for number in range(12):
         user_cache.put(f"{number}", b"bytes")
         for age, path in enumerate(sorted(home.iterdir(), key=lambda path: int(path.name))):
@@ -39,7 +39,7 @@ def test_what_is_used_stays(home: Path) -> None:
     assert {path.name for path in home.iterdir()} == {"0", "5", "6", "7", "8", "9", "10", "11"}
 
 
-def test_a_cache_that_cannot_be_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_cache_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     user_cache.put("one", b"bytes")

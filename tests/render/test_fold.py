@@ -8,9 +8,9 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from front_door import tw as call
+from cli_runner import tw as call
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.render.output import groups_of, top
+from tracewarehouse.render.output import fold_below_top, ranking_groups
 from tracewarehouse.render.table import values
 from tracewarehouse.result import Result
 
@@ -38,7 +38,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def topped(result: Result, count: int) -> list[tuple[object, ...]]:
     assert result.contract is not None
-    return [tuple(row) for row in top(result.contract, values(result), count)]
+    return [tuple(row) for row in fold_below_top(result.contract, values(result), count)]
 
 
 def test_the_rest_of_each_device_is_one_row(house: Path) -> None:
@@ -60,36 +60,36 @@ def test_what_is_null_in_one_row_is_blank_in_the_rest(house: Path) -> None:
     contract = Catalog.load().get("kernel_summary")
     first = ("a", 0, 0, "computation", "k", 1, 10, 10, 10, 10, 10, 10, 10.0, None)
     unknown = ("a", 0, 0, "computation", "m", 1, None, 0, 0, 0, 0, 0, None, None)
-    rest = top(contract, [first, first, unknown], 0)[0]
+    rest = fold_below_top(contract, [first, first, unknown], 0)[0]
     assert rest[3:8] == ("computation", "(3 more)", 3, None, 0)
     assert rest[12] is None
 
 
 def test_an_order_by_size_says_what_is_told_apart() -> None:
-    groups = {contract.name: groups_of(contract) for contract in Catalog.load().analyses()}
+    groups = {contract.name: ranking_groups(contract) for contract in Catalog.load().analyses()}
     assert groups["kernel_summary"] == ("run_id", "rank", "device")
     assert groups["coverage"] is None
 
 
 def test_on_the_command_line(house: Path) -> None:
-    told = call("show", "kernel_summary", "--top", "1", "-f", "md", "-w", house)
-    assert told.code == 0
-    assert "(3 more)" in told.out
-    assert len(told.out.splitlines()) == 2 + 5
+    cli = call("show", "kernel_summary", "--top", "1", "-f", "md", "-w", house)
+    assert cli.code == 0
+    assert "(3 more)" in cli.out
+    assert len(cli.out.splitlines()) == 2 + 5
     cut = call("show", "kernel_summary", "--top", "1", "--head", "2", "-f", "table", "-w", house)
-    assert "more rows (--head)" in cut.out
+    assert "more rows (use --head N)" in cut.out
 
 
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("kernel_summary",), "--top folds rows for a table, not for data"),
-        (("kernel_summary", "-f", "csv"), "not for data"),
-        (("kernel_summary", "--json"), "not for data"),
-        (("coverage", "-f", "table"), "coverage@1 has no order by size"),
+        (("kernel_summary",), "--top applies to table and md output only"),
+        (("kernel_summary", "-f", "csv"), "table and md output only"),
+        (("kernel_summary", "--json"), "table and md output only"),
+        (("coverage", "-f", "table"), "coverage@1 is not sorted by a measure"),
     ],
 )
 def test_data_stay_data(house: Path, args: tuple[str, ...], said: str) -> None:
-    told = call("show", *args, "--top", "1", "-w", house)
-    assert told.code == 2
-    assert said in told.err
+    cli = call("show", *args, "--top", "1", "-w", house)
+    assert cli.code == 2
+    assert said in cli.err

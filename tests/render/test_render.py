@@ -59,45 +59,45 @@ ROWS = [("train", rank, f"{KERNEL}{rank}", 12_345 * 10 ** (3 * rank), 0.25 * ran
         (0.1, None, "0.1"),
     ],
 )
-def test_values_carry_their_unit(value: object, unit: str | None, text: str) -> None:
+def test_values_are_printed_with_units(value: object, unit: str | None, text: str) -> None:
     assert show(value, unit) == text
 
 
-def test_a_wide_table_is_whole() -> None:
+def test_a_table_without_width_is_complete() -> None:
     lines = table(FIELDS, ROWS).lines()
     assert lines[0].split() == ["run_id", "rank", "name", "sum_ns", "share"]
     assert lines[1] == f"train      0  {KERNEL}0  12.345 µs   0.0 %"
 
 
 @pytest.mark.parametrize("width", [120, 100, 80, 60, 53])
-def test_a_table_fits_and_cuts_no_number(width: int) -> None:
+def test_a_table_fits_without_cutting_numbers(width: int) -> None:
     lines = table(FIELDS, ROWS, width=width, keys=("run_id", "rank", "name")).lines()
     assert all(len(line) <= width for line in lines)
     for number in ("12.345 µs", "12.345 ms", "12.345 s", "25.0 %", "50.0 %"):
         assert any(number in line for line in lines)
 
 
-def test_what_is_the_same_in_every_row_is_told_once() -> None:
+def test_constant_columns_are_printed_once() -> None:
     laid_out = table(FIELDS, ROWS, width=80)
-    assert laid_out.same == "in every row: run_id train"
+    assert laid_out.constants == "same in all rows shown: run_id train"
     assert "run_id" not in laid_out.heading
 
 
-def test_columns_without_room_are_named() -> None:
+def test_omitted_columns_are_listed() -> None:
     laid_out = table(FIELDS, ROWS, width=46, keys=("run_id", "rank", "name"))
-    assert laid_out.left_out == ("share",)
+    assert laid_out.omitted == ("share",)
     assert laid_out.lines()[-1].startswith("… 1 more column: share (")
 
 
-def test_what_alone_names_a_row_stays_whole() -> None:
+def test_a_single_key_is_not_shortened() -> None:
     fields = [Field("run_id", "VARCHAR"), Field("state", "VARCHAR"), Field("labels", "VARCHAR")]
     rows = [(f"resnet50-v100-8-nodes.num_workers_{at}~1", "complete", f"commit={at}") for at in range(2)]
     laid_out = table(fields, rows, width=46, keys=("run_id",))
     assert [line.split()[0] for line in laid_out.body] == [run for run, _, _ in rows]
-    assert laid_out.left_out == ("labels",)
+    assert laid_out.omitted == ("labels",)
 
 
-def test_one_row_stands_upright() -> None:
+def test_one_row_is_printed_vertically() -> None:
     assert table(FIELDS, ROWS[:1], width=40).lines() == [
         "run_id  train",
         "rank    0",
@@ -107,17 +107,17 @@ def test_one_row_stands_upright() -> None:
     ]
 
 
-def test_no_rows_have_a_heading() -> None:
+def test_an_empty_table_has_a_heading() -> None:
     assert table(FIELDS, [], width=80).lines() == ["run_id  rank  name  sum_ns  share"]
 
 
-def test_wide_characters_count_their_cells() -> None:
+def test_wide_characters_count_as_two_columns() -> None:
     lines = table([Field("name", "VARCHAR"), Field("n", "BIGINT")], [("核函数", 1), ("abc", 2)]).lines()
     assert lines == ["name    n", "核函数  1", "abc     2"]
     assert shortened("核函数核函数", 7) == "核函…数"
 
 
-def test_a_sentence_keeps_its_start_and_a_name_both_ends() -> None:
+def test_shortened_sentences_keep_the_start_and_names_both_ends() -> None:
     assert shortened("How long each step took.", 12) == "How long ea…"
     assert shortened("void gemm<float, 128>", 12) == "void gem…28>"
 
@@ -133,7 +133,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_name_keeps_to_its_cell(name: str) -> None:
+def test_a_hostile_name_stays_in_its_cell(name: str) -> None:
     (_, line) = table([Field("name", "VARCHAR"), Field("n", "BIGINT")], [(name, 1)]).lines()
     assert line.endswith("  1")
     assert line.isprintable()
@@ -144,13 +144,13 @@ def test_a_hostile_name_keeps_to_its_cell(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_markdown_keeps_a_hostile_name_text(name: str) -> None:
+def test_markdown_escapes_hostile_names(name: str) -> None:
     text = markdown([Field("name", "VARCHAR"), Field("n", "BIGINT")], [(name, 1)])
     assert len(text.splitlines()) == 3
     assert "<script" not in text
     assert text.splitlines()[1] == "| --- | ---: |"
 
 
-def test_markdown_escapes_what_would_end_a_cell() -> None:
+def test_markdown_escapes_cell_separators() -> None:
     text = markdown([Field("name", "VARCHAR")], [("a|b*c*[x](y)`z`\\",)])
     assert text.splitlines()[2] == r"| a\|b\*c\*\[x\](y)\`z\`\\ |"

@@ -96,8 +96,8 @@ def test_a_history_stays_one_line(later: Warehouse) -> None:
     assert later.store.newest("c").table_versions()["kernels"] == (2,)  # type: ignore[union-attr]
     later.record(analyses=["step_summary", "kernel_summary"])
     for metric in ("step_time", "kernel_summary.sum_ns"):
-        (line,) = later.history(metric).lines
-        assert [dot.run for dot in line.dots] == ["a", "b", "c"]
+        (series,) = later.history(metric).series
+        assert [point.run for point in series.points] == ["a", "b", "c"]
 
 
 def test_a_consumer_of_the_new_column_leaves_old_runs_out(later: Warehouse) -> None:
@@ -199,12 +199,12 @@ def test_upgrade_rebuilds_and_records_again_what_was_redefined(redefined: Wareho
     assert {source.definitions["steps"] for source in version.sources} == {2}
     assert len(version.scan_plan("steps", 1)) == 2 and redefined.verify() == []  # a file for each rank
     assert redefined.upgrade().lines == ()
-    (line,) = redefined.history("step_time").lines
-    assert [dot.number for dot in line.dots] == [2, 2]
+    (series,) = redefined.history("step_time").series
+    assert [point.number for point in series.points] == [2, 2]
 
 
 def test_a_history_goes_on_where_another_definition_has_the_same_rows(redefined: Warehouse) -> None:
     redefined.remove("a", keep_results=True)
     redefined.upgrade()
-    (line,) = redefined.history("step_time").lines
-    assert [dot.name for dot in line.dots] == ["a@v1", "b"]
+    (series,) = redefined.history("step_time").series
+    assert [point.name for point in series.points] == ["a@v1", "b"]

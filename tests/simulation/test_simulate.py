@@ -1,4 +1,4 @@
-"""The simulator: the analyses give its truth, in every layout and with everything that can be planted."""
+"""Simulator: analyses match the expected results, in every layout and with every injection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from simulated import LAYOUTS, PLANTED, SMALL, plant, section, truth
+from simulated import INJECTED, LAYOUTS, SMALL, section, simulate_injections, truth
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.findings import rules
 from tracewarehouse.simulation import KINDS
@@ -79,13 +79,13 @@ def check(found: Answers, run: str, folder: Path) -> None:
     for name in ANALYSES:
         right = section(folder, name)
         columns = list(right[0]) if right else ["rank"]
-        told = sorted(repr([row[column] for column in columns]) for row in found[name][run])
-        assert told == sorted(repr(list(row.values())) for row in right), f"{run}: {name}"
+        cli = sorted(repr([row[column] for column in columns]) for row in found[name][run])
+        assert cli == sorted(repr(list(row.values())) for row in right), f"{run}: {name}"
 
 
-def test_every_analysis_has_a_truth_or_a_witness() -> None:
+def test_every_analysis_has_expected_results_or_a_witness() -> None:
     known = {contract.name for contract in Catalog.load().analyses()}
-    findings = {contract.name for contract in rules(Catalog.load())}  # each has a witness of its own
+    findings = {contract.name for contract in rules(Catalog.load())}  # each has a separate witness
     assert known - set(ANALYSES) - WITNESSED == findings
 
 
@@ -102,38 +102,38 @@ def agree(tmp_path: Path, seeds: range) -> None:
         check(found, run, folder)
 
 
-def test_analyses_give_the_truth(tmp_path: Path) -> None:
+def test_analyses_match_the_expected_results(tmp_path: Path) -> None:
     agree(tmp_path, range(3))
 
 
 @pytest.mark.deep
-def test_analyses_give_the_truth_of_many_seeds(tmp_path: Path) -> None:
+def test_analyses_match_the_expected_results_for_many_seeds(tmp_path: Path) -> None:
     agree(tmp_path, range(20))
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answers]:
-    """The folder of runs with something planted, and what the analyses say of them."""
-    folder = tmp_path_factory.mktemp("planted")
-    plant(folder / "sim")
+def injected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answers]:
+    """A folder of runs with injected faults, and the results of analyses on them."""
+    folder = tmp_path_factory.mktemp("injected")
+    simulate_injections(folder / "sim")
     wh = tw.open(folder / "warehouse")
     wh.ingest(folder / "sim", jobs=1)
-    return folder / "sim", answers(wh, ["none", *PLANTED])
+    return folder / "sim", answers(wh, ["none", *INJECTED])
 
 
-def test_everything_that_can_be_planted_is_tested() -> None:
-    assert set(PLANTED) == set(KINDS)
+def test_every_injection_is_tested() -> None:
+    assert set(INJECTED) == set(KINDS)
 
 
-@pytest.mark.parametrize("kind", ["none", *PLANTED])
-def test_truth_holds_where_something_is_planted(planted: tuple[Path, Answers], kind: str) -> None:
-    folder, found = planted
+@pytest.mark.parametrize("kind", ["none", *INJECTED])
+def test_truth_holds_with_injections(injected: tuple[Path, Answers], kind: str) -> None:
+    folder, found = injected
     check(found, kind, folder / kind)
-    told = [each["kind"] for each in truth(folder / kind)["injected"]]
-    assert told == ([] if kind == "none" else [kind])
+    cli = [each["kind"] for each in truth(folder / kind)["injected"]]
+    assert cli == ([] if kind == "none" else [kind])
 
 
-def test_sections_add_up(tmp_path: Path) -> None:
+def test_sections_are_consistent(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", ranks=4, tensor=2, **SMALL)
     idle: dict[int, int] = defaultdict(int)
     for row in section(tmp_path / "sim", "idle_breakdown"):

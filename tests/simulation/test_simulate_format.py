@@ -57,7 +57,7 @@ def recorded() -> dict[str, Any]:
     return read(ROOT / "tests" / "data" / "gloo-cpu")
 
 
-def test_host_rows_are_those_of_torch(tmp_path: Path) -> None:
+def test_host_events_match_torch(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", **SMALL)
     events = read(tmp_path / "sim")["traceEvents"]
     # Rows of NCCL's messages: no such thing on a CPU, see the test below.
@@ -67,7 +67,7 @@ def test_host_rows_are_those_of_torch(tmp_path: Path) -> None:
         assert ours[kind] == torchs[kind], kind
 
 
-def test_the_header_is_that_of_torch(tmp_path: Path) -> None:
+def test_the_header_matches_torch(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", **SMALL)
     ours, torchs = read(tmp_path / "sim"), recorded()
     assert list(ours)[:2] == list(torchs)[:2]
@@ -87,7 +87,7 @@ def unfinished(event: dict[str, Any]) -> bool:
     return event["ph"] == "X" and event["args"].get("finished") is False
 
 
-def test_what_is_open_at_the_end_is_as_torch_says_it(tmp_path: Path) -> None:
+def test_unfinished_slices_match_torch(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", injections=["truncated-window:to_ms=0.2"], **SMALL)
     ends = [event for event in read(tmp_path / "sim")["traceEvents"] if unfinished(event)]
     (mark,) = (event for event in ends if event["name"] == "ProfilerStep#1")
@@ -99,21 +99,21 @@ def blocks(events: list[dict[str, Any]]) -> list[str]:
     """What follows what in a file: kinds of rows, without repetition."""
     of = {"cpu_op": "op", "user_annotation": "op", "fwdbwd": "op", "cpu_instant_event": "memory"}
     of |= {"python_function": "python", "Trace": "end"}
-    told: list[str] = []
+    cli: list[str] = []
     for event in events:
         kind = of.get(event.get("cat", ""), "gpu") if "cat" in event else "mark"
-        if not told or told[-1] != kind:
-            told.append(kind)
-    return told
+        if not cli or cli[-1] != kind:
+            cli.append(kind)
+    return cli
 
 
-def test_rows_stand_in_the_order_of_torch(tmp_path: Path) -> None:
+def test_event_order_matches_torch(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", **{**SMALL, "steps": 1})
     ours = read(tmp_path / "sim")["traceEvents"]
     assert blocks(ours) == ["mark", "op", "memory", "python", "gpu", "end", "mark"]
     bert = real("h100-vs-mi300-hf/h100_bert-small.json.gz")
     assert blocks(bert)[:4] == ["op", "memory", "python", "gpu"]
-    # Operators thread by thread, all in order of time; an arrow stands after the operator it starts at.
+    # Operators by thread, in time order; a flow follows the operator that it starts at.
     for events in (ours, real("amd-misc/mi300_ddp_resnet18_no_pool.json.gz")):
         for category in ("cpu_op", "python_function", "cuda_runtime", "kernel"):
             rows = [event for event in events if event.get("cat") == category]
@@ -158,7 +158,7 @@ HOST = [("X", "cpu_op"), ("X", "user_annotation"), ("s", "fwdbwd"), ("f", "fwdbw
     ],
     ids=["a100", "h100", "syncs", "mi300", "mi300-new", "graphs", "old", "old-without-stacks"],
 )
-def test_rows_are_those_of_real_traces(
+def test_events_match_real_traces(
     tmp_path: Path, knobs: dict[str, Any], files: list[str], compared: list[tuple[str, str]]
 ) -> None:
     theirs = real(*files)
@@ -179,7 +179,7 @@ def test_rows_are_those_of_real_traces(
             assert (keys, args - {("Seq", "int")}) in torchs[kind], kind
 
 
-def test_counters_are_those_of_the_plugin(tmp_path: Path) -> None:
+def test_counters_match_the_plugin(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", counters=True, **SMALL)
     counters = [event for event in read(tmp_path / "sim")["traceEvents"] if event["ph"] == "C"]
     assert len(counters) == SMALL["steps"]
@@ -195,7 +195,7 @@ def test_events_are_not_sorted(tmp_path: Path) -> None:
     assert times != sorted(times)
 
 
-def test_dialects_print_times_their_way(tmp_path: Path) -> None:
+def test_dialects_have_their_own_time_format(tmp_path: Path) -> None:
     for dialect in ("new", "epoch", "old"):
         tw.simulate(tmp_path / dialect, dialect=dialect, **SMALL)
     texts = {

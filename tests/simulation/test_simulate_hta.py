@@ -70,13 +70,13 @@ def hta(files: list[Path]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_hta_takes_the_trace_and_gives_our_numbers(tmp_path: Path, name: str) -> None:
+def test_hta_reads_the_trace_with_the_same_results(tmp_path: Path, name: str) -> None:
     knobs = {"ranks": 2, "stacks": False, "syncs": False, "start": EARLY, **SMALL, **JOBS[name]}
     done = tw.simulate(tmp_path / "sim", **knobs)
     said = hta(list(done.files))
     assert list(said["wrong"].values()) == [UNKNOWN.get(name, [])] * len(done.files)
     if name == "epoch":
-        return  # near 1.8e15 µs HTA's floats are up to 250 ns apart: no number of its own is exact
+        return  # near 1.8e15 µs HTA's floats are up to 250 ns apart: none of its numbers is exact
     wh = tw.open(tmp_path / "warehouse")
     wh.ingest(tmp_path / "sim", run="sim")
     ours = wh.select(runs="sim").temporal_breakdown().rows()
@@ -93,7 +93,7 @@ def test_hta_takes_the_trace_and_gives_our_numbers(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_hta_expects_other_types_of_real_traces_too(name: str) -> None:
+def test_hta_fails_on_the_same_types_in_real_traces(name: str) -> None:
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from simulated import PLANTED, SMALL, read, section, truth
+from simulated import INJECTED, SMALL, read, section, truth
 from tracewarehouse.cli.simulate import simulate as command
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.simulation import Injection, Job, Noise
@@ -20,7 +20,7 @@ from tracewarehouse.simulation.faults import Noise as Factors
 from tracewarehouse.simulation.kernels import NAMES, REMOVABLE
 
 
-def test_same_knobs_same_bytes(tmp_path: Path) -> None:
+def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one", "two"):
         tw.simulate(tmp_path / name, ranks=4, tensor=2, seed=3, **SMALL)
     tw.simulate(tmp_path / "other", ranks=4, tensor=2, seed=4, **SMALL)
@@ -32,33 +32,33 @@ def test_same_knobs_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "one" / "truth.json").read_bytes() == (tmp_path / "two" / "truth.json").read_bytes()
 
 
-def test_every_knob_is_an_option() -> None:
+def test_every_setting_is_an_option() -> None:
     options = {parameter.name for parameter in command.params}
     knobs = {each.name for each in fields(Job)} - {"noise"} | {f"noise_{each.name}" for each in fields(Noise)}
     assert knobs <= options
 
 
-def test_noise_is_of_the_run_the_step_and_the_kernel(tmp_path: Path) -> None:
+def test_noise_applies_to_run_step_and_kernel(tmp_path: Path) -> None:
     spreads = {"none": (0, 0, 0, 0), "run": (0.3, 0, 0, 0), "step": (0, 0.3, 0, 0), "kernel": (0, 0, 0.3, 0)}
-    gemms, told = {}, {}
+    gemms, cli = {}, {}
     for name, spread in spreads.items():
         tw.simulate(tmp_path / name, ranks=1, noise=Noise(*spread), **{**SMALL, "hidden": 2048})
         events = read(tmp_path / name)["traceEvents"]
         gemms[name] = [e["dur"] for e in events if e.get("cat") == "kernel" and "gemm" in e["name"]]
-        told[name] = truth(tmp_path / name)
+        cli[name] = truth(tmp_path / name)
     ratios = {
         name: [one / other for one, other in zip(gemms[name], gemms["none"], strict=True)] for name in gemms
     }
     half = len(ratios["step"]) // 2
-    factors = told["step"]["step_factors"]
-    assert told["none"]["step_factors"] == [1.0, 1.0]
-    assert ratios["run"] == pytest.approx([told["run"]["run_factor"]] * 2 * half, rel=0.001)
+    factors = cli["step"]["step_factors"]
+    assert cli["none"]["step_factors"] == [1.0, 1.0]
+    assert ratios["run"] == pytest.approx([cli["run"]["run_factor"]] * 2 * half, rel=0.001)
     assert ratios["step"] == pytest.approx([factors[0]] * half + [factors[1]] * half, rel=0.001)
     assert factors[0] != factors[1] != 1
     assert max(ratios["kernel"]) / min(ratios["kernel"]) > 1.5
 
 
-def test_outliers_have_the_tails_of_student() -> None:
+def test_outliers_follow_students_t() -> None:
     for share, most, least in ((0.0, 0.001, 0.0), (1.0, 0.05, 0.015)):  # beyond 4 sigma: 0.006 %, 2.8 %
         noise = Factors(Job(steps=4_000, noise=Noise(0, 0.1, 0, share)))
         far = [step for step in range(4_000) if abs(log(noise.step(step))) > 0.4]
@@ -66,23 +66,23 @@ def test_outliers_have_the_tails_of_student() -> None:
 
 
 def test_machines_and_links_differ(tmp_path: Path) -> None:
-    def told(name: str, column: str, **knobs: Any) -> int:
+    def cli(name: str, column: str, **knobs: Any) -> int:
         folder = tmp_path / "-".join(map(str, [name, *knobs, *knobs.values()]))
         if not folder.exists():
             tw.simulate(folder, noise=Noise(0, 0, 0, 0), ranks=4, **{**SMALL, "hidden": 1024, **knobs})
         return sum(row[column] for row in section(folder, name))
 
     compute = ("temporal_breakdown", "compute_ns")
-    assert told(*compute, gpu="V100") > 2 * told(*compute, gpu="A100") > 2 * told(*compute, gpu="H100")
+    assert cli(*compute, gpu="V100") > 2 * cli(*compute, gpu="A100") > 2 * cli(*compute, gpu="H100")
     transfer = ("collectives", "transfer_ns")
-    assert told(*transfer, link_gb_per_s=40) > 2 * told(*transfer)
-    assert told(*transfer, ranks_per_node=2) > 2 * told(*transfer)
-    assert told(*transfer, ranks_per_node=2, network_gb_per_s=5) > 2 * told(*transfer, ranks_per_node=2)
+    assert cli(*transfer, link_gb_per_s=40) > 2 * cli(*transfer)
+    assert cli(*transfer, ranks_per_node=2) > 2 * cli(*transfer)
+    assert cli(*transfer, ranks_per_node=2, network_gb_per_s=5) > 2 * cli(*transfer, ranks_per_node=2)
     calls = ("launch_stats", "call_ns")
-    assert told(*calls, launch_ns=9_000) == pytest.approx(2 * told(*calls), rel=0.01)
+    assert cli(*calls, launch_ns=9_000) == pytest.approx(2 * cli(*calls), rel=0.01)
 
 
-def test_memory_does_not_grow_with_the_ranks(tmp_path: Path) -> None:
+def test_memory_is_constant_in_ranks(tmp_path: Path) -> None:
     code = (
         "import resource, sys, tracewarehouse\n"
         "tracewarehouse.simulate(sys.argv[1], ranks=int(sys.argv[2]), tensor=2, steps=1, layers=2,\n"
@@ -109,7 +109,7 @@ def test_a_full_queue_blocks_the_launch(tmp_path: Path) -> None:
     assert calls[10] > 10 * calls[1024]
 
 
-def test_workers_load_ahead(tmp_path: Path) -> None:
+def test_workers_prefetch(tmp_path: Path) -> None:
     waits = {}
     for workers in (0, 1, 4):
         folder = tmp_path / str(workers)
@@ -122,7 +122,7 @@ def test_workers_load_ahead(tmp_path: Path) -> None:
     assert max(waits[4][4:]) < 100  # four at a time are faster than the steps
 
 
-def test_workers_load_no_more_than_two_ahead(tmp_path: Path) -> None:
+def test_workers_prefetch_at_most_two_batches(tmp_path: Path) -> None:
     stall = "dataloader-stall:step=10,ms=20"
     tw.simulate(tmp_path / "sim", ranks=1, load_us=100, workers=1, steps=12, injections=[stall])
     events = read(tmp_path / "sim")["traceEvents"]
@@ -131,7 +131,7 @@ def test_workers_load_no_more_than_two_ahead(tmp_path: Path) -> None:
     assert 20_000 - 2 * step < waits[10] < 20_000 - step
 
 
-def test_a_captured_step_is_one_launch(tmp_path: Path) -> None:
+def test_a_captured_step_has_one_launch(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", ranks=2, graphs=True, **SMALL)
     launches = section(tmp_path / "sim", "launch_stats")
     apis = [row["api"] for row in launches]
@@ -141,7 +141,7 @@ def test_a_captured_step_is_one_launch(tmp_path: Path) -> None:
     assert any("AllReduce" in row["name"] and row["api"] == "cudaGraphLaunch" for row in launches)
 
 
-def test_stages_serve_one_after_the_other(tmp_path: Path) -> None:
+def test_pipeline_stages_run_in_sequence(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", ranks=2, pipeline=2, mode="inference", **SMALL)
     names = [{event["name"] for event in read(tmp_path / "sim", rank)["traceEvents"]} for rank in (0, 1)]
     assert "aten::embedding" in names[0] - names[1]
@@ -176,7 +176,7 @@ def test_the_model_runs_without_a_kernel(tmp_path: Path, kernel: str) -> None:
 @pytest.mark.parametrize(
     ("knobs", "error", "words"),
     [
-        ({"ranks": 3, "tensor": 2}, ParamError, "do not split"),
+        ({"ranks": 3, "tensor": 2}, ParamError, "not divisible"),
         ({"ranks": 0}, ParamError, "ranks is 0"),
         ({"gpu": "H1000"}, ParamError, "unknown gpu"),
         ({"workers": -1}, ParamError, "workers is -1"),
@@ -187,11 +187,11 @@ def test_the_model_runs_without_a_kernel(tmp_path: Path, kernel: str) -> None:
         ({"injections": ["removed-kernel:kernel=gemm"]}, ParamError, "cannot be removed"),
         ({"injections": ["long-collective:collective=10000"]}, ParamError, "no collective"),
         ({"injections": ["missing-rank:rank=2"]}, ParamError, "no rank 2"),
-        ({"injections": ["clock:rank=0,step=1"]}, ParamError, "takes no step"),
-        ({"injections": ["slow-link:group=data0,rank=1"]}, ParamError, "takes no rank"),
+        ({"injections": ["clock:rank=0,step=1"]}, ParamError, "does not accept step"),
+        ({"injections": ["slow-link:group=data0,rank=1"]}, ParamError, "does not accept rank"),
     ],
 )
-def test_knobs_that_make_no_job(
+def test_invalid_settings_are_refused(
     tmp_path: Path, knobs: dict[str, Any], error: type[TwError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -199,13 +199,13 @@ def test_knobs_that_make_no_job(
     assert not (tmp_path / "sim").exists()
 
 
-def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
+def test_a_nonempty_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(TwError, match="not empty"):
         tw.simulate(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_injections_are_written_as_they_are_read() -> None:
-    for text in PLANTED.values():
+def test_injections_round_trip_as_text() -> None:
+    for text in INJECTED.values():
         assert Injection.parse(str(Injection.parse(text))) == Injection.parse(text)

@@ -94,7 +94,7 @@ def test_a_changed_manifest_is_refused_with_a_remedy(store: Store) -> None:
     path.write_bytes(path.read_bytes().replace(b'"rank":5', b'"rank":6'))
     with pytest.raises(WarehouseError, match="damaged manifest: checksum differs") as caught:
         store.committed("run", 5, source.uid)
-    assert "tw verify" in (caught.value.hint or "")
+    assert "wh.verify()" in (caught.value.hint or "")
 
 
 def test_files_know_their_footers_and_have_page_checksums(store: Store) -> None:
@@ -250,4 +250,4 @@ def test_a_warehouse_of_format_1_is_refused_with_one_sentence(tmp_path: Path) ->
     for act in (Store.open, Store.create):
         with pytest.raises(SchemaVersionError, match="format 1") as caught:
             act(tmp_path)
-        assert caught.value.hint == "tw upgrade converts it"
+        assert caught.value.hint == "wh.upgrade() converts it"

@@ -130,9 +130,8 @@ def test_waits(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
                     wait = row["length"] - shortest["length"]
                     wanted[row["rank"], row["id"]] = (wait, shortest["length"], shortest["rank"])
         own = [row for row in told if row["run_id"] == name]
-        found = {
-            (r["rank"], r["event_id"]): (r["wait_ns"], r["transfer_ns"], r["straggler_rank"]) for r in own
-        }
+        names = ("wait_ns", "transfer_ns", "straggler_rank")
+        found = {(r["rank"], r["event_id"]): tuple(r[name] for name in names) for r in own}
         assert found == wanted, name
         seen |= {row["state"] for row in own}
     assert seen == {"complete", "partial", "unmatched", "ambiguous", "inconsistent_clocks"}
@@ -144,9 +143,8 @@ def test_what_is_matched_really_met(drawn: tuple[tw.Warehouse, dict[str, list[Ro
     by_meeting: dict[tuple[str, str], set[str]] = defaultdict(set)
     for row in warehouse.collective_waits().rows():
         if row["instance_id"] is not None:
-            by_meeting[row["run_id"], row["instance_id"]].add(
-                truth[row["run_id"], row["rank"], row["event_id"]]
-            )
+            event = row["run_id"], row["rank"], row["event_id"]
+            by_meeting[row["run_id"], row["instance_id"]].add(truth[event])
     wrong = sum(len(each) > 1 for each in by_meeting.values())
     assert by_meeting and wrong == 0
 

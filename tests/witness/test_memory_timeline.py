@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
+from cli_runner import tw as call
 from conftest import real_traces
-from front_door import tw as call
 
 COLUMNS = (
     "parameter",
@@ -134,7 +134,7 @@ def test_it_is_taken_where_it_is_named(tmp_path: Path) -> None:
     walked = call("ingest", tmp_path / "traces", "-w", tmp_path / "warehouse")
     assert walked.code == 0 and "name it, and it becomes a run of its own" in walked.err
     named = call("ingest", path, "-w", tmp_path / "warehouse")
-    assert named.code == 0 and "1 rank taken in" in named.out
+    assert named.code == 0 and "ingested 1 rank" in named.out
 
 
 def test_one_cut_short_keeps_what_is_whole(tmp_path: Path) -> None:

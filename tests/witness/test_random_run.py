@@ -143,14 +143,9 @@ def test_classes_add_up_to_busy_time(drawn: tuple[Any, dict[int, Trace]]) -> Non
 
 def test_launches(drawn: tuple[Any, dict[int, Trace]]) -> None:
     rows = agree("launch_summary", drawn)
-    assert {row["state"] for row in rows} == {
-        "known",
-        "before_window",
-        "missing",
-        "no_gpu_activity",
-        "shared_id",
-    }
-    assert {row["known"] for row in rows} == {True, False, None}
+    states = {"known", "before_window", "missing", "no_gpu_activity", "shared_id"}
+    assert {row["state"] for row in rows} == states
+    assert {row["recognized"] for row in rows} == {True, False, None}
     for count in ("short_kernels", "runtime_outliers", "delay_outliers"):
         assert any(row[count] for row in rows)
     agree("launch_summary", drawn, runtime_cutoff_ns=20, delay_cutoff_ns=0)

@@ -105,7 +105,7 @@ WITH
       coalesce(caused.saving_ns, 0) AS saving_ns,
       coalesce(caused.saving_ns, 0) / coalesce(caused.analyzed_ns, own.analyzed_ns) AS share,
       -- Halfway between its equal share of all waits and all of them: more than chance would give.
-      coalesce(2 * caused.caused_ns * count(*) OVER of_run >= sum(caused.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS stands_out
+      coalesce(2 * caused.caused_ns * count(*) OVER of_run >= sum(caused.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS is_straggler
     FROM own
     LEFT JOIN caused ON caused.run_id = own.run_id AND caused.rank = own.rank
     WINDOW of_run AS (PARTITION BY own.run_id)
@@ -114,7 +114,7 @@ SELECT
   run_id,
   rank,
   'collectives' AS subject,
-  share >= $warning_share AND stands_out AS is_finding,
+  share >= $warning_share AND is_straggler AS is_finding,
   steps > 0 AS is_representative,
   share,
   count,

@@ -56,7 +56,7 @@ WITH
       arg_max(allocated_bytes, position) FILTER (allocated_bytes IS NOT NULL) AS end_bytes,
       sum(bytes)::BIGINT AS net_bytes,
       greatest(max(net_bytes), 0) AS peak_net_bytes,
-      (sum(bytes) FILTER (allocated_bytes IS NOT NULL))::BIGINT AS told_bytes
+      (sum(bytes) FILTER (allocated_bytes IS NOT NULL))::BIGINT AS recorded_bytes
     FROM memory_changes
     GROUP BY run_id, rank, device_type, device
   )
@@ -76,7 +76,7 @@ SELECT
   peak.end_bytes,
   coalesce(peak.net_bytes, 0) AS net_bytes,
   coalesce(peak.peak_net_bytes, 0) AS peak_net_bytes,
-  peak.end_bytes - peak.start_bytes - peak.told_bytes AS unexplained_bytes
+  peak.end_bytes - peak.start_bytes - peak.recorded_bytes AS unexplained_bytes
 FROM device_row AS total
 LEFT JOIN device_peak AS peak
   ON peak.run_id = total.run_id

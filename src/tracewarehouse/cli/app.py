@@ -1,4 +1,4 @@
-"""`tw`: the commands, made only when called, and the way from a command line to an exit code."""
+"""`tw`: the commands, loaded on demand, and the errors and exit codes of a call."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import click
 
 from tracewarehouse.cli.session import Session, examples
 from tracewarehouse.errors import TwError, is_interrupt
+from tracewarehouse.hints import cli_text
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "Take in": {"ingest": "ingest:ingest"},
-    "Ask": {
+    "Ingest": {"ingest": "ingest:ingest"},
+    "Analyze": {
         "report": "show:report",
         "show": "show:show",
         "check": "check:check",
@@ -33,11 +34,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "sql": "contracts:sql",
         "export": "export:export",
     },
-    "Work out": {
+    "Derive": {
         "derive": "derive:derive",
         "whatif": "derive:whatif",
     },
-    "Keep": {
+    "Manage": {
         "record": "history:record",
         "label": "runs:label",
         "remove": "maintenance:remove",
@@ -53,51 +54,51 @@ SECTIONS: dict[str, dict[str, str]] = {
         "dev": "dev:dev",
     },
 }
-_PLACES = {name: place for section in SECTIONS.values() for name, place in section.items()}
+_COMMANDS = {name: attribute for section in SECTIONS.values() for name, attribute in section.items()}
 
 
 class Commands(click.Group):
-    """The group `tw`; imports the module of a command when that command is asked for."""
+    """The group `tw`; imports the module of a command on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
-        return list(_PLACES)
+        """Names of all commands."""
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or None."""
-        if cmd_name not in _PLACES:
+        if cmd_name not in _COMMANDS:
             return None
-        module, attribute = _PLACES[cmd_name].split(":")
+        module, attribute = _COMMANDS[cmd_name].split(":")
         command = getattr(import_module(f"tracewarehouse.cli.{module}"), attribute)
         assert isinstance(command, click.Command)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Reads the options of `tw` itself; another one is told where it belongs."""
+        """Parses the options of `tw` itself; for an option of a command, the hint says where it belongs."""
         given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if hint := _place(self, ctx, error.option_name, given):
-                raise Misplaced(error.option_name, hint, ctx) from error
+            if hint := _misplaced_hint(self, ctx, error.option_name, given):
+                raise MisplacedOption(error.option_name, hint, ctx) from error
             raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command and the arguments left for it; a usage error with close names for another."""
-        if args and args[0] not in _PLACES and not ctx.resilient_parsing:
+        """The command and its arguments; raises UsageError with close matches for an unknown command."""
+        if args and args[0] not in _COMMANDS and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            close = get_close_matches(args[0], _PLACES, n=3)
-            meant = f" (did you mean {', '.join(close)}?)" if close else ""
-            ctx.fail(f"no such command: {args[0]}{meant}")
+            close = get_close_matches(args[0], _COMMANDS, n=3)
+            suggestion = f" (did you mean {', '.join(close)}?)" if close else ""
+            ctx.fail(f"no such command: {args[0]}{suggestion}")
         ctx.ensure_object(Session).command = args[0]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands by section."""
-        width = max(map(len, _PLACES))
+        width = max(map(len, _COMMANDS))
         for title, names in SECTIONS.items():
             commands = [(name.ljust(width), self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
@@ -106,16 +107,16 @@ class Commands(click.Group):
                 )
 
 
-def _place(app: click.Group, ctx: click.Context, name: str, args: Sequence[str]) -> str | None:
-    """Where an option that stands before the command belongs; None where no command is there to take it."""
-    taking = {words: option for words, option in _options(app, ctx) if name in option.opts}
-    given = next((arg for arg in args if arg in _PLACES), None)
-    if taking:
-        words = next((each for each in taking if given and f"{each} ".startswith(f"{given} ")), None)
-        option = taking[words or next(iter(taking))]
+def _misplaced_hint(app: click.Group, ctx: click.Context, name: str, args: Sequence[str]) -> str | None:
+    """How to write an option that precedes the command; None if no command has it and none was given."""
+    owners = {words: option for words, option in _options(app, ctx) if name in option.opts}
+    given = next((arg for arg in args if arg in _COMMANDS), None)
+    if owners:
+        words = next((each for each in owners if given and f"{each} ".startswith(f"{given} ")), None)
+        option = owners[words or next(iter(owners))]
         value = "" if option.is_flag else f" {option.make_metavar(ctx)}"
         return f"put {name} after the command: tw {words or 'COMMAND'} {name}{value}"
-    return f"options come after the command: tw {given} --help lists them" if given else None
+    return f"options follow the command; tw {given} --help lists them" if given else None
 
 
 def _options(group: click.Group, ctx: click.Context, words: str = "") -> Iterator[tuple[str, click.Option]]:
@@ -140,25 +141,25 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=examples(
-        "tw ingest traces/ && tw show temporal_breakdown",
+        "tw ingest traces/ && tw check @latest",
     ),
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
 )
 def app() -> None:
-    """A warehouse for GPU profiler traces: a folder of traces in, answers in SQL out."""
+    """Store GPU profiler traces and analyze them with SQL."""
 
 
 def run(args: Sequence[str]) -> int:
-    """Runs one command line and returns its exit code; errors are told on stderr, never raised."""
+    """Runs one command line and returns its exit code; errors are printed to stderr, never raised."""
     if "_TW_COMPLETE" in os.environ:
         from click.shell_completion import shell_complete
 
         return shell_complete(app, {}, "tw", "_TW_COMPLETE", os.environ["_TW_COMPLETE"])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A name that cannot be printed here is no reason to fail: a file name may hold any bytes.
+            # File names may hold bytes that the terminal cannot print.
             stream.reconfigure(errors="backslashreplace")
     session = Session(json="--json" in args, debug="--debug" in args)
     try:
@@ -184,38 +185,38 @@ def _invoke(args: list[str], session: Session) -> int:
 
 
 def _fail(error: BaseException, session: Session) -> int:
-    told = failure(error)
+    failure = failure_of(error)
     try:
         if session.json:
-            session.out.failed(told.kind, told.message, told.hint)
-        report(told, error, debug=session.debug)
+            session.out.print_failure(failure.kind, failure.message, failure.hint)
+        print_failure(failure, error, debug=session.debug)
         sys.stdout.flush()
     except BrokenPipeError:
         return _closed_pipe()
-    return told.exit_code
+    return failure.exit_code
 
 
 def _closed_pipe() -> int:
-    """The reader has what it wanted; nothing is left to tell."""
-    # The interpreter flushes stdout once more at exit, and would complain there.
+    """Exit code 0: the reader of the pipe closed it and needs no more output."""
+    # The interpreter flushes stdout once more at exit, and would fail there.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 INTERRUPTED = 130
 _SYSTEM_HINTS = {
-    errno.ENOSPC: "free some space, or put the warehouse elsewhere with --warehouse",
-    errno.EDQUOT: "free some space, or put the warehouse elsewhere with --warehouse",
-    errno.EFBIG: "raise the limit on file size (ulimit -f), or put the warehouse elsewhere with --warehouse",
-    errno.EACCES: "check who owns the file or folder and what its permissions are",
-    errno.EPERM: "check who owns the file or folder and what its permissions are",
-    errno.EROFS: "put the warehouse on a disk that can be written, with --warehouse",
-    errno.EMFILE: "raise the limit on open files (ulimit -n), or use fewer --jobs",
+    errno.ENOSPC: "free some space, or use a warehouse on another disk (--warehouse DIR)",
+    errno.EDQUOT: "free some space, or use a warehouse on another disk (--warehouse DIR)",
+    errno.EFBIG: "raise the file size limit (ulimit -f), or use another disk (--warehouse DIR)",
+    errno.EACCES: "check the owner and permissions of the file or folder",
+    errno.EPERM: "check the owner and permissions of the file or folder",
+    errno.EROFS: "use a warehouse on a writable disk (--warehouse DIR)",
+    errno.EMFILE: "raise the limit on open files (ulimit -n), or use fewer processes (--jobs N)",
 }
 
 
-class Misplaced(click.NoSuchOption):
-    """An option that `tw` itself does not take; the hint says which command does."""
+class MisplacedOption(click.NoSuchOption):
+    """An option of a command, given before the command; the hint says where it belongs."""
 
     def __init__(self, name: str, hint: str, ctx: click.Context) -> None:
         super().__init__(name, ctx=ctx)
@@ -224,7 +225,7 @@ class Misplaced(click.NoSuchOption):
 
 @dataclass(frozen=True)
 class Failure:
-    """An error as people meet it."""
+    """An error as it is printed."""
 
     kind: str
     message: str
@@ -232,46 +233,51 @@ class Failure:
     exit_code: int
 
 
-def failure(error: BaseException) -> Failure:
-    """What to tell about `error`, and the exit code it means."""
+def failure_of(error: BaseException) -> Failure:
+    """Message, hint and exit code of an error."""
     if isinstance(error, TwError):
-        return Failure(type(error).__name__, error.message, error.hint, error.exit_code)
+        hint = error.hint and cli_text(error.hint)
+        return Failure(type(error).__name__, cli_text(error.message), hint, error.exit_code)
     if isinstance(error, click.UsageError):
         return Failure("UsageError", error.format_message(), _usage_hint(error), error.exit_code)
     if isinstance(error, click.ClickException):
         return Failure(type(error).__name__, error.format_message(), None, error.exit_code)
     if is_interrupt(error) or isinstance(error, click.Abort):
-        return Failure("Interrupted", "interrupted", "what was published before is whole", INTERRUPTED)
+        return Failure(
+            "Interrupted", "interrupted", "runs that were already published are intact", INTERRUPTED
+        )
     if isinstance(error, OSError):
-        hint = _SYSTEM_HINTS.get(error.errno or 0, "run again with --debug to see where it happened")
+        hint = _SYSTEM_HINTS.get(error.errno or 0, "rerun with --debug to see where it failed")
         return Failure("SystemError", _system_message(error), hint, 1)
     if type(error).__module__ in ("duckdb", "_duckdb"):
-        # Told by name: importing the engine to name its errors would make every start slow.
+        # Matched by name: importing the engine for its error classes would slow down every start.
         return Failure(
-            "EngineError", str(error).partition("\n")[0], "run again with --debug to see the rest", 1
+            "EngineError", str(error).partition("\n")[0], "rerun with --debug for the full message", 1
         )
     if isinstance(error, MemoryError):
-        return Failure("MemoryError", "out of memory", "use fewer --jobs, or choose fewer runs or ranks", 1)
-    hint = "this is a fault in tw: please report it with what --debug shows"
+        return Failure(
+            "MemoryError", "out of memory", "use fewer processes (--jobs N), or select fewer runs or ranks", 1
+        )
+    hint = "internal error in tw; please report it with the output of --debug"
     return Failure(type(error).__name__, f"unexpected {type(error).__name__}: {error}", hint, 1)
 
 
-def report(told: Failure, error: BaseException, *, debug: bool) -> None:
-    """Writes the error to stderr, on one line, and its hint."""
+def print_failure(failure: Failure, error: BaseException, *, debug: bool) -> None:
+    """Prints the error on one line of stderr, then its hint."""
     from tracewarehouse.render.output import error_lines
 
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    sys.stderr.write(error_lines(told.message, told.hint))
+    sys.stderr.write(error_lines(failure.message, failure.hint))
 
 
 def _usage_hint(error: click.UsageError) -> str | None:
-    if isinstance(error, Misplaced):
+    if isinstance(error, MisplacedOption):
         return error.hint
     return f"{error.ctx.command_path} --help" if error.ctx is not None else None
 
 
 def _system_message(error: OSError) -> str:
-    what = error.strerror or str(error) or type(error).__name__
-    places = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    return f"{' -> '.join(places)}: {what}" if places else what
+    reason = error.strerror or str(error) or type(error).__name__
+    paths = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return f"{' -> '.join(paths)}: {reason}" if paths else reason

@@ -1,4 +1,4 @@
-"""`tw check`: what looks wrong in runs, and an exit code for it."""
+"""`tw check`: performance findings of runs, as text, and an exit code for CI."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tracewarehouse.cli.session import Session, examples, pass_session, rank_opt
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES
-from tracewarehouse.render.output import width_of
-from tracewarehouse.render.text import count, one_line, show
+from tracewarehouse.render.output import line_width
+from tracewarehouse.render.text import one_line, plural, show
 
 if TYPE_CHECKING:
     from tracewarehouse.render.output import Output
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FindingsFailed(TwError):
-    """Findings that are as grave as `--fail-on` says."""
+    """There are findings of at least the severity of `--fail-on`."""
 
     exit_code = 3
 
@@ -40,35 +40,33 @@ class FindingsFailed(TwError):
     ),
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
-@click.option("--all", "passed", is_flag=True, help="Also what was judged and found well: severity none.")
+@click.option("--all", "passed", is_flag=True, help="Include passing checks (severity none).")
 @click.option(
     "--fail-on",
     type=click.Choice(["info", "warning", "critical"]),
-    help="Exit code 3 where a finding is of this severity or a graver one.",
+    help="Exit with code 3 if a finding has this severity or higher.",
 )
 @rank_option
 @result_options
 @pass_session
 def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str | None) -> None:
-    """Look for what slows a run down: a waiting data loader, slow launches, exposed communication, …
+    """Find performance problems in runs, with suggested fixes.
 
-    Each finding says what is seen and how sure that is, how much time could be saved at most and why not
-    more, what to try, and which analysis shows it. Savings of several findings do not add up. Severity info
-    means that the trace has no complete step, so that it may not show the usual. `tw list` names the rules,
-    in group findings; `tw describe RULE` tells what each looks at, and from where on it is a finding.
+    Each finding has the evidence, a confidence, an upper bound on the saving and what limits it, a
+    suggestion, and a command that shows the data. Savings of several findings do not add up. Severity info:
+    the trace has no complete step, so it may not be representative. `tw list` shows the rules in group
+    findings; `tw describe RULE` shows what a rule tests and its threshold.
     """
     from tracewarehouse.findings import at_least
 
     session.runs = runs
     warehouse = session.open()
-    found = warehouse.check(passed=passed)
+    findings = warehouse.check(passed=passed)
     error = None
-    if fail_on is not None and (grave := at_least(found, fail_on)):
-        error = FindingsFailed(
-            f"{grave} of {len(found)} findings: {fail_on} or graver", "they are told above"
-        )
+    if fail_on is not None and (failing := at_least(findings, fail_on)):
+        error = FindingsFailed(f"{plural(failing, 'finding')} of severity {fail_on} or higher")
     ranks = sum(len(each.ranks) for each in warehouse.selected())
-    session.out.show(found, error, ranks, words=partial(text, out=session.out))
+    session.out.print_result(findings, error, ranks, as_text=partial(text, out=session.out))
     if error is not None:
         raise click.exceptions.Exit(error.exit_code)
 
@@ -78,24 +76,24 @@ Row = Mapping[str, Any]
 
 
 def text(result: Result, out: Output) -> str:
-    """A block for each rule and subject of a run, the ranks in which it is so together; worst first."""
+    """One block per rule and subject of a run, with all its ranks; most severe first."""
     rows = result.rows()
     blocks: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         blocks.setdefault((row["severity"], row["run_id"], row["rule"], row["subject"]), []).append(row)
-    if out.chosen_format == "md":
-        parts = [f"### {_counted(rows)}", *(_marked(block) for block in blocks.values())]
+    if out.resolved_format == "md":
+        parts = [f"### {_headline(rows)}", *(_markdown(block) for block in blocks.values())]
     else:
-        width = width_of(out) or _WIDTH
-        parts = [_counted(rows), *(_block(block, width) for block in blocks.values())]
+        width = line_width(out) or _WIDTH
+        parts = [_headline(rows), *(_block(block, width) for block in blocks.values())]
     return "\n\n".join(parts) + "\n"
 
 
-def _counted(rows: Sequence[Row]) -> str:
-    """How many findings, by severity."""
-    found = Counter(row["severity"] for row in rows)
-    told = ", ".join(f"{found[each]} {each}" for each in reversed(SEVERITIES) if found[each])
-    return f"{count(len(rows))} finding{'' if len(rows) == 1 else 's'}" + (f": {told}" if told else "")
+def _headline(rows: Sequence[Row]) -> str:
+    """The number of findings, in total and by severity."""
+    counts = Counter(row["severity"] for row in rows)
+    by_severity = ", ".join(f"{counts[each]} {each}" for each in reversed(SEVERITIES) if counts[each])
+    return plural(len(rows), "finding") + (f": {by_severity}" if by_severity else "")
 
 
 def _block(rows: Sequence[Row], width: int) -> str:
@@ -103,7 +101,7 @@ def _block(rows: Sequence[Row], width: int) -> str:
     return "\n".join([_title(rows), *(f"  {line}" for line in chain.from_iterable(lines))])
 
 
-def _marked(rows: Sequence[Row]) -> str:
+def _markdown(rows: Sequence[Row]) -> str:
     first, *rest = _lines(rows)
     return "\n".join([f"**{_title(rows)}**", "", first, "", *(f"- {line}" for line in rest)])
 
@@ -111,39 +109,38 @@ def _marked(rows: Sequence[Row]) -> str:
 def _title(rows: Sequence[Row]) -> str:
     worst = rows[0]
     ranks = [row["rank"] for row in rows]
-    where = f"{worst['run_id']} rank{'' if len(ranks) == 1 else 's'} {rank_list(ranks)}"
-    return one_line(f"{worst['severity']}: {worst['rule']} ({worst['subject']}) in {where}")
+    scope = f"{worst['run_id']} rank{'' if len(ranks) == 1 else 's'} {rank_list(ranks)}"
+    return one_line(f"{worst['severity']}: {worst['rule']} ({worst['subject']}) in {scope}")
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
-    """What is to be said: of several ranks the worst one's numbers."""
+    """The lines of a block; with several ranks, the figures are those of the worst one."""
     worst = rows[0]
     yield one_line(worst["observation"])
-    whose = f"rank {worst['rank']}, the worst: " if len(rows) > 1 else ""
-    yield whose + _measured(worst)
-    saves = "" if worst["saving_ns"] is None else f"saves at most {show(worst['saving_ns'], 'ns')}: "
+    prefix = f"worst: rank {worst['rank']}, " if len(rows) > 1 else ""
+    yield prefix + _figures(worst)
+    saving = worst["saving_ns"]
+    saves = "" if saving is None else f"saves at most {show(saving, 'ns')}: "
     yield one_line(saves + worst["saving_limit"])
     yield one_line(f"confidence: {worst['confidence']}")
     yield one_line(f"try: {worst['advice']}")
-    yield one_line(_look(worst))
+    yield one_line(_evidence(worst))
 
 
-def _measured(row: Row) -> str:
-    """The share, the threshold, and what they are of."""
-    steps = row["steps"]
-    of = f"{count(steps)} complete step{'' if steps == 1 else 's'}" if steps else "no complete step"
-    found = f" in {count(row['count'])} place{'' if row['count'] == 1 else 's'}" if row["count"] else ""
-    limit = f"a finding from {show(row['threshold'], 'ratio')}"
-    judged = f"judged by {show(row['analyzed_ns'], 'ns')}, {of}"
-    return f"{show(row['share'], 'ratio')} ({limit}){found}; {judged}"
+def _figures(row: Row) -> str:
+    """The share, the analyzed time, the occurrences and the threshold."""
+    steps = plural(row["steps"], "complete step") if row["steps"] else "no complete step"
+    occurrences = f", {plural(row['count'], 'occurrence')}" if row["count"] else ""
+    share, threshold = show(row["share"], "ratio"), show(row["threshold"], "ratio")
+    return f"{share} of {show(row['analyzed_ns'], 'ns')} ({steps}){occurrences}; threshold {threshold}"
 
 
-def _look(row: Row) -> str:
-    """Where to look: the analysis, which of its rows, and the worst place."""
-    look = f"look: tw show {row['evidence']} --run {quote(row['run_id'])} --rank {row['rank']}"
+def _evidence(row: Row) -> str:
+    """The command that shows the data, which of its rows, and the worst occurrence."""
+    text = f"see: tw show {row['evidence']} --run {quote(row['run_id'])} --rank {row['rank']}"
     if row["evidence_filter"] is not None:
-        look += f", rows where {row['evidence_filter']}"
+        text += f", rows where {row['evidence_filter']}"
     if row["from_ns"] is not None:
         event = f", event {row['event_id']}" if row["event_id"] is not None else ""
-        look += f"; worst at {row['from_ns']} ns for {show(row['to_ns'] - row['from_ns'], 'ns')}{event}"
-    return look
+        text += f"; worst at {row['from_ns']} ns for {show(row['to_ns'] - row['from_ns'], 'ns')}{event}"
+    return text

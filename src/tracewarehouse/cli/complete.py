@@ -1,4 +1,4 @@
-"""What the shell offers for a half-typed argument: stored runs, and the names of contracts."""
+"""Shell completion of arguments: names of stored runs and of contracts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of stored runs, and the two selectors that need no name."""
+    """Names of stored runs, @latest and @previous."""
     names = [*_stored_runs(ctx), "@latest", "@previous"]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
@@ -37,9 +37,9 @@ def _stored_runs(ctx: click.Context) -> list[str]:
     try:
         return list(ctx.obj.open().store.runs())
     except Exception:
-        return []  # A half-typed command line is not answered with an error.
+        return []  # completion never prints errors
 
 
 def _items(contracts: Iterable[Contract], incomplete: str) -> list[CompletionItem]:
-    found = [each for each in contracts if each.name.startswith(incomplete)]
-    return [CompletionItem(each.name, help=each.summary) for each in found]
+    matches = [each for each in contracts if each.name.startswith(incomplete)]
+    return [CompletionItem(each.name, help=each.summary) for each in matches]

@@ -1,4 +1,4 @@
-"""`tw list`, `tw describe`, `tw sql`: what there is to ask, and how it is computed."""
+"""`tw list`, `tw describe`, `tw sql`: the available analyses, views and tables, and their SQL."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ KINDS = ("analysis", "view", "table")
         "tw list --all --format json",
     ),
 )
-@click.option("--kind", type=click.Choice(KINDS), help="Only analyses, views or tables.")
-@click.option("--all", "every", is_flag=True, help="Older versions and tables that are not stored, too.")
+@click.option("--kind", type=click.Choice(KINDS), help="List only this kind.")
+@click.option("--all", "include_all", is_flag=True, help="Include older versions and transient tables.")
 @result_options
 @pass_session
-def list_(session: Session, /, kind: str | None, every: bool) -> None:
-    """List analyses, views and tables, each with the answer it gives."""
+def list_(session: Session, /, kind: str | None, include_all: bool) -> None:
+    """List analyses, views and tables with their summaries."""
     from tracewarehouse.result import Field, from_rows
 
     fields = [Field("name", "VARCHAR"), Field("version", "INTEGER"), Field("kind", "VARCHAR")]
     fields += [Field("group", "VARCHAR"), Field("summary", "VARCHAR")]
-    rows = [(c.name, c.version, c.kind, c.group, c.summary) for c in _selected(kind, every)]
-    session.out.show(from_rows(fields, rows))
+    rows = [(c.name, c.version, c.kind, c.group, c.summary) for c in _listed(kind, include_all)]
+    session.out.print_result(from_rows(fields, rows))
 
 
 @click.command(
@@ -49,17 +49,22 @@ def list_(session: Session, /, kind: str | None, every: bool) -> None:
 @output_options
 @pass_session
 def describe(session: Session, /, name: str) -> None:
-    """Show one table, view or analysis in full: columns, units, parameters, changes."""
+    """Show the contract of a table, view or analysis.
+
+    It has columns with units, parameters, dependencies and changes between versions.
+    """
     from tracewarehouse.contracts.catalog import Catalog
     from tracewarehouse.render.describe import contract_text
-    from tracewarehouse.render.output import width_of
+    from tracewarehouse.render.output import line_width
 
     catalog = Catalog.load()
     contract = catalog.get(name)
     hashes = {"own_hash": catalog.own_hash(contract), "effective_hash": catalog.effective_hash(contract)}
     facts = {key: value for key, value in asdict(contract).items() if key not in ("body", "body_line")}
     facts["requires"] = [str(ref) for ref in contract.requires]
-    session.out.say(contract_text(contract, **hashes, width=width_of(session.out)), [{**facts, **hashes}])
+    session.out.print_text(
+        contract_text(contract, **hashes, width=line_width(session.out)), [{**facts, **hashes}]
+    )
 
 
 @click.command(
@@ -72,24 +77,27 @@ def describe(session: Session, /, name: str) -> None:
 @output_options
 @pass_session
 def sql(session: Session, /, name: str) -> None:
-    """Print the SQL of a table, view or analysis with its defaults filled in, ready to run."""
+    """Print the SQL of a table, view or analysis.
+
+    Parameters have their default values, so that the SQL can be run as it is.
+    """
     from tracewarehouse.contracts.catalog import Catalog
     from tracewarehouse.duck.engine import sql_with_params
 
     contract = Catalog.load().get(name)
     if contract.filled_by_program:
-        text = f"-- {contract.ref}: the program fills it.\n"
-        session.out.say(text, [{"name": str(contract.ref), "sql": None}])
+        text = f"-- {contract.ref} is not computed by SQL.\n"
+        session.out.print_text(text, [{"name": str(contract.ref), "sql": None}])
         return
     text = sql_with_params(contract, {})
-    session.out.say(text, [{"name": str(contract.ref), "sql": text}])
+    session.out.print_text(text, [{"name": str(contract.ref), "sql": text}])
 
 
-def _selected(kind: str | None, every: bool) -> list[Contract]:
+def _listed(kind: str | None, include_all: bool) -> list[Contract]:
     from tracewarehouse.contracts.catalog import Catalog
 
     catalog = Catalog.load()
     contracts = [*catalog.analyses(), *catalog.views(), *catalog.tables()]
-    if every:
+    if include_all:
         contracts = [*catalog.all("analysis"), *catalog.all("view"), *catalog.all("table")]
-    return [c for c in contracts if kind in (None, c.kind) and (every or not c.transient)]
+    return [c for c in contracts if kind in (None, c.kind) and (include_all or not c.transient)]

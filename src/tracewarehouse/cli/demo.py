@@ -1,4 +1,4 @@
-"""`tw demo`: a first look without any trace."""
+"""`tw demo`: two simulated runs in a warehouse, and why the second is slower."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ if TYPE_CHECKING:
 @click.command(
     epilog=examples(
         "tw demo",
-        "tw demo -w /tmp/look      # in a warehouse of its own",
+        "tw demo -w /tmp/demo      # in a separate warehouse",
     )
 )
 @output_options
 @pass_session
 def demo(session: Session, /) -> None:
-    """Take a first look without any trace: two simulated runs, and what differs between them.
+    """Try tw on two simulated runs.
 
-    The runs go into the warehouse as demo-before and demo-after; whatever else is there stays as it is.
+    They are ingested as demo-before and demo-after; other runs in the warehouse are not changed. The second
+    run contains injected faults.
     """
-    from tracewarehouse.demo import demo as show
+    from tracewarehouse.demo import demo as run_demo
     from tracewarehouse.render.progress import bars
 
     with bars() as progress:
-        done = show(session.open(), say=session.out.notice, progress=progress)
-    lines = commands(done, _where(session.warehouse))
-    session.out.say(told(done, str(session.warehouse), lines), [_row(done, lines)])
+        done = run_demo(session.open(), notify=session.out.notice, progress=progress)
+    lines = commands(done, _warehouse_option(session.warehouse))
+    session.out.print_text(text(done, str(session.warehouse), lines), [_row(done, lines)])
 
 
-def _where(warehouse: Path) -> str:
-    """What a command needs to find the warehouse: nothing where it would look there anyway."""
-    usual = Path(os.environ.get("TW_WAREHOUSE", "warehouse"))
-    return "" if warehouse == usual else f" -w {shlex.quote(str(warehouse))}"
+def _warehouse_option(warehouse: Path) -> str:
+    """The option that selects the warehouse; empty if it is the default one."""
+    default = Path(os.environ.get("TW_WAREHOUSE", "warehouse"))
+    return "" if warehouse == default else f" -w {shlex.quote(str(warehouse))}"
 
 
 def _row(done: Demo, lines: list[str]) -> dict[str, object]:
@@ -52,49 +53,49 @@ def _row(done: Demo, lines: list[str]) -> dict[str, object]:
         "runs": [{**asdict(run), "shares": run.shares} for run in done.runs],
         "kernels": [asdict(each) for each in done.kernels],
         "stragglers": [asdict(each) for each in done.stragglers],
-        "taken_in": done.taken_in,
+        "taken_in": done.ingested,
         "next": lines,
     }
 
 
 _WIDTH = 78  # 80 without the indent
 _KERNELS = 3
-_PARTS = {
+_CATEGORIES = {
     "compute_ns": "compute",
     "exposed_comm_ns": "exposed comm",
     "exposed_memory_ns": "exposed mem",
     "idle_ns": "idle",
 }
-_TOLD_APART = ("compute_ns", "exposed_comm_ns")
+_MAIN_CATEGORIES = ("compute_ns", "exposed_comm_ns")
 
 
-def told(done: Demo, place: str, lines: Sequence[str]) -> str:
-    """All of it: where the runs are, where their time goes, what differs, what to try."""
+def text(done: Demo, warehouse: str, lines: Sequence[str]) -> str:
+    """The complete text: the runs, their time breakdown, the differences, commands to try."""
     before, after = done.runs
-    parts = [
-        _intro(done, place),
-        _section("Where the time goes, on all ranks", _overview(done.runs)),
-        _section("Step", _step(before, after)),
-        _section("Kernels that changed most: per step, on the median rank", _kernels(done)),
-        _section("Who the others wait for at collectives; times per step", _stragglers(done)),
+    sections = [
+        _intro(done, warehouse),
+        _section("GPU time of all ranks", _overview(done.runs)),
+        _section("Step time", _step(before, after)),
+        _section("Kernels that changed most (time per step, median rank)", _kernels(done)),
+        _section("Stragglers (times per step)", _stragglers(done)),
         _section("Try next", lines),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
-def commands(done: Demo, where: str) -> list[str]:
-    """Lines for the shell that show where the numbers come from."""
+def commands(done: Demo, option: str) -> list[str]:
+    """Shell commands that show the data behind the numbers."""
     before, after = (run.run for run in done.runs)
     rank = done.stragglers[1].rank
     return [
-        f"tw check {after}{where}",
-        f"tw report {before} {after}{where}",
-        f"tw show temporal_breakdown --run {after}{where}",
-        f"tw show kernel_summary --run {after} --rank {rank} --head 5{where}",
-        f"tw show stragglers --run {after}{where}",
-        f'tw query "SELECT kind, count(*) FROM kernels GROUP BY kind"{where}',
-        f"tw list{where}",
-        f"tw remove {before} {after}{where}",
+        f"tw check {after}{option}",
+        f"tw report {before} {after}{option}",
+        f"tw show temporal_breakdown --run {after}{option}",
+        f"tw show kernel_summary --run {after} --rank {rank} --head 5{option}",
+        f"tw show stragglers --run {after}{option}",
+        f'tw query "SELECT kind, count(*) FROM kernels GROUP BY kind"{option}',
+        f"tw list{option}",
+        f"tw remove {before} {after}{option}",
     ]
 
 
@@ -102,31 +103,34 @@ def _section(title: str, lines: Iterable[str]) -> str:
     return "\n".join([title, *(f"  {line}" for line in lines)])
 
 
-def _intro(done: Demo, place: str) -> str:
+def _intro(done: Demo, warehouse: str) -> str:
     before, after = done.runs
-    state = "Taken in" if done.taken_in else "There already"
+    runs = f"two simulated runs of {after.ranks} ranks"
+    state = f"Ingested {runs} into {warehouse}:" if done.ingested else f"{warehouse} already has {runs}:"
     return (
-        f"{state}: {before.run} and {after.run}, two simulated runs of {after.ranks} ranks,\n"
-        f"in {place}. The second has faults planted in it; here is what the traces say."
+        f"{state}\n{before.run} and {after.run}. The second one contains injected faults;\n"
+        "the analyses below find them."
     )
 
 
 def _overview(runs: Sequence[Overview]) -> list[str]:
     fields = [Field("run", "VARCHAR"), Field("steps", "BIGINT", "count"), Field("median step", "DOUBLE")]
-    fields += [Field(name, "DOUBLE", "ratio") for name in _PARTS.values()]
-    rows = [(run.run, run.steps, _ms(run.step_ns), *(run.shares[part] for part in _PARTS)) for run in runs]
+    fields += [Field(name, "DOUBLE", "ratio") for name in _CATEGORIES.values()]
+    rows = [
+        (run.run, run.steps, _ms(run.step_ns), *(run.shares[name] for name in _CATEGORIES)) for run in runs
+    ]
     return table(fields, rows).lines()
 
 
 def _step(before: Overview, after: Overview) -> list[str]:
     old, new = before.mean_parts_ns, after.mean_parts_ns
-    change = {part: new[part] - old[part] for part in new}
-    rest = sum(ns for part, ns in change.items() if part not in _TOLD_APART)
-    parts = [f"{_PARTS[part]} {_ms(change[part], sign='+')}" for part in _TOLD_APART]
+    change = {name: new[name] - old[name] for name in new}
+    other = sum(ns for name, ns in change.items() if name not in _MAIN_CATEGORIES)
+    parts = [f"{_CATEGORIES[name]} {_ms(change[name], sign='+')}" for name in _MAIN_CATEGORIES]
     return [
         f"{_ms(before.step_ns)} before, {_ms(after.step_ns)} after: "
         f"{_ms(after.step_ns - before.step_ns, sign='+')} ({_percent(before.step_ns, after.step_ns):+.1f} %)",
-        f"mean parts: {', '.join(parts)}, the rest {_ms(rest, sign='+')}",
+        f"mean change: {', '.join(parts)}, other {_ms(other, sign='+')}",
     ]
 
 
@@ -141,28 +145,28 @@ def _kernels(done: Demo) -> list[str]:
 
 def _change(each: KernelChange) -> str:
     if each.before_ns is None or each.after_ns is None:
-        return "new" if each.before_ns is None else "gone"
+        return "added" if each.before_ns is None else "removed"
     return f"{_percent(each.before_ns, each.after_ns):+.1f} %"
 
 
 def _stragglers(done: Demo) -> list[str]:
-    names = ("waiting", "for rank", "came last", "causes", "computes", "median rank")
+    names = ("mean wait", "rank", "last at", "share of wait", "compute", "median rank")
     rows = [
         (run.run, _ms(each.waiting_ns), each.rank, f"{each.last_at} of {each.collectives}")
         + (f"{100 * each.share:.1f} %", _ms(each.compute_ns), _ms(each.median_compute_ns))
         for run, each in zip(done.runs, done.stragglers, strict=True)
     ]
     fields = [Field("run", "VARCHAR"), *(Field(name, "DOUBLE") for name in names)]
-    return [*table(fields, rows).lines(), *_waited_for(done.runs[1].run, done.stragglers[1])]
+    return [*table(fields, rows).lines(), *_straggler_sentence(done.runs[1].run, done.stragglers[1])]
 
 
-def _waited_for(run: str, rank: Straggler) -> list[str]:
+def _straggler_sentence(run: str, rank: Straggler) -> list[str]:
     if rank.share <= 0.5:
         return []
     slower = _percent(rank.median_compute_ns, rank.compute_ns)
     return [
-        f"In {run} the others wait for rank {rank.rank}: its computation takes",
-        f"{slower:.1f} % longer than the median rank's.",
+        f"Rank {rank.rank} is the straggler in {run}: its computation takes {slower:.1f} % longer than",
+        "the median rank's.",
     ]
 
 
@@ -171,5 +175,5 @@ def _percent(before: float, after: float) -> float:
 
 
 def _ms(ns: float | None, sign: str = "") -> str:
-    """One unit for all, so that they compare at a glance."""
+    """A time in ms: one unit for all rows."""
     return "-" if ns is None else f"{ns / 1e6:{sign}z.3f} ms"

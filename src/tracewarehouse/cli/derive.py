@@ -1,38 +1,40 @@
-"""`tw derive` and `tw whatif`: critical paths, as they are and as they would be."""
+"""`tw derive` and `tw whatif`: critical paths, measured and estimated."""
 
 from __future__ import annotations
-
-from collections.abc import Sized
 
 import click
 
 from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import (
     Command,
-    RankList,
+    RankListParam,
+    RenamedOption,
     Session,
     examples,
     output_options,
     pass_session,
     result_options,
 )
+from tracewarehouse.render.text import plural
 
 
 def scope_options(command: Command) -> Command:
-    """Adds the options that say which ranks and which stretches of them are meant."""
+    """Adds the options that select ranks and scopes: steps, annotations or entire traces."""
     for add in (
-        click.option("--whole", is_flag=True, help="The whole trace."),
+        click.option(
+            "--entire-trace", "--whole", cls=RenamedOption, is_flag=True, help="Use the entire trace."
+        ),
         click.option(
             "--annotation",
             "annotations",
             multiple=True,
             metavar="NAME#K",
-            help="The K-th annotation of that name on the host, counted from 0. May be given again.",
+            help="K-th host annotation of this name, from 0 (repeatable).",
         ),
         click.option(
-            "--step", "steps", type=int, multiple=True, metavar="N", help="This step. May be given again."
+            "--step", "steps", type=int, multiple=True, metavar="N", help="Step number (repeatable)."
         ),
-        click.option("--rank", "ranks", type=RankList(), help="Only these ranks: 3, or 0,2, or 0-3."),
+        click.option("--rank", "ranks", type=RankListParam(), help="Select ranks: 3, 0,2 or 0-3."),
     ):
         command = add(command)
     return command
@@ -40,7 +42,10 @@ def scope_options(command: Command) -> Command:
 
 @click.group(epilog=examples("tw derive critical_path fp8-on"))
 def derive() -> None:
-    """Make tables that need more than SQL, as a new version of a run."""
+    """Compute tables that SQL cannot express.
+
+    They are stored as a new version of the run.
+    """
 
 
 @derive.command(
@@ -62,28 +67,24 @@ def critical_path(
     ranks: tuple[int, ...] | None,
     steps: tuple[int, ...],
     annotations: tuple[str, ...],
-    whole: bool,
+    entire_trace: bool,
 ) -> None:
-    """Find what each complete step (or what is asked for) had to wait for, from its start to its end.
+    """Compute the critical path of each complete step.
 
-    Without steps in the trace it is the whole of it. Scopes that were derived before stay; what is there
-    already is not made again.
+    --step, --annotation and --entire-trace select other scopes; a trace without steps is one scope. Results
+    are stored with the run; scopes that are already derived are not computed again.
     """
     warehouse = session.open()
     done = warehouse.derive(
-        "critical_path", run, ranks=ranks, steps=steps, annotations=annotations, whole=whole
+        "critical_path", run, ranks=ranks, steps=steps, annotations=annotations, entire_trace=entire_trace
     )
     scopes = {scope for each in done.scopes.values() for scope in each}
-    made = f"{done.run}@v{done.version}" if done.version else f"{done.run}: nothing to derive"
-    told = f"{made}: {_count(done.scopes, 'rank')}, {_count(scopes, 'scope')}"
+    stored = f"{done.run}@v{done.version}" if done.version else f"{done.run}: already derived"
+    text = f"{stored}: {plural(len(done.scopes), 'rank')}, {plural(len(scopes), 'scope')}"
     row = {"run": done.run, "version": done.version, "scopes": {str(r): s for r, s in done.scopes.items()}}
     for notice in done.notices:
         session.out.notice(notice)
-    session.out.say(told, [row])
-
-
-def _count(things: Sized, word: str) -> str:
-    return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
+    session.out.print_text(text, [row])
 
 
 @click.command(
@@ -100,15 +101,14 @@ def _count(things: Sized, word: str) -> str:
     multiple=True,
     required=True,
     metavar="WHAT[FILTER,...]=FACTOR",
-    help="What takes FACTOR times as long: kernels, host, launch, a category of critical_path_breakdown, "
-    "or all. Filters are kind=, name= and op= (any operator around), * is anything. May be given again.",
+    help="Multiply the time of WHAT by FACTOR (repeatable).",
 )
 @click.option(
     "--by",
     type=click.Choice(["category", "op"]),
     default="category",
     show_default=True,
-    help="How finely the path is told.",
+    help="Granularity of the result.",
 )
 @scope_options
 @result_options
@@ -122,14 +122,16 @@ def whatif(
     ranks: tuple[int, ...] | None,
     steps: tuple[int, ...],
     annotations: tuple[str, ...],
-    whole: bool,
+    entire_trace: bool,
 ) -> None:
-    """Tell how long steps would take if parts of them took longer or shorter. Nothing is stored.
+    """Estimate step time if some work ran faster or slower.
 
-    Every dependency is kept, so what was hidden behind something else decides when that gets shorter. Each
-    rank stands alone: a collective takes as long as it did on this rank, times its factor.
+    WHAT is kernels, host, launch, a category of critical_path_breakdown, or all. Filters are kind=, name= and
+    op= (any enclosing operator); * matches any text. All dependencies are kept, so the critical path may move
+    to other work. Ranks are independent: a collective takes as long as it did on this rank, times its factor.
+    Nothing is stored.
     """
-    found = session.open().whatif(
-        run, scales, ranks=ranks, steps=steps, annotations=annotations, whole=whole, by=by
+    result = session.open().whatif(
+        run, scales, ranks=ranks, steps=steps, annotations=annotations, entire_trace=entire_trace, by=by
     )
-    session.out.show(found)
+    session.out.print_result(result)

@@ -1,4 +1,4 @@
-"""`tw dev`: for those who write analyses, in a checkout."""
+"""`tw dev`: commands for contributors, in a checkout."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from tracewarehouse.cli.session import Session, examples, output_options, pass_session
 from tracewarehouse.errors import ContractError
+from tracewarehouse.render.text import plural
 
 
 @click.group(
@@ -16,7 +17,10 @@ from tracewarehouse.errors import ContractError
     )
 )
 def dev() -> None:
-    """Write analyses: generated files, checks, releases. At the top of a checkout."""
+    """Maintain contracts in a checkout.
+
+    Run it in the root folder of the checkout.
+    """
 
 
 @dev.command(
@@ -27,13 +31,16 @@ def dev() -> None:
 @output_options
 @pass_session
 def sync(session: Session, /) -> None:
-    """Write the files that are made from the contracts: methods, reference, table in the README."""
-    from tracewarehouse.devtools import release as work
+    """Regenerate files derived from the contracts.
+
+    These are the typed methods, the SQL reference and the table in the README.
+    """
+    from tracewarehouse.devtools import release as devtools
 
     root = Path.cwd()
-    changed = [str(path.relative_to(root)) for path in work.sync(root)]
-    text = "".join(f"wrote {path}\n" for path in changed) or "all generated files are fresh\n"
-    session.out.say(text, [{"path": path} for path in changed])
+    changed = [str(path.relative_to(root)) for path in devtools.sync(root)]
+    text = "".join(f"wrote {path}\n" for path in changed) or "all generated files are up to date\n"
+    session.out.print_text(text, [{"path": path} for path in changed])
 
 
 @dev.command(
@@ -46,14 +53,17 @@ def sync(session: Session, /) -> None:
 @output_options
 @pass_session
 def new(session: Session, /, name: str, group: str) -> None:
-    """Write the skeletons of an analysis and its golden file, ready to edit, and the generated files."""
+    """Write the skeleton of an analysis and of its golden file.
+
+    Both are ready to edit. Generated files are brought up to date.
+    """
     from tracewarehouse.devtools import authoring
 
     root = Path.cwd()
     paths = [str(path.relative_to(root)) for path in authoring.new(root, name, group)]
     text = "".join(f"wrote {path}\n" for path in paths)
     steps = f"edit the first two, then: tw dev sync && tw dev check {name}\n"
-    session.out.say(text + steps, [{"path": path} for path in paths])
+    session.out.print_text(text + steps, [{"path": path} for path in paths])
 
 
 @dev.command(
@@ -66,17 +76,19 @@ def new(session: Session, /, name: str, group: str) -> None:
 @output_options
 @pass_session
 def check(session: Session, /, name: str | None) -> int:
-    """Check every contract, golden file and generated file; needs no trace. Exit code 1 on a finding.
+    """Check contracts, golden files and generated files.
 
-    With NAME, everything that CI checks of this contract: its golden files and laws are run, too.
+    It needs no traces. With NAME it runs everything that CI checks of one contract, its golden files and laws
+    included. Exit code 1 if there is a problem.
     """
     from tracewarehouse.devtools import authoring
-    from tracewarehouse.devtools import release as work
+    from tracewarehouse.devtools import release as devtools
 
-    findings = work.check(Path.cwd()) if name is None else authoring.check_contract(Path.cwd(), name)
+    root = Path.cwd()
+    findings = devtools.check(root) if name is None else authoring.check_contract(root, name)
     lines = [f"{each.place}: {each.message}\n    {each.remedy}\n" for each in findings]
-    stale = ContractError(f"{len(findings)} finding{'s' if len(findings) > 1 else ''}") if findings else None
-    session.out.say("".join(lines) or "all well\n", [vars(each) for each in findings], stale)
+    error = ContractError(plural(len(findings), "problem")) if findings else None
+    session.out.print_text("".join(lines) or "no problems found\n", [vars(each) for each in findings], error)
     return 1 if findings else 0
 
 
@@ -87,13 +99,16 @@ def check(session: Session, /, name: str | None) -> int:
     )
 )
 @click.argument("names", metavar="[NAME[@VERSION]]...", nargs=-1)
-@click.option("--retire", is_flag=True, help="Mark released numbers whose file is gone.")
+@click.option("--retire", is_flag=True, help="Retire released versions whose file was deleted.")
 @output_options
 @pass_session
 def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
-    """Freeze contracts, and all they read, in sql/released.lock; without names, all of them."""
-    from tracewarehouse.devtools import release as work
+    """Freeze contracts in sql/released.lock.
 
-    new = work.release(Path.cwd(), names, retire=retire)
-    text = "".join(f"{each.status} {each.ref}\n" for each in new) or "nothing new\n"
-    session.out.say(text, [{"name": str(each.ref), "status": each.status} for each in new])
+    Their dependencies are frozen too; without names, all contracts are.
+    """
+    from tracewarehouse.devtools import release as devtools
+
+    new = devtools.release(Path.cwd(), names, retire=retire)
+    text = "".join(f"{each.status} {each.ref}\n" for each in new) or "nothing to release\n"
+    session.out.print_text(text, [{"name": str(each.ref), "status": each.status} for each in new])

@@ -1,20 +1,22 @@
-"""What changed between two runs, as text for a terminal and as Markdown for a pull request."""
+"""The change between two runs as text for a terminal, and as a Markdown comment for a pull request."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tracewarehouse.hints import cli_text
 from tracewarehouse.render.table import markdown, table
 from tracewarehouse.render.text import one_line, show
 from tracewarehouse.result import Field
+from tracewarehouse.wording import LEVELS
 
 if TYPE_CHECKING:
     from tracewarehouse.diff.change import Change
     from tracewarehouse.diff.gate import Judged
 
-_SHOWN = (
-    "part",
+_COLUMNS = (
+    "name",
     "base_ns",
     "head_ns",
     "delta_ns",
@@ -25,50 +27,43 @@ _SHOWN = (
     "q",
     "significant",
 )
-_TITLES = {
-    "breakdown": "by what the devices did, or why they stood idle",
-    "kernels": "by kernel: more or fewer calls, slower or faster calls",
-    "operators": "by operator",
-    "categories": "by pass and kind",
-    "ranks": "by rank",
-}
-_ENTIRE = ("breakdown",)  # levels of a few rows, never folded
-_COMMENT = 60_000  # characters; a comment of a pull request holds 65,536
+_SHORT_LEVELS = ("breakdown",)  # a few rows, never folded
+_MOST_CHARACTERS = 60_000  # GitHub limits comments to 65,536
 Layout = Callable[[Sequence[Field], Sequence[Sequence[object]]], str]
 
 
 def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> str:
-    """The whole answer for eyes: what to know first, the verdict, gates, the account level by level."""
+    """Configuration differences, the verdict, gates, and the breakdown by level."""
 
-    def laid_out(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
-        return "\n".join(table(fields, rows, width=width, keys=("part", "gate")).lines())
+    def plain(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
+        return "\n".join(table(fields, rows, width=width, keys=("name", "gate")).lines())
 
-    parts = [_first(change, ""), *_gates(change, laid_out)]
+    parts = [_summary(change, ""), *_gates(change, plain)]
     if change.account is not None:
-        parts += [f"{_title(change, name)}\n{_level(change, name, top, laid_out)}" for name in levels]
+        parts += [f"{_title(change, name)}\n{_level(change, name, top, plain)}" for name in levels]
     return "\n\n".join(parts) + "\n"
 
 
-def comment(change: Change, levels: Sequence[str], top: int) -> str:
-    """The same as Markdown: the verdict in sight, levels folded away."""
-    parts = [f"### {change.line}", _first(change, "- ", verdict=False), *_gates(change, _marked)]
+def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
+    """The same as Markdown: the verdict visible, levels collapsed."""
+    parts = [f"### {change.line}", _summary(change, "- ", verdict=False), *_gates(change, _markdown)]
     if change.account is not None:
         for name in levels:
-            opened = " open" if name in _ENTIRE else ""
-            inner = _level(change, name, top, _marked)
+            opened = " open" if name in _SHORT_LEVELS else ""
+            inner = _level(change, name, top, _markdown)
             part = f"<details{opened}><summary>{_title(change, name)}</summary>\n\n{inner}\n</details>"
-            if sum(map(len, parts)) + len(part) < _COMMENT:
+            if sum(map(len, parts)) + len(part) < _MOST_CHARACTERS:
                 parts.append(part)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _marked(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
+def _markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
     return markdown(fields, rows).rstrip("\n")
 
 
-def _first(change: Change, mark: str, verdict: bool = True) -> str:
-    """The sides, in what they differ, and the verdict."""
-    lines = [f"{mark}base {_named(change.base)}", f"{mark}head {_named(change.head)}"]
+def _summary(change: Change, mark: str, verdict: bool = True) -> str:
+    """The two sides, how they differ, and the verdict."""
+    lines = [f"{mark}base {_run_list(change.base)}", f"{mark}head {_run_list(change.head)}"]
     lines += [
         f"{mark}{'not comparable' if each.hard else 'note'}: {one_line(each.message)}"
         for each in change.differences
@@ -78,11 +73,11 @@ def _first(change: Change, mark: str, verdict: bool = True) -> str:
     if change.verdict.reason and change.verdict.unit != "window":
         lines.append(f"{mark}{change.verdict.reason}")
     if change.lacks:
-        lines.append(f"{mark}no account: {change.lacks}")
+        lines.append(f"{mark}no breakdown: {cli_text(change.lacks)}")
     return "\n".join(lines)
 
 
-def _named(runs: Sequence[str]) -> str:
+def _run_list(runs: Sequence[str]) -> str:
     return (
         runs[0]
         if len(runs) == 1
@@ -94,38 +89,38 @@ def _title(change: Change, name: str) -> str:
     account = change.account
     assert account is not None
     times = f"{show(float(account.base_mean), 'ns')} → {show(float(account.head_mean), 'ns')}"
-    return f"mean {account.per} {times} {_TITLES[name]}"
+    return f"mean {account.per} {times} {LEVELS[name]}"
 
 
 def _level(change: Change, name: str, top: int, layout: Layout) -> str:
     assert change.account is not None
-    result = change.account.level(name).result(None if name in _ENTIRE else top)
-    fields = [field for field in result.columns() if field.name in _SHOWN]
+    result = change.account.level(name).result(None if name in _SHORT_LEVELS else top)
+    fields = [field for field in result.columns() if field.name in _COLUMNS]
     rows = result.rows()
-    kept = [field for field in fields if any(row[field.name] is not None for row in rows)]
-    return layout(kept, [[row[field.name] for field in kept] for row in rows])
+    filled = [field for field in fields if any(row[field.name] is not None for row in rows)]
+    return layout(filled, [[row[field.name] for field in filled] for row in rows])
 
 
 def _gates(change: Change, layout: Layout) -> Iterator[str]:
     if change.gates:
         names = ("gate", "outcome", "base", "head", "value", "reason")
         fields = [Field(name, "VARCHAR") for name in names]
-        yield layout(fields, [_gate(each) for each in change.gates])
+        yield layout(fields, [_gate_row(each) for each in change.gates])
 
 
-def _gate(judged: Judged) -> list[object]:
+def _gate_row(judged: Judged) -> list[object]:
     unit = judged.gate.metric.column.unit
     base, head = (None if value is None else show(value, unit) for value in (judged.base, judged.head))
-    return [judged.gate.text, judged.outcome, base, head, _bounded(judged), judged.reason]
+    return [judged.gate.text, judged.outcome, base, head, _gate_value(judged), judged.reason]
 
 
-def _bounded(judged: Judged) -> str | None:
-    """What was held against the bound, with its interval."""
+def _gate_value(judged: Judged) -> str | None:
+    """The value compared with the bound, with its interval."""
     if judged.value is None:
         return None
     if not judged.gate.relative:
         return show(judged.value, judged.gate.metric.column.unit)
-    said = f"{100 * judged.value:+.1f} %"
+    change = f"{100 * judged.value:+.1f} %"
     if judged.low is None or judged.high is None:
-        return said
-    return f"{said} [{100 * judged.low:.1f}, {100 * judged.high:.1f}]"
+        return change
+    return f"{change} [{100 * judged.low:.1f}, {100 * judged.high:.1f}]"

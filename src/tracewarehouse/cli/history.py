@@ -1,4 +1,4 @@
-"""`tw record` and `tw history`: results kept, and a metric over runs."""
+"""`tw record` stores results of analyses; `tw history` plots a metric over recorded runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracewarehouse import hints
 from tracewarehouse.cli.complete import complete_analyses, complete_runs
 from tracewarehouse.cli.session import Session, examples, output_options, pass_session, result_options
 from tracewarehouse.errors import TwError
+from tracewarehouse.hints import cli_text
 
 if TYPE_CHECKING:
     from tracewarehouse.history import History, RecordReport
 
-_PAGES = (".html", ".htm")
-_FAILED_TOLD = 10
+_HTML_EXTENSIONS = (".html", ".htm")
+_MOST_FAILURES_LISTED = 10
 
 
 @click.command(
@@ -28,28 +30,28 @@ _FAILED_TOLD = 10
     )
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
-@click.option("--all", "every", is_flag=True, help="Every run.")
+@click.option("--all", "all_runs", is_flag=True, help="Record all runs.")
 @click.option(
     "--analysis",
     "analyses",
     multiple=True,
     metavar="NAME[@VERSION]",
     shell_complete=complete_analyses,
-    help="Only this analysis. May be given again; by default the newest version of each.",
+    help="Record only this analysis (repeatable). [default: all]",
 )
 @output_options
 @pass_session
-def record(session: Session, /, runs: tuple[str, ...], every: bool, analyses: tuple[str, ...]) -> None:
-    """Keep results of analyses, for tw history. What is recorded already is not worked out again.
+def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses: tuple[str, ...]) -> None:
+    """Store analysis results for tw history.
 
-    A result belongs to what the run was and to how the analysis is defined: after new ranks, or another
-    definition, record again. It outlives its run with tw remove --keep-results.
+    Results that are already recorded are not recomputed. Record again after adding ranks to a run, or when
+    an analysis has a new definition. tw remove --keep-results keeps recorded results of removed runs.
     """
     from tracewarehouse.render.progress import bar
 
-    if every == bool(runs):
+    if all_runs == bool(runs):
         raise click.UsageError(
-            "name runs, or give --all" if not every else "name runs or give --all, not both"
+            "specify runs, or --all" if not all_runs else "specify runs or --all, not both"
         )
     warehouse = session.open()
     with bar() as move:
@@ -58,36 +60,36 @@ def record(session: Session, /, runs: tuple[str, ...], every: bool, analyses: tu
             analyses=analyses or None,
             progress=None if move is None else lambda step: move(step.done, step.total, step.analysis),
         )
-    for each in done.failed[:_FAILED_TOLD]:
-        session.out.notice(f"not recorded: {each.analysis} of {each.run}: {each.reason}")
-    session.out.say(
-        _told(done), [{**vars(done), "failed": [vars(each) for each in done.failed]}], _fault(done)
+    for each in done.failed[:_MOST_FAILURES_LISTED]:
+        session.out.notice(hints.fill("not recorded: {} of {}: {}", each.analysis, each.run, each.reason))
+    session.out.print_text(
+        _record_summary(done),
+        [{**vars(done), "failed": [{**vars(each), "reason": cli_text(each.reason)} for each in done.failed]}],
+        _record_error(done),
     )
     if done.failed:
         raise click.exceptions.Exit(1)
 
 
-def _told(done: RecordReport) -> str:
-    from tracewarehouse.render.text import count, size
+def _record_summary(done: RecordReport) -> str:
+    from tracewarehouse.render.text import count, plural, size
 
-    of = f"{_plural(len(done.runs), 'run')}, {_plural(len(done.analyses), 'analysis', 'analyses')}"
-    before = f"; {count(done.present)} were there" if done.present else ""
+    scope = f"{plural(len(done.runs), 'run')}, {plural(len(done.analyses), 'analysis', 'analyses')}"
+    before = f"; {count(done.present)} already recorded" if done.present else ""
     if not done.written:
-        return f"nothing to record: {of}{before}"
-    return f"{_plural(done.written, 'result')} recorded, {size(done.bytes)}: {of}{before}"
+        return f"nothing to record: {scope}{before}"
+    return f"recorded {plural(done.written, 'result')}, {size(done.bytes)}: {scope}{before}"
 
 
-def _fault(done: RecordReport) -> TwError | None:
+def _record_error(done: RecordReport) -> TwError | None:
+    from tracewarehouse.render.text import plural
+
     if not done.failed:
         return None
     return TwError(
-        f"{_plural(len(done.failed), 'result')} could not be recorded",
-        "the others are; tw verify looks for damage",
+        f"{plural(len(done.failed), 'result')} could not be recorded",
+        "the others were recorded; tw verify checks for damaged files",
     )
-
-
-def _plural(count: int, word: str, many: str | None = None) -> str:
-    return f"{count:,} {word if count == 1 else many or word + 's'}"
 
 
 @click.command(
@@ -96,7 +98,7 @@ def _plural(count: int, word: str, many: str | None = None) -> str:
         "tw history step_time --where label.branch=main --by label.gpu",
         "tw history 'kernel_summary.sum_ns[kind=communication]' -o history.html",
         "tw history temporal_breakdown.idle_ns --format csv > idle.csv",
-        "tw history step_time --ack nightly-0412 'new driver, agreed on'",
+        "tw history step_time --ack nightly-0412 'driver 570, accepted'",
     )
 )
 @click.argument("metric", metavar="METRIC")
@@ -106,27 +108,27 @@ def _plural(count: int, word: str, many: str | None = None) -> str:
     multiple=True,
     metavar="RUN",
     shell_complete=complete_runs,
-    help="Only this run: a name or its start, label:K=V. May be given again.",
+    help="Select a run: name, prefix or label:K=V (repeatable).",
 )
-@click.option("--where", multiple=True, metavar="label.K=V", help="Only runs with this label.")
-@click.option("--by", multiple=True, metavar="label.K", help="A line for each value of this label.")
+@click.option("--where", multiple=True, metavar="label.K=V", help="Select runs by label (repeatable).")
+@click.option("--by", multiple=True, metavar="label.K", help="Plot one series per value of this label.")
 @click.option(
     "--min-effect",
     type=click.FloatRange(min=0, max=1),
     default=0.01,
     show_default=True,
-    metavar="PART",
-    help="Tell changes of at least this part of the level: 0.01 is 1 %.",
+    metavar="RATIO",
+    help="Smallest relative change to report.",
 )
 @click.option(
     "--ack",
     "acks",
     nargs=2,
     multiple=True,
-    metavar="RUN WHY",
-    help="Keep why the metric changed at RUN; it stands beside the change from then on.",
+    metavar="RUN REASON",
+    help="Acknowledge the change at RUN; the reason is shown with it.",
 )
-@click.option("--unack", "unacks", multiple=True, metavar="RUN", help="Take that back.")
+@click.option("--unack", "unacks", multiple=True, metavar="RUN", help="Remove the acknowledgement at RUN.")
 @result_options
 @pass_session
 def history(
@@ -140,32 +142,34 @@ def history(
     acks: tuple[tuple[str, str], ...],
     unacks: tuple[str, ...],
 ) -> None:
-    """Show a metric over recorded runs in time order, and where its level changed.
+    """Plot a metric over recorded runs and report change points.
 
-    METRIC is ANALYSIS[@VERSION].COLUMN[K=V,...]; step_time is short for step_summary.period_ns. Sums are per
-    rank, and per complete step where the analysis tells steps; step_time is the median step. A change has the
-    two runs around it, its size with a 95 % interval, and the runs between which the true place lies.
+    METRIC is ANALYSIS[@VERSION].COLUMN[K=V,...]; step_time is short for step_summary.period_ns, the median
+    step. Sums are per rank, and per complete step if the analysis has steps. A change point has the runs
+    before and after it, its size with a 95 % confidence interval, and the range of runs in which it lies.
 
-    On a terminal the runs are drawn; -o FILE.html draws them in a page. Other formats give a row per run.
+    A terminal shows a chart, and -o FILE.html writes one; other formats have one row per run.
     """
     warehouse = session.open()
-    for run, why in acks:
-        session.out.notice(f"acknowledged: {warehouse.acknowledge(metric, run, why)}")
+    for run, reason in acks:
+        session.out.notice(f"acknowledged: {warehouse.acknowledge(metric, run, reason)}")
     for run in unacks:
-        session.out.notice(f"no longer acknowledged: {warehouse.acknowledge(metric, run, None)}")
-    _show(session, warehouse.history(metric, runs or None, where=where, by=by, min_effect=min_effect))
+        session.out.notice(f"acknowledgement removed: {warehouse.acknowledge(metric, run, None)}")
+    _print_history(
+        session, warehouse.history(metric, runs or None, where=where, by=by, min_effect=min_effect)
+    )
 
 
-def _show(session: Session, found: History) -> None:
+def _print_history(session: Session, history: History) -> None:
     out = session.out
-    drawn = session.output is not None and session.output.suffix.lower() in _PAGES
-    if session.json or not drawn and out.chosen_format != "table":
-        out.show(found.result)
+    as_page = session.output is not None and session.output.suffix.lower() in _HTML_EXTENSIONS
+    if session.json or not as_page and out.resolved_format != "table":
+        out.print_result(history.result)
         return
-    if drawn:
-        out.pour([found.html()], {"runs": sum(len(line.dots) for line in found.lines)})
+    if as_page:
+        out.print_stream([history.html()], {"runs": sum(len(series.points) for series in history.series)})
     else:
         on_terminal = session.output is None and sys.stdout.isatty() or "COLUMNS" in os.environ
-        out.say(found.plot(shutil.get_terminal_size().columns if on_terminal else 100), [])
-    for notice in found.notices:
+        out.print_text(history.plot(shutil.get_terminal_size().columns if on_terminal else 100), [])
+    for notice in history.notices:
         out.notice(notice)

@@ -1,4 +1,4 @@
-"""`tw verify`, `clean`, `refresh` and `upgrade`: looking after what is stored."""
+"""`tw verify`, `clean`, `refresh`, `upgrade` and `remove`: maintenance of a warehouse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import (
-    Duration,
+    DurationParam,
     Session,
     examples,
     output_options,
@@ -14,6 +14,7 @@ from tracewarehouse.cli.session import (
     result_options,
 )
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.hints import cli_text
 
 
 @click.command(
@@ -25,7 +26,8 @@ from tracewarehouse.errors import WarehouseError
 @result_options
 @pass_session
 def verify(session: Session, /) -> None:
-    """Check every manifest and file: there, whole, with the rows and checksum it was stored with."""
+    """Verify sizes, row counts and checksums of all files."""
+    from tracewarehouse.render.text import plural
     from tracewarehouse.result import Field, from_rows
     from tracewarehouse.storage.format1 import Format1
 
@@ -33,52 +35,57 @@ def verify(session: Session, /) -> None:
     problems = warehouse.verify()
     if not problems and Format1.is_at(warehouse.root):
         runs = len(Format1(warehouse.root).runs())
-        session.out.say(
-            f"all well: format 1, {runs} run{'s' if runs != 1 else ''}; tw upgrade converts it", []
-        )
+        session.out.print_text(f"OK: {plural(runs, 'run')} in format 1; tw upgrade converts it", [])
         return
     if not problems:
         runs = len(warehouse.store.runs())
-        session.out.say(f"all well: {runs} run{'s' if runs != 1 else ''}", [])
+        session.out.print_text(f"OK: {plural(runs, 'run')} verified", [])
         return
     fields = [Field(name, "VARCHAR") for name in ("run", "path", "what")]
     damage = WarehouseError(
-        f"{session.warehouse}: {len(problems)} problem{'s' if len(problems) > 1 else ''} found",
-        "tw remove the named runs, ingest them again, then tw clean --grace 0s",
+        f"{session.warehouse}: {plural(len(problems), 'problem')} found",
+        "remove the runs listed, ingest them again, then run tw clean --grace 0s",
     )
-    session.out.show(from_rows(fields, [(each.run, each.path, each.what) for each in problems]), error=damage)
+    rows = [(each.run, each.path, cli_text(each.what)) for each in problems]
+    session.out.print_result(from_rows(fields, rows), error=damage)
     raise click.exceptions.Exit(1)
 
 
 @click.command(
     epilog=examples(
         "tw clean",
-        "tw clean --grace 0s      # nobody else is writing or reading",
+        "tw clean --grace 0s      # while nobody else reads or writes",
     )
 )
-@click.option("--grace", type=Duration(), default="1d", show_default=True, help="Spare what is younger.")
+@click.option(
+    "--grace", type=DurationParam(), default="1d", show_default=True, help="Keep files newer than this."
+)
 @output_options
 @pass_session
 def clean(session: Session, /, grace: float) -> None:
-    """Take away files that no kept version of a run holds."""
-    from tracewarehouse.render.text import count, size
+    """Delete files that no version of a run uses.
+
+    These are files of removed runs, older versions and interrupted calls.
+    """
+    from tracewarehouse.render.text import plural, size
 
     done = session.open().clean(grace)
-    told = f"{count(done.files)} files taken away, {size(done.bytes)}; {count(done.versions)} old versions"
-    session.out.say(told if done.files else "nothing to take away", [vars(done)])
+    files, versions = plural(done.files, "file"), plural(done.versions, "old version")
+    text = f"deleted {files} ({size(done.bytes)}) and {versions}" if done.files else "nothing to delete"
+    session.out.print_text(text, [vars(done)])
 
 
 @click.command(
     epilog=examples(
-        "tw refresh      # after moving the warehouse to another place",
+        "tw refresh      # after moving the warehouse",
     )
 )
 @output_options
 @pass_session
 def refresh(session: Session, /) -> None:
-    """Write warehouse.duckdb, the file for the DuckDB shell, anew."""
+    """Rebuild warehouse.duckdb, the file for DuckDB shells."""
     path = session.open().refresh()
-    session.out.say(f"wrote {path}", [{"path": str(path)}])
+    session.out.print_text(f"wrote {path}", [{"path": str(path)}])
 
 
 @click.command(
@@ -89,16 +96,18 @@ def refresh(session: Session, /) -> None:
 @output_options
 @pass_session
 def upgrade(session: Session, /) -> int:
-    """Rebuild the tables that this release reads in another version than is stored, from the events.
+    """Rebuild tables for the versions that this release reads.
 
-    Ends with exit code 4 where a rank of an earlier format cannot be converted, its stored files damaged.
+    They are rebuilt from the stored events. A warehouse of an earlier format is converted; exit code 4 if a
+    rank cannot be converted because its files are damaged.
     """
     report = session.open().upgrade()
     lost = [one.line for one in report.unconverted]
     for line in lost:
         session.out.notice(f"lost: {line}")
-    rows = [{"what": line} for line in (*report.lines, *lost)]
-    session.out.say("\n".join(report.lines) or "nothing to rebuild", rows)
+    lines = list(map(cli_text, report.lines))
+    rows = [{"what": line} for line in (*lines, *lost)]
+    session.out.print_text("\n".join(lines) or "nothing to rebuild", rows)
     return report.exit_code
 
 
@@ -110,10 +119,10 @@ def upgrade(session: Session, /) -> int:
     )
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
-@click.option("--where", multiple=True, metavar="label.K=V", help="Only runs with this label.")
-@click.option("--older-than", metavar="AGE", help="Only runs older than this: 12h, 90d, 2w.")
-@click.option("--keep-results", is_flag=True, help="Keep what was recorded of them, for tw history.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be taken out.")
+@click.option("--where", multiple=True, metavar="label.K=V", help="Select runs by label (repeatable).")
+@click.option("--older-than", metavar="AGE", help="Select runs older than this: 12h, 90d, 2w.")
+@click.option("--keep-results", is_flag=True, help="Keep recorded results, for tw history.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 @output_options
 @pass_session
 def remove(
@@ -125,18 +134,21 @@ def remove(
     keep_results: bool,
     dry_run: bool,
 ) -> None:
-    """Take runs out. Their files stay, and are readable as RUN@vN, until `tw clean`."""
-    from tracewarehouse.render.text import size
+    """Remove runs.
+
+    Their files are readable as RUN@vN until tw clean deletes them.
+    """
+    from tracewarehouse.render.text import plural, size
 
     if not runs and not where and older_than is None:
-        raise click.UsageError("name runs, or give --where or --older-than")
-    gone = session.open().remove(
+        raise click.UsageError("specify runs, --where or --older-than")
+    removed = session.open().remove(
         runs or None, where=where, older_than=older_than, keep_results=keep_results, dry_run=dry_run
     )
     verb = "would remove" if dry_run else "removed"
-    kept = (f"; {each.results} recorded results are kept" if keep_results else "" for each in gone)
     lines = [
-        f"{verb} {each.run}: {each.ranks} ranks, {size(each.bytes)}{what}"
-        for each, what in zip(gone, kept, strict=True)
+        f"{verb} {each.run}: {plural(each.ranks, 'rank')}, {size(each.bytes)}"
+        + (f"; kept {plural(each.results, 'recorded result')}" if keep_results else "")
+        for each in removed
     ]
-    session.out.say("\n".join(lines) or "no run matches", [vars(each) for each in gone])
+    session.out.print_text("\n".join(lines) or "no matching runs", [vars(each) for each in removed])

@@ -1,4 +1,4 @@
-"""`tw runs`, `info` and `label`: what is stored."""
+"""`tw runs`, `info` and `label`: the stored runs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import click
 
 from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import (
-    Pair,
+    LabelParam,
     Session,
-    choosing_options,
     examples,
     output_options,
     pass_session,
     result_options,
+    selection_options,
 )
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
     from tracewarehouse.runs.rows import RunInfo
 
-# The rest of a run is for machines, and in `tw info`.
-_FOR_EYES = [
+# Other columns are in `tw info` and in data formats.
+_TABLE_COLUMNS = [
     *("run_id", "version", "state", "ranks_present", "ranks_expected", "start_ns", "labels", "device_names"),
     "bytes",
 ]
@@ -36,15 +36,15 @@ _FOR_EYES = [
         "tw runs --run label:commit=3f2a91c --format json",
     )
 )
-@choosing_options
+@selection_options
 @result_options
 @pass_session
 def runs(session: Session, /) -> None:
-    """List the stored runs: ranks, labels, devices, times, bytes, state."""
-    found = session.open().runs()
-    if not session.json and session.out.chosen_format in ("table", "md"):
-        found = replace(found, table=found.table.select(_FOR_EYES))
-    session.out.show(found)
+    """List runs with ranks, labels, devices, times and size."""
+    stored = session.open().runs()
+    if not session.json and session.out.resolved_format in ("table", "md"):
+        stored = replace(stored, table=stored.table.select(_TABLE_COLUMNS))
+    session.out.print_result(stored)
 
 
 @click.command(
@@ -58,33 +58,36 @@ def runs(session: Session, /) -> None:
 @output_options
 @pass_session
 def info(session: Session, /, run: str) -> None:
-    """Show one run in full: its ranks, its tables with rows and bytes, its versions."""
+    """Show the ranks, tables and versions of a run."""
     from tracewarehouse.render.describe import run_text
 
     warehouse = session.open()
     found, row = warehouse.info(run), warehouse.select(runs=run).runs()
-    session.out.say(run_text(row, found.ranks, found.tables, found.versions), [_as_json(found, row)])
+    session.out.print_text(run_text(row, found.ranks, found.tables, found.versions), [_as_json(found, row)])
 
 
 @click.command(
     epilog=examples(
         "tw label fp8-on commit=3f2a91c",
-        "tw label fp8-on commit=      # take it away",
+        "tw label fp8-on commit=      # remove the label",
     )
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
-@click.argument("labels", metavar="K=V...", nargs=-1, required=True, type=Pair())
+@click.argument("labels", metavar="K=V...", nargs=-1, required=True, type=LabelParam())
 @output_options
 @pass_session
 def label(session: Session, /, run: str, labels: tuple[tuple[str, str], ...]) -> None:
-    """Set labels of a run; a new version of it carries them. K= takes a label away."""
+    """Set labels of a run; K= removes a label.
+
+    The labels are stored in a new version of the run.
+    """
     done = session.open().label(run, {key: value or None for key, value in labels})
     if done.version is None:
-        session.out.say(f"{run}: nothing to change", [])
+        session.out.print_text(f"{run}: labels unchanged", [])
         return
-    name, kept = f"{done.version.run}@v{done.version.number}", dict(sorted(done.version.labels.items()))
-    shown = ", ".join(f"{key}={value}" for key, value in kept.items()) or "no labels"
-    session.out.say(f"{name}: {shown}", [{"run": name, "labels": kept}])
+    name, labels_now = f"{done.version.run}@v{done.version.number}", dict(sorted(done.version.labels.items()))
+    shown = ", ".join(f"{key}={value}" for key, value in labels_now.items()) or "no labels"
+    session.out.print_text(f"{name}: {shown}", [{"run": name, "labels": labels_now}])
 
 
 def _as_json(found: RunInfo, row: Result) -> dict[str, Any]:
@@ -97,6 +100,6 @@ def _as_json(found: RunInfo, row: Result) -> dict[str, Any]:
 
 
 def _rows(result: Result) -> list[dict[str, Any]]:
-    """The rows as JSON gives them: times as strings."""
+    """The rows as in JSON output: timestamps as strings."""
     rows: list[dict[str, Any]] = json.loads("".join(result.json()))
     return rows

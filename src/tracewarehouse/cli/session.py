@@ -1,9 +1,10 @@
-"""What one call of `tw` was asked for beside the arguments of its command, and the options that say so."""
+"""The options that all commands share, and the values they have in one call."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ FORMATS = ("table", "csv", "json", "jsonl", "md", "parquet")
 
 @dataclass
 class Session:
-    """The shared options of one call; filled while the command line is read."""
+    """Values of the shared options of one call; set while the command line is parsed."""
 
     command: str = ""
     warehouse: Path = Path("warehouse")
@@ -39,7 +40,7 @@ class Session:
 
     @cached_property
     def out(self) -> Output:
-        """Where the answer goes; made on first use, when all options are known."""
+        """The output of the command; created on first use, when all options are parsed."""
         from tracewarehouse.render.output import Output
 
         return Output(
@@ -52,47 +53,51 @@ class Session:
         )
 
     def open(self) -> Warehouse:
-        """The warehouse as it is asked for: narrowed to --run and --rank where they are given.
+        """The warehouse, narrowed to --run and --rank if given.
 
-        Raises WarehouseError where there is none, UnknownName for a run or rank that is not there.
+        Raises WarehouseError if there is none, UnknownName for an unknown run or rank.
         """
         from tracewarehouse.warehouse import Warehouse
 
-        whole = Warehouse(self.warehouse)
+        warehouse = Warehouse(self.warehouse)
         if not self.runs and self.ranks is None:
-            return whole
-        return whole.select(runs=self.runs or None, ranks=self.ranks)
+            return warehouse
+        return warehouse.select(runs=self.runs or None, ranks=self.ranks)
 
 
 pass_session = click.make_pass_decorator(Session)
 
 
 def examples(*lines: str) -> str:
-    """The end of a help text: lines to try, kept as they are."""
+    """Epilog of a help text: example command lines, not wrapped."""
     return "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
 
 
-class RankList(click.ParamType[tuple[int, ...]]):
-    """`3`, `0,2` or `0-3`."""
+class RankListParam(click.ParamType[tuple[int, ...]]):
+    """`3`, `0,2` or `0-3`: ranks, or steps."""
 
-    name = "RANKS"
+    def __init__(self, noun: str = "rank") -> None:
+        self.noun = noun
+        self.name = f"{noun.upper()}S"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """The ranks that `value` names; a usage error for anything else."""
+        """The ranks; a usage error for anything else."""
         ranks: list[int] = []
         for part in str(value).split(","):
             match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
             if match is None:
-                self.fail(f"{value!r} is no rank, nor a list like 0,2 or 0-3", param, ctx)
-            ranks += range(int(match[1]), int(match[2] or match[1]) + 1)
-        if not ranks:
-            self.fail(f"{value!r} holds no rank: the first comes first", param, ctx)
+                wanted = f"a {self.noun} or a list of {self.noun}s such as 0,2 or 0-3"
+                self.fail(f"{value!r} is not {wanted}", param, ctx)
+            first, last = int(match[1]), int(match[2] or match[1])
+            if last < first:
+                self.fail(f"{part!r} is an empty range; write it as LOW-HIGH", param, ctx)
+            ranks += range(first, last + 1)
         return tuple(ranks)
 
 
-class Pair(click.ParamType[tuple[str, str]]):
+class LabelParam(click.ParamType[tuple[str, str]]):
     """`K=V`, a label."""
 
     name = "K=V"
@@ -100,14 +105,14 @@ class Pair(click.ParamType[tuple[str, str]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """Key and value; a usage error where there is no `=` or no key."""
+        """Key and value; a usage error without `=` or key."""
         key, equals, text = str(value).partition("=")
         if not equals or not key.strip():
-            self.fail(f"{value!r} is no label: K=V", param, ctx)
+            self.fail(f"{value!r} is not a label; write K=V", param, ctx)
         return key.strip(), text
 
 
-class Duration(click.ParamType[float]):
+class DurationParam(click.ParamType[float]):
     """`90s`, `30m`, `12h`, `90d` or `2w`, in seconds; a bare number is seconds."""
 
     name = "DURATION"
@@ -120,16 +125,29 @@ class Duration(click.ParamType[float]):
         return ns / 1e9
 
 
-def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:
-    """A shared option: its value goes to the session, not to the command."""
+class RenamedOption(click.Option):
+    """An option whose names after the first are former ones: accepted, but not in the help."""
 
-    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    def __init__(self, names: Sequence[str], **settings: Any) -> None:
+        super().__init__([*names, names[0].removeprefix("--").replace("-", "_")], **settings)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The line of the help, with the current name only."""
+        shown = copy(self)
+        shown.opts = self.opts[:1]
+        return click.Option.get_help_record(shown, ctx)
+
+
+def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:
+    """A shared option; its value is stored in the session, not passed to the command."""
+
+    def store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         session = ctx.ensure_object(Session)
         session.command = ctx.command_path.removeprefix("tw ")
         if value is not None and value != () and param.name is not None:
             setattr(session, param.name, value)
 
-    return click.option(*names, expose_value=False, callback=keep, **settings)
+    return click.option(*names, expose_value=False, callback=store, **settings)
 
 
 def _ranks(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -138,10 +156,10 @@ def _ranks(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def output_options(command: Command) -> Command:
-    """Adds what every command takes: the warehouse, where the answer goes, how an error looks."""
+    """Adds the options of every command: warehouse, output file, JSON, tracebacks."""
     for add in (
-        _option("--debug", is_flag=True, help="Show tracebacks."),
-        _option("--json", is_flag=True, help="Print one JSON envelope, on failure too."),
+        _option("--debug", is_flag=True, help="Show tracebacks of errors."),
+        _option("--json", is_flag=True, help="Print one JSON object, also on failure."),
         _option(
             "-o",
             "--output",
@@ -155,10 +173,8 @@ def output_options(command: Command) -> Command:
             type=click.Path(path_type=Path, readable=False),
             envvar="TW_WAREHOUSE",
             default=Path("warehouse"),
-            show_default="./warehouse",
-            show_envvar=True,
             metavar="DIR",
-            help="The warehouse.",
+            help="Warehouse folder. [env: TW_WAREHOUSE, default: ./warehouse]",
         ),
     ):
         command = add(command)
@@ -166,11 +182,11 @@ def output_options(command: Command) -> Command:
 
 
 def result_options(command: Command) -> Command:
-    """Adds what every command with rows takes, the options of `output_options` among it."""
-    format_help = "By default the ending of --output, else a table on a terminal and CSV in a pipe."
+    """Adds the options of commands that print rows, including those of `output_options`."""
+    format_help = "Default: by file extension, else table (terminal) or csv (pipe)."
     for add in (
         output_options,
-        _option("--head", type=click.IntRange(min=0), metavar="N", help="Print the first N rows only."),
+        _option("--head", type=click.IntRange(min=0), metavar="N", help="Print only the first N rows."),
         _option("-f", "--format", type=click.Choice(FORMATS), help=format_help),
     ):
         command = add(command)
@@ -178,36 +194,41 @@ def result_options(command: Command) -> Command:
 
 
 def top_option(command: Command) -> Command:
-    """Adds `--top`, for results that stand in an order of size."""
+    """Adds `--top`, for results sorted by a measure."""
     return _option(
         "--top",
         type=click.IntRange(min=0),
         metavar="N",
-        help="In a table: the first N rows of each rank and device, and the rest of them folded into one row."
-        " What the rest cannot tell stays blank.",
+        help="Print the N largest rows per group and fold the others.",
     )(command)
+
+
+def force_option(command: Command) -> Command:
+    """Adds `--force` to commands that compare runs."""
+    help_ = "Compare despite incompatible configurations."
+    return click.option("--force", "--anyway", cls=RenamedOption, is_flag=True, help=help_)(command)
 
 
 def rank_option(command: Command) -> Command:
-    """Adds `--rank`, which narrows what is looked at."""
+    """Adds `--rank`, which selects ranks."""
     return click.option(
         "--rank",
         "ranks",
-        type=RankList(),
+        type=RankListParam(),
         multiple=True,
         expose_value=False,
         callback=_ranks,
-        help="Only these ranks: 3, or 0,2, or 0-3. May be given again.",
+        help="Select ranks: 3, 0,2 or 0-3 (repeatable).",
     )(command)
 
 
-def choosing_options(command: Command) -> Command:
-    """Adds `--run` and `--rank`, which narrow what is looked at."""
+def selection_options(command: Command) -> Command:
+    """Adds `--run` and `--rank`, which select runs and ranks."""
     return _option(
         "--run",
         "runs",
         multiple=True,
         metavar="RUN",
         shell_complete=complete_runs,
-        help="Only this run: a name or its start, @latest, @previous, label:K=V. May be given again.",
+        help="Select a run: name, prefix, @latest or label:K=V (repeatable).",
     )(rank_option(command))

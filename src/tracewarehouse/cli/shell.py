@@ -1,4 +1,4 @@
-"""`tw shell`: DuckDB's shell on the warehouse, or a small prompt of our own where there is none."""
+"""`tw shell`: the DuckDB shell on the warehouse, or a built-in prompt; `tw query`; `tw completion`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import click
 
 from tracewarehouse.cli.session import (
     Session,
-    choosing_options,
     examples,
     output_options,
     pass_session,
     result_options,
+    selection_options,
 )
 from tracewarehouse.errors import TwError
 
@@ -32,19 +32,22 @@ from tracewarehouse.errors import TwError
         'echo "FROM temporal_breakdown;" | tw shell --rank 0',
     ),
 )
-@click.argument("args", metavar="[-- ARGS OF DUCKDB]...", nargs=-1, type=click.UNPROCESSED)
-@choosing_options
+@click.argument("args", metavar="[-- DUCKDB_ARGS]...", nargs=-1, type=click.UNPROCESSED)
+@selection_options
 @output_options
 @pass_session
 def shell(session: Session, /, args: tuple[str, ...]) -> int:
-    """Open the DuckDB shell, read-only: a view for each table, a view and a macro for each analysis.
+    """Open a read-only DuckDB shell on the warehouse.
 
-    FROM tw_help lists them. With --run or --rank they hold just that, in a file that is gone afterwards.
-    Where no DuckDB shell is found, a small prompt takes its place.
+    It has a view for each table, and a view and a macro for each analysis; FROM tw_help lists them. With
+    --run or --rank they contain only the selection, in a temporary file. Without the duckdb command, a
+    built-in prompt is used.
     """
     program = _shell_program()
     if program is None and args:
-        raise TwError("these are words for the DuckDB shell, and there is none", "pip install duckdb-cli")
+        raise TwError(
+            "arguments after -- need the duckdb command, which is not installed", "pip install duckdb-cli"
+        )
     warehouse = session.open()
     with warehouse.shell_file() as path:
         if program is not None:
@@ -55,13 +58,13 @@ def shell(session: Session, /, args: tuple[str, ...]) -> int:
 
 
 def _shell_program() -> str | None:
-    """The DuckDB shell of this environment, else of the PATH; None where there is none."""
+    """The duckdb command of this environment, else of the PATH; None if there is none."""
     beside = Path(sys.executable).parent / "duckdb"
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("duckdb")
 
 
 def _run(command: Sequence[str]) -> int:
-    """Runs the shell; signals are for it alone, so that what it reads is taken away after it has ended."""
+    """Runs the shell; signals are left to it, so that its file is deleted only after it has ended."""
     with subprocess.Popen(command) as running:
         before = {
             signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
@@ -82,12 +85,15 @@ def _run(command: Sequence[str]) -> int:
     )
 )
 @click.argument("sql", metavar="SQL")
-@choosing_options
+@selection_options
 @result_options
 @pass_session
 def query(session: Session, /, sql: str) -> None:
-    """Run one SELECT over tables and views; - reads it from stdin. It cannot write, or read elsewhere."""
-    session.out.show(session.open().query(sys.stdin.read() if sql == "-" else sql))
+    """Run a SQL query on tables and views.
+
+    SQL is one SELECT, or - to read it from stdin. Queries are read-only, and limited to the warehouse.
+    """
+    session.out.print_result(session.open().query(sys.stdin.read() if sql == "-" else sql))
 
 
 @click.command(
@@ -99,7 +105,10 @@ def query(session: Session, /, sql: str) -> None:
 @output_options
 @pass_session
 def completion(session: Session, /, shell: str) -> None:
-    """Print the script that completes commands, runs and analyses in your shell."""
+    """Print the completion script for a shell.
+
+    It completes commands, options, runs and analyses.
+    """
     from click.shell_completion import get_completion_class
 
     from tracewarehouse.cli.app import app
@@ -107,4 +116,4 @@ def completion(session: Session, /, shell: str) -> None:
     script = get_completion_class(shell)
     assert script is not None
     text = script(app, {}, "tw", "_TW_COMPLETE").source()
-    session.out.say(text, [{"shell": shell, "script": text}])
+    session.out.print_text(text, [{"shell": shell, "script": text}])

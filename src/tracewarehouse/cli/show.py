@@ -1,4 +1,4 @@
-"""`tw show`: any analysis, its parameters as options from its contract."""
+"""`tw show`: runs an analysis, with its parameters as options; `tw report`: writes an HTML report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import click
 from tracewarehouse.cli.complete import complete_analyses, complete_runs
 from tracewarehouse.cli.session import (
     Session,
-    choosing_options,
     examples,
+    force_option,
     output_options,
     pass_session,
     rank_option,
     result_options,
+    selection_options,
     top_option,
 )
 from tracewarehouse.errors import TwError
@@ -26,51 +27,75 @@ if TYPE_CHECKING:
     from tracewarehouse.contracts.params import Param
 
 
-_CONTRACT = "tracewarehouse.contracts.contract"
+_CONTRACT_KEY = "tracewarehouse.contracts.contract"
 
 
 class AnalysisCommand(click.Command):
-    """A command whose last options come from the contract of the analysis it is given."""
+    """A command with additional options from the contract of the analysis among its arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Finds the analysis among the arguments first, for its parameters decide how to read the rest."""
+        """Finds the analysis first: its parameters decide how the other arguments are parsed."""
         try:
-            ctx.meta[_CONTRACT] = _named(self._words(args))
+            ctx.meta[_CONTRACT_KEY] = _find_analysis(self._positional(args))
         except TwError:
             if not ctx.resilient_parsing and not _wants_help(args):
                 raise
         return super().parse_args(ctx, args)
 
-    def _words(self, args: list[str]) -> list[str]:
-        """The arguments that are neither options nor values of the options known so far."""
+    def _positional(self, args: list[str]) -> list[str]:
+        """The arguments that are neither options nor values of the command's own options."""
         options = [each for each in self.params if isinstance(each, click.Option) and not each.is_flag]
         with_value = {name for option in options for name in option.opts}
-        after = [None, *args]
+        previous = [None, *args]
         return [
             arg
-            for arg, before in zip(args, after, strict=False)
+            for arg, before in zip(args, previous, strict=False)
             if arg[:1] != "-" and before not in with_value
         ]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The shared options, then those of the analysis."""
-        contract: Contract | None = ctx.meta.get(_CONTRACT)
+        """The command's own parameters, then those of the analysis."""
+        contract: Contract | None = ctx.meta.get(_CONTRACT_KEY)
         return [*super().get_params(ctx), *map(_option, contract.params if contract else ())]
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """With an analysis its summary, without one all there are."""
-        contract: Contract | None = ctx.meta.get(_CONTRACT)
-        if contract is not None:
-            formatter.write_paragraph()
-            with formatter.indentation():
-                formatter.write_text(f"{contract.ref}: {contract.summary}")
+        """The summary of the analysis if there is one, else the command's own text."""
+        contract: Contract | None = ctx.meta.get(_CONTRACT_KEY)
+        if contract is None:
+            super().format_help_text(ctx, formatter)
             return
-        super().format_help_text(ctx, formatter)
-        from tracewarehouse.contracts.catalog import Catalog
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"{contract.ref}: {contract.summary}")
 
-        if analyses := [(each.name, each.summary) for each in Catalog.load().analyses()]:
-            with formatter.section("Analyses"):
-                formatter.write_dl(analyses)
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options, those of the analysis first; without an analysis also the names of all."""
+        contract: Contract | None = ctx.meta.get(_CONTRACT_KEY)
+        own = {param.name for param in contract.params} if contract else set()
+        records: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                records[param.name in own].append(record)
+        for title, lines in (("Parameters", records[True]), ("Options", records[False])):
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+        if contract is None:
+            _write_analyses(formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, of the command or of the analysis."""
+        contract: Contract | None = ctx.meta.get(_CONTRACT_KEY)
+        if contract is None:
+            super().format_epilog(ctx, formatter)
+            return
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(examples(self._example(contract)))
+
+    def _example(self, contract: Contract) -> str:
+        return f"tw show {contract.name} --run @latest"
 
 
 @click.command(
@@ -83,21 +108,36 @@ class AnalysisCommand(click.Command):
     ),
 )
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_analyses)
-@choosing_options
+@selection_options
 @top_option
 @result_options
 @pass_session
 def show(session: Session, /, name: str, **values: str | None) -> None:
-    """Run an analysis over all runs, or those chosen with --run and --rank."""
+    """Run an analysis on all runs, or on a selection.
+
+    NAME is an analysis; tw show NAME --help lists its parameters.
+    """
     given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
     warehouse = session.open()
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
     result = warehouse.run(name, **given)
-    session.out.show(result, of_ranks=sum(len(each.ranks) for each in warehouse.selected()))
+    session.out.print_result(result, of_ranks=sum(len(each.ranks) for each in warehouse.selected()))
 
 
-def _named(words: list[str]) -> Contract | None:
-    """The analysis that one of `words` names; raises UnknownName if there are words and none does."""
+def _write_analyses(formatter: click.HelpFormatter) -> None:
+    """The names of all analyses by group."""
+    from tracewarehouse.contracts.catalog import Catalog
+
+    names: dict[str, list[str]] = {}
+    for each in Catalog.load().analyses():
+        names.setdefault(each.group or "other", []).append(each.name)
+    if names:
+        with formatter.section("Analyses (tw list --kind analysis describes them)"):
+            formatter.write_dl([(group, ", ".join(members)) for group, members in sorted(names.items())])
+
+
+def _find_analysis(words: list[str]) -> Contract | None:
+    """The analysis named by one of `words`; raises UnknownName if none is known, None without words."""
     from tracewarehouse.contracts.catalog import Catalog
 
     catalog = Catalog.load()
@@ -111,7 +151,7 @@ def _wants_help(args: list[str]) -> bool:
 
 
 def _option(param: Param) -> click.Option:
-    """The option of a parameter; its value is checked by the contract, like one from Python."""
+    """The option of a parameter; the contract checks its value, as in Python."""
     return click.Option(
         ["--" + param.name.replace("_", "-"), param.name],
         metavar=_metavar(param),
@@ -134,31 +174,31 @@ def _choices(param: Param) -> Any:
 @click.command(
     epilog=examples(
         "tw report fp8-on",
-        "tw report @latest -o look.html",
+        "tw report @latest -o report.html",
         "tw report fp8-off fp8-on",
     )
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("head_run", metavar="[HEAD]", required=False, shell_complete=complete_runs)
-@click.option("--anyway", is_flag=True, help="Compare what is not comparable.")
+@force_option
 @rank_option
 @output_options
 @pass_session
-def report(session: Session, /, run: str, head_run: str | None, anyway: bool) -> None:
-    """Write one HTML page on a run: what its GPUs did, what held them up, what is not known.
+def report(session: Session, /, run: str, head_run: str | None, force: bool) -> None:
+    """Write a self-contained HTML report for a run.
 
-    With HEAD, on what changed from RUN to it: the verdict, an account of the change, what moved. The page
-    opens offline and asks nothing of any network. It goes to RUN.html, or RUN-HEAD.html, unless -o names a
-    file; `-o -` is stdout.
+    With HEAD, the report compares RUN with HEAD: verdict, breakdown of the change, changed kernels. The page
+    makes no network requests. It is written to RUN.html or RUN-HEAD.html, or to the file given by -o;
+    `-o -` writes to stdout.
     """
     from tracewarehouse.plot import check_installed
     from tracewarehouse.render.output import check_writable
 
-    check_installed()  # before the work
+    check_installed()  # before any work
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
-    page = session.open().report(run, head_run, anyway=anyway, say=session.out.notice)
+    page = session.open().report(run, head_run, force=force, say=session.out.notice)
     path = session.output or Path(f"{page.name}.html")
-    session.out.notice("drawing")
+    session.out.notice("rendering")
     out = replace(session.out, path=None if str(path) == "-" else path)
-    out.pour(page.html(), {"sections": len(page.sections)})
+    out.print_stream(page.html(), {"sections": len(page.sections)})

@@ -1,4 +1,4 @@
-"""A small SQL prompt, for where DuckDB's own shell is not installed."""
+"""A minimal SQL prompt, used if the duckdb command is not installed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.sql_tokens import split_statements
 from tracewarehouse.errors import TwError, is_interrupt
 
@@ -16,24 +17,23 @@ if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
     from tracewarehouse.render.output import Output
 
-_WELCOME = "SQL, read-only; a statement ends with ;  .help says more, .quit ends."
+_WELCOME = "Read-only SQL; statements end with a semicolon. .help for help, .quit to exit."
 _HELP = """\
-SELECT …;   a statement may take several lines, and ends with ;
-FROM tw_help;   every table, view and analysis, with columns and units
-.tables     their names
-.help       this
-.quit       the end, as Ctrl-D; Ctrl-C drops what is typed, or stops a query
+SELECT …;      run a statement; it may span several lines
+FROM tw_help;  list tables, views and analyses with columns and units
+.tables        list their names
+.help          show this help
+.quit          exit (or Ctrl-D); Ctrl-C discards the input or interrupts a query
 """
 _TABLES = "SELECT DISTINCT kind, name, summary FROM tw_help ORDER BY kind, name"
 _COMMANDS = {".tables", ".help", ".quit", ".exit"}
-_LOOK_S = 0.2
+_SIGNAL_INTERVAL_S = 0.2
 
 
 def prompt(out: Output, path: Path, root: Path) -> int:
-    """Answers statements from stdin over the DuckDB file at `path`, which stands for the warehouse at `root`.
+    """Runs statements from stdin on the DuckDB file at `path`, which has views over the warehouse at `root`.
 
-    On a terminal with a prompt and a history that is kept nowhere. The exit code: 1 where a statement of a
-    pipe failed.
+    A terminal gets a prompt with a history that is not saved. Exit code 1 if a statement from a pipe failed.
     """
     from tracewarehouse.duck.engine import connect
     from tracewarehouse.query.sandbox import lock
@@ -49,12 +49,12 @@ def prompt(out: Output, path: Path, root: Path) -> int:
         for statement in _statements(interactive):
             if statement in (".quit", ".exit"):
                 break
-            failed |= not _answer(out, con, statement)
+            failed |= not _execute(out, con, statement)
     return 1 if failed and not interactive else 0
 
 
 def _statements(interactive: bool) -> Iterator[str]:
-    """Each statement and each command with a dot, as it is typed; at the end of a pipe what is left, too."""
+    """Each statement or dot command as it is complete; at the end of a pipe also the remainder."""
     typed = ""
     while True:
         try:
@@ -68,18 +68,18 @@ def _statements(interactive: bool) -> Iterator[str]:
         if not typed.strip() and line.strip().startswith("."):
             yield line.strip().rstrip(";")
             continue
-        done, typed = split_statements(f"{typed}{line}\n")
-        yield from done
+        complete, typed = split_statements(f"{typed}{line}\n")
+        yield from complete
     if typed.strip() and not interactive:
         yield typed.strip()
 
 
 def _line(interactive: bool, fresh: bool) -> str | None:
-    """The next line, None at the end."""
+    """The next line; None at the end of the input."""
     if not interactive:
         return sys.stdin.readline() or None
     try:
-        with _looking_for_interrupts():
+        with _periodic_signals():
             return input("tw> " if fresh else "  > ")
     except EOFError:
         print()
@@ -87,10 +87,10 @@ def _line(interactive: bool, fresh: bool) -> str | None:
 
 
 @contextmanager
-def _looking_for_interrupts() -> Iterator[None]:
-    """A Ctrl-C after the prompt and before the wait for a key does not end that wait: another signal does."""
+def _periodic_signals() -> Iterator[None]:
+    """Wakes up `input` regularly: a Ctrl-C that arrives just before it waits would not interrupt it."""
     before = signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
+    signal.setitimer(signal.ITIMER_REAL, _SIGNAL_INTERVAL_S, _SIGNAL_INTERVAL_S)
     try:
         yield
     finally:
@@ -98,17 +98,17 @@ def _looking_for_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _answer(out: Output, con: Connection, statement: str) -> bool:
-    """Shows what a statement gives, or in one line why it does not; whether it did."""
+def _execute(out: Output, con: Connection, statement: str) -> bool:
+    """Prints the result of a statement, or its error on one line; returns whether it succeeded."""
     try:
         if statement == ".help":
             sys.stdout.write(_HELP)
         elif statement.startswith(".") and statement not in _COMMANDS:
-            raise TwError(f"no such command: {statement}; .help lists them")
+            raise TwError(f"unknown command: {statement}; .help lists all commands")
         else:
-            _show(out, con, _TABLES if statement == ".tables" else statement)
+            _print_rows(out, con, _TABLES if statement == ".tables" else statement)
     except TwError as error:
-        out.notice(f"tw: {error.message}")
+        out.notice(hints.fill("tw: {}", error.message))
         return False
     except BaseException as error:
         if not is_interrupt(error):
@@ -119,11 +119,11 @@ def _answer(out: Output, con: Connection, statement: str) -> bool:
     return True
 
 
-def _show(out: Output, con: Connection, sql: str) -> None:
+def _print_rows(out: Output, con: Connection, sql: str) -> None:
     from tracewarehouse.duck.engine import query
     from tracewarehouse.query.sandbox import check_reads_only
     from tracewarehouse.result import Provenance, Result
     from tracewarehouse.version import __version__
 
     check_reads_only(con, sql)
-    out.show(Result(query(con, sql), Provenance(__version__, (), sql=sql)))
+    out.print_result(Result(query(con, sql), Provenance(__version__, (), sql=sql)))

@@ -59,8 +59,8 @@ WITH
   trace AS (
     SELECT
       run_id, rank, 'trace' AS scope, least(thread.start_ns, device.start_ns) AS start_ns,
-      coalesce(thread.end_ns, device.start_ns) AS end_ns, thread.lane.pid, thread.lane.tid, TRUE AS entire_trace,
-      FALSE AS complete
+      coalesce(thread.end_ns, device.start_ns) AS end_ns, thread.lane.pid, thread.lane.tid,
+      TRUE AS entire_trace, FALSE AS complete
     FROM thread
     FULL JOIN device USING (run_id, rank)
   ),
@@ -88,13 +88,16 @@ class Wanted:
 
     @classmethod
     def of(
-        cls, steps: int | Iterable[int] = (), annotations: str | Iterable[str] = (), whole: bool = False
+        cls,
+        steps: int | Iterable[int] = (),
+        annotations: str | Iterable[str] = (),
+        entire_trace: bool = False,
     ) -> Wanted:
         """Steps by number, annotations as `NAME#K` (their K-th of that name, from 0; `NAME` is the first)."""
         steps = [steps] if isinstance(steps, int) else steps
         annotations = [annotations] if isinstance(annotations, str) else annotations
         named = [f"annotation {_numbered(text)}" for text in annotations]
-        scopes = [*(f"step {int(step)}" for step in steps), *named, *(["trace"] if whole else [])]
+        scopes = [*(f"step {int(step)}" for step in steps), *named, *(["trace"] if entire_trace else [])]
         return cls(tuple(dict.fromkeys(scopes)))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tracewarehouse.contracts.catalog import Catalog, Locked, read_lock, write_lock
 from tracewarehouse.contracts.contract import Contract, Ref
-from tracewarehouse.devtools import definitions
+from tracewarehouse.devtools import definitions, wording
 from tracewarehouse.devtools.codegen import BEGIN, END, analyses_pyi, readme_table, reference_md
 from tracewarehouse.devtools.contract_checks import check_catalog, check_lock, finding
 from tracewarehouse.devtools.sql_style import Finding
@@ -34,7 +34,7 @@ def check(root: Path) -> list[Finding]:
     if errors:
         return [finding(error) for error in errors]
     found = [*check_catalog(catalog), *_missing_goldens(catalog, root), *definitions.check(catalog, root)]
-    return [*found, *_stale(catalog, root)]
+    return [*found, *wording.check(root), *_stale(catalog, root)]
 
 
 def release(root: Path, names: Iterable[str] = (), *, retire: bool = False) -> list[Locked]:

@@ -69,9 +69,8 @@ def _tell(con: Any, side: str, spent: Spent) -> None:
     for name, result in (("parts", spent.parts), ("kernels", spent.kernels)):
         con.register(f"{side}_{name}_told", result.arrow())
     if spent.units is None:
-        told = (
-            f"{spent.unit} AS unit, sum(category_ns)::BIGINT AS length_ns FROM {side}_parts_told GROUP BY ALL"
-        )
+        sums = "sum(category_ns)::BIGINT AS length_ns"
+        told = f"{spent.unit} AS unit, {sums} FROM {side}_parts_told GROUP BY ALL"
     else:
         con.register(f"{side}_units_told", spent.units)
         told = f"unit, length_ns FROM {side}_units_told"
@@ -148,7 +147,15 @@ def _side(con: Any, side: str, by_run: bool, renamed: frozenset[str]) -> Amounts
 
 # Busy time by kernel, operator and category; idle time is told apart on every level, so that each is whole.
 _AMOUNTS = """
-SELECT level, category AS part, run_id, rank, unit, category_ns AS ns, NULL::BIGINT AS count, NULL::BIGINT AS sum_ns
+SELECT
+  level,
+  category AS part,
+  run_id,
+  rank,
+  unit,
+  category_ns AS ns,
+  NULL::BIGINT AS count,
+  NULL::BIGINT AS sum_ns
 FROM {side}_parts
 CROSS JOIN (VALUES ('breakdown'), ('kernels'), ('operators'), ('categories')) AS levels (level)
 WHERE level = 'breakdown' OR starts_with(category, 'idle_')

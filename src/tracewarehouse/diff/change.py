@@ -30,7 +30,7 @@ class Asked:
     per: str | None = None
     alpha: float = ALPHA
     min_effect: float = MIN_EFFECT
-    anyway: bool = False
+    force: bool = False
     steps: tuple[int, ...] = ()
 
 
@@ -84,7 +84,7 @@ class Change:
         contract, provenance = results[0].contract, results[0].provenance
         assert contract is not None
         summary = "What changed, by several levels that each add up to the whole."
-        contract = replace(contract, name="account", summary=summary, grain=("level", "part"), order=())
+        contract = replace(contract, name="account", summary=summary, grain=("level", "name"), order=())
         table = table_of(contract, [row for result in results for row in result.rows()])
         return Result(table, provenance, contract)
 
@@ -100,9 +100,9 @@ class Change:
 
 
 def changes(base: Side, head: Side, catalog: Catalog, asked: Asked, gates: Iterable[Gate] = ()) -> Change:
-    """Compares two sides; raises NotComparable unless `anyway`, ParamError, TwError."""
+    """Compares two sides; raises NotComparable unless `force`, ParamError, TwError."""
     found = differences(base, head)
-    if not asked.anyway:
+    if not asked.force:
         check(found)
     if asked.steps:
         base, head = _OfSteps(base, asked.steps), _OfSteps(head, asked.steps)

@@ -78,20 +78,20 @@ class Diff(Analyses[Result]):
         *,
         per: str | None = None,
         steps: Iterable[int] = (),
-        anyway: bool = False,
+        force: bool = False,
         gates: Iterable[str] = (),
     ) -> Change:
         """What changed as a whole: whether it is comparable, the verdict on the step time, account, gates.
 
         `per` is `step`, `window` or `annotation:NAME`; `steps` are numbers of those to look at, by default
-        all complete ones. Raises NotComparable where a comparison would say nothing, unless `anyway`;
+        all complete ones. Raises NotComparable where a comparison would say nothing, unless `force`;
         ParamError, UnknownName.
         """
         from tracewarehouse.diff.change import Asked, changes
         from tracewarehouse.diff.gate import parse
 
         parsed = [parse(gate, self.catalog) for gate in gates]
-        asked = Asked(per, self.alpha, self.min_effect, anyway, tuple(steps))
+        asked = Asked(per, self.alpha, self.min_effect, force, tuple(steps))
         return changes(self.base, self.head, self.catalog, asked, parsed)
 
     def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:

@@ -65,11 +65,11 @@ class Row:
         if self.folded:
             return None
         if self.renamed:
-            return "renamed"
+            return "replaced"
         if self.calls is None or self.speed is None:
             return "longer" if self.delta > 0 else "shorter" if self.delta else "unchanged"
         if not self.base_count or not self.head_count:
-            return "new" if self.head_count else "gone" if self.base_count else "unchanged"
+            return "added" if self.head_count else "removed" if self.base_count else "unchanged"
         if not self.calls and not self.speed:
             return "unchanged"
         if abs(self.calls) >= abs(self.speed):
@@ -138,7 +138,7 @@ def _place(row: Row) -> tuple[Fraction, bool, bool, str]:
 def _folded(rows: Sequence[Row]) -> Row:
     """Many rows as one."""
     base, head = (sum(values, ZERO) for values in zip(*((row.base, row.head) for row in rows), strict=True))
-    return Row(f"the rest ({len(rows):,} rows)", base, head, folded=len(rows))
+    return Row(f"other ({len(rows):,} rows)", base, head, folded=len(rows))
 
 
 def _told(level: Level) -> Iterator[dict[str, object]]:
@@ -149,7 +149,7 @@ def _told(level: Level) -> Iterator[dict[str, object]]:
         delta_ns, test = head_ns - base_ns, row.test
         yield {
             "level": level.name,
-            "part": row.part,
+            "name": row.part,
             "base_ns": base_ns,
             "head_ns": head_ns,
             "delta_ns": delta_ns,
@@ -174,7 +174,7 @@ SUMMARIES = {
     "ranks": "What changed, by rank: its own time, and what it spent in communication that nothing hid.",
 }
 CHANGES = (
-    "new, gone, renamed (same place, other kernel), more calls, fewer calls, slower, faster,"
+    "added, removed, replaced (another kernel at the same place), more calls, fewer calls, slower, faster,"
     " more exposed or less exposed (calls as long, but less or more of them under others);"
     " of what is not made of calls longer or shorter; unchanged"
 )
@@ -191,8 +191,8 @@ def promised(level: str, per: str) -> Contract:
         summary=SUMMARIES[level],
         requires=(Ref("step_account", 1), Ref("step_kernels", 1)),
         needs=(),
-        grain=("part",),
-        order=("-delta_ns", "part"),
+        grain=("name",),
+        order=("-delta_ns", "name"),
         params=(),
         columns=_columns(per),
         changes=(Change(1, "First version."),),
@@ -211,7 +211,7 @@ def _columns(per: str) -> tuple[Column, ...]:
     untested = "null where not tested"
     return (
         Column("level", "VARCHAR", "The level."),
-        Column("part", "VARCHAR", "The part; the last may be all others together."),
+        Column("name", "VARCHAR", "The part; the last may be all others together."),
         _ns("base_ns", f"Base: ns of a mean {per}. All rows add up to the mean."),
         _ns("head_ns", f"Head: ns of a mean {per}. All rows add up to the mean."),
         _ns("delta_ns", "head_ns less base_ns.", signed=True),

@@ -39,7 +39,8 @@ SELECT
   NULL AS id,
   NULL AS bp,
   json_object(
-    'severity', found.severity, 'observation', found.observation, 'advice', found.advice, 'shown', 'the worst instance'
+    'severity', found.severity, 'observation', found.observation, 'advice', found.advice,
+    'shown', 'the worst occurrence'
   ) AS args
 FROM found
 WHERE found.rank = (SELECT any_value(rank) FROM ranks) AND found.to_ns >= found.from_ns

@@ -87,7 +87,9 @@ SELECT
   slice.depth,
   NULL AS id,
   NULL AS bp,
-  json_object('annotation', slice.annotation_id, 'depth', slice.depth, 'GPU rows', slice.gpu_activities) AS args
+  json_object(
+    'annotation', slice.annotation_id, 'depth', slice.depth, 'GPU activities', slice.gpu_activities
+  ) AS args
 FROM slice
 JOIN gpu_tracks USING (device, stream)
 """
@@ -165,8 +167,8 @@ SELECT
     'operator', slice.op_id,
     'sequence', sequence.number,
     'times in the trace', sequence.count,
-    'GPU rows here', slice.gpu_activities,
-    'GPU rows of the sequence', occurrence.gpu_activities
+    'GPU activities here', slice.gpu_activities,
+    'GPU activities of the sequence', occurrence.gpu_activities
   ) AS args
 FROM slice
 JOIN gpu_tracks USING (device, stream)
@@ -182,7 +184,7 @@ WITH
   scope AS (
     SELECT scope, coalesce(any_value(pid), (SELECT min(pid) FROM gpu_tracks)) AS pid
     FROM critical_nodes
-    WHERE place = 'scope' AND side = 'start'
+    WHERE kind = 'scope' AND side = 'start'
     GROUP BY scope
   ),
   instant AS (

@@ -83,7 +83,7 @@ def top_keys(head: bytes) -> list[str]:
 
 
 def holds_objects(head: bytes) -> bool:
-    """Whether an element of a JSON list is an object, as far as its beginning goes, which may end anywhere."""
+    """Whether an element of a JSON list is an object; the head may end anywhere in it."""
     if b"{" not in head:
         return False
     depth = 0

@@ -1,23 +1,29 @@
-"""A metric over runs in time order: results are recorded once, and read again for each history."""
+"""A metric over runs in time order: results are recorded once, and a history reads them."""
 
-from tracewarehouse.history.read import acknowledge, every_run, history, labels_of, meant
-from tracewarehouse.history.record import Failed, RecordReport, Step, record, record_again
-from tracewarehouse.history.result import History
-from tracewarehouse.history.series import Change, Dot, Line
+from tracewarehouse.history.history import History
+from tracewarehouse.history.read import (
+    acknowledge,
+    build_history,
+    label_keys,
+    matching_runs,
+    runs_with_results,
+)
+from tracewarehouse.history.record import FailedResult, RecordProgress, RecordReport, record, record_again
+from tracewarehouse.history.series import Change, Point, Series
 
 __all__ = [
     "Change",
-    "Dot",
-    "Failed",
+    "FailedResult",
     "History",
-    "Line",
+    "Point",
+    "RecordProgress",
     "RecordReport",
-    "Step",
+    "Series",
     "acknowledge",
-    "every_run",
-    "history",
-    "labels_of",
-    "meant",
+    "build_history",
+    "label_keys",
+    "matching_runs",
     "record",
     "record_again",
+    "runs_with_results",
 ]

@@ -1,67 +1,65 @@
-"""A history out of what is recorded: read at once, pooled like any metric, cut into levels."""
+"""Builds a history from recorded results: selection of runs, series, notices, acknowledgements."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from hashlib import sha256
-from statistics import median
+from dataclasses import dataclass
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
-from tracewarehouse.history.recorded import Asking, measured, seen
-from tracewarehouse.history.result import History
-from tracewarehouse.history.series import Change, Dot, Line
+from tracewarehouse.history.history import History
+from tracewarehouse.history.recorded import RecordedAnalysis, filter_values, recorded_values
+from tracewarehouse.history.series import Point, Series, build_series
 from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
-from tracewarehouse.stats.points import FEWEST, Point, change_points
-from tracewarehouse.storage import Recorded, Store, same_rows
+from tracewarehouse.stats.points import FEWEST
+from tracewarehouse.storage import Recorded, Store, acknowledgement_key, same_rows
 from tracewarehouse.version import __version__
 
-_NAMED = 3  # runs that a notice names
+_RUNS_NAMED = 3  # in a notice
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A run that a history may tell of, and the file of its result, by definition."""
+class RecordedRun:
+    """A selected run with the files of its results, by definition."""
 
     selected: SelectedRun
-    recorded: Mapping[str, str]
+    files: Mapping[str, str]
 
 
-def every_run(store: Store, stored: Sequence[SelectedRun]) -> tuple[SelectedRun, ...]:
-    """The stored runs, and the removed ones whose results are kept, in order of time."""
-    held = {(each.run.lower(), each.version.source) for each in stored}
+def runs_with_results(store: Store, stored: Sequence[SelectedRun]) -> tuple[SelectedRun, ...]:
+    """The stored runs and the removed ones whose results were kept, in time order."""
+    present = {(each.run.lower(), each.version.source) for each in stored}
     kept = [SelectedRun(version, version.ranks) for version in store.kept()]
-    gone = {(each.run.lower(), each.version.source): each for each in kept}
-    every = [*stored, *(each for what, each in gone.items() if what not in held)]
+    removed = {(each.run.lower(), each.version.source): each for each in kept}
+    every = [*stored, *(each for key, each in removed.items() if key not in present)]
     return in_order(sorted(every, key=lambda each: each.version.number))
 
 
-def meant(
+def matching_runs(
     selected: Sequence[SelectedRun], runs: Iterable[str] | None, where: Iterable[str]
 ) -> tuple[SelectedRun, ...]:
-    """Those of the runs that the selectors and the conditions (`label.K=V`) mean.
+    """The runs that match the selectors and the conditions (`label.K=V`).
 
     Raises UnknownName for a selector or label without a match, ParamError for another condition.
     """
     labels = parse_where(where)
     named = tuple(selected) if runs is None else narrow(selected, runs)
-    found = matching(named, labels, None, 0)
-    if labels and named and not found:
+    matches = matching(named, labels, None, 0)
+    if labels and named and not matches:
         known = {f"label.{key}={value}" for each in named for key, value in each.version.labels.items()}
         wanted = ",".join(f"label.{key}={value}" for key, value in labels.items())
         raise UnknownName("label", wanted, known, None if known else "no run has a label")
-    return found
+    return matches
 
 
-def labels_of(texts: Iterable[str], selected: Sequence[SelectedRun]) -> tuple[str, ...]:
-    """The keys of `label.KEY` texts; raises ParamError for another text, UnknownName where no run has it."""
+def label_keys(texts: Iterable[str], selected: Sequence[SelectedRun]) -> tuple[str, ...]:
+    """The keys of `label.KEY` texts; raises ParamError for another text, UnknownName for an unused label."""
     known = {f"label.{key}" for each in selected for key in each.version.labels}
     keys = tuple(dict.fromkeys(texts))
     for text in keys:
@@ -72,7 +70,7 @@ def labels_of(texts: Iterable[str], selected: Sequence[SelectedRun]) -> tuple[st
     return tuple(text.removeprefix("label.") for text in keys)
 
 
-def history(
+def build_history(
     store: Store,
     catalog: Catalog,
     metric: Metric,
@@ -80,148 +78,147 @@ def history(
     by: Sequence[str] = (),
     min_effect: float = 0.01,
 ) -> History:
-    """The metric over the chosen runs: a line for each value of the labels `by` and each definition.
+    """The metric over the selected runs: one series per value of the labels `by` and per definition.
 
-    Raises TwError where nothing of it is recorded, UnknownName where no row has what the filters name.
+    Raises TwError if no results are recorded, UnknownName if no row has the values of the filters.
     """
-    asking = Asking.of(metric.contract, catalog)
-    subjects = _subjects(store, asking, selected)
-    parts = _by_definition(asking, subjects)
-    if not parts:
-        raise _nothing(asking, len(selected))
-    found = {
-        definition: measured(
-            store, metric, {each.selected.selector: each.recorded[definition] for each in part}
+    analysis = RecordedAnalysis.of(metric.contract, catalog)
+    runs = _recorded_runs(store, analysis, selected)
+    by_definition = _by_definition(analysis, runs)
+    if not by_definition:
+        raise _nothing_recorded(analysis, len(selected))
+    measured = {
+        definition: recorded_values(
+            store, metric, {run.selected.selector: run.files[definition] for run in recorded}
         )
-        for definition, part in parts.items()
+        for definition, recorded in by_definition.items()
     }
-    if not any(each.rows for one in found.values() for each in one.runs):
-        files = [one for each in subjects for one in each.recorded.values()]
-        check_filters(metric, found.values(), seen(store, metric, files))
-    reasons = acknowledged(store, metric)
-    lines = [
-        line(name, definition, dots, reasons, min_effect)
-        for definition, part in parts.items()
-        for name, dots in _groups(part, found[definition], by).items()
+    if not any(run.rows for each in measured.values() for run in each.runs):
+        files = [file for run in runs for file in run.files.values()]
+        check_filters(metric, measured.values(), filter_values(store, metric, files))
+    reasons = acknowledgements(store, metric)
+    series = [
+        build_series(name, definition, points, reasons, min_effect)
+        for definition, recorded in by_definition.items()
+        for name, points in _points_by_group(recorded, measured[definition], by).items()
     ]
-    told = tuple(_notices(asking, subjects, lines, next(iter(found.values())).per))
-    missing = tuple(each.selected.selector for each in subjects if not each.recorded)
-    return History(metric, tuple(lines), missing, told, _provenance(asking, catalog, subjects))
+    notices = tuple(_notices(analysis, runs, series, next(iter(measured.values())).per))
+    missing = tuple(run.selected.selector for run in runs if not run.files)
+    return History(metric, tuple(series), missing, notices, _provenance(analysis, catalog, runs))
 
 
-def _subjects(store: Store, asking: Asking, selected: Sequence[SelectedRun]) -> list[Subject]:
-    """Each run with its result: under the present definition, else under each other there is.
+def _recorded_runs(
+    store: Store, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
+) -> list[RecordedRun]:
+    """Each run with its result under the current definition, or else under all others that exist.
 
-    An earlier definition whose results have the same rows counts as the present one.
+    An earlier definition whose results have the same rows counts as the current one.
     """
-    found = store.recorded(asking.contract.name, asking.contract.version)
-    present: dict[tuple[str, str], list[Recorded]] = {}
-    for one in found:
-        present.setdefault((one.run, one.source), []).append(one)
-    rows: list[tuple[SelectedRun, list[Recorded], list[Recorded]]] = []
+    files = store.recorded(analysis.contract.name, analysis.contract.version)
+    by_run: dict[tuple[str, str], list[Recorded]] = {}
+    for key in files:
+        by_run.setdefault((key.run, key.source), []).append(key)
+    found: list[tuple[SelectedRun, list[Recorded], list[Recorded]]] = []
     for each in selected:
-        there = present.get((each.run.lower(), each.version.source), [])
-        now = [way for way in asking.ways(each.version) if way in there][:1]
-        rows.append((each, now, [one for one in there if one.effective != asking.definition]))
-    wanted = {one.effective for _, now, earlier in rows if not now for one in earlier}
-    pairs = [(one, new) for _, now, earlier in rows for new in now for one in earlier]
-    same = {definition for definition in wanted if _same_rows(store, found, definition, pairs)}
+        present = by_run.get((each.run.lower(), each.version.source), [])
+        current = [key for key in analysis.possible_keys(each.version) if key in present][:1]
+        found.append((each, current, [key for key in present if key.effective != analysis.definition]))
+    missing = {key.effective for _, current, others in found if not current for key in others}
+    pairs = [(other, key) for _, current, others in found for key in current for other in others]
+    equal = {definition for definition in missing if _have_same_rows(store, files, definition, pairs)}
     return [
-        Subject(each, {_definition(asking, one, same): found[one] for one in now or earlier})
-        for each, now, earlier in rows
+        RecordedRun(each, {_definition(analysis, key, equal): files[key] for key in current or others})
+        for each, current, others in found
     ]
 
 
-def _definition(asking: Asking, one: Recorded, same: Collection[str]) -> str:
-    return asking.definition if one.effective in same else one.effective
+def _definition(analysis: RecordedAnalysis, key: Recorded, equal: Collection[str]) -> str:
+    return analysis.definition if key.effective in equal else key.effective
 
 
-def _same_rows(
+def _have_same_rows(
     store: Store,
-    found: Mapping[Recorded, str],
+    files: Mapping[Recorded, str],
     definition: str,
     pairs: Iterable[tuple[Recorded, Recorded]],
 ) -> bool:
     """Whether the runs that are recorded under both definitions, at least one, have the same rows."""
     compared = [
-        same_rows(store.path(found[one]), store.path(found[new]))
-        for one, new in pairs
-        if one.effective == definition and one.asked == new.asked
+        same_rows(store.path(files[other]), store.path(files[key]))
+        for other, key in pairs
+        if other.effective == definition and other.request == key.request
     ]
     return bool(compared) and all(compared)
 
 
-def _by_definition(asking: Asking, subjects: Sequence[Subject]) -> dict[str, list[Subject]]:
-    """Definition → the runs recorded under it, the present one first."""
-    known = sorted({definition for each in subjects for definition in each.recorded})
-    known.sort(key=lambda definition: definition != asking.definition)
-    return {each: [subject for subject in subjects if each in subject.recorded] for each in known}
+def _by_definition(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
+    """Definition → the runs recorded under it, the current one first."""
+    definitions = sorted({definition for run in runs for definition in run.files})
+    definitions.sort(key=lambda definition: definition != analysis.definition)
+    return {each: [run for run in runs if each in run.files] for each in definitions}
 
 
-def _groups(part: Sequence[Subject], found: Measured, by: Sequence[str]) -> dict[str, list[Dot]]:
-    """The runs of each line, by what their labels say."""
-    groups: dict[str, list[Dot]] = {}
-    values = {each.run: each for each in found.runs}
-    for each in part:
-        version, told = each.selected.version, values[each.selected.selector]
+def _points_by_group(
+    runs: Sequence[RecordedRun], measured: Measured, by: Sequence[str]
+) -> dict[str, list[Point]]:
+    """The points of each series, by the values of their labels."""
+    groups: dict[str, list[Point]] = {}
+    values = {each.run: each for each in measured.runs}
+    for run in runs:
+        version, value = run.selected.version, values[run.selected.selector]
         name = ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
-        dot = Dot(
+        point = Point(
             version.run, version.number, version.source, known(version).when[0], not version.tombstone,
-            told.value, told.reason,
+            value.value, value.reason,
         )  # fmt: skip
-        groups.setdefault(name, []).append(dot)
+        groups.setdefault(name, []).append(point)
     return dict(sorted(groups.items()))
 
 
-def _nothing(asking: Asking, runs: int) -> TwError:
+def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> TwError:
     if not runs:
-        return TwError("no run is meant", hints.fill("{} lists the stored runs", hints.call("runs")))
+        return TwError("no runs selected", hints.fill("{} lists the stored runs", hints.call("runs")))
     return TwError(
-        f"nothing is recorded of {asking.contract.ref} for {runs:,} run{'s' if runs > 1 else ''}",
-        hints.fill("{}, or {} for all analyses", hints.record(asking.contract.name), hints.record()),
+        f"no recorded results of {analysis.contract.ref} for {runs:,} run{'s' if runs > 1 else ''}",
+        hints.fill("{}, or {} for all analyses", hints.record(analysis.contract.name), hints.record()),
     )
 
 
-def _notices(asking: Asking, subjects: Sequence[Subject], lines: Sequence[Line], per: str) -> Iterator[str]:
+def _notices(
+    analysis: RecordedAnalysis, runs: Sequence[RecordedRun], series: Sequence[Series], per: str
+) -> Iterator[str]:
     yield f"values are {per}"
-    missing = [each.selected.selector for each in subjects if not each.recorded]
+    missing = [run.selected.selector for run in runs if not run.files]
     if missing:
         yield hints.fill(
-            "{} not recorded ({}): {}", _count(missing, len(subjects)), _some(missing), hints.record()
+            "{} not recorded ({}): {}", _count(missing, len(runs)), _some(missing), hints.record()
         )
-    other = [
-        each.selected.selector
-        for each in subjects
-        if each.recorded and asking.definition not in each.recorded
-    ]
+    other = [run.selected.selector for run in runs if run.files and analysis.definition not in run.files]
     if other:
         yield hints.fill(
             "{} recorded with a different definition of {} ({}), shown as a separate series: {}",
-            _count(other, len(subjects)), asking.contract.ref, _some(other), hints.record(),
+            _count(other, len(runs)), analysis.contract.ref, _some(other), hints.record(),
         )  # fmt: skip
-    kinds = {each.selected.selector: _machines(each) for each in subjects}
-    mixed = [{kinds[f"{dot.run}@v{dot.number}"] for dot in one.dots} for one in lines]
-    most = max(mixed, key=len)
-    if len(most) > 1:
-        told = f"a line has runs of {len(most)} kinds of machine ({_some(sorted(most))})"
-        yield hints.fill(
-            "{}: separate them with {} or {}",
-            told,
-            hints.option("where", "LABEL"),
-            hints.option("by", "LABEL"),
-        )
-    silent = Counter(dot.reason for one in lines for dot in one.dots if dot.value is None)
-    for reason, count in silent.items():
-        yield f"{count:,} of {len(subjects):,} runs tell nothing: {reason}"
-    short = [one for one in lines if sum(dot.value is not None for dot in one.dots) < FEWEST]
+    hardware = {run.selected.selector: _hardware(run) for run in runs}
+    mixed = max(
+        ({hardware[f"{point.run}@v{point.number}"] for point in each.points} for each in series), key=len
+    )
+    if len(mixed) > 1:
+        kinds = f"one series mixes {len(mixed)} hardware configurations ({_some(sorted(mixed))})"
+        options = hints.option("where", "label.K=V"), hints.option("by", "label.K")
+        yield hints.fill("{}: separate them with {} or {}", kinds, *options)
+    without = Counter(point.reason for each in series for point in each.points if point.value is None)
+    for reason, count in without.items():
+        yield f"{count:,} of {len(runs):,} runs {'has' if count == 1 else 'have'} no value: {reason}"
+    short = [each for each in series if len(each.known) < FEWEST]
     if short:
-        where = "" if len(lines) == 1 else f" in {len(short)} of {len(lines)} lines"
-        yield f"fewer than {FEWEST} runs{where}: no change is looked for"
+        where = "" if len(series) == 1 else f" ({len(short)} of {len(series)} series have fewer)"
+        yield f"change detection needs at least {FEWEST} runs{where}"
 
 
-def _machines(subject: Subject) -> str:
-    """How many ranks the run has, on which GPUs."""
-    ranks = subject.selected.version.by_rank
+def _hardware(run: RecordedRun) -> str:
+    """The number of ranks of a run and its GPU models."""
+    ranks = run.selected.version.by_rank
     names = {str(rank.facts["device_name"]) for rank in ranks if rank.facts.get("device_name")}
     return f"{len(ranks)} × {' and '.join(sorted(names)) or 'unknown'}"
 
@@ -230,53 +227,24 @@ def _count(some: Sequence[str], total: int) -> str:
     return f"{len(some):,} of {total:,} runs {'is' if len(some) == 1 else 'are'}"
 
 
-def _some(runs: Sequence[str]) -> str:
-    return ", ".join(runs[:_NAMED]) + (", …" if len(runs) > _NAMED else "")
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_RUNS_NAMED]) + (", …" if len(names) > _RUNS_NAMED else "")
 
 
-def _provenance(asking: Asking, catalog: Catalog, subjects: Sequence[Subject]) -> Provenance:
+def _provenance(analysis: RecordedAnalysis, catalog: Catalog, runs: Sequence[RecordedRun]) -> Provenance:
     return Provenance(
         tool=__version__,
-        runs=tuple(each.selected.selector for each in subjects if each.recorded),
-        analysis=asking.contract.name,
-        version=asking.contract.version,
-        own_hash=catalog.own_hash(asking.contract),
-        effective_hash=asking.effective,
+        runs=tuple(run.selected.selector for run in runs if run.files),
+        analysis=analysis.contract.name,
+        version=analysis.contract.version,
+        own_hash=catalog.own_hash(analysis.contract),
+        effective_hash=analysis.effective_hash,
     )
-
-
-Reasons = Mapping[tuple[str, str], str]  # (run, source) → why its metric changed
-
-
-def line(name: str, definition: str, dots: Sequence[Dot], reasons: Reasons, min_effect: float) -> Line:
-    """The runs in order of time, with the levels and changes of those that tell a value."""
-    telling = [dot for dot in dots if dot.value is not None]
-    values = [dot.value for dot in telling if dot.value is not None]
-    points = change_points(values, min_effect)
-    edges = [0, *(point.at for point in points), len(values)]
-    levels = [median(values[start:end]) for start, end in zip(edges, edges[1:], strict=False) if end > start]
-    changes = tuple(
-        _change(telling, point, levels[at], levels[at + 1], reasons) for at, point in enumerate(points)
-    )
-    level_of = {dot: levels[sum(point.at <= at for point in points)] for at, dot in enumerate(telling)}
-    return Line(name, definition, tuple(replace(dot, level=level_of.get(dot)) for dot in dots), changes)
-
-
-def _change(telling: Sequence[Dot], point: Point, old: float, new: float, reasons: Reasons) -> Change:
-    before, after, earliest, latest = (
-        telling[at] for at in (point.at - 1, point.at, point.earliest, point.latest)
-    )
-    around = telling[min(point.earliest, point.at) - 1 : max(point.latest, point.at) + 1]
-    why = (reasons.get((dot.run, dot.source)) for dot in around)
-    return Change(
-        before.name, after.name, point.change, point.low, point.high, earliest.name, latest.name, old, new,
-        next((text for text in why if text), None),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Acknowledged:
-    """Why a metric changed at what a run was (`source`)."""
+class Acknowledgement:
+    """Why a metric changed at a run, identified by its content (`source`)."""
 
     metric: str
     run: str
@@ -284,26 +252,26 @@ class Acknowledged:
     why: str
 
 
-def name_of(metric: Metric) -> str:
-    """The metric as acknowledgements name it: without a version, so that they outlive one."""
+def _acknowledged_name(metric: Metric) -> str:
+    """The metric without a version, so that an acknowledgement applies to the next version too."""
     filters = ",".join(sorted(f"{column.name}={value}" for column, value in metric.filters))
     return f"{metric.contract.name}.{metric.column.name}" + (f"[{filters}]" if filters else "")
 
 
 def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None) -> None:
-    """Keeps why the metric changed at a run; None takes that back. Raises ParamError for an empty text."""
-    metric_name, source = name_of(metric), run.version.source
-    key = sha256(f"{metric_name}\n{run.run.lower()}\n{source}".encode()).hexdigest()[:16]
+    """Stores why the metric changed at a run; None removes it. Raises ParamError for an empty text."""
+    name, source = _acknowledged_name(metric), run.version.source
+    key = acknowledgement_key(name, run.run, source)
     if why is None:
         store.forget_acknowledged(key)
         return
     if not why.strip():
-        raise ParamError(f"the acknowledgement of {run.run} says nothing", "say why the metric changed there")
-    store.acknowledge(key, json.dumps(vars(Acknowledged(metric_name, run.run, source, why.strip()))).encode())
+        raise ParamError(f"the acknowledgement of {run.run} is empty", "give a reason for the change")
+    store.acknowledge(key, json.dumps(vars(Acknowledgement(name, run.run, source, why.strip()))).encode())
 
 
-def acknowledged(store: Store, metric: Metric) -> dict[tuple[str, str], str]:
-    """(run, source) → why, for the metric."""
-    name = name_of(metric)
-    found = [Acknowledged(**json.loads(data)) for data in store.acknowledged()]
-    return {(each.run, each.source): each.why for each in found if each.metric == name}
+def acknowledgements(store: Store, metric: Metric) -> dict[tuple[str, str], str]:
+    """(run, source) → reason, for the metric."""
+    name = _acknowledged_name(metric)
+    stored = [Acknowledgement(**json.loads(data)) for data in store.acknowledged()]
+    return {(each.run, each.source): each.why for each in stored if each.metric == name}

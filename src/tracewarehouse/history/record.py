@@ -1,4 +1,4 @@
-"""`tw record`: results of analyses, computed once and stored for a history."""
+"""`tw record`: runs analyses and stores their results for a history."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
-from tracewarehouse.history.recorded import Asking
+from tracewarehouse.history.recorded import RecordedAnalysis
 from tracewarehouse.metric import Ranks, Side
 from tracewarehouse.metric.measure import COMPLETE, answered
 from tracewarehouse.query.dependencies import dependencies
@@ -20,16 +20,16 @@ from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.runs.table_versions import why_outdated
 from tracewarehouse.storage import Json, Recorded, Store, write_result
 
-# Runs are asked together: opening a session costs more than a small analysis. Their rows must fit in memory.
-_RUNS_AT_ONCE = 32
-_BYTES_AT_ONCE = 64 << 20
+# Runs share a query because a connection costs more than a small analysis. Their rows must fit in memory.
+_RUNS_PER_BATCH = 32
+_BYTES_PER_BATCH = 64 << 20
 
 Steps = Mapping[int, Sequence[int]]  # rank → its complete steps
 
 
 @dataclass(frozen=True)
-class Failed:
-    """A result that could not be worked out."""
+class FailedResult:
+    """A result that could not be computed."""
 
     run: str
     analysis: str
@@ -38,26 +38,26 @@ class Failed:
 
 @dataclass(frozen=True)
 class RecordReport:
-    """What a recording did: `written` results in `bytes`, `present` were there before, and what failed."""
+    """The outcome: results `written` in `bytes`, those `present` before, and those that `failed`."""
 
     runs: tuple[str, ...]
     analyses: tuple[str, ...]
     written: int
     present: int
     bytes: int
-    failed: tuple[Failed, ...] = ()
+    failed: tuple[FailedResult, ...] = ()
 
 
 @dataclass(frozen=True)
-class Step:
-    """How far a recording is: results done and all, and the analysis in work."""
+class RecordProgress:
+    """The progress of a recording: finished and total results, and the current analysis."""
 
     done: int
     total: int
     analysis: str
 
 
-Watch = Callable[[Step], None]
+OnProgress = Callable[[RecordProgress], None]
 Narrow = Callable[[Sequence[SelectedRun]], Side]
 
 
@@ -67,65 +67,64 @@ def record(
     selected: Sequence[SelectedRun],
     analyses: Sequence[Contract],
     narrow: Narrow,
-    watch: Watch | None = None,
+    on_progress: OnProgress | None = None,
 ) -> RecordReport:
-    """Records what is not recorded yet of the selected runs.
+    """Computes and stores the results of the selected runs, with all ranks, that are not recorded yet.
 
-    What is written stays if a later result fails; a run that fails stops no other. A run whose tables are of
-    an earlier version or definition fails: its result would not be one of this release.
+    Each result is stored as soon as it is computed; a run that fails does not stop the others. A run whose
+    tables are of an earlier version or definition fails: its result would not be one of this release.
     """
-    work = _Work(store, catalog, analyses, narrow, watch, selected)
-    for group in _groups(selected):
-        work.group(group)
+    recorder = _Recorder(store, catalog, analyses, narrow, on_progress, selected)
+    for batch in _batches(selected):
+        recorder.record_batch(batch)
     return RecordReport(
         tuple(each.selector for each in selected),
         tuple(str(contract.ref) for contract in analyses),
-        work.written,
-        len(analyses) * len(selected) - work.lacking,
-        work.bytes,
-        tuple(work.failed),
+        recorder.written,
+        len(analyses) * len(selected) - recorder.missing,
+        recorder.bytes,
+        tuple(recorder.failed),
     )
 
 
 def record_again(
     store: Store, catalog: Catalog, selected: Sequence[SelectedRun], narrow: Narrow
 ) -> tuple[str, ...]:
-    """Records what is recorded under an earlier definition only; a line per run."""
+    """Records results that are recorded under an earlier definition only; a line per run."""
     runs = {(each.run.lower(), each.version.source): each for each in selected}
     outdated: dict[tuple[str, ...], list[Contract]] = {}
     for contract in catalog.all("analysis"):
-        keys = {(one.run, one.source) for one in store.recorded(contract.name, contract.version)}
-        if keys:
-            outdated.setdefault(tuple(sorted(runs[key].selector for key in keys & runs.keys())), []).append(
-                contract
-            )
+        keys = {(key.run, key.source) for key in store.recorded(contract.name, contract.version)}
+        selectors = tuple(sorted(runs[key].selector for key in keys & runs.keys()))
+        if selectors:
+            outdated.setdefault(selectors, []).append(contract)
     written: Counter[str] = Counter()
     for selectors, contracts in outdated.items():
         some = [each for each in selected if each.selector in selectors]
-        work = _Work(store, catalog, contracts, narrow, None, some)
-        for group in _groups(some):
-            work.group(group)
-        written += work.written_of
+        recorder = _Recorder(store, catalog, contracts, narrow, None, some)
+        for batch in _batches(some):
+            recorder.record_batch(batch)
+        written += recorder.written_by_run
     return tuple(f"{run}: {count} results were recorded again" for run, count in sorted(written.items()))
 
 
-def _groups(selected: Sequence[SelectedRun]) -> Iterator[list[SelectedRun]]:
-    """Runs to be asked together."""
-    group: list[SelectedRun] = []
-    held = 0
+def _batches(selected: Sequence[SelectedRun]) -> Iterator[list[SelectedRun]]:
+    """Runs that one query covers."""
+    batch: list[SelectedRun] = []
+    batch_bytes = 0
     for each in selected:
         size = each.version.bytes
-        if group and (len(group) == _RUNS_AT_ONCE or held + size > _BYTES_AT_ONCE):
-            yield group
-            group, held = [], 0
-        group.append(each)
-        held += size
-    if group:
-        yield group
+        if batch and (len(batch) == _RUNS_PER_BATCH or batch_bytes + size > _BYTES_PER_BATCH):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(each)
+        batch_bytes += size
+    if batch:
+        yield batch
 
 
-class _Work:
-    """A recording under way."""
+class _Recorder:
+    """A recording in progress."""
 
     def __init__(
         self,
@@ -133,99 +132,106 @@ class _Work:
         catalog: Catalog,
         analyses: Sequence[Contract],
         narrow: Narrow,
-        watch: Watch | None,
+        on_progress: OnProgress | None,
         selected: Sequence[SelectedRun],
     ) -> None:
-        self.store, self.catalog, self.narrow, self.watch = store, catalog, narrow, watch
-        self.asked = asked = [Asking.of(contract, catalog) for contract in analyses]
-        refs = [asking.contract.ref for asking in asked]
+        self.store, self.catalog, self.narrow, self.on_progress = store, catalog, narrow, on_progress
+        self.analyses = [RecordedAnalysis.of(contract, catalog) for contract in analyses]
+        refs = [analysis.contract.ref for analysis in self.analyses]
         self.present = {ref: store.recorded(ref.name, ref.version).keys() for ref in refs}
-        self.lacking = sum(len(self.without(asking, selected)) for asking in asked)
-        self.written_of: Counter[str] = Counter()
+        self.missing = sum(len(self.without_result(analysis, selected)) for analysis in self.analyses)
+        self.written_by_run: Counter[str] = Counter()
         self.bytes = 0
-        self.failed: list[Failed] = []
+        self.failed: list[FailedResult] = []
 
-    def without(self, asking: Asking, selected: Sequence[SelectedRun]) -> list[SelectedRun]:
-        """The runs that lack the result."""
-        present = self.present[asking.contract.ref]
-        return [each for each in selected if present.isdisjoint(asking.ways(each.version))]
+    def without_result(
+        self, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
+    ) -> list[SelectedRun]:
+        """The runs that have no recorded result of the analysis."""
+        present = self.present[analysis.contract.ref]
+        return [each for each in selected if present.isdisjoint(analysis.possible_keys(each.version))]
 
-    def group(self, group: Sequence[SelectedRun]) -> None:
-        """Some runs, analysis by analysis."""
-        wanted = [(asking, runs) for asking in self.asked if (runs := self.without(asking, group))]
+    def record_batch(self, batch: Sequence[SelectedRun]) -> None:
+        """Records some runs, analysis by analysis."""
+        wanted = [(each, runs) for each in self.analyses if (runs := self.without_result(each, batch))]
         if not wanted:
             return
-        steps = _complete_steps(self.narrow(group))
-        for asking, lacking in wanted:
-            runs = self.current(asking, lacking)
-            if self.watch is not None:
+        steps = _complete_steps(self.narrow(batch))
+        for analysis, missing in wanted:
+            runs = self.with_current_tables(analysis, missing)
+            if self.on_progress is not None:
                 done = self.written + len(self.failed)
-                self.watch(Step(done, self.lacking, asking.contract.name))
-            if asking.asks_for_steps:
-                self.together(asking, [each for each in runs if each.run in steps], steps)
+                self.on_progress(RecordProgress(done, self.missing, analysis.contract.name))
+            if analysis.has_step_parameter:
+                self.try_together(analysis, [each for each in runs if each.run in steps], steps)
                 runs = [each for each in runs if each.run not in steps]
-            self.together(asking, runs, steps)
+            self.try_together(analysis, runs, steps)
 
-    def current(self, asking: Asking, runs: Sequence[SelectedRun]) -> list[SelectedRun]:
+    def with_current_tables(
+        self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun]
+    ) -> list[SelectedRun]:
         """The runs whose tables are those of this release; the others fail."""
-        read = dependencies(self.catalog, [asking.contract])
+        read = dependencies(self.catalog, [analysis.contract])
         reasons = {each.run: why_outdated(self.catalog, read, each) for each in runs}
         for each in runs:
             if reason := reasons[each.run]:
-                self.failed.append(Failed(each.selector, str(asking.contract.ref), reason))
+                self.failed.append(FailedResult(each.selector, str(analysis.contract.ref), reason))
         return [each for each in runs if not reasons[each.run]]
 
     @property
     def written(self) -> int:
         """The number of results written."""
-        return self.written_of.total()
+        return self.written_by_run.total()
 
-    def together(self, asking: Asking, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]) -> None:
-        """Asks for several runs at once; where that fails, for each alone."""
+    def try_together(
+        self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]
+    ) -> None:
+        """Runs the analysis on several runs at once; if that fails, on each separately."""
         if not runs:
             return
         try:
-            self.keep(asking, runs, steps)
+            self.compute(analysis, runs, steps)
         except TwError as error:
             if len(runs) == 1:
-                self.failed.append(Failed(runs[0].selector, str(asking.contract.ref), error.message))
+                self.failed.append(FailedResult(runs[0].selector, str(analysis.contract.ref), error.message))
                 return
             for each in runs:
-                self.together(asking, [each], steps)
+                self.try_together(analysis, [each], steps)
 
-    def keep(self, asking: Asking, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]) -> None:
-        """Works out a result for each run, all of which have complete steps or none, and takes it in."""
-        contract, by_step = asking.contract, runs[0].run in steps
-        result = self.narrow(runs).run(contract.name, contract.version, **asking.params(by_step))
+    def compute(
+        self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]
+    ) -> None:
+        """Computes and stores a result per run; either all of the runs have complete steps or none."""
+        contract, by_step = analysis.contract, runs[0].run in steps
+        result = self.narrow(runs).run(contract.name, contract.version, **analysis.params(by_step))
         ranks = answered(result, runs)
         files: dict[Recorded, Path] = {}
         with self.store.staging() as folder:
             for at, each in enumerate(runs):
-                notes = notices(with_capabilities(contract, [each]).selected, contract)
-                alone = result.of_run(each.run, each.selector, notes)
+                capable = with_capabilities(contract, [each]).selected
+                one = result.of_run(each.run, each.selector, notices(capable, contract))
                 path = folder / f"{at}.parquet"
-                recorded = asking.recorded(each.version, each.run in steps)
-                told = _told(
-                    each, ranks[each.run], steps.get(each.run, {}) if "step" in contract.grain else {}
-                )
-                write_result(path, recorded, alone.table, alone.parquet_schema().metadata, told)
-                files[recorded] = path
+                key = analysis.key(each.version, each.run in steps)
+                complete = steps.get(each.run, {}) if "step" in contract.grain else {}
+                metadata = _metadata(each, ranks[each.run], complete)
+                write_result(path, key, one.table, one.parquet_schema().metadata, metadata)
+                files[key] = path
             size = sum(path.stat().st_size for path in files.values())
             self.store.keep_results(files)
-        self.written_of.update(each.run for each in runs)
+        self.written_by_run.update(each.run for each in runs)
         self.bytes += size
 
 
 def _complete_steps(side: Side) -> dict[str, Steps]:
-    """Run → rank → complete steps, for the runs that have some."""
-    found: dict[str, dict[int, list[int]]] = {}
+    """Run → rank → complete steps, for the runs that have any."""
+    steps: dict[str, dict[int, list[int]]] = {}
     for row in side.query(COMPLETE).rows():
-        found.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
-    return dict(found)
+        steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
+    return dict(steps)
 
 
-def _told(each: SelectedRun, ranks: Ranks, steps: Steps) -> dict[str, Json]:
-    """What a history needs to know beside the rows."""
+def _metadata(each: SelectedRun, ranks: Ranks, steps: Steps) -> dict[str, Json]:
+    """What a history needs besides the rows."""
     return {
         "run_id": each.run,
         "number": each.version.number,

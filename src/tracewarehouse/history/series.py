@@ -1,19 +1,26 @@
-"""The data of a history: series of runs in time order, each with its levels and change points."""
+"""The series of a history: recorded runs in time order, with levels, change points and acknowledgements."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 
 from tracewarehouse.metric import Metric
+from tracewarehouse.render.text import one_line
 from tracewarehouse.result import Provenance
+from tracewarehouse.stats.points import Point as ChangePoint
+from tracewarehouse.stats.points import change_points
+
+Reasons = Mapping[tuple[str, str], str]  # (run, source) → acknowledgement
 
 
 @dataclass(frozen=True)
-class Dot:
-    """A run of a line; `value` is None where the metric does not tell it, for the `reason`.
+class Point:
+    """A run of a series; `value` is None if the run has no value of the metric, for the `reason`.
 
-    `level` is the median of its stretch between two changes. A run that is not `stored` was removed, and its
-    results kept.
+    `level` is the median of the values between two changes. A run that is not `stored` was removed, but its
+    recorded results were kept.
     """
 
     run: str
@@ -27,16 +34,17 @@ class Dot:
 
     @property
     def name(self) -> str:
-        """The run's name; that of a removed one with its version, for the name may have been used again."""
+        """The name of the run; that of a removed one with its version, because names can be used again."""
         return self.run if self.stored else f"{self.run}@v{self.number}"
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of level: from the run `after` on, first seen between it and the run `before`.
+    """A change of level from the run `before` to the run `after`.
 
-    `change` is relative to the level before (0.03 is +3 %), with its 95 % interval; the true place lies
-    between the runs `earliest` and `latest` with 95 %. `why` is the acknowledgement, where there is one.
+    `change` is relative to the level before (0.03 is +3 %), with its 95 % interval from `low` to `high`. The
+    change occurred between the runs `earliest` and `latest`, with 95 % confidence. `why` is the
+    acknowledgement, if there is one.
     """
 
     before: str
@@ -50,15 +58,41 @@ class Change:
     new: float
     why: str | None = None
 
+    @property
+    def effect(self) -> str:
+        """`+3.0 % [2.1, 3.9]`, with the 95 % interval."""
+        if self.change is None or self.low is None or self.high is None:
+            return "from 0"
+        return f"{self.change * 100:+.1f} % [{self.low * 100:.1f}, {self.high * 100:.1f}]"
+
 
 @dataclass(frozen=True)
-class Line:
-    """Runs that compare: of one group, under one definition (effective hash) of the analysis."""
+class Series:
+    """Comparable runs: of one group, under one definition (effective hash) of the analysis."""
 
     name: str
     definition: str
-    dots: tuple[Dot, ...]
+    points: tuple[Point, ...]
     changes: tuple[Change, ...]
+
+    @property
+    def known(self) -> tuple[Point, ...]:
+        """The points that have a value."""
+        return tuple(point for point in self.points if point.value is not None)
+
+    @property
+    def change_positions(self) -> list[int]:
+        """The index in `known` of the first run after each change."""
+        names = [point.name for point in self.known]
+        return [names.index(change.after) for change in self.changes]
+
+    def plotted_range(self) -> tuple[float, float]:
+        """The value range of a chart: outliers, at most 2 % on either side, are drawn at its edge."""
+        ordered = sorted(point.value or 0.0 for point in self.known)
+        outliers = len(ordered) // 50
+        low, high = ordered[outliers], ordered[-1 - outliers]
+        margin = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
+        return low - margin, high + margin
 
 
 @dataclass(frozen=True)
@@ -66,7 +100,7 @@ class HistoryData:
     """The series of a metric over recorded runs; `missing` runs have no recorded results."""
 
     metric: Metric
-    lines: tuple[Line, ...]
+    series: tuple[Series, ...]
     missing: tuple[str, ...]
     notices: tuple[str, ...]
     provenance: Provenance
@@ -78,5 +112,53 @@ class HistoryData:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """The changes of all lines."""
-        return tuple(change for line in self.lines for change in line.changes)
+        """The changes of all series."""
+        return tuple(change for series in self.series for change in series.changes)
+
+    def title(self, series: Series) -> str:
+        """The metric, the group and the number of runs and changes of a series."""
+        parts = [one_line(series.name)] if series.name else []
+        if len({each.definition for each in self.series}) > 1:
+            parts.append(f"definition {series.definition}")
+        runs, changes = len(series.known), len(series.changes)
+        parts.append(f"{runs:,} run{'' if runs == 1 else 's'}")
+        parts.append(f"{changes} change{'' if changes == 1 else 's'}")
+        return ", ".join([one_line(str(self.metric)), *parts])
+
+    def verdict(self, change: Change) -> str:
+        """Whether a change is better or worse; empty if the metric has no goal."""
+        goal = self.metric.column.better
+        if goal is None:
+            return ""
+        return "better" if (change.new < change.old) == (goal == "lower") else "worse"
+
+
+def build_series(
+    name: str, definition: str, points: Sequence[Point], reasons: Reasons, min_effect: float
+) -> Series:
+    """The points in time order, with the levels and changes of those that have a value."""
+    known = [point for point in points if point.value is not None]
+    values = [point.value for point in known if point.value is not None]
+    detected = change_points(values, min_effect)
+    edges = [0, *(each.at for each in detected), len(values)]
+    levels = [median(values[start:end]) for start, end in zip(edges, edges[1:], strict=False) if end > start]
+    changes = tuple(
+        _change(known, each, levels[at], levels[at + 1], reasons) for at, each in enumerate(detected)
+    )
+    level_of = {point: levels[sum(each.at <= at for each in detected)] for at, point in enumerate(known)}
+    leveled = tuple(replace(point, level=level_of.get(point)) for point in points)
+    return Series(name, definition, leveled, changes)
+
+
+def _change(
+    known: Sequence[Point], detected: ChangePoint, old: float, new: float, reasons: Reasons
+) -> Change:
+    before, after, earliest, latest = (
+        known[at] for at in (detected.at - 1, detected.at, detected.earliest, detected.latest)
+    )
+    nearby = known[min(detected.earliest, detected.at) - 1 : max(detected.latest, detected.at) + 1]
+    acknowledgements = (reasons.get((point.run, point.source)) for point in nearby)
+    return Change(
+        before.name, after.name, detected.change, detected.low, detected.high, earliest.name, latest.name,
+        old, new, next((text for text in acknowledgements if text), None),
+    )  # fmt: skip

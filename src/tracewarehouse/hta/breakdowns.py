@@ -1,4 +1,4 @@
-"""Where the time went: temporal breakdown, overlap, kernels by type and by name, annotations, idle time."""
+"""Breakdowns: temporal, overlap, kernels by type and name, annotations, idle time."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.hta.figures import library
-from tracewarehouse.hta.traces import US, Opened
+from tracewarehouse.hta.traces import US, LoadedTraces
 
-KEPT = ["name", "sum (us)", "max (us)", "min (us)", "stddev", "mean (us)"]
+COLUMNS = ["name", "sum (us)", "max (us)", "min (us)", "stddev", "mean (us)"]
 
 
 def by_rank(frame: Any, columns: list[str]) -> Any:
-    """The columns, and `device` after `rank` where a rank has more than one device."""
+    """The columns, with `device` after `rank` if a rank has several devices."""
     several = len(frame) and frame.groupby("rank")["device"].nunique().max() > 1
     at = columns.index("rank") + 1
     return frame[[*columns[:at], "device", *columns[at:]] if several else columns].reset_index(drop=True)
 
 
-def temporal(opened: Opened) -> Any:
-    """One row per rank (and device): idle, compute, other busy and whole time in µs, and in %."""
-    frame = opened.frame("temporal_breakdown")
+def temporal_breakdown(traces: LoadedTraces) -> Any:
+    """One row per rank (and device): idle, compute, other busy and total time in µs, and in %."""
+    frame = traces.frame("temporal_breakdown")
     parts = {
         "idle": frame.idle_ns,
         "compute": frame.compute_ns,
@@ -37,9 +37,9 @@ def temporal(opened: Opened) -> Any:
     return by_rank(frame, ["rank", *times, "kernel_time(us)", *shares])
 
 
-def overlap(opened: Opened) -> Any:
-    """One row per rank (and device): % of communication that computation hid; NaN without communication."""
-    frame = opened.frame("comm_comp_overlap")
+def overlap(traces: LoadedTraces) -> Any:
+    """One row per rank (and device): % of communication overlapped with computation; NaN without any."""
+    frame = traces.frame("comm_comp_overlap")
     frame["comp_comm_overlap_pctg"] = (100 * frame.overlap.astype(float)).round(2)
     return by_rank(frame, ["rank", "comp_comm_overlap_pctg"])
 
@@ -47,9 +47,9 @@ def overlap(opened: Opened) -> Any:
 # Kernels
 
 
-def kernel_types(opened: Opened, memory: bool) -> Any:
+def kernel_types(traces: LoadedTraces, memory: bool) -> Any:
     """`kernel_type, sum, percentage`: busy time of all ranks in exclusive classes, µs and % of their sum."""
-    frame = opened.frame("kernel_type_breakdown")
+    frame = traces.frame("kernel_type_breakdown")
     frame["kernel_type"] = [_class(each, memory) for each in frame["class"]]
     found = frame[frame.kernel_type != ""].groupby("kernel_type")["class_ns"].sum().reset_index()
     found["sum"] = found.class_ns / US
@@ -63,26 +63,30 @@ def _class(name: str, memory: bool) -> str:
     return " overlapping ".join(kinds)
 
 
-def kernels(opened: Opened, duration_ratio: float, num_kernels: int, memory: bool) -> Any:
-    """A row per kind, name and rank, in µs: the largest of each kind and rank, the rest as `others`."""
-    frame = opened.frame("kernel_summary")
+def kernels(traces: LoadedTraces, duration_ratio: float, num_kernels: int, memory: bool) -> Any:
+    """One row per kind, name and rank, in µs: the largest of each kind and rank, the rest as `others`."""
+    frame = traces.frame("kernel_summary")
     frame["kernel_type"] = frame.kind.str.upper()
     if not memory:
         frame = frame[frame.kind != "memory"]
-    frame = _pooled(frame, ["rank", "kernel_type", "name"])
-    folded = folded_by(frame, ["rank", "kernel_type"], duration_ratio, num_kernels, ())
+    frame = _combine_statistics(frame, ["rank", "kernel_type", "name"])
+    folded = fold_small(frame, ["rank", "kernel_type"], duration_ratio, num_kernels, ())
     ordered = folded.sort_values(["kernel_type", "name", "rank"], ignore_index=True)
-    return ordered[[*KEPT, "kernel_type", "rank"]]
+    return ordered[[*COLUMNS, "kernel_type", "rank"]]
 
 
-def folded_by(frame: Any, keys: list[str], ratio: float, most: int, spared: tuple[str, ...]) -> Any:
-    """Of each group the largest rows, and one row for the rest; of a group of at most `most` rows all.
+def fold_small(frame: Any, keys: list[str], ratio: float, most: int, spared: tuple[str, ...]) -> Any:
+    """The largest rows of each group, and the others combined into one row named `others`.
 
-    Kept are rows that together make up `ratio` of the group's time, at most `most`, and the spared names. The
-    rest has the sum, extremes, mean and standard deviation of all that it is made of.
+    These are the rows that together account for `ratio` of the time of the group, at most `most`, and the
+    names in `spared`. Groups of at most `most` rows are not changed. `others` has the sum, extremes, mean and
+    standard deviation of all its durations.
     """
     if not 0 < ratio <= 1 or most < 1:
-        raise ParamError(f"duration_ratio {ratio}, num_kernels {most}", "a share up to 1, a number above 0")
+        raise ParamError(
+            f"duration_ratio {ratio}, num_kernels {most}",
+            "duration_ratio must be in (0, 1], num_kernels at least 1",
+        )
     if frame.empty:
         return _in_us(frame)
     frame = frame.sort_values([*keys, "sum_ns", "name"], ascending=[*(True,) * len(keys), False, True])
@@ -92,11 +96,11 @@ def folded_by(frame: Any, keys: list[str], ratio: float, most: int, spared: tupl
     few = groups["sum_ns"].transform("size") <= most
     keep = few | within | frame.name.isin(spared)
     frame["name"] = frame["name"].where(keep, "others")
-    return _in_us(_pooled(frame, [*keys, "name"]))
+    return _in_us(_combine_statistics(frame, [*keys, "name"]))
 
 
-def _pooled(frame: Any, keys: list[str]) -> Any:
-    """Statistics of groups of names from those of the names: counts, sums and sums of squares add up."""
+def _combine_statistics(frame: Any, keys: list[str]) -> Any:
+    """Combines statistics of names into those of groups, from counts, sums and sums of squares."""
     squares = (frame["count"] - 1) * frame.std_ns.fillna(0).astype(float) ** 2 + frame[
         "count"
     ] * frame.mean_ns**2
@@ -127,16 +131,18 @@ def _in_us(frame: Any) -> Any:
 # Annotations
 
 
-def annotation_rows(opened: Opened, on_gpu: bool, ratio: float, most: int, allowed: list[str] | None) -> Any:
-    """A row per annotation and rank, durations in µs; None where there are none."""
-    frame = opened.frame("annotation_breakdown")
+def annotation_summary(
+    traces: LoadedTraces, on_gpu: bool, ratio: float, most: int, allowed: list[str] | None
+) -> Any:
+    """One row per annotation and rank, durations in µs; None without annotations."""
+    frame = traces.frame("annotation_breakdown")
     frame = frame[frame.on_gpu == on_gpu]
     if frame.empty:
         return None
     spared = tuple(name for name in frame.name.unique() if _matches(name, allowed or []))
-    folded = folded_by(_pooled(frame, ["rank", "name"]), ["rank"], ratio, most, spared)
+    folded = fold_small(_combine_statistics(frame, ["rank", "name"]), ["rank"], ratio, most, spared)
     ordered = folded.sort_values(["rank", "name"], ignore_index=True)
-    return ordered[[*KEPT, "rank"]]
+    return ordered[[*COLUMNS, "rank"]]
 
 
 def _matches(name: str, patterns: list[str]) -> bool:
@@ -149,25 +155,26 @@ KERNELS = """
     FROM events"""
 
 
-def annotated_kernels(opened: Opened, rank: int, expand_names: bool, shorten_names: bool) -> Any:
-    """Each GPU row of a rank with the innermost annotation around its launch; None where it has none.
+def annotated_kernels(traces: LoadedTraces, rank: int, expand_names: bool, shorten_names: bool) -> Any:
+    """Each GPU activity of a rank with the annotations enclosing its launch; None without annotations.
 
-    `index, cat, name, pid, tid, ts, dur, stream, correlation, iteration, user_annotation` (the full path,
-    outermost first), and with `expand_names` `s_name` and `s_user_annotation` (the innermost; '' for none).
+    Columns: `index, cat, name, pid, tid, ts, dur, stream, correlation, iteration, user_annotation` (the full
+    path, outermost first), and with `expand_names` also `s_name` and `s_user_annotation` (the innermost, or
+    an empty string).
     """
-    (rank,) = opened.selected([rank])
-    found = opened.frame("kernels_by_annotation", [rank])
+    (rank,) = traces.select_ranks([rank])
+    found = traces.frame("kernels_by_annotation", [rank])
     if found.empty or not found.depth.gt(0).any():
         return None
     found = found.set_index("kernel_id")
-    rows = opened.query(f"{KERNELS} WHERE rank = {rank} AND event_id IN (SELECT event_id FROM kernels)")
+    rows = traces.query(f"{KERNELS} WHERE rank = {rank} AND event_id IN (SELECT event_id FROM kernels)")
     rows = rows.set_index("index", drop=False).sort_index()
-    rows["ts"], rows["dur"] = opened.since_start(rows.ts_ns), rows.dur_ns / US
+    rows["ts"], rows["dur"] = traces.since_start(rows.ts_ns), rows.dur_ns / US
     rows["iteration"] = rows.step.fillna(-1).astype(int)
     rows["user_annotation"] = found.path.reindex(rows.index).fillna("")
     columns = ["index", "cat", "name", "pid", "tid", "ts", "dur", "stream", "correlation", "iteration"]
     if expand_names:
-        short = opened.query(f"SELECT event_id, short_name FROM kernels WHERE rank = {rank}").set_index(
+        short = traces.query(f"SELECT event_id, short_name FROM kernels WHERE rank = {rank}").set_index(
             "event_id"
         )
         rows["s_name"] = short.short_name.reindex(rows.index) if shorten_names else rows.name
@@ -180,9 +187,9 @@ def annotated_kernels(opened: Opened, rank: int, expand_names: bool, shorten_nam
 # Idle time
 
 
-def idle(opened: Opened, ranks: list[int], streams: list[int] | None, delay_us: float) -> Any:
+def idle(traces: LoadedTraces, ranks: list[int], streams: list[int] | None, delay_us: float) -> Any:
     """`rank, stream, idle_category, idle_time` (µs), `idle_time_ratio`: share of the stream's idle time."""
-    frame = _of_streams(opened.frame("stream_idle", ranks, kernel_wait_ns=round(delay_us * US)), streams)
+    frame = _of_streams(traces.frame("stream_idle", ranks, kernel_wait_ns=round(delay_us * US)), streams)
     frame["idle_category"] = frame.cause
     frame["idle_time"] = frame.idle_ns / US
     frame["idle_time_ratio"] = frame.share.round(2)
@@ -190,10 +197,10 @@ def idle(opened: Opened, ranks: list[int], streams: list[int] | None, delay_us: 
     return by_rank(frame.sort_values(["rank", "device", "stream", "cause"]), columns)
 
 
-def idle_intervals(opened: Opened, ranks: list[int], streams: list[int] | None, delay_us: float) -> Any:
-    """Statistics of a stream's gaps by category: count, mean, std, min, quartiles, max; in µs."""
+def idle_intervals(traces: LoadedTraces, ranks: list[int], streams: list[int] | None, delay_us: float) -> Any:
+    """Statistics of the gaps of a stream by category in µs: count, mean, std, min, quartiles, max."""
     wait_ns = round(delay_us * US)
-    frame = _of_streams(opened.frame("stream_idle_intervals", ranks, kernel_wait_ns=wait_ns), streams)
+    frame = _of_streams(traces.frame("stream_idle_intervals", ranks, kernel_wait_ns=wait_ns), streams)
     frame["idle_interval"] = frame.idle_ns / US
     single = frame.empty or frame.groupby("rank")["device"].nunique().max() == 1
     keys = ["rank", *([] if single else ["device"]), "stream", "cause"]
@@ -206,6 +213,6 @@ def _of_streams(frame: Any, streams: list[int] | None) -> Any:
     return frame[frame.stream.isin(streams)].copy() if streams else frame
 
 
-def nothing() -> Any:
+def empty_frame() -> Any:
     """A frame without rows or columns."""
     return library("pandas").DataFrame()

@@ -1,4 +1,4 @@
-"""The critical path of a step, an annotation or the whole trace, as HTA's `CPGraph` shows it."""
+"""The critical path of a step, an annotation or the entire trace, like HTA's `CPGraph`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.hta.traces import US, Opened
+from tracewarehouse.hta.traces import US, LoadedTraces
 
-MARKS = """
+ANNOTATIONS = """
     SELECT name, ts_ns
     FROM annotations
     WHERE device IS NULL AND rank = {rank}
@@ -22,7 +22,7 @@ BOUND_BY = {
     "memory": "gpu_compute_bound",
     "communication": "gpu_communication_bound",
 }
-PARTS = """
+SEGMENTS = """
     SELECT path.position, path.event_id, path.type, path.category, path.segment_ns, path.start_ns,
         events.name, events.category AS cat, events.pid, events.tid, coalesce(events.stream, -1) AS stream
     FROM critical_path AS path
@@ -31,17 +31,19 @@ PARTS = """
 
 
 class CriticalPath:
-    """The critical path of one scope of a rank: every moment of it, and what it was spent on."""
+    """The critical path of one scope of a rank, as segments that cover its entire time."""
 
-    def __init__(self, opened: Opened, rank: int, scope: str) -> None:
-        self.opened, self.rank, self.scope = opened, rank, scope
+    def __init__(self, traces: LoadedTraces, rank: int, scope: str) -> None:
+        self.traces, self.rank, self.scope = traces, rank, scope
 
     def get_critical_path_breakdown(self, data_load_events: list[str] | None = None) -> Any:
         """`event_idx, duration, type, s_name, cat, pid, tid, stream, category, bound_by`, in path order.
 
-        Durations are in µs and add up to the length of the scope. `bound_by` is HTA's word for our category.
+        Durations are in µs and sum to the duration of the scope. `bound_by` is HTA's name of the category.
         """
-        frame = self.opened.query(f"{PARTS.format(rank=self.rank)} AND path.scope = {quoted(self.scope)}")
+        frame = self.traces.query(
+            f"{SEGMENTS.format(rank=self.rank)} AND path.scope = {sql_string(self.scope)}"
+        )
         frame = frame.sort_values("position", ignore_index=True)
         frame["duration"] = frame.segment_ns / US
         frame["bound_by"] = [BOUND_BY.get(each, each) for each in frame.category]
@@ -64,48 +66,48 @@ class CriticalPath:
         return frame[names]
 
     def summary(self) -> Any:
-        """% of the path by what it is bound by, the largest first."""
+        """Share of the path in % by `bound_by`, largest first."""
         frame = self.get_critical_path_breakdown()
         shares = 100 * frame.groupby("bound_by")["duration"].sum() / frame["duration"].sum()
         return shares.sort_values(ascending=False)
 
 
-def quoted(text: str) -> str:
-    """A string of SQL."""
+def sql_string(text: str) -> str:
+    """A SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def critical_path(
-    opened: Opened, rank: int, annotation: str, instance: int | tuple[int, int] | None
+    traces: LoadedTraces, rank: int, annotation: str, instance: int | tuple[int, int] | None
 ) -> CriticalPath:
-    """Derives the path of the instance-th annotation whose name holds the text; of the whole trace for ''.
+    """Derives the critical path of an annotation instance, or of the entire trace for ''.
 
-    Raises ParamError where there is none.
+    `annotation` matches a part of the name. Raises ParamError if there is no such instance.
     """
     if isinstance(instance, tuple):
         raise ParamError(
-            "a range of instances has no path of its own", "ask for one instance, or for '' as a whole"
+            "a range of instances is not supported", "use one instance, or '' for the entire trace"
         )
-    (rank,) = opened.selected([rank])
-    house = opened.house
+    (rank,) = traces.select_ranks([rank])
+    warehouse = traces.warehouse
     if not annotation:
-        house.derive("critical_path", opened.run, ranks=rank, whole=True)
-        return CriticalPath(_renewed(opened), rank, "trace")
-    names = [row["name"] for row in house.query(MARKS.format(rank=rank)).rows()]
-    found = [at for at, name in enumerate(names) if annotation in (name or "")]
-    place = instance or 0
-    if not 0 <= place < len(found):
-        count = f"{len(found)} annotations hold {annotation!r}"
-        raise ParamError(f"there is no instance {place}: {count}", "instances are numbered from 0")
-    name = names[found[place]]
+        warehouse.derive("critical_path", traces.run, ranks=rank, entire_trace=True)
+        return CriticalPath(_newest(traces), rank, "trace")
+    names = [row["name"] for row in warehouse.query(ANNOTATIONS.format(rank=rank)).rows()]
+    matches = [index for index, name in enumerate(names) if annotation in (name or "")]
+    number = instance or 0
+    if not 0 <= number < len(matches):
+        count = f"{len(matches)} annotations contain {annotation!r}"
+        raise ParamError(f"there is no instance {number}: {count}", "instances are numbered from 0")
+    name = names[matches[number]]
     if step := re.fullmatch(r"ProfilerStep#(\d+)", name):
-        house.derive("critical_path", opened.run, ranks=rank, steps=int(step[1]))
-        return CriticalPath(_renewed(opened), rank, f"step {step[1]}")
-    mark = f"{name}#{names[: found[place]].count(name)}"
-    house.derive("critical_path", opened.run, ranks=rank, annotations=mark)
-    return CriticalPath(_renewed(opened), rank, f"annotation {mark}")
+        warehouse.derive("critical_path", traces.run, ranks=rank, steps=int(step[1]))
+        return CriticalPath(_newest(traces), rank, f"step {step[1]}")
+    scope = f"{name}#{names[: matches[number]].count(name)}"
+    warehouse.derive("critical_path", traces.run, ranks=rank, annotations=scope)
+    return CriticalPath(_newest(traces), rank, f"annotation {scope}")
 
 
-def _renewed(opened: Opened) -> Opened:
-    """The same run in its newest version."""
-    return opened.newest()
+def _newest(traces: LoadedTraces) -> LoadedTraces:
+    """The newest version of the same run."""
+    return traces.newest()

@@ -1,4 +1,4 @@
-"""Figures of results, with plotly. Shown where there is something to show them in; kept in any case."""
+"""Figures of results with plotly: always stored, and shown if there is a renderer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ PERCENT = ".2%"
 
 
 class Figures:
-    """The figures of the last call, in the order in which they are shown."""
+    """The figures of the last call, in display order."""
 
     def __init__(self) -> None:
         self.last: list[Any] = []
 
     def show(self, *figures: Any, renderer: str | None = None) -> None:
-        """Keeps the figures and shows each with plotly's default renderer, or the named one.
+        """Stores the figures, and shows each with plotly's default renderer or the given one.
 
-        Without a browser or a notebook plotly has no default renderer, and nothing is drawn.
+        Without a browser or notebook, plotly has no default renderer, and nothing is shown.
         """
         self.last = list(figures)
         default = library("plotly.io").renderers.default
@@ -31,16 +31,16 @@ class Figures:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Writes a figure as HTML, or as an image by the file's ending. Raises TwError without kaleido."""
+    """Writes a figure as HTML or as an image, by the file extension. Raises TwError without kaleido."""
     if path.suffix in (".html", ".htm"):
         figure.write_html(str(path))
         return
-    library("kaleido")  # plotly's own way to images
+    library("kaleido")  # plotly writes images with it
     figure.write_image(str(path))
 
 
 def bars(frame: Any, x: str, y: str | list[str], title: str, *, percent: bool = False, **options: Any) -> Any:
-    """A bar chart; shares are printed in percent."""
+    """A bar chart, with an axis in percent for shares."""
     figure = library("plotly.express").bar(frame, x=x, y=y, title=title, **options)
     if percent:
         figure.update_layout(yaxis_tickformat=PERCENT, yaxis_title="Percentage")
@@ -57,8 +57,8 @@ def histogram(frame: Any, x: str, title: str) -> Any:
     return library("plotly.express").histogram(frame, x=x, title=title, nbins=300)
 
 
-def sides(frame: Any, columns: dict[str, str], title: str, unit: str = "") -> Any:
-    """Columns of a frame side by side, over its index; `columns` maps what a bar is called to its column."""
+def grouped_bars(frame: Any, columns: dict[str, str], title: str, unit: str = "") -> Any:
+    """Grouped bars of several columns over the index; `columns` maps legend names to columns."""
     go = library("plotly.graph_objects")
     data = [go.Bar(name=name, x=frame.index, y=frame[column]) for name, column in columns.items()]
     figure = go.Figure(data=data)
@@ -66,12 +66,12 @@ def sides(frame: Any, columns: dict[str, str], title: str, unit: str = "") -> An
     return figure
 
 
-def named_means(frame: Any, title: str) -> list[Any]:
-    """For each name a bar per rank: the mean, with whiskers from minimum to maximum."""
-    found = []
+def mean_bars(frame: Any, title: str) -> list[Any]:
+    """One chart per name: the mean of each rank, with whiskers from minimum to maximum."""
+    charts = []
     for name, rows in frame.groupby("name", sort=False):
         if name != "others":
-            found.append(
+            charts.append(
                 bars(
                     rows,
                     "rank",
@@ -81,14 +81,14 @@ def named_means(frame: Any, title: str) -> list[Any]:
                     error_y_minus=rows["mean (us)"] - rows["min (us)"],
                 )
             )
-    return found
+    return charts
 
 
 EXTRA = ("pandas", "plotly")
 
 
 def library(name: str) -> ModuleType:
-    """The module of that name; raises TwError where it is not installed."""
+    """The module of that name; raises TwError if it is not installed."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`MemoryAnalysis` of a raw memory timeline, as `export_memory_timeline_raw` writes it."""
+"""`MemoryAnalysis` of a memory timeline written by `export_memory_timeline_raw`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tracewarehouse.hta.figures import Figures, library, save
-from tracewarehouse.hta.traces import opened
+from tracewarehouse.hta.traces import load_traces
 
 GIB = 1 << 30
 CATEGORIES = {
@@ -22,23 +22,25 @@ CATEGORIES = {
 
 
 class MemoryAnalysis:
-    """The memory in use over time, by what it was used for. Figures are kept in `figures.last`."""
+    """Memory in use over time by category. Figures are stored in `figures.last`."""
 
     def __init__(self, path: str | Path) -> None:
-        self.opened = opened([path], None, None)
+        self.traces = load_traces([path], None, None)
         self.figures = Figures()
 
     def timeline(self) -> Any:
-        """`time_ms` from the first change on, and a column of bytes for each of HTA's categories."""
-        frame = self.opened.frame("memory_category_curve").sort_values("position")
+        """`time_ms` since the first change, and a column of bytes per category of HTA."""
+        frame = self.traces.frame("memory_category_curve").sort_values("position")
         first = frame.ts_ns.min()
         found = {"time_ms": (frame.ts_ns.fillna(first) - first).astype(float) / 1e6}
         found |= {name: frame[f"{column}_bytes"] for column, name in CATEGORIES.items()}
         return library("pandas").DataFrame(found).reset_index(drop=True)
 
     def plot_memory_timeline(self, save_graph: bool | str | Path = False) -> None:
-        """A stacked figure in GiB; with a path it is written there (HTML or image), with True as
-        `images/memory_plot.html` in the working folder, and not shown."""
+        """Shows a stacked chart in GiB, or writes it to a path (HTML or image).
+
+        `save_graph=True` writes `images/memory_plot.html` in the working folder.
+        """
         frame = self.timeline()
         go = library("plotly.graph_objects")
         figure = go.Figure()

@@ -1,4 +1,4 @@
-"""What changes over time: the queues of the streams, and the bandwidth of copies."""
+"""Time series: queue length of streams and memory bandwidth; traces with counters or overlays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.hta.figures import library
-from tracewarehouse.hta.traces import US, Opened, log
+from tracewarehouse.hta.traces import US, LoadedTraces, log
 
 QUEUE = """
     SELECT rank, ts_ns, device AS pid, stream AS tid, stream, queue_length
@@ -18,13 +18,13 @@ QUEUE = """
 DIRECTIONS = {"Memset": "Memset", "unknown": "Memcpy Unknown"}
 
 
-def queue_lengths(opened: Opened, ranks: list[int]) -> dict[int, Any]:
-    """By rank `ts` (µs after the first event), `pid` (the device), `tid`, `stream`, `queue_length`.
+def queue_lengths(traces: LoadedTraces, ranks: list[int]) -> dict[int, Any]:
+    """By rank: `ts` (µs since the first event), `pid` (device), `tid`, `stream`, `queue_length`.
 
-    A row per change. Ranks without a known launch are left out.
+    One row per change. Ranks without a known launch are skipped.
     """
-    frame = opened.query(QUEUE)
-    frame.insert(0, "ts", opened.since_start(frame.pop("ts_ns")))
+    frame = traces.query(QUEUE)
+    frame.insert(0, "ts", traces.since_start(frame.pop("ts_ns")))
     return _by_rank(frame, ranks)
 
 
@@ -34,7 +34,7 @@ def _by_rank(frame: Any, ranks: list[int]) -> dict[int, Any]:
 
 
 def queue_summary(series: Mapping[int, Any]) -> Any:
-    """Statistics of `queue_length` by rank and stream over its changes; None without any."""
+    """Statistics of `queue_length` over its changes, by rank and stream; None without changes."""
     return _described(series, "stream", "queue_length")
 
 
@@ -47,14 +47,14 @@ def _described(series: Mapping[int, Any], key: str, value: str) -> Any:
     return library("pandas").concat(frames) if frames else None
 
 
-def blocked(opened: Opened, series: Mapping[int, Any], most: int) -> Any:
-    """`rank, stream, duration_at_max_queue_length` in µs, and its share of first launch to last start.
+def blocked(traces: LoadedTraces, series: Mapping[int, Any], most: int) -> Any:
+    """Time at full queue in µs, and as a share of the time from first launch to last start.
 
-    A row for each stream of the series that was ever that full.
+    One row per rank and stream of the series that reached this length.
     """
     if most < 1:
-        raise ParamError(f"max_queue_length {most}", "a number above 0")
-    frame = opened.frame("queue_blocked", opened.selected(list(series)), max_length=most)
+        raise ParamError(f"max_queue_length {most}", "must be at least 1")
+    frame = traces.frame("queue_blocked", traces.select_ranks(list(series)), max_length=most)
     known = {(rank, stream) for rank, each in series.items() for stream in each["stream"].unique()}
     keys = zip(frame["rank"], frame["stream"], frame.blocked_ns.fillna(0), strict=True)
     frame = frame.loc[[bool(ns) and (rank, stream) in known for rank, stream, ns in keys]]
@@ -64,10 +64,10 @@ def blocked(opened: Opened, series: Mapping[int, Any], most: int) -> Any:
     return found.reset_index(drop=True)
 
 
-def bandwidths(opened: Opened, ranks: list[int]) -> dict[int, Any]:
-    """By rank `ts` (µs after the first event), `pid` (device), `name` (direction), `memory_bw_gbps`."""
-    frame = opened.frame("memory_bandwidth", ranks)
-    frame["ts"] = opened.since_start(frame.ts_ns)
+def bandwidths(traces: LoadedTraces, ranks: list[int]) -> dict[int, Any]:
+    """By rank: `ts` (µs since the first event), `pid` (device), `name` (direction), `memory_bw_gbps`."""
+    frame = traces.frame("memory_bandwidth", ranks)
+    frame["ts"] = traces.since_start(frame.ts_ns)
     frame["pid"] = frame.device
     frame["name"] = [DIRECTIONS.get(each, f"Memcpy {each}") for each in frame.direction]
     frame["memory_bw_gbps"] = frame.bandwidth_bytes_per_ns
@@ -76,13 +76,13 @@ def bandwidths(opened: Opened, ranks: list[int]) -> dict[int, Any]:
 
 
 def bandwidth_summary(series: Mapping[int, Any]) -> Any:
-    """Statistics of `memory_bw_gbps` by rank and direction over its changes to above 0; None without any."""
+    """Statistics of nonzero `memory_bw_gbps`, by rank and direction; None without copies."""
     running = {rank: frame[frame.memory_bw_gbps > 0] for rank, frame in series.items()}
     return _described(running, "name", "memory_bw_gbps")
 
 
 def write(
-    opened: Opened,
+    traces: LoadedTraces,
     rank: int,
     folder: Path,
     name: str,
@@ -90,17 +90,18 @@ def write(
     counters: Iterable[str] = (),
     overlays: Iterable[str] = (),
 ) -> Path:
-    """Writes the trace with what is added after its events; returns the file.
+    """Writes the trace with added counters and overlays; returns the file.
 
-    `name` holds `{}` for that of the input without its ending. Raises ParamError for the folder of the input.
+    `{}` in `name` is the name of the input without its extension. Raises ParamError for the input folder.
     """
-    if folder.resolve() in opened.inputs:
+    if folder.resolve() in traces.inputs:
         raise ParamError(
-            f"{folder} holds the traces", "name another: the file would be read as one more rank"
+            f"{folder} contains the input traces",
+            "use another folder; there the file would be read as another rank",
         )
-    (about,) = opened.house.query(f"SELECT source_name FROM ranks WHERE rank = {rank}").rows()
+    (about,) = traces.warehouse.query(f"SELECT source_name FROM ranks WHERE rank = {rank}").rows()
     stem = about["source_name"].removesuffix(".gz").removesuffix(".json")
-    text = opened.house.export_trace(opened.run, rank, counters=counters, overlays=overlays)
+    text = traces.warehouse.export_trace(traces.run, rank, counters=counters, overlays=overlays)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{name.format(stem)}.json.gz"
     with gzip.open(target, "wt", encoding="utf-8") as out:
@@ -108,18 +109,20 @@ def write(
     return target
 
 
-def write_each(opened: Opened, ranks: Iterable[int], folder: Path, name: str, counters: list[str]) -> None:
-    """The same of several ranks; those that lack what counters are made of are told and left out.
+def write_each(
+    traces: LoadedTraces, ranks: Iterable[int], folder: Path, name: str, counters: list[str]
+) -> None:
+    """Writes several ranks; those without data for counters are logged and skipped.
 
-    Raises ParamError where all of them do.
+    Raises ParamError if no rank has data.
     """
-    written, lacking = 0, None
+    written, last_error = 0, None
     for rank in ranks:
         try:
-            write(opened, rank, folder, name, counters=counters)
+            write(traces, rank, folder, name, counters=counters)
             written += 1
         except ParamError as error:
-            log.warning("rank %s has no counters: %s", rank, error)
-            lacking = error
-    if lacking is not None and not written:
-        raise lacking
+            log.warning("skipped rank %s: no counters: %s", rank, error)
+            last_error = error
+    if last_error is not None and not written:
+        raise last_error

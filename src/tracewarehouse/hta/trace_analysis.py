@@ -1,4 +1,4 @@
-"""`TraceAnalysis` with the methods of HTA's, on our numbers."""
+"""`TraceAnalysis` with HTA's methods, computed by tracewarehouse."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tracewarehouse.errors import ParamError
 from tracewarehouse.hta import breakdowns, figures, operators, series
 from tracewarehouse.hta.common.trace import Trace
 from tracewarehouse.hta.critical import CriticalPath, critical_path
-from tracewarehouse.hta.traces import Files, Opened, opened
+from tracewarehouse.hta.traces import Files, LoadedTraces, load_traces
 
 FULL_QUEUE = 1_024
 
 
 class TimeSeriesTypes(Flag):
-    """What `generate_trace_with_counters` adds."""
+    """Counters of `generate_trace_with_counters`."""
 
     QUEUE_LENGTH = auto()
     MEMCPY_BANDWIDTH = auto()
@@ -30,17 +30,16 @@ COUNTERS = {
 
 
 class TraceAnalysis:
-    """The traces of a job, one file per rank, and HTA's questions to them.
+    """The traces of a job, one file per rank, with HTA's analyses.
 
-    `trace_dir` is a folder, `trace_files` maps ranks to files (or lists them). They go into `warehouse`, a
-    folder that stays; without one into a temporary folder that goes with this object. `run` names the run.
-    What was recorded is looked at as a whole, the last step included, so `include_last_profiler_step` changes
-    nothing. Frames hold µs, shares in %, and one row per rank as HTA's do; where a rank has several devices,
-    one per device, which a column `device` then names. The figures of the last call are in `figures.last`,
-    the rows of each rank in `t.get_trace(rank)`, for the filters of `hta.common.trace_filter`.
+    `trace_dir` is a folder; `trace_files` maps ranks to files, or lists files. They are ingested into
+    `warehouse` as `run`; without `warehouse`, into a temporary folder that is deleted with this object. The
+    entire recording is analyzed, including the last step, so `include_last_profiler_step` has no effect.
+    Frames have times in µs, shares in %, and one row per rank as in HTA; if a rank has several devices, one
+    row per device, with a column `device`. Figures of the last call are in `figures.last`, the events of a
+    rank in `t.get_trace(rank)`, for the filters of `hta.common.trace_filter`.
 
-    Raises ParamError for arguments that mean nothing, TwError where no trace can be read or a library is
-    missing.
+    Raises ParamError for invalid arguments, TwError if no trace can be read or a library is missing.
     """
 
     def __init__(
@@ -52,23 +51,23 @@ class TraceAnalysis:
         warehouse: str | Path | None = None,
         run: str | None = None,
     ) -> None:
-        self.opened: Opened = opened(trace_files, trace_dir, warehouse, run)
-        self.t = Trace(self.opened)
+        self.traces: LoadedTraces = load_traces(trace_files, trace_dir, warehouse, run)
+        self.t = Trace(self.traces)
         self.figures = figures.Figures()
 
     # Breakdowns
 
     def get_temporal_breakdown(self, visualize: bool = True) -> Any:
-        """One row per rank: idle, compute, other busy and whole time in µs, and in % of the whole."""
-        found = breakdowns.temporal(self.opened)
+        """One row per rank: idle, compute, other busy and total time in µs, and in % of the total."""
+        found = breakdowns.temporal_breakdown(self.traces)
         if visualize:
             shares = [f"{part}_time_pctg" for part in ("idle", "compute", "non_compute")]
             self.figures.show(figures.bars(found, "rank", shares, "Temporal breakdown across ranks"))
         return found
 
     def get_comm_comp_overlap(self, visualize: bool = True) -> Any:
-        """One row per rank: % of communication that computation hid; NaN without communication."""
-        found = breakdowns.overlap(self.opened)
+        """One row per rank: % of communication overlapped with computation; NaN without communication."""
+        found = breakdowns.overlap(self.traces)
         if visualize:
             title = "Computation-communication overlap"
             self.figures.show(figures.bars(found, "rank", "comp_comm_overlap_pctg", title))
@@ -82,15 +81,15 @@ class TraceAnalysis:
         include_memory_kernels: bool = True,
         image_renderer: str | None = None,
     ) -> tuple[Any, Any]:
-        """Busy time in exclusive classes, and a row per kernel and rank (see `breakdowns`)."""
-        types = breakdowns.kernel_types(self.opened, include_memory_kernels)
-        kernels = breakdowns.kernels(self.opened, duration_ratio, num_kernels, include_memory_kernels)
+        """Busy time by kernel type, and one row per kernel and rank."""
+        types = breakdowns.kernel_types(self.traces, include_memory_kernels)
+        kernels = breakdowns.kernels(self.traces, duration_ratio, num_kernels, include_memory_kernels)
         if visualize:
             shown = [figures.pie(types, "percentage", "kernel_type", "Time by type of kernel, all ranks")]
             for (kind, rank), rows in kernels.groupby(["kernel_type", "rank"]):
                 shown.append(figures.pie(rows, "sum (us)", "name", f"{kind}, rank {rank}"))
             for kind, rows in kernels.groupby("kernel_type"):
-                shown += figures.named_means(rows, str(kind))
+                shown += figures.mean_bars(rows, str(kind))
             self.figures.show(*shown, renderer=image_renderer)
         return types, kernels
 
@@ -103,26 +102,26 @@ class TraceAnalysis:
         allowlist_patterns: list[str] | None = None,
         image_renderer: str | None = None,
     ) -> Any:
-        """A row per annotation and rank, durations in µs; None where there are none.
+        """One row per annotation and rank, durations in µs; None without annotations.
 
-        Names that one of `allowlist_patterns` (regular expressions) is found in are never folded.
+        Names that match one of the regular expressions `allowlist_patterns` are never folded.
         """
-        found = breakdowns.annotation_rows(
-            self.opened, use_gpu_annotation, duration_ratio, num_kernels, allowlist_patterns
+        found = breakdowns.annotation_summary(
+            self.traces, use_gpu_annotation, duration_ratio, num_kernels, allowlist_patterns
         )
         if visualize and found is not None:
             pies = [
                 figures.pie(rows, "sum (us)", "name", f"Annotations, rank {rank}")
                 for rank, rows in found.groupby("rank")
             ]
-            self.figures.show(*pies, *figures.named_means(found, "Annotation"), renderer=image_renderer)
+            self.figures.show(*pies, *figures.mean_bars(found, "Annotation"), renderer=image_renderer)
         return found
 
     def get_gpu_kernels_with_user_annotations(
         self, rank: int, expand_names: bool = True, shorten_names: bool = True
     ) -> Any:
-        """Each GPU row of a rank with the annotations around its launch; None where it has none."""
-        return breakdowns.annotated_kernels(self.opened, rank, expand_names, shorten_names)
+        """Each GPU activity of a rank with the annotations enclosing its launch; None without any."""
+        return breakdowns.annotated_kernels(self.traces, rank, expand_names, shorten_names)
 
     def get_idle_time_breakdown(
         self,
@@ -133,12 +132,12 @@ class TraceAnalysis:
         show_idle_interval_stats: bool = False,
         consecutive_kernel_delay: float = 30,
     ) -> tuple[Any, Any]:
-        """Idle time of each stream by category, and statistics of its gaps (None unless asked for).
+        """Idle time of each stream by category, and statistics of its gaps (None by default).
 
-        `consecutive_kernel_delay` in µs: a shorter gap that the host had no part in is a kernel_wait.
+        `consecutive_kernel_delay` in µs: shorter gaps that the host did not cause are kernel_wait.
         """
-        selected = self.opened.selected(ranks)
-        found = breakdowns.idle(self.opened, selected, streams, consecutive_kernel_delay)
+        selected = self.traces.select_ranks(ranks)
+        found = breakdowns.idle(self.traces, selected, streams, consecutive_kernel_delay)
         if visualize:
             drawn = found.assign(stream=found["stream"].astype(str))
             y = "idle_time_ratio" if visualize_pctg else "idle_time"
@@ -156,7 +155,7 @@ class TraceAnalysis:
             self.figures.show(*charts)
         if not show_idle_interval_stats:
             return found, None
-        return found, breakdowns.idle_intervals(self.opened, selected, streams, consecutive_kernel_delay)
+        return found, breakdowns.idle_intervals(self.traces, selected, streams, consecutive_kernel_delay)
 
     # Launches
 
@@ -168,15 +167,15 @@ class TraceAnalysis:
         include_memory_events: bool = True,
         visualize: bool = True,
     ) -> dict[int, Any]:
-        """By rank a row per GPU row whose launch is known: correlation, call, row and delay in µs."""
-        found = operators.launch_stats(self.opened, self.opened.selected(ranks), include_memory_events)
+        """By rank: one row per GPU activity with a known launch: correlation, durations and delay in µs."""
+        found = operators.launch_stats(self.traces, self.traces.select_ranks(ranks), include_memory_events)
         if visualize:
             shown = []
             for rank, frame in found.items():
                 short = operators.short_kernels(frame, runtime_cutoff)
                 shown += [
                     figures.histogram(
-                        short, "cpu_duration", f"GPU rows shorter than their call, rank {rank}"
+                        short, "cpu_duration", f"GPU activities shorter than their call, rank {rank}"
                     ),
                     figures.histogram(
                         frame[frame.cpu_duration > runtime_cutoff],
@@ -193,35 +192,35 @@ class TraceAnalysis:
         return found
 
     def get_profiler_steps(self) -> list[int]:
-        """The numbers of the profiler's steps, of all ranks, the last one included."""
-        return operators.steps(self.opened)
+        """Profiler step numbers of all ranks, including the last step."""
+        return operators.steps(self.traces)
 
     # Over time
 
     def get_queue_length_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
-        """By rank `ts, pid, tid, stream, queue_length`: a row per launch and per start of a GPU row."""
-        return series.queue_lengths(self.opened, self.opened.selected(ranks))
+        """By rank: `ts, pid, tid, stream, queue_length`, one row per launch and per start."""
+        return series.queue_lengths(self.traces, self.traces.select_ranks(ranks))
 
     def get_queue_length_summary(self, ranks: list[int] | None = None) -> Any:
-        """Statistics of the queue's length by rank and stream; None where no launch is known."""
+        """Statistics of the queue length by rank and stream; None without known launches."""
         return series.queue_summary(self.get_queue_length_time_series(ranks))
 
     def get_queue_length_summary_from_time_series(self, queue_length_dict: Mapping[int, Any]) -> Any:
-        """The same of series that are there already; they are left as they are."""
+        """The same for existing time series, which are not modified."""
         return series.queue_summary(queue_length_dict)
 
     def get_time_spent_blocked_on_full_queue(
         self, queue_length_dict: Mapping[int, Any], max_queue_length: int = FULL_QUEUE
     ) -> Any:
-        """A row per rank and stream that was ever that full: how long, in µs, and which share of the time."""
-        return series.blocked(self.opened, queue_length_dict, max_queue_length)
+        """One row per rank and stream that reached this length: duration in µs and share of time."""
+        return series.blocked(self.traces, queue_length_dict, max_queue_length)
 
     def get_memory_bw_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
-        """By rank `ts, pid, name, memory_bw_gbps`: a row per change of the copies in a direction."""
-        return series.bandwidths(self.opened, self.opened.selected(ranks))
+        """By rank: `ts, pid, name, memory_bw_gbps`, one row per change in a direction."""
+        return series.bandwidths(self.traces, self.traces.select_ranks(ranks))
 
     def get_memory_bw_summary(self, ranks: list[int] | None = None) -> Any:
-        """Statistics of the bandwidth by rank and direction, where anything runs; None without copies."""
+        """Statistics of the bandwidth while copying, by rank and direction; None without copies."""
         return series.bandwidth_summary(self.get_memory_bw_time_series(ranks))
 
     def generate_trace_with_counters(
@@ -231,26 +230,26 @@ class TraceAnalysis:
         output_suffix: str = "_with_counters",
         output_dir: str | Path | None = None,
     ) -> None:
-        """Writes each rank's trace with counters of its queues and copies, gzipped, into `output_dir`.
+        """Writes the trace of each rank with queue and bandwidth counters to `output_dir`, gzipped.
 
-        Without one into the working folder. Raises ParamError where that is the folder of the traces, and
-        where no rank has what counters are made of.
+        The default is the working folder. Raises ParamError if that is the folder of the input traces, or if
+        no rank has data for counters.
         """
         kinds = time_series or TimeSeriesTypes.QUEUE_LENGTH | TimeSeriesTypes.MEMCPY_BANDWIDTH
         if not isinstance(kinds, TimeSeriesTypes):
-            raise ParamError(f"time_series {time_series}", "one of TimeSeriesTypes, or several with |")
+            raise ParamError(f"time_series {time_series}", "use members of TimeSeriesTypes, combined with |")
         counters = [name for kind, name in COUNTERS.items() if kind in kinds]
         name = "{}" + (output_suffix or "_with_counters")
-        selected, folder = self.opened.selected(ranks), Path(output_dir or Path.cwd())
-        series.write_each(self.opened, selected, folder, name, counters)
+        selected, folder = self.traces.select_ranks(ranks), Path(output_dir or Path.cwd())
+        series.write_each(self.traces, selected, folder, name, counters)
 
     # Operators
 
     def get_aten_op_kernels_and_delay(
         self, ranks: list[int] | None = None, sort_by: list[str] | None = None
     ) -> dict[int, Any]:
-        """By rank a row per `aten::` operator and sequence of kernels: how often, and delays in µs."""
-        return operators.delays(self.opened, self.opened.selected(ranks), sort_by or ["occurrence_count"])
+        """By rank: one row per `aten::` operator and kernel sequence, with count and delays in µs."""
+        return operators.delays(self.traces, self.traces.select_ranks(ranks), sort_by or ["occurrence_count"])
 
     def get_frequent_cuda_kernel_sequences(
         self,
@@ -262,29 +261,29 @@ class TraceAnalysis:
         visualize: bool = False,
         compress_other_kernels: bool = False,
     ) -> Any:
-        """`pattern, count, GPU kernel duration (us), CPU op duration (us)` of the outermost such operators.
+        """`pattern, count, GPU kernel duration (us), CPU op duration (us)` of outermost matching operators.
 
-        `rank` None is the first one. With `output_dir` the trace is written there, with the sequences of all
-        operators drawn over it; its events stay as they are, so `compress_other_kernels` is refused.
+        `rank=None` is the first rank. With `output_dir`, the trace is written there with the sequences of all
+        operators as an overlay; its events are not changed, so `compress_other_kernels` is not supported.
         """
         if compress_other_kernels:
-            raise ParamError("compress_other_kernels would change events", "leave it out")
-        (selected,) = self.opened.selected(rank)[:1]
-        found = operators.sequences(self.opened, selected, operator_name, min_pattern_len)
+            raise ParamError("compress_other_kernels is not supported: it would change events", "remove it")
+        (selected,) = self.traces.select_ranks(rank)[:1]
+        found = operators.sequences(self.traces, selected, operator_name, min_pattern_len)
         if output_dir is not None:
             series.write(
-                self.opened, selected, Path(output_dir), "overlaid_{}", overlays=["kernel_sequences"]
+                self.traces, selected, Path(output_dir), "overlaid_{}", overlays=["kernel_sequences"]
             )
         if visualize:
             title = f"Top {top_k} sequences, rank {selected}"
             drawn = found[:top_k].assign(pattern=found.pattern.str.replace("|", "<br>", regex=False))
-            drawn["place"] = [str(place) for place in range(len(drawn))]
-            self.figures.show(figures.bars(drawn, "place", "count", title, hover_data=["pattern"]))
+            drawn["rank by count"] = [str(index) for index in range(len(drawn))]
+            self.figures.show(figures.bars(drawn, "rank by count", "count", title, hover_data=["pattern"]))
         return found
 
     def get_cupti_counter_data_with_operators(self, ranks: list[int] | None = None) -> list[Any]:
-        """For each rank with CUPTI's counters a frame: kernels, their counters, the operators around them."""
-        return operators.cupti(self.opened, self.opened.selected(ranks))
+        """One frame per rank with CUPTI counters: kernels, their counters and enclosing operators."""
+        return operators.cupti_counters(self.traces, self.traces.select_ranks(ranks))
 
     # Over ranks
 
@@ -295,15 +294,17 @@ class TraceAnalysis:
         visualize: bool = False,
         straggler_identification_impl: Callable[..., Any] | None = None,
     ) -> list[int]:
-        """The ranks that the others waited for longest, at most `num_candidates`; none where nobody did."""
+        """The ranks that caused the longest waits, at most `num_candidates`; empty without waits."""
         if straggler_identification_impl is not None:
-            raise ParamError("straggler_identification_impl reads HTA's own frames", "leave it out")
+            raise ParamError(
+                "straggler_identification_impl is not supported: it reads HTA's internal frames", "remove it"
+            )
         if num_candidates < 1:
-            raise ParamError(f"num_candidates {num_candidates}", "a number above 0")
-        found = operators.stragglers(self.opened, profiler_steps, num_candidates)
+            raise ParamError(f"num_candidates {num_candidates}", "must be at least 1")
+        found = operators.stragglers(self.traces, profiler_steps, num_candidates)
         if visualize:
-            frame = self.opened.frame("stragglers")
-            self.figures.show(figures.bars(frame, "rank", "caused_wait_ns", "Whom the others waited for"))
+            frame = self.traces.frame("stragglers")
+            self.figures.show(figures.bars(frame, "rank", "caused_wait_ns", "Wait caused"))
         return found
 
     # The critical path
@@ -315,12 +316,13 @@ class TraceAnalysis:
         instance_id: int | tuple[int, int] | None,
         data_load_events: list[str] | None = None,
     ) -> tuple[CriticalPath, bool]:
-        """The critical path of the instance-th annotation whose name holds the text, or of all for ''."""
+        """The critical path of an instance of an annotation, or of the entire trace for ''."""
         if data_load_events:
             raise ParamError(
-                "data_load_events belong to the breakdown", "get_critical_path_breakdown(data_load_events=…)"
+                "data_load_events is an argument of the breakdown",
+                "get_critical_path_breakdown(data_load_events=…)",
             )
-        return critical_path(self.opened, rank, annotation, instance_id), True
+        return critical_path(self.traces, rank, annotation, instance_id), True
 
     def overlay_critical_path_analysis(
         self,
@@ -330,12 +332,12 @@ class TraceAnalysis:
         only_show_critical_events: bool = False,
         show_all_edges: bool = False,
     ) -> str:
-        """Writes the rank's trace with what can be drawn over it into a folder; returns the file.
+        """Writes the trace of a rank with its critical path as an overlay; returns the file.
 
-        The events of the trace stay as they are, all of them.
+        All events of the trace are written, unchanged.
         """
         if only_show_critical_events or show_all_edges:
-            raise ParamError("a trace is written with all its events and its critical path", "leave both out")
+            raise ParamError("only_show_critical_events and show_all_edges are not supported", "remove both")
         name, folder = "overlaid_critical_path_{}", Path(output_dir)
         drawn = ["critical_path"]
-        return str(series.write(critical_path_graph.opened, rank, folder, name, overlays=drawn))
+        return str(series.write(critical_path_graph.traces, rank, folder, name, overlays=drawn))

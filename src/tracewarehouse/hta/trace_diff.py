@@ -1,4 +1,4 @@
-"""`TraceDiff` and `LabeledTrace` with the methods of HTA's: operators and kernels of two traces, by name."""
+"""`TraceDiff` and `LabeledTrace` with HTA's methods: operators and kernels of two traces by name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from tracewarehouse.errors import ParamError
 from tracewarehouse.hta import figures
 from tracewarehouse.hta.trace_analysis import TraceAnalysis
-from tracewarehouse.hta.traces import US, Opened, opened
+from tracewarehouse.hta.traces import US, LoadedTraces, load_traces
 
 SHORT = "SELECT DISTINCT name, short_name FROM kernels WHERE short_name IS NOT NULL"
 
 
 class DeviceType(Enum):
-    """Where the rows of a comparison ran."""
+    """Device of the compared rows."""
 
     CPU = 1
     GPU = 2
@@ -23,9 +23,9 @@ class DeviceType(Enum):
 
 
 class LabeledTrace:
-    """A trace of one or several ranks under a label; the label is that of its columns.
+    """A trace of one or several ranks with a label, which prefixes its columns.
 
-    `t` is a `TraceAnalysis`, `trace_dir` a folder. Raises ParamError where it is not one of the two.
+    `t` is a `TraceAnalysis`, `trace_dir` a folder. Raises ParamError unless exactly one is given.
     """
 
     def __init__(
@@ -38,16 +38,16 @@ class LabeledTrace:
             raise ParamError(
                 "give either t or trace_dir", "LabeledTrace(label='before', trace_dir='traces/')"
             )
-        self.opened: Opened = t.opened if t else opened(None, trace_dir, None)
-        self.label = label or self.opened.run
+        self.traces: LoadedTraces = t.traces if t else load_traces(None, trace_dir, None)
+        self.label = label or self.traces.run
 
     def ranks(self) -> list[int]:
         """The ranks of the trace."""
-        return self.opened.ranks
+        return self.traces.ranks
 
     def iterations(self) -> list[int]:
-        """The profiler's steps, of all ranks."""
-        return sorted(int(step) for step in self.opened.frame("step_summary")["step"].unique())
+        """Profiler step numbers of all ranks."""
+        return sorted(int(step) for step in self.traces.frame("step_summary")["step"].unique())
 
     def extract_ops(
         self,
@@ -55,25 +55,25 @@ class LabeledTrace:
         iteration: int | list[int] | None = None,
         device_type: DeviceType = DeviceType.ALL,
     ) -> Any:
-        """`rank, step, on_gpu, category, name, count, sum_ns` of ranks and steps, by default the first ones.
+        """`rank, step, on_gpu, category, name, count, sum_ns` of ranks and steps; by default the first ones.
 
-        A trace without steps is taken as a whole. Raises ParamError for a rank or step that is not there.
+        A trace without steps is summarized in total. Raises ParamError for an unknown rank or step.
         """
-        ranks = self.opened.selected(rank)[: None if rank is not None else 1]
+        ranks = self.traces.select_ranks(rank)[: None if rank is not None else 1]
         known = self.iterations()
         steps = [iteration] if isinstance(iteration, int) else list(iteration or known[:1])
         missing = [step for step in steps if step not in known]
         if missing:
             raise ParamError(f"{self.label} has no step {missing[0]}", f"it has {', '.join(map(str, known))}")
-        found = self.opened.frame("name_summary", ranks, by_step=bool(known))
+        found = self.traces.frame("name_summary", ranks, by_step=bool(known))
         found = found[found.step.isin(steps)] if known else found
         if device_type is DeviceType.ALL:
             return found
         return found[found.on_gpu == (device_type is DeviceType.GPU)]
 
     def get_ops_summary(self, ops: Any) -> Any:
-        """`cat, name, short_name, counts, total_duration` (µs) of what `extract_ops` gave."""
-        short = {row["name"]: row["short_name"] for row in self.opened.house.query(SHORT).rows()}
+        """`cat, name, short_name, counts, total_duration` (µs) of the result of `extract_ops`."""
+        short = {row["name"]: row["short_name"] for row in self.traces.warehouse.query(SHORT).rows()}
         keys = ["category", "name"]
         found = ops.groupby(keys, dropna=False, as_index=False).agg(
             counts=("count", "sum"), ns=("sum_ns", "sum")
@@ -88,7 +88,7 @@ Side = LabeledTrace | TraceAnalysis | str | Path
 
 
 def labeled(trace: Side, label: str) -> LabeledTrace:
-    """A trace as `compare_traces` takes it."""
+    """The trace as a `LabeledTrace`."""
     if isinstance(trace, LabeledTrace):
         return trace
     if isinstance(trace, TraceAnalysis):
@@ -97,7 +97,7 @@ def labeled(trace: Side, label: str) -> LabeledTrace:
 
 
 class TraceDiff:
-    """What two traces have in other numbers: operators and kernels by name."""
+    """Differences of two traces in operators and kernels, by name."""
 
     figures = figures.Figures()
 
@@ -113,15 +113,15 @@ class TraceDiff:
         device_type: DeviceType = DeviceType.ALL,
         use_short_name: bool = False,
     ) -> Any:
-        """By name `L_counts, L_total_duration` (µs) of both labels, their differences, and `+`, `-` or `=`.
+        """By name: `L_counts, L_total_duration` (µs) of both labels, their differences, and `+`, `-` or `=`.
 
-        By default the first rank and the first step of each. Of several ranks or steps everything is per rank
-        and step: sums over those that were asked for, divided by how many they are.
+        The default is the first rank and step of each trace. Values of several ranks or steps are means per
+        rank and step.
         """
         one, other = labeled(control, "Control"), labeled(test, "Test")
         if one.label == other.label:
             raise ParamError(
-                f"both traces are called {one.label}", "give each a label: LabeledTrace(label=…)"
+                f"both traces have the label {one.label}", "set different labels: LabeledTrace(label=…)"
             )
         key = "short_name" if use_short_name else "name"
         before = cls._summary(one, control_rank, control_iteration, device_type, key)
@@ -162,7 +162,7 @@ class TraceDiff:
         test_iteration: int | list[int] | None = None,
         device_type: DeviceType = DeviceType.ALL,
     ) -> dict[str, list[str]]:
-        """Names that were added, deleted, increased, decreased or unchanged, by how often they ran."""
+        """Names that were added, deleted, increased, decreased or unchanged, by count."""
         one, other = labeled(control, "Control"), labeled(test, "Test")
         ranks, steps = (control_rank, test_rank), (control_iteration, test_iteration)
         frame = cls.compare_traces(one, other, *ranks, *steps, device_type)
@@ -180,14 +180,14 @@ class TraceDiff:
     def visualize_counts_diff(
         cls, df: Any, show_image: bool = True, export_image_path: str | Path | None = None
     ) -> None:
-        """How often, side by side; into a file (HTML, image) where one is named."""
+        """Shows counts side by side, and writes them to a file (HTML or image) if given."""
         cls._draw(df, "counts", "diff_counts", "Ops Count Comparison", show_image, export_image_path)
 
     @classmethod
     def visualize_duration_diff(
         cls, df: Any, show_image: bool = True, export_image_path: str | Path | None = None
     ) -> None:
-        """How long, side by side; into a file (HTML, image) where one is named."""
+        """Shows durations side by side, and writes them to a file (HTML or image) if given."""
         title = "Ops Duration Comparison"
         cls._draw(df, "total_duration", "diff_duration", title, show_image, export_image_path)
 
@@ -199,9 +199,9 @@ class TraceDiff:
         found = [name for name in df.columns if name.endswith(ends) and name != difference]
         columns = {name.removesuffix(ends): name for name in found}
         if len(columns) != 2 or difference not in df.columns:
-            raise ParamError("this frame is not of compare_traces", "df = TraceDiff.compare_traces(…)")
+            raise ParamError("not a result of compare_traces", "df = TraceDiff.compare_traces(…)")
         unit = "µs" if what == "total_duration" else ""
-        figure = figures.sides(df, {**columns, "Difference": difference}, title, unit)
+        figure = figures.grouped_bars(df, {**columns, "Difference": difference}, title, unit)
         if show:
             cls.figures.show(figure)
         if path is not None:

@@ -22,10 +22,12 @@ from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.outcome import UpgradeReport
 from tracewarehouse.ingest.plan import GROUP_BYTES, GROUP_RANKS
 from tracewarehouse.ingest.stored_rank import READ, RebuildRanks, StoredRank, uid_of, without_derived
-from tracewarehouse.storage import Changes, RankSource, Staged, Store, layout, unconverted
-from tracewarehouse.storage.convert import Conversion, with_footers
+from tracewarehouse.storage import Changes, RankSource, Staged, Store, layout, renames, unconverted
+from tracewarehouse.storage.convert import CarriedOver, Conversion, Definition
 from tracewarehouse.storage.format1 import Format1, OldRun, OldWaiting
 from tracewarehouse.storage.unconverted import Unconverted
+
+_CRITICAL_PATH = "critical_path"
 
 
 @dataclass(frozen=True)
@@ -90,22 +92,23 @@ class _Call:
 
     def _faults(self, sources: Iterable[RankSource]) -> Mapping[str, str]:
         """Key → what is wrong, of the files that are read or stay; a file that ranks share is read once."""
-        read = {*READ, *self._derived()}
+        read = {*READ, *self.derived()}
         files = {file.path: file for source in sources for file in source.files if file.table in read}
         found = {key: self.old.fault(key, file) for key, file in files.items()}
         return {key: what for key, what in found.items() if what is not None}
 
     def _usable(self, source: RankSource, faults: Mapping[str, str]) -> RankSource:
         """The source; where what was derived of it is damaged, without that."""
-        what = _first(faults, source, self._derived())
+        what = _first(faults, source, self.derived())
         if what is None:
-            return source
+            return _with_definition_of_today(source, self.catalog)
         place = f"run {source.run} rank {source.rank}"
         derive = hints.Hint("wh.derive()", "tw derive")
         self.notes.append(hints.fill("{}: derived tables lost: {}; {} rebuilds them", place, what, derive))
         return without_derived(source)
 
-    def _derived(self) -> frozenset[str]:
+    def derived(self) -> frozenset[str]:
+        """Names of the derived tables."""
         return frozenset(contract.name for contract in self.catalog.tables() if contract.derived)
 
     def _take(
@@ -142,13 +145,12 @@ class _Call:
             self.made[key, made.rank, each.source.name] = made
 
     def _stored(self, source: RankSource, header: str) -> StoredRank:
+        derived = tuple(sorted(self.derived())) if source.facts.get("derived") else ()
         files = {
             table: tuple(self.store.path(file.path) for file in source.files if file.table == table)
-            for table in READ
+            for table in (*READ, *derived)
         }
-        derived = self._derived() if source.facts.get("derived") else frozenset[str]()
-        kept = with_footers(self.store, (file for file in source.files if file.table in derived))
-        return StoredRank(source, header, files, tuple(kept))
+        return StoredRank(source, header, files, derived, renames.renamed_rows)
 
     def publish(self, run: _Run) -> str | None:
         """The next version of a run, and the markers of what waits; a line on it, None for a removed run."""
@@ -191,9 +193,55 @@ def convert(root: Path, catalog: Catalog, tool: str) -> UpgradeReport:
         for run in pending:
             call.commit(run if not run.published else replace(run, old=None), engine, staging)
     lines = [line for run in runs if (line := call.publish(run)) is not None]
-    conversion.finish(old, {run.key: run.old for run in runs if run.old is not None})
+    carried = conversion.finish(
+        old,
+        {run.key: run.old for run in runs if run.old is not None},
+        _definitions(catalog),
+        call.derived(),
+    )
     lost = tuple(one for run in runs for one in unconverted.every(conversion.store.objects, run.key))
-    return UpgradeReport((*lines, *call.notes), lost)
+    return UpgradeReport((*lines, *call.notes, *_recordings(carried)), lost)
+
+
+def _definitions(catalog: Catalog) -> dict[Definition, str]:
+    """Analyses as format 1 defined them → their definitions of today, if rows are equal but for names."""
+    found = {}
+    for name, before in renames.DEFINITIONS.items():
+        contract = catalog.get(name, 1, kind="analysis")
+        found[name, 1, before] = catalog.effective_hash(contract)[:16]
+    return found
+
+
+def _with_definition_of_today(source: RankSource, catalog: Catalog) -> RankSource:
+    """The source, whose critical path need not be derived again: its rows are equal but for names."""
+    derived = source.facts.get("derived")
+    known = derived.get(_CRITICAL_PATH) if isinstance(derived, dict) else None
+    if not isinstance(known, dict) or not str(known.get("hash")).startswith(renames.CRITICAL_PATH):
+        return source
+    now = catalog.effective_hash(catalog.get(_CRITICAL_PATH, 1, kind="table"))
+    facts = {**source.facts, "derived": {**derived, _CRITICAL_PATH: {**known, "hash": now}}}  # type: ignore[dict-item]
+    return replace(source, facts=facts)
+
+
+def _recordings(carried: CarriedOver) -> Iterator[str]:
+    """Lines on what was carried over of recorded results and acknowledgements, and what was not."""
+    if carried.results:
+        yield f"recorded results: {carried.results:,} carried over"
+    if carried.redefined:
+        names = ", ".join(carried.redefined)
+        yield f"recorded results of {names} keep their old definition, a separate series: tw record --all"
+    if carried.obsolete_results:
+        yield (
+            f"recorded results: {carried.obsolete_results:,} not carried over,"
+            " their versions of runs are no longer stored"
+        )
+    if carried.acknowledgements:
+        yield f"acknowledgements: {carried.acknowledgements:,} carried over"
+    if carried.obsolete_acknowledgements:
+        yield (
+            f"acknowledgements: {carried.obsolete_acknowledgements:,} not carried over,"
+            " their versions of runs are no longer stored"
+        )
 
 
 def _first(faults: Mapping[str, str], source: RankSource, tables: Collection[str]) -> str | None:

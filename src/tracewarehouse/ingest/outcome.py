@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
+from tracewarehouse.hints import Hint
 from tracewarehouse.storage.layout import check_labels
 from tracewarehouse.storage.unconverted import Unconverted
 
@@ -59,7 +61,8 @@ Watch = Callable[[Progress], None]
 class Content:
     """What a trace turned out to hold; times are those of its GPU rows.
 
-    `launch_known_ns` is GPU time whose launch is known, `with_op_ns` whose operator is. `quality`: rule → rows.
+    `launch_known_ns` is GPU time whose launch is known, `with_op_ns` whose operator is. `quality`: rule →
+    rows.
     """
 
     status: Literal["intact", "repaired", "damaged"]
@@ -171,11 +174,15 @@ class IngestReport:
 
     @property
     def next_commands(self) -> tuple[str, ...]:
-        """What one would look at next."""
+        """Commands to run next, on the first run that was stored."""
         names = [run.run for run in self.runs if run.version is not None]
         if not names:
             return ()
-        return ("tw runs", f"tw show temporal_breakdown --run {names[0]}")
+        run = quote(names[0])
+        return (
+            Hint(f'wh.select(runs="{names[0]}").check()', f"tw check {run}"),
+            Hint(f'wh.report("{names[0]}")', f"tw report {run}"),
+        )
 
     @property
     def exit_code(self) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Protocol
@@ -15,7 +16,7 @@ from tracewarehouse.engines import TaskProgress
 from tracewarehouse.ingest.build_rank import definitions
 from tracewarehouse.ingest.memory import frugal, held, is_large
 from tracewarehouse.ingest.rank_files import RankFiles
-from tracewarehouse.storage import Json, RankSource, Staged, TableFile, disk_error, uid
+from tracewarehouse.storage import Json, RankSource, Staged, disk_error, uid
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,13 +95,15 @@ class Files(Protocol):
 class StoredRank:
     """A stored source to be built again from `files` (table → paths, see READ).
 
-    `kept` are files of tables that were derived of it, which stay.
+    `derived` names tables among them that were derived of it and are copied. `renamed` gives the rows of a
+    table the names of today.
     """
 
     source: RankSource
     header: str
     files: Mapping[str, tuple[Path, ...]]
-    kept: tuple[TableFile, ...]
+    derived: tuple[str, ...] = ()
+    renamed: Callable[[str, pa.Table], pa.Table] | None = None
 
     def build(self, rules: Rules, files: Files, spill: Path) -> Staged:
         """Hands its tables to `files`; gives what is to be committed, but for them."""
@@ -114,6 +117,10 @@ class StoredRank:
         outcome = self._outcome(rules)
         tables = self._tables(outcome, spill, opened)
         built = build(tables, outcome, rules, partial(files.add, source.run, source.rank))
+        for table in self.derived:
+            batches = (batch for rows in self._rows(table) for batch in rows.to_batches())
+            if (first := next(batches, None)) is not None:
+                files.add(source.run, source.rank, table, chain((first,), batches))
         facts: dict[str, Json] = {**source.facts, **built.facts, "tables": self._held(catalog)}
         coverage = built.coverage
         facts |= {
@@ -135,7 +142,7 @@ class StoredRank:
             part=source.part,
             facts=facts,
             header=self.header,
-            kept=self.kept,
+            kept=(),
             committed_at=source.committed_at,
         )
 
@@ -194,7 +201,8 @@ class StoredRank:
     def _rows(self, table: str) -> Iterator[pa.Table]:
         """The rank's rows of a table, a row group at a time."""
         for path in self.files.get(table, ()):
-            yield from rank_rows(path, self.source.rank)
+            for rows in rank_rows(path, self.source.rank):
+                yield self.renamed(table, rows) if self.renamed else rows
 
 
 def rank_rows(path: Path, rank: int) -> Iterator[pa.Table]:

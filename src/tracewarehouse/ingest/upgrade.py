@@ -56,7 +56,7 @@ class Rebuild:
         """The source with the new tables, ready to be committed."""
         catalog, source = Catalog.load(self.sql), self.source
         new = _Replacement.of(catalog, source, self.wanted)
-        rank = StoredRank(source, self.header, self.stored, ())
+        rank = StoredRank(source, self.header, self.stored)
         large = is_large(source.text_bytes)
         try:
             self.folder.mkdir(parents=True)

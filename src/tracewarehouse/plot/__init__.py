@@ -1,4 +1,4 @@
-"""Pictures: Vega-Lite specifications from plain rows, drawn as SVG or as Altair charts."""
+"""Charts: Vega-Lite specifications built from plain rows, drawn as SVG or as Altair charts."""
 
 from tracewarehouse.plot.draw import chart, check_installed, svg
 from tracewarehouse.plot.theme import PAGE, PLAIN, Theme

@@ -1,184 +1,159 @@
-"""Pictures with a line of text above each bar: they keep their size on a phone."""
+"""Horizontal bar and distribution charts with a line of text above each bar, readable on a phone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracewarehouse.plot.theme import Scale, Spec, Theme
+from tracewarehouse.plot.theme import DESCRIPTION, OWN_COLOR, Scale, Spec, Theme, number
 
 WIDTH = 340
-_STEP, _TEXT, _BAR = 32, 13, 10  # pixels: of a row, to the foot of its text, of its bar
+_ROW_HEIGHT, _TEXT_HEIGHT, _BAR_HEIGHT = 32, 13, 10  # pixels
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A labelled bar; `text` stands at its right end, `told` is what a pointer or a reader is told of it."""
+    """A labeled bar; `text` is printed at its right end, `description` is its tooltip and ARIA label."""
 
     label: str
     value: float
-    meaning: str
+    category: str
     text: str
-    told: str
+    description: str
     start: float = 0.0
 
 
 @dataclass(frozen=True)
-class Range:
-    """A labelled line from the shortest to the longest, its middle part thick, its median a tick."""
+class Distribution:
+    """A labeled distribution: a line from `low` to `high`, thick from `median` to `p95`."""
 
     label: str
     low: float
-    middle: float
+    median: float
+    p95: float
     high: float
-    most: float  # where the thick part ends
-    meaning: str
+    category: str
     text: str
-    told: str
+    description: str
 
 
-def bars(rows: Sequence[Bar], theme: Theme, width: int = WIDTH, low: float | None = None) -> Spec:
-    """Bars below one another, from `start` by `value`; where some fall below 0 a line marks it.
+def bar_chart(rows: Sequence[Bar], theme: Theme, width: int = WIDTH, low: float | None = None) -> Spec:
+    """One bar per row, from `start` to `start + value`; a vertical line marks 0 if bars extend below it.
 
-    With `low` the axis begins there, and what lies below is cut off.
+    With `low` the axis begins there and bars are clipped to it.
     """
-    least = min(0.0, *(min(row.start, row.start + row.value) for row in rows))
+    lowest = min(0.0, *(min(row.start, row.start + row.value) for row in rows))
     high = max(0.0, *(max(row.start, row.start + row.value) for row in rows)) or 1.0
-    low = least if low is None else low
+    low = lowest if low is None else low
     values = [
-        {
-            "label": row.label,
-            "text": row.text,
-            "told": row.told,
-            "ink": theme.colour(row.meaning),
-            "from": max(row.start, low),
-            "to": row.start + row.value,
-            **_place(at),
-        }
+        {**_row_values(row, at, theme), "from": max(row.start, low), "to": row.start + row.value}
         for at, row in enumerate(rows)
     ]
-    return {
-        **_frame(values, width),
-        "layer": [
-            *([_zero(theme)] if low < 0 < high else []),
-            *_texts(width),
-            {
-                "mark": {"type": "rect", "cornerRadius": 1.5},
-                "encoding": {
-                    "x": {"field": "from", **_linear(low, high)},
-                    "x2": {"field": "to"},
-                    **_thick("top", "foot"),
-                },
-            },
-        ],
+    x = number("from", scale={"domain": [low, high], "nice": False, "zero": False}, axis=None)
+    bars = {
+        "mark": {"type": "rect", "cornerRadius": 1.5},
+        "encoding": {"x": x, "x2": {"field": "to"}, **_between("top", "bottom")},
     }
+    zero = [_zero_line(theme)] if low < 0 < high else []
+    return {**_frame(values, width), "layer": [*zero, *_row_text(width), bars]}
 
 
-def ranges(rows: Sequence[Range], unit: str | None, theme: Theme, width: int = WIDTH) -> Spec:
-    """Ranges below one another on one logarithmic axis."""
+def distribution_chart(
+    rows: Sequence[Distribution], unit: str | None, theme: Theme, width: int = WIDTH
+) -> Spec:
+    """One distribution per row on a shared logarithmic axis."""
     scale = Scale.of([row.high for row in rows], unit)
+    names = ("low", "median", "p95", "high")
     values = [
         {
-            "label": row.label,
-            "text": row.text,
-            "told": row.told,
-            "ink": theme.colour(row.meaning),
-            **{
-                name: max(value, 1) / scale.by
-                for name, value in (
-                    ("low", row.low),
-                    ("middle", row.middle),
-                    ("most", row.most),
-                    ("high", row.high),
-                )
-            },
-            **_place(at),
+            **_row_values(row, at, theme),
+            **{name: max(getattr(row, name), 1) / scale.divisor for name in names},
         }
         for at, row in enumerate(rows)
     ]
-    axis = {"title": scale.title("length of a call"), "grid": True, "tickCount": 4, "format": "~g"}
-    log = {"type": "quantitative", "scale": {"type": "log"}, "axis": axis}
+    axis = {"title": scale.axis_title("duration of a call"), "grid": True, "tickCount": 4, "format": "~g"}
+    low, median = (number(name, scale={"type": "log"}, axis=axis) for name in ("low", "median"))
+    thin: Spec = {
+        "mark": {"type": "rect", "opacity": 0.45},
+        "encoding": {"x": low, "x2": {"field": "high"}, **_between("thin_top", "thin_bottom")},
+    }
+    thick: Spec = {
+        "mark": {"type": "rect", "cornerRadius": 1.5},
+        "encoding": {"x": median, "x2": {"field": "p95"}, **_between("top", "bottom")},
+    }
+    tick: Spec = {
+        "mark": {"type": "rule", "strokeWidth": 2, "aria": False, "color": theme.color("ink")},
+        "encoding": {"x": median, "y": _pixel("top"), "y2": {"field": "bottom"}},
+    }
+    return {**_frame(values, width), "layer": [*_row_text(width), thin, thick, tick]}
+
+
+def _row_values(row: Bar | Distribution, at: int, theme: Theme) -> dict[str, object]:
+    """The texts, color and vertical positions of row `at`."""
     return {
-        **_frame(values, width),
-        "layer": [
-            *_texts(width),
-            {
-                "mark": {"type": "rect", "opacity": 0.45},
-                "encoding": {"x": {"field": "low", **log}, "x2": {"field": "high"}, **_thick("thin", "bed")},
-            },
-            {
-                "mark": {"type": "rect", "cornerRadius": 1.5},
-                "encoding": {
-                    "x": {"field": "middle", **log},
-                    "x2": {"field": "most"},
-                    **_thick("top", "foot"),
-                },
-            },
-            {
-                "mark": {"type": "rule", "strokeWidth": 2, "aria": False, "color": theme.colour("ink")},
-                "encoding": {"x": {"field": "middle", **log}, "y": _pixel("top"), "y2": {"field": "foot"}},
-            },
-        ],
+        "label": row.label,
+        "text": row.text,
+        "description": row.description,
+        "color": theme.color(row.category),
+        **_row_pixels(at),
     }
 
 
-def _place(at: int) -> dict[str, float]:
-    top = at * _STEP + _TEXT + 4
+def _row_pixels(at: int) -> dict[str, float]:
+    """Vertical positions in row `at`: the baseline of its text, its bar, and its thin line."""
+    baseline = at * _ROW_HEIGHT + _TEXT_HEIGHT
+    top = baseline + 4
+    bottom = top + _BAR_HEIGHT
     return {
-        "line": at * _STEP + _TEXT,
+        "baseline": baseline,
         "top": top,
-        "foot": top + _BAR,
-        "thin": top + 3.5,
-        "bed": top + _BAR - 3.5,
+        "bottom": bottom,
+        "thin_top": top + 3.5,
+        "thin_bottom": bottom - 3.5,
     }
 
 
 def _frame(values: Sequence[Spec], width: int) -> Spec:
     return {
         "width": width,
-        "height": len(values) * _STEP,
+        "height": len(values) * _ROW_HEIGHT,
         "data": {"values": list(values)},
     }
 
 
-def _texts(width: int) -> list[Spec]:
-    """The label at the left, the value at the right."""
+def _row_text(width: int) -> list[Spec]:
+    """The label on the left, the value on the right."""
     plain = {"type": "text", "baseline": "alphabetic", "aria": False}
     return [
         {
             "mark": {**plain, "align": "left", "limit": width - 85},
-            "encoding": {"x": {"value": 0}, "y": _pixel("line"), "text": {"field": "label"}},
+            "encoding": {"x": {"value": 0}, "y": _pixel("baseline"), "text": {"field": "label"}},
         },
         {
             "mark": {**plain, "align": "right"},
-            "encoding": {"x": {"value": "width"}, "y": _pixel("line"), "text": {"field": "text"}},
+            "encoding": {"x": {"value": "width"}, "y": _pixel("baseline"), "text": {"field": "text"}},
         },
     ]
 
 
-def _thick(top: str, foot: str) -> Spec:
+def _between(top: str, bottom: str) -> Spec:
     return {
         "y": _pixel(top),
-        "y2": {"field": foot},
-        "color": {"field": "ink", "type": "nominal", "scale": None},
-        "description": {"field": "told"},
+        "y2": {"field": bottom},
+        "color": OWN_COLOR,
+        "description": DESCRIPTION,
     }
 
 
 def _pixel(field: str) -> Spec:
-    return {"field": field, "type": "quantitative", "scale": None, "axis": None}
+    return number(field, scale=None, axis=None)
 
 
-def _linear(low: float, high: float) -> Spec:
-    scale = {"domain": [low, high], "nice": False, "zero": False}
-    return {"type": "quantitative", "scale": scale, "axis": None}
-
-
-def _zero(theme: Theme) -> Spec:
+def _zero_line(theme: Theme) -> Spec:
     return {
-        "mark": {"type": "rule", "aria": False, "color": theme.colour("line")},
+        "mark": {"type": "rule", "aria": False, "color": theme.color("line")},
         "encoding": {
-            "x": {"datum": 0, "type": "quantitative", "axis": None},
+            "x": number(datum=0, axis=None),
             "y": {"value": 0},
             "y2": {"value": "height"},
         },

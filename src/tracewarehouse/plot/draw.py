@@ -1,4 +1,4 @@
-"""A specification as SVG or as an Altair chart: the only place that needs the plotting libraries."""
+"""Draws a Vega-Lite specification as SVG or as an Altair chart; only this module imports those libraries."""
 
 from __future__ import annotations
 
@@ -19,46 +19,47 @@ _ID = re.compile(r"(id=\"|url\(#)(clip|gradient_)(\d+)")
 
 
 def check_installed() -> None:
-    """Raises TwError where a plotting library is not installed."""
+    """Raises TwError if a plotting library is not installed."""
     for module, library in (("altair", "altair"), ("vl_convert", "vl-convert-python")):
         try:
-            known = find_spec(module) is not None
+            is_installed = find_spec(module) is not None
         except ValueError:
-            known = False
-        if not known:
-            raise _lacking(library)
+            is_installed = False
+        if not is_installed:
+            raise _not_installed(library)
 
 
 def chart(spec: Spec, theme: Theme = PLAIN) -> altair.TopLevelMixin:
-    """The chart for a notebook. Raises TwError where Altair is not installed."""
+    """The chart for a notebook. Raises TwError if Altair is not installed."""
     try:
         import altair
     except ImportError as error:
-        raise _lacking("altair") from error
-    made: altair.TopLevelMixin = altair.Chart.from_dict(_whole(spec, theme))
-    return made
+        raise _not_installed("altair") from error
+    drawn: altair.TopLevelMixin = altair.Chart.from_dict(_complete(spec, theme))
+    return drawn
 
 
-def svg(spec: Spec, label: str, number: int) -> str:
-    """The picture for a page whose variables give its colours; `label` says what it shows.
+def svg(spec: Spec, label: str, prefix: str) -> str:
+    """The chart as an SVG element for a page whose CSS variables define its colors.
 
-    `number` keeps its inner names apart from other pictures'. Raises TwError where vl-convert is not there.
+    `label` is its ARIA label; `prefix` makes the ids inside unique on the page. Raises TwError if
+    vl-convert is not installed.
     """
     try:
         import vl_convert
     except ImportError as error:
-        raise _lacking("vl-convert-python") from error
-    text = vl_convert.vegalite_to_svg(_whole(spec, PAGE))
+        raise _not_installed("vl-convert-python") from error
+    text = vl_convert.vegalite_to_svg(_complete(spec, PAGE))
     root = _ROOT.match(text)
     assert root is not None, text[:200]
     width, height = root.groups()
     head = f'<svg viewBox="0 0 {width} {height}" role="group" aria-label="{escape(label)}">'
-    return _ID.sub(rf"\g<1>p{number}\2\3", head + text[root.end() :])
+    return _ID.sub(rf"\g<1>{prefix}-\2\3", head + text[root.end() :])
 
 
-def _whole(spec: Spec, theme: Theme) -> Spec:
+def _complete(spec: Spec, theme: Theme) -> Spec:
     return {"$schema": _SCHEMA, **spec, "config": theme.config()}
 
 
-def _lacking(library: str) -> TwError:
+def _not_installed(library: str) -> TwError:
     return TwError(f"{library} is not installed", "pip install 'tracewarehouse[plot]'")

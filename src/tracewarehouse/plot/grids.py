@@ -1,4 +1,4 @@
-"""Pictures with a row or a column for each rank: stacked parts, and a map of shades for many ranks."""
+"""Charts with one row or column per rank: stacked bars, and a heat map for many ranks."""
 
 from __future__ import annotations
 
@@ -6,138 +6,113 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracewarehouse.plot.bars import WIDTH
-from tracewarehouse.plot.theme import Scale, Spec, Theme
-
-FIT = {"type": "fit-x", "contains": "padding"}
+from tracewarehouse.plot.theme import DESCRIPTION, OWN_COLOR, Scale, Spec, Theme, frame, number
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A part of a stack: `row` is the stack it belongs to."""
+class Segment:
+    """A segment of a stacked bar; `row` is the bar it belongs to."""
 
     row: str
     part: str
     value: float
-    meaning: str
-    told: str
+    category: str
+    description: str
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a map: the stronger its colour, the larger its value, which is 0 to 1."""
+    """A cell of a heat map; its opacity is `value`, from 0 to 1."""
 
     column: int
     row: str
     value: float
-    meaning: str
-    told: str
+    category: str
+    description: str
 
 
-def stacks(
-    pieces: Sequence[Piece],
+def stacked_bars(
+    segments: Sequence[Segment],
     rows: Sequence[str],
     parts: Sequence[str],
     unit: str | None,
     theme: Theme,
     *,
-    what: str = "rank",
+    axis_title: str = "rank",
     legend: bool = False,
     width: int = WIDTH,
 ) -> Spec:
-    """A horizontal stack for each of `rows`, in that order, its pieces in the order of `parts`."""
-    totals = {row: sum(each.value for each in pieces if each.row == row) for row in rows}
+    """One horizontal stack for each of `rows`, in that order, with segments in the order of `parts`."""
+    totals = {row: sum(each.value for each in segments if each.row == row) for row in rows}
     scale = Scale.of(totals.values(), unit)
     values = [
         {
             "row": each.row,
             "part": each.part,
             "at": parts.index(each.part),
-            "value": each.value / scale.by,
-            "ink": theme.colour(each.meaning),
-            "told": each.told,
+            "value": each.value / scale.divisor,
+            "color": theme.color(each.category),
+            "description": each.description,
         }
-        for each in pieces
+        for each in segments
         if each.value
     ]
-    inks = {each.part: theme.colour(each.meaning) for each in pieces}
-    colour: Spec = {"field": "ink", "type": "nominal", "scale": None}
-    if legend:
-        known = [part for part in parts if part in inks]
-        scheme = {"domain": known, "range": [inks[part] for part in known]}
-        colour = {"field": "part", "type": "nominal", "scale": scheme, "legend": {"title": None}}
     step = 20 if len(rows) <= 12 else 14 if len(rows) <= 24 else 10
-    shown = {"labelFontSize": 11 if step > 12 else 9, "labelOverlap": True, "ticks": False, "domain": False}
-    whole = {"domainMax": 1 / scale.by} if unit == "ratio" else {}
+    labels = {"labelFontSize": 11 if step > 12 else 9, "labelOverlap": True}
+    limit = {"domainMax": 1 / scale.divisor} if unit == "ratio" else {}
+    axis = {"title": scale.unit or None, "tickCount": 5}
     return {
-        "width": width,
-        "height": {"step": step},
-        "autosize": FIT,
-        "data": {"values": values},
-        "mark": {"type": "bar", "stroke": theme.colour("paper"), "strokeWidth": 0.6},
+        **frame(values, width, {"step": step}),
+        "mark": {"type": "bar", "stroke": theme.color("paper"), "strokeWidth": 0.6},
         "encoding": {
-            "y": {"field": "row", "type": "nominal", "sort": list(rows), "axis": {"title": what, **shown}},
-            "x": {
-                "field": "value",
-                "type": "quantitative",
-                "axis": {"title": scale.name or None, "tickCount": 5},
-                "scale": {"nice": not whole, **whole},
-            },
-            "color": colour,
-            "order": {"field": "at", "type": "quantitative"},
-            "description": {"field": "told"},
-            "tooltip": {"field": "told", "type": "nominal"},
+            "y": _row_channel(rows, axis_title, **labels),
+            "x": number("value", axis=axis, scale={"nice": not limit, **limit}),
+            "color": _legend_channel(segments, parts, theme) if legend else OWN_COLOR,
+            "order": number("at"),
+            "description": DESCRIPTION,
+            "tooltip": {**DESCRIPTION, "type": "nominal"},
         },
     }
 
 
-def heat(cells: Sequence[Cell], rows: Sequence[str], theme: Theme, width: int = WIDTH) -> Spec:
-    """A column for each rank, a row for each part."""
-    columns = len({cell.column for cell in cells}) or 1
+def _row_channel(rows: Sequence[str], title: str | None, **axis: object) -> Spec:
+    """The rows in their order."""
+    plain = {"title": title, **axis, "ticks": False, "domain": False}
+    return {"field": "row", "type": "nominal", "sort": list(rows), "axis": plain}
+
+
+def _legend_channel(segments: Sequence[Segment], parts: Sequence[str], theme: Theme) -> Spec:
+    """The color of each part, with a legend."""
+    colors = {each.part: theme.color(each.category) for each in segments}
+    known = [part for part in parts if part in colors]
+    scheme = {"domain": known, "range": [colors[part] for part in known]}
+    return {"field": "part", "type": "nominal", "scale": scheme, "legend": {"title": None}}
+
+
+def heat_map(cells: Sequence[Cell], rows: Sequence[str], theme: Theme, width: int = WIDTH) -> Spec:
+    """One column per rank and one row per category."""
+    columns = sorted({cell.column for cell in cells})
     values = [
         {
             "column": cell.column,
             "row": cell.row,
-            "shade": round(cell.value, 4),
-            "ink": theme.colour(cell.meaning),
-            "told": cell.told,
+            "opacity": round(cell.value, 4),
+            "color": theme.color(cell.category),
+            "description": cell.description,
         }
         for cell in cells
     ]
-    every = max(1, -(-columns // 8))
+    label_every = max(1, -(-len(columns) // 8))
+    axis = {"title": "rank", "labelAngle": 0, "values": columns[::label_every], "domain": False}
+    opacity = {"domain": [0, 1], "range": [0.04, 1]}
     return {
-        "width": width,
-        "height": {"step": 24},
-        "autosize": FIT,
-        "data": {"values": values},
+        **frame(values, width, {"step": 24}),
         "mark": {"type": "rect"},
         "encoding": {
-            "x": {
-                "field": "column",
-                "type": "ordinal",
-                "axis": {
-                    "title": "rank",
-                    "labelAngle": 0,
-                    "values": [cell for at, cell in enumerate(_columns(cells)) if at % every == 0],
-                    "domain": False,
-                },
-            },
-            "y": {
-                "field": "row",
-                "type": "nominal",
-                "sort": list(rows),
-                "axis": {"title": None, "ticks": False, "domain": False},
-            },
-            "color": {"field": "ink", "type": "nominal", "scale": None},
-            "opacity": {
-                "field": "shade",
-                "type": "quantitative",
-                "scale": {"domain": [0, 1], "range": [0.04, 1]},
-                "legend": None,
-            },
-            "description": {"field": "told"},
+            "x": {"field": "column", "type": "ordinal", "axis": axis},
+            "y": _row_channel(rows, None),
+            "color": OWN_COLOR,
+            "opacity": number("opacity", scale=opacity, legend=None),
+            "description": DESCRIPTION,
         },
     }
-
-
-def _columns(cells: Sequence[Cell]) -> list[int]:
-    return sorted({cell.column for cell in cells})

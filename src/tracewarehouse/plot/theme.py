@@ -1,17 +1,19 @@
-"""Colours by meaning: the same part of the time has the same colour in every picture."""
+"""What all charts share: colors per category, Vega settings and parts, units, three-digit numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Spec = dict[str, Any]
-FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"  # what widths of text are measured with
+from tracewarehouse.wording import category
 
-# Meaning: colour on a light and on a dark page. Hues keep apart for colour-blind eyes, idle time that nobody
-# can act on is grey, and neighbours in a stack differ in lightness.
-COLOURS: Mapping[str, tuple[str, str]] = {
+Spec = dict[str, Any]
+FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"  # the fonts that vl-convert measures text with
+
+# Category: color on a light and on a dark page. Hues stay distinguishable for color-blind readers, idle time
+# that nobody can act on is gray, and neighbors in a stack differ in lightness.
+COLORS: Mapping[str, tuple[str, str]] = {
     "compute": ("#2c6fb5", "#6caef0"),
     "exposed_comm": ("#e2920f", "#f2b64a"),
     "hidden_comm": ("#9dbcdc", "#3f6791"),
@@ -32,55 +34,37 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "head": ("#3f4c5d", "#dbe3ec"),
     "plain": ("#53647a", "#a9b8cb"),
 }
-INK: Mapping[str, tuple[str, str]] = {
+PAGE_COLORS: Mapping[str, tuple[str, str]] = {
     "ink": ("#1b2530", "#e8edf2"),
     "soft": ("#5b6673", "#a3aeba"),
     "line": ("#d9dee4", "#36404b"),
     "paper": ("#ffffff", "#151b22"),
 }
-# Other words of our analyses for the same meanings.
-_SAME = {
-    "computation": "compute",
-    "communication": "exposed_comm",
-    "memory": "exposed_memory",
-    "compute_ns": "compute",
-    "exposed_comm_ns": "exposed_comm",
-    "exposed_memory_ns": "exposed_memory",
-    "other_ns": "other",
-    "idle_ns": "idle",
-    "host_wait": "idle_host",
-    "kernel_wait": "idle_kernel_wait",
-    "unknown": "idle_unknown",
-    "before_first": "idle_outside",
-    "after_last": "idle_outside",
-    "overlap_ns": "hidden_comm",
-    "exposed_ns": "exposed_comm",
-}
 
 
-def meaning(word: str) -> str:
-    """What a part, kind or cause is coloured as; `plain` where it has no colour of its own."""
-    found = _SAME.get(word, word)
-    return found if found in COLOURS else "plain"
+def color_key(name: str) -> str:
+    """The key in `COLORS` of a column, kernel kind or idle cause; `plain` if it has no color."""
+    key = category(name)
+    return key if key in COLORS else "plain"
 
 
 @dataclass(frozen=True)
 class Theme:
-    """How colours are written: by value, or as variables of the page that the picture stands in."""
+    """How colors are written: as values, or as CSS variables of the page that contains the chart."""
 
     variables: bool
 
-    def colour(self, name: str) -> str:
-        """The colour of a meaning, or of ink, soft, line, paper."""
+    def color(self, name: str) -> str:
+        """The color of a category, or of ink, soft, line, paper."""
         if self.variables:
             return f"var(--{name})"
-        return {**COLOURS, **INK}[name][0]
+        return {**COLORS, **PAGE_COLORS}[name][0]
 
     def config(self) -> Spec:
-        """Vega's settings: quiet axes, no frame, text in the page's ink."""
-        ink, soft, line = (self.colour(name) for name in ("ink", "soft", "line"))
+        """Vega settings: quiet axes, no frame, text in the page's ink."""
+        ink, soft, line = (self.color(name) for name in ("ink", "soft", "line"))
         return {
-            "background": None if self.variables else self.colour("paper"),
+            "background": None if self.variables else self.color("paper"),
             "font": FONT,
             "view": {"stroke": None},
             "padding": 2,
@@ -104,10 +88,25 @@ PAGE = Theme(variables=True)
 PLAIN = Theme(variables=False)
 
 
+DESCRIPTION: Spec = {"field": "description"}  # the tooltip and ARIA label of a mark
+OWN_COLOR: Spec = {"field": "color", "type": "nominal", "scale": None}
+
+
+def frame(values: Sequence[Spec], width: int, height: int | Spec) -> Spec:
+    """The data and size of a chart that includes its axes in `width`."""
+    fit = {"type": "fit-x", "contains": "padding"}
+    return {"width": width, "height": height, "autosize": fit, "data": {"values": list(values)}}
+
+
+def number(field: str | None = None, **options: object) -> Spec:
+    """A quantitative channel of a field."""
+    return {**({"field": field} if field else {}), "type": "quantitative", **options}
+
+
 def css() -> str:
-    """The variables of a page, for light and dark."""
+    """The CSS variables of a page, for light, dark and print."""
     light, dark = (
-        "".join(f"--{name}:{pair[at]};" for name, pair in {**INK, **COLOURS}.items()) for at in (0, 1)
+        "".join(f"--{name}:{pair[at]};" for name, pair in {**PAGE_COLORS, **COLORS}.items()) for at in (0, 1)
     )
     return (
         f":root{{color-scheme:light;{light}}}\n"
@@ -117,49 +116,48 @@ def css() -> str:
     )
 
 
-_STEPS: dict[str, tuple[tuple[float, str], ...]] = {
+_UNIT_STEPS: dict[str, tuple[tuple[float, str], ...]] = {
     "ns": ((1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")),
+    "ts": ((1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")),
     "bytes": ((1, "B"), (1024, "KiB"), (1024**2, "MiB"), (1024**3, "GiB"), (1024**4, "TiB")),
     "ratio": ((0.01, "%"),),
     "bytes_per_ns": ((1, "GB/s"),),
 }
-_ALIKE = {"ts": "ns"}
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A unit for all values of a picture: value / `by` is so many `name`."""
+    """One unit for all values of a chart: divide a value by `divisor` to get it in `unit`."""
 
-    by: float
-    name: str
+    divisor: float
+    unit: str
 
     @classmethod
     def of(cls, values: Iterable[float], unit: str | None) -> Scale:
         """The largest unit in which the largest value is at least 1."""
-        steps = _STEPS.get(_ALIKE.get(unit or "", unit or ""), ((1.0, ""),))
+        steps = _UNIT_STEPS.get(unit or "", ((1.0, ""),))
         top = max((abs(value) for value in values), default=0.0)
-        by, name = next((step for step in reversed(steps) if top >= step[0]), steps[0])
-        return cls(by, name)
+        divisor, name = next((step for step in reversed(steps) if top >= step[0]), steps[0])
+        return cls(divisor, name)
 
-    def title(self, what: str) -> str:
-        """`step time, ms`."""
-        return f"{what}, {self.name}" if self.name else what
+    def axis_title(self, quantity: str) -> str:
+        """`step time (ms)`."""
+        return f"{quantity} ({self.unit})" if self.unit else quantity
 
 
-def brief(value: float, unit: str | None = None) -> str:
-    """A value in three digits, `12.3 ms`; a count in full."""
-    if unit not in _STEPS and _ALIKE.get(unit or "") is None:
-        return f"{value:,}" if isinstance(value, int) else _digits(value)
+def format_short(value: float, unit: str | None = None) -> str:
+    """A value in three significant digits, as `12.3 ms`; a count in full."""
+    if unit not in _UNIT_STEPS:
+        return f"{value:,}" if isinstance(value, int) else _three_digits(value)
     scale = Scale.of([value], unit)
-    if scale.by > 1 and round(abs(value) / scale.by) >= 1000 and unit == "ns" and scale.name != "s":
+    if scale.divisor > 1 and round(abs(value) / scale.divisor) >= 1000 and unit == "ns" and scale.unit != "s":
         scale = Scale.of([value * 1.001], unit)
-    text = _digits(value / scale.by)
-    return f"{text} {scale.name}"
+    return f"{_three_digits(value / scale.divisor)} {scale.unit}"
 
 
-def _digits(value: float) -> str:
-    """Three digits that count, thousands apart, no zeros at the end of a whole number."""
-    size = abs(value)
-    if size >= 100 or value == int(value):
+def _three_digits(value: float) -> str:
+    """Three significant digits with thousands separators; an integer has no decimals."""
+    magnitude = abs(value)
+    if magnitude >= 100 or value == int(value):
         return f"{value:,.0f}"
-    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 0.095 else f"{value:.2g}"
+    return f"{value:.1f}" if magnitude >= 10 else f"{value:.2f}" if magnitude >= 0.095 else f"{value:.2g}"

@@ -1,1 +1,1 @@
-"""Results to tables, CSV, JSON and Markdown."""
+"""Results as tables, CSV, JSON and Markdown, and progress bars."""

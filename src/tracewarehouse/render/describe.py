@@ -1,4 +1,4 @@
-"""A contract in words: what `tw describe` prints."""
+"""Text of `tw describe` and `tw info`: a contract, or a run with its ranks and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.params import Param
-from tracewarehouse.render.table import table, upright, values
+from tracewarehouse.render.table import table, values, vertical
 from tracewarehouse.render.text import show
 from tracewarehouse.result import Field, Result
 
@@ -17,14 +17,14 @@ _WIDTH = 100
 
 
 def contract_text(contract: Contract, own_hash: str, effective_hash: str, width: int | None = None) -> str:
-    """Head, parameters, columns and changes of a contract, for people; on a narrow terminal in its width."""
+    """Title, facts, parameters, columns and changes of a contract, wrapped to the terminal."""
     width = min(width or _WIDTH, _WIDTH)
-    parts = [f"{contract.ref}  {_what(contract)}", fill(contract.summary, width)]
+    parts = [f"{contract.ref}  {_kind(contract)}", fill(contract.summary, width)]
     if contract.deprecated:
         parts.append(fill(f"Deprecated: {contract.deprecated}", width))
     parts.append(_pairs(_facts(contract, own_hash, effective_hash), width))
     if contract.params:
-        params = ((f"  {_option(each)}", _told(each)) for each in contract.params)
+        params = ((f"  {_option(each)}", _param_text(each)) for each in contract.params)
         parts.append("Parameters\n" + _pairs(params, width))
     parts.append("Columns\n" + _columns(contract, width))
     changes = ((f"  {each.version}", each.text) for each in contract.changes)
@@ -32,29 +32,29 @@ def contract_text(contract: Contract, own_hash: str, effective_hash: str, width:
     return "\n\n".join(parts) + "\n"
 
 
-def _what(contract: Contract) -> str:
-    kept = " (not stored)" if contract.transient else ""
+def _kind(contract: Contract) -> str:
+    stored = " (not stored)" if contract.transient else ""
     group = f" in {contract.group}" if contract.group else ""
-    return f"{contract.kind}{group}{kept}"
+    return f"{contract.kind}{group}{stored}"
 
 
 def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterable[tuple[str, str]]:
-    yield "one row per", ", ".join(contract.grain)
+    yield "grain", ", ".join(contract.grain)
     if contract.order:
-        yield "in order of", ", ".join(contract.order)
+        yield "order", ", ".join(contract.order)
     if contract.requires:
-        yield "reads", ", ".join(map(str, contract.requires))
+        yield "depends on", ", ".join(map(str, contract.requires))
     if contract.needs:
         yield "needs", ", ".join(contract.needs)
     yield "file", contract.source
-    yield "hash", f"{own_hash[:12]}, with all it reads {effective_hash[:12]}"
+    yield "hash", f"{own_hash[:12]} (own), {effective_hash[:12]} (with dependencies)"
 
 
 def _option(param: Param) -> str:
     return "--" + param.name.replace("_", "-")
 
 
-def _told(param: Param) -> str:
+def _param_text(param: Param) -> str:
     facts = [f"default {show(param.default, param.unit)}"] if param.default is not None else []
     facts += [
         f"{name} {value}" for name, value in (("min", param.min), ("max", param.max)) if value is not None
@@ -98,7 +98,7 @@ def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> str:
     )
 
 
-_OF_A_RANK = (
+_RANK_COLUMNS = (
     "rank",
     "status",
     "source_name",
@@ -112,7 +112,7 @@ _OF_A_RANK = (
 
 
 class TableSize(Protocol):
-    """A table of a run with what its files hold."""
+    """A table of a run with the rows and bytes of its files."""
 
     @property
     def table(self) -> str: ...
@@ -125,13 +125,13 @@ class TableSize(Protocol):
 
 
 def run_text(run: Result, ranks: Result, tables: Sequence[TableSize], versions: Sequence[int]) -> str:
-    """The run's own row, then its ranks, tables and versions."""
+    """The run's row, then its ranks, tables and versions."""
     width = shutil.get_terminal_size((100, 24)).columns
     fields = [Field("table", "VARCHAR"), Field("version", "INTEGER"), Field("rows", "BIGINT", "count")]
     fields.append(Field("bytes", "BIGINT", "bytes"))
     sizes = [(each.table, each.version, each.rows, each.bytes) for each in tables]
     parts = [
-        "\n".join(upright(run.columns(), values(run)[0], width).lines()),
+        "\n".join(vertical(run.columns(), values(run)[0], width).lines()),
         "\n".join(_ranks(ranks, width)),
         "\n".join(table(fields, sizes, width=width).lines()),
         "versions  " + ", ".join(f"v{number}" for number in versions),
@@ -141,6 +141,6 @@ def run_text(run: Result, ranks: Result, tables: Sequence[TableSize], versions: 
 
 def _ranks(ranks: Result, width: int) -> list[str]:
     fields = ranks.columns()
-    at = [place for place, field in enumerate(fields) if field.name in _OF_A_RANK]
-    rows = [[row[place] for place in at] for row in values(ranks)]
-    return table([fields[place] for place in at], rows, width=width, keys=("rank",)).lines()
+    shown = [index for index, field in enumerate(fields) if field.name in _RANK_COLUMNS]
+    rows = [[row[index] for index in shown] for row in values(ranks)]
+    return table([fields[index] for index in shown], rows, width=width, keys=("rank",)).lines()

@@ -1,6 +1,6 @@
-"""Where the answer of a command goes: stdout or a file, in one of six formats or in the JSON envelope.
+"""Output of a command: to stdout or a file, in one of six formats or in the JSON envelope.
 
-Rows go to stdout or the file and nothing else does; what people must be told beside them goes to stderr.
+Only rows go to stdout or the file; notices and errors go to stderr.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tracewarehouse.result import Result
 
 
-ENDINGS = {
+FORMAT_OF_EXTENSION = {
     ".csv": "csv",
     ".json": "json",
     ".jsonl": "jsonl",
@@ -42,19 +42,19 @@ ENDINGS = {
     ".parquet": "parquet",
     ".txt": "table",
 }
-_FOR_EYES = ("table", "md")
-_TABLE_ROWS = 50  # a screen or so; who wants more says --head
+_TEXT_FORMATS = ("table", "md")
+_TABLE_ROWS = 50  # about a screen; --head shows more
 
 
 class OutputError(TwError):
-    """A format that cannot be told, or cannot go where it was sent."""
+    """A format that is unknown, or not possible for this destination."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Output:
-    """The way out of one command. `show`, `say` or `failed` is called once."""
+    """Prints what one command returns; one of the `print_` methods is called once."""
 
     command: str
     format: str | None = None
@@ -63,82 +63,87 @@ class Output:
     top: int | None = None
     envelope: bool = False
 
-    def show(
+    def print_result(
         self,
         result: Result,
         error: TwError | None = None,
         of_ranks: int | None = None,
-        words: Callable[[Result], str] | None = None,
+        as_text: Callable[[Result], str] | None = None,
     ) -> None:
-        """Prints rows, then what must be told about them, at last the error that they are.
+        """Prints rows, then notices about them, then the error they amount to.
 
-        `of_ranks` is how many ranks were looked at, those that abstained among them; `words` puts rows for
-        eyes into text in the place of a table.
+        `of_ranks` is the number of selected ranks, including skipped ones; `as_text` formats the rows for
+        table and Markdown output in place of a table.
         """
         self.check_top(result.contract)
-        cut = result if self.head is None else result.head(self.head)
+        shown = result if self.head is None else result.head(self.head)
         if self.envelope:
-            self._write([self._envelope(cut, error)])
-        elif words is not None and self.chosen_format in _FOR_EYES:
-            self._write([words(cut)])
+            self._write([self._envelope(shown, error)])
+        elif as_text is not None and self.resolved_format in _TEXT_FORMATS:
+            self._write([as_text(shown)])
         else:
-            self._rows(cut, self.chosen_format, total=len(result))
-        if len(cut) < len(result) and (self.envelope or words is not None or self.chosen_format != "table"):
-            self.notice(_more_rows(len(result) - len(cut)))
-        for notice in (*_abstained(result, of_ranks), *result.notices):
+            self._rows(shown, self.resolved_format, total=len(result))
+        if len(shown) < len(result) and (
+            self.envelope or as_text is not None or self.resolved_format != "table"
+        ):
+            self.notice(_more_rows(len(result) - len(shown)))
+        for notice in (*_skipped(result, of_ranks), *result.notices):
             self.notice(notice)
-        self._fault(error)
+        self._print_error(error)
 
-    def say(self, text: str, rows: Sequence[Mapping[str, object]], error: TwError | None = None) -> None:
-        """Prints text for people; in the envelope `rows` stand in its place."""
+    def print_text(
+        self, text: str, rows: Sequence[Mapping[str, object]], error: TwError | None = None
+    ) -> None:
+        """Prints text; the envelope contains `rows` instead."""
         if self.envelope:
             self._write([_enveloped(self.command, rows=_dump(rows), error=error)])
         else:
             self._write([text if text.endswith("\n") or not text else text + "\n"])
-        self._fault(error)
+        self._print_error(error)
 
-    def pour(self, pieces: Iterable[str], fact: Mapping[str, object]) -> None:
-        """Writes a long text in pieces; what it was is told on stdout where it went to a file."""
-        self._write(pieces)
+    def print_stream(self, chunks: Iterable[str], facts: Mapping[str, object]) -> None:
+        """Prints a long text in chunks; if it went to a file, a summary with `facts` goes to stdout."""
+        self._write(chunks)
         if self.path is not None:
-            replace(self, path=None).say(f"wrote {self.path}", [{"path": str(self.path), **fact}])
+            replace(self, path=None).print_text(f"wrote {self.path}", [{"path": str(self.path), **facts}])
 
-    def failed(self, kind: str, message: str, hint: str | None) -> None:
-        """Prints the envelope of an error; stderr is told by the caller."""
+    def print_failure(self, kind: str, message: str, hint: str | None) -> None:
+        """Prints the envelope of an error; the caller prints to stderr."""
         sys.stdout.write(_enveloped(self.command, error={"class": kind, "message": message, "hint": hint}))
 
-    def _fault(self, error: TwError | None) -> None:
+    def _print_error(self, error: TwError | None) -> None:
         if error is not None:
             sys.stderr.write(error_lines(cli_text(error.message), error.hint and cli_text(error.hint)))
 
     def notice(self, text: str) -> None:
-        """Tells people something on stderr, in one line."""
+        """Prints one line to stderr."""
         print(one_line(cli_text(text)), file=sys.stderr)
 
     @cached_property
-    def chosen_format(self) -> str:
-        """The format that was asked for, or that suits where the rows go; raises OutputError."""
+    def resolved_format(self) -> str:
+        """The requested format, or the default for the destination; raises OutputError."""
         if self.format is not None:
             return self.format
         if self.path is None:
             return "table" if sys.stdout.isatty() else "csv"
-        known = ENDINGS.get(self.path.suffix.lower())
-        if known is None:
+        format_ = FORMAT_OF_EXTENSION.get(self.path.suffix.lower())
+        if format_ is None:
             raise OutputError(
-                f"{self.path}: its ending tells no format", f"one of {', '.join(ENDINGS)}, or give --format"
+                f"{self.path}: cannot infer the format from the file extension",
+                f"use one of {', '.join(FORMAT_OF_EXTENSION)}, or --format",
             )
-        return known
+        return format_
 
     def check_top(self, contract: Contract | None) -> None:
-        """Raises OutputError where `--top` cannot be: folded rows are for eyes, and need an order by size."""
+        """Raises OutputError if `--top` is not possible: it needs a text format and a ranked analysis."""
         if self.top is None:
             return
-        if self.envelope or self.chosen_format not in _FOR_EYES:
+        if self.envelope or self.resolved_format not in _TEXT_FORMATS:
             raise OutputError(
-                "--top folds rows for a table, not for data", "add --format table or md, or cut with --head"
+                "--top applies to table and md output only", "add --format table or md, or use --head"
             )
-        if contract is not None and groups_of(contract) is None:
-            raise OutputError(f"{contract.ref} has no order by size", "cut with --head")
+        if contract is not None and ranking_groups(contract) is None:
+            raise OutputError(f"{contract.ref} is not sorted by a measure", "use --head instead of --top")
 
     def _rows(self, result: Result, format_: str, total: int) -> None:
         if format_ == "parquet":
@@ -154,25 +159,25 @@ class Output:
     def _table(self, result: Result, more: int) -> None:
         on_terminal = self.path is None and sys.stdout.isatty()
         grain = result.contract.grain if result.contract else ()
-        laid_out = table(result.columns(), self._folded(result), width=width_of(self), keys=grain)
-        lines = laid_out.lines(bold=on_terminal and _has_style())
+        layout = table(result.columns(), self._folded(result), width=line_width(self), keys=grain)
+        lines = layout.lines(bold=on_terminal and _supports_style())
         if not len(result) and not more:
             lines.append("(no rows)")
         if more:
             lines.append(_more_rows(more))
-        # Its cells are escaped already; what is left are our own line ends and marks.
-        self._put(line + "\n" for line in lines)
+        # Cells are already escaped; the rest is our own layout.
+        self._write_unescaped(line + "\n" for line in lines)
 
     def _folded(self, result: Result) -> Sequence[Sequence[object]]:
-        """The rows; with `--top` the first of each group, and what is left of it as one."""
+        """The rows; with `--top` the first of each group, and the others folded into one."""
         if self.top is None or result.contract is None:
             return values(result)
-        return top(result.contract, values(result), self.top)
+        return fold_below_top(result.contract, values(result), self.top)
 
     def _parquet(self, result: Result) -> None:
         if self.path is None and sys.stdout.isatty():
             raise OutputError(
-                "Parquet is not for a terminal", "add --output FILE.parquet, or send it to a pipe"
+                "cannot print Parquet to a terminal", "add --output FILE.parquet, or redirect stdout"
             )
         with TemporaryDirectory() as folder:
             data = result.write(Path(folder, "rows.parquet")).read_bytes()
@@ -186,7 +191,7 @@ class Output:
         return _enveloped(
             self.command,
             error=error,
-            # The rows keep the one spelling that --format json gives them.
+            # The same text as with --format json.
             rows="".join(result.json()).rstrip("\n"),
             columns=[{"name": each.name, "type": each.type, "unit": each.unit} for each in result.columns()],
             provenance=vars(result.provenance),
@@ -194,50 +199,50 @@ class Output:
             quality=list(map(cli_text, result.notices)),
         )
 
-    def _write(self, pieces: Iterable[str]) -> None:
-        """Writes text that came from traces; on a terminal its control characters are escaped."""
+    def _write(self, chunks: Iterable[str]) -> None:
+        """Writes text that may come from traces; on a terminal, control characters are escaped."""
         if self.path is None and sys.stdout.isatty():
-            pieces = map(for_terminal, pieces)
-        self._put(pieces)
+            chunks = map(for_terminal, chunks)
+        self._write_unescaped(chunks)
 
-    def _put(self, pieces: Iterable[str]) -> None:
+    def _write_unescaped(self, chunks: Iterable[str]) -> None:
         if self.path is None:
-            sys.stdout.writelines(pieces)
+            sys.stdout.writelines(chunks)
             return
         with _replacing(self.path) as unfinished:
-            packed = self.path.suffix == ".gz"
-            with (gzip.open if packed else open)(unfinished, "wt", encoding="utf-8", newline="") as file:
-                file.writelines(pieces)
+            compressed = self.path.suffix == ".gz"
+            with (gzip.open if compressed else open)(unfinished, "wt", encoding="utf-8", newline="") as file:
+                file.writelines(chunks)
 
 
-def laid_out(result: Result, out: Output) -> str:
-    """Rows as a table, or as Markdown where that is asked for, to be said among others."""
+def table_text(result: Result, out: Output) -> str:
+    """Rows as a table or Markdown table, for output with several tables."""
     shown = result if out.head is not None or out.top is not None else result.head(_TABLE_ROWS)
     rows = out._folded(shown if out.head is None else result.head(out.head))
-    if out.chosen_format == "md":
+    if out.resolved_format == "md":
         return markdown(result.columns(), rows)
     keys = result.contract.grain if result.contract else ()
-    lines = table(result.columns(), rows, width=width_of(out), keys=keys).lines()
+    lines = table(result.columns(), rows, width=line_width(out), keys=keys).lines()
     if len(shown) < len(result):
         lines.append(_more_rows(len(result) - len(shown)))
     return "\n".join(lines) + "\n"
 
 
-def width_of(out: Output) -> int | None:
-    """The cells of a line; None where lines may be as long as they get."""
+def line_width(out: Output) -> int | None:
+    """Columns of the terminal; None if lines may have any length."""
     on_terminal = out.path is None and sys.stdout.isatty()
     return shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else None
 
 
 def check_writable(path: Path) -> None:
-    """Raises TwError where no file can be put at `path`: told before long work, not after it."""
+    """Raises TwError if `path` cannot be written: a check before long work."""
     with _unfinished(path) as unfinished:
         unfinished.touch()
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its place when all is written; what is no plain file is written to."""
+    """A temporary file that replaces `path` once written; anything but a regular file is written in place."""
     with _unfinished(path) as unfinished:
         yield unfinished
         if unfinished != path:
@@ -246,7 +251,7 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _unfinished(path: Path) -> Iterator[Path]:
-    """A name beside `path`, whose file does not stay; of a device, a pipe or a link itself."""
+    """A temporary path in the same folder, deleted at the end; a device, pipe or link itself."""
     in_place = path.exists() and (path.is_symlink() or not path.is_file())
     unfinished = path if in_place else path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
@@ -254,11 +259,11 @@ def _unfinished(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise TwError(
             f"{path}: cannot be written: {error.strerror or error}",
-            "name a file in a folder that is there and may be written",
+            "use a file in an existing, writable folder",
         ) from error
     finally:
         if not in_place:
-            with suppress(OSError):  # where nothing could be made, nothing is to be taken away
+            with suppress(OSError):  # it may never have been created
                 unfinished.unlink()
 
 
@@ -268,7 +273,7 @@ def _enveloped(
     error: TwError | Mapping[str, object] | None = None,
     **parts: object,
 ) -> str:
-    """The envelope, in the order people read it; every key is always there."""
+    """The envelope as JSON; every key is always present."""
     if isinstance(error, TwError):
         error = {
             "class": type(error).__name__,
@@ -290,12 +295,12 @@ def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _has_style() -> bool:
+def _supports_style() -> bool:
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def error_lines(message: str, hint: str | None) -> str:
-    """An error as people see it: one line, then its hint, whose lines are kept."""
+    """An error as printed: one line, then its hint with its own line breaks."""
     hints = [one_line(line) for line in (hint or "").splitlines() if line.strip()]
     lines = [f"tw: {one_line(message)}"]
     if hints:
@@ -303,48 +308,48 @@ def error_lines(message: str, hint: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _abstained(result: Result, of_ranks: int | None) -> Iterator[str]:
-    """A line per reason for which ranks were left out."""
+def _skipped(result: Result, of_ranks: int | None) -> Iterator[str]:
+    """A line per reason for which ranks were skipped."""
     of = "" if of_ranks is None else f" of {of_ranks}"
     for reason, ranks in Counter(cli_text(each.reason) for each in result.abstained).items():
-        yield f"abstained: {ranks}{of} rank{'s' if (of_ranks or ranks) != 1 else ''} ({reason})"
+        yield f"skipped {ranks}{of} rank{'s' if (of_ranks or ranks) != 1 else ''}: {reason}"
 
 
 def _more_rows(count: int) -> str:
-    return f"… {count:,} more row{'s' if count > 1 else ''} (--head)"
+    return f"… {count:,} more row{'s' if count > 1 else ''} (use --head N)"
 
 
 Cells = Sequence[object]
 
 
-def groups_of(contract: Contract) -> tuple[str, ...] | None:
-    """The columns within whose values the rows stand by size, largest first; None where they do not."""
+def ranking_groups(contract: Contract) -> tuple[str, ...] | None:
+    """The columns within which rows are sorted by a measure, largest first; None if they are not."""
     for at, key in enumerate(contract.order):
         if key.startswith("-"):
             return contract.order[:at]
     return None
 
 
-def top(contract: Contract, rows: Sequence[Cells], count: int) -> list[Cells]:
-    """The first `count` rows of each group of rows in the contract's order, and the rest of it in one.
+def fold_below_top(contract: Contract, rows: Sequence[Cells], count: int) -> list[Cells]:
+    """The first `count` rows of each group in the contract's order, the others of a group folded into one.
 
-    A rest of one row stays as it is. Of a column that declares no `fold`, or where a value is null, the rest
-    is blank.
+    A single remaining row is not folded. The folded row is empty in columns that declare no `fold` or have
+    a null.
     """
-    groups = groups_of(contract) or ()
+    groups = ranking_groups(contract) or ()
     keys = [at for at, column in enumerate(contract.columns) if column.name in groups]
     shown: list[Cells] = []
     for _, members in groupby(rows, key=lambda row: [row[at] for at in keys]):
         group = list(members)
-        kept = count if len(group) > count + 1 else len(group)
-        shown += group[:kept]
-        if group[kept:]:
-            shown.append(tuple(_rest(contract, group[kept:], groups)))
+        unfolded = count if len(group) > count + 1 else len(group)
+        shown += group[:unfolded]
+        if group[unfolded:]:
+            shown.append(tuple(_folded_row(contract, group[unfolded:], groups)))
     return shown
 
 
-def _rest(contract: Contract, rows: Sequence[Cells], groups: Sequence[str]) -> Iterator[object]:
-    """The cells of one row that stands for `rows`."""
+def _folded_row(contract: Contract, rows: Sequence[Cells], groups: Sequence[str]) -> Iterator[object]:
+    """The cells of one row that summarizes `rows`."""
     named = [name for name in contract.grain if name not in groups][-1]
     cells = {column.name: [row[at] for row in rows] for at, column in enumerate(contract.columns)}
     for column in contract.columns:
@@ -353,20 +358,20 @@ def _rest(contract: Contract, rows: Sequence[Cells], groups: Sequence[str]) -> I
         elif column.fold is None:
             yield _common(column, cells[column.name])
         else:
-            yield _folded(column.fold, cells, column.name)
+            yield _aggregate(column.fold, cells, column.name)
 
 
 def _common(column: Column, values: Sequence[object]) -> object:
-    """What all have in common, of a column that tells rows apart; a measure has nothing in common."""
+    """The value that all rows share in a column of identifiers; None for a measure."""
     is_measure = column.unit not in (None, "id")
     return values[0] if not is_measure and all(value == values[0] for value in values) else None
 
 
-def _folded(fold: str, cells: dict[str, list[object]], name: str) -> float | None:
+def _aggregate(fold: str, cells: dict[str, list[object]], name: str) -> float | None:
     over, _, under = fold.partition("/")
     if under:
-        total, parts = _folded("sum", cells, over), _folded("sum", cells, under)
-        return total / parts if total is not None and parts else None
+        numerator, denominator = _aggregate("sum", cells, over), _aggregate("sum", cells, under)
+        return numerator / denominator if numerator is not None and denominator else None
     values = [value for value in cells[name] if isinstance(value, int | float)]
     if len(values) < len(cells[name]):
         return None

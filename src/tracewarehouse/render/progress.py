@@ -1,4 +1,4 @@
-"""Progress of an ingest on a terminal: a bar per file being read and one for all of them."""
+"""Progress bars on a terminal: one per file of an ingest and one in total, or a single bar."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _NAME_CELLS = 32
-# Where in the work on a file each stage begins and ends, roughly.
-_PARTS = {"survey": (0.0, 0.1), "read": (0.1, 0.6), "tables": (0.6, 1.0), "done": (1.0, 1.0)}
+# Approximate start and end of each stage, as a share of the work on a file.
+_STAGES = {"survey": (0.0, 0.1), "read": (0.1, 0.6), "tables": (0.6, 1.0), "done": (1.0, 1.0)}
 
 
 class Step(Protocol):
-    """What is told while files are taken in: the bytes done of a file in the stage it is in."""
+    """Progress of one file of an ingest: its stage, and the bytes done in it."""
 
     @property
     def path(self) -> Path: ...
@@ -34,38 +34,38 @@ class Step(Protocol):
 
 @dataclass
 class Bars:
-    """A bar for each file in work, under one for all of them."""
+    """A total bar, and one for each file in progress."""
 
     progress: Progress
-    whole: TaskID
+    total: TaskID
     files: dict[Path, TaskID] = field(default_factory=dict)
     shares: dict[Path, float] = field(default_factory=dict)
 
     def __call__(self, step: Step) -> None:
-        """Moves the bars; a file's bar goes away when the file is done."""
+        """Updates the bars; the bar of a file is removed when the file is done."""
         share = min(step.done_bytes / step.total_bytes, 1.0) if step.total_bytes else 0.0
-        begins, ends = _PARTS.get(step.stage, (0.0, 1.0))
+        begins, ends = _STAGES.get(step.stage, (0.0, 1.0))
         self.shares[step.path] = begins + share * (ends - begins)
         if step.stage == "done":
             if (finished := self.files.pop(step.path, None)) is not None:
                 self.progress.remove_task(finished)
         else:
-            self._move(step)
-        self.progress.update(self.whole, completed=sum(self.shares.values()), total=len(self.shares))
+            self._update(step)
+        self.progress.update(self.total, completed=sum(self.shares.values()), total=len(self.shares))
 
-    def _move(self, step: Step) -> None:
+    def _update(self, step: Step) -> None:
         if step.path not in self.files:
             self.files[step.path] = self.progress.add_task("")
-        told = f"{one_line(step.path.name)[-_NAME_CELLS:]} ({step.stage})"
+        text = f"{one_line(step.path.name)[-_NAME_CELLS:]} ({step.stage})"
         task = self.files[step.path]
         self.progress.update(
-            task, completed=step.done_bytes, total=step.total_bytes or None, description=told
+            task, completed=step.done_bytes, total=step.total_bytes or None, description=text
         )
 
 
 @contextmanager
 def bars() -> Iterator[Callable[[Step], None] | None]:
-    """The callback to hand to an ingest; None where stderr is no terminal, for a pipe wants no bars."""
+    """The progress callback of an ingest; None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -84,7 +84,7 @@ def bars() -> Iterator[Callable[[Step], None] | None]:
 
 @contextmanager
 def bar() -> Iterator[Callable[[int, int, str], None] | None]:
-    """One bar to move by (done, of how many, what is in work); None where stderr is no terminal."""
+    """A callback (done, total, current item) that moves one bar; None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -99,6 +99,6 @@ def bar() -> Iterator[Callable[[int, int, str], None] | None]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None)
-        yield lambda done, total, what: progress.update(
-            task, completed=done, total=total, description=one_line(what)[-_NAME_CELLS:]
+        yield lambda done, total, item: progress.update(
+            task, completed=done, total=total, description=one_line(item)[-_NAME_CELLS:]
         )

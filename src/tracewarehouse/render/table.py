@@ -1,4 +1,4 @@
-"""Rows as a table for eyes: numbers to the right, never cut; names shortened to what the terminal holds."""
+"""Rows as a text table: numbers right-aligned and never cut, names shortened to fit the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracewarehouse.render.text import one_line, show
 from tracewarehouse.result import Field, Result
 
 _GAP = "  "
-_SHORTEST_NAME = 28  # shorter, and different kernels look alike
+_SHORTEST_NAME = 28  # below that, different kernels look alike
 _NUMBERS = frozenset(
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
     + ("FLOAT", "DOUBLE", "DECIMAL")
@@ -28,23 +28,23 @@ class _Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Lines ready to print: what is the same in every row, the heading, the body, what did not fit."""
+    """Lines ready to print: columns with one value, the heading, the body, columns without space."""
 
-    same: str
+    constants: str
     heading: str
     body: tuple[str, ...]
-    left_out: tuple[str, ...]
+    omitted: tuple[str, ...]
 
     def lines(self, *, bold: bool = False) -> list[str]:
-        """All of it, in the order of reading; `bold` marks the heading for a terminal."""
-        lines = [self.same, ""] if self.same else []
+        """All lines; `bold` prints the heading in bold."""
+        lines = [self.constants, ""] if self.constants else []
         if self.heading:
             lines.append(f"\x1b[1m{self.heading}\x1b[0m" if bold else self.heading)
         lines += self.body
-        if self.left_out:
-            names = ", ".join(self.left_out)
-            more = "1 more column" if len(self.left_out) == 1 else f"{len(self.left_out)} more columns"
-            lines.append(f"… {more}: {names} (a wider terminal, or --format csv)")
+        if self.omitted:
+            names = ", ".join(self.omitted)
+            more = "1 more column" if len(self.omitted) == 1 else f"{len(self.omitted)} more columns"
+            lines.append(f"… {more}: {names} (use a wider terminal, or --format csv)")
         return lines
 
 
@@ -54,64 +54,64 @@ def table(
     width: int | None = None,
     keys: Collection[str] = (),
 ) -> Table:
-    """`rows` laid out in at most `width` cells (None: as wide as it gets).
+    """`rows` in at most `width` terminal columns (None: no limit).
 
-    To fit, columns with one value are told once above, then names are shortened, then the last columns that
-    are no `keys` are left out and named.
+    To fit, columns with one value are printed once above, then names are shortened, then the last columns
+    that are not `keys` are omitted and listed.
     """
     columns = [_column(each, [row[at] for row in rows], each.name in keys) for at, each in enumerate(fields)]
-    same: list[_Column] = []
+    constants: list[_Column] = []
     if width is not None and _total(columns) > width:
         if len(rows) == 1:
-            return _upright(columns, width)
-        same = [column for column in columns if len(rows) > 1 and len(set(column.cells)) == 1]
-        columns = [column for column in columns if column not in same] or columns
-        # What alone names a row is typed again into the next command: it stays whole.
+            return _vertical(columns, width)
+        constants = [column for column in columns if len(rows) > 1 and len(set(column.cells)) == 1]
+        columns = [column for column in columns if column not in constants] or columns
+        # A single key is typed into the next command, so it is never shortened.
         _shorten(columns, width, keep=keys if len(keys) == 1 else ())
-    shown, left_out = _fitting(columns, width)
+    shown, omitted = _fitting(columns, width)
     return Table(
-        same=_same(same, width),
+        constants=_constants(constants, width),
         heading=_row(shown, [column.name for column in shown]),
         body=tuple(_row(shown, [column.cells[at] for column in shown]) for at in range(len(rows))),
-        left_out=tuple(column.name for column in left_out),
+        omitted=tuple(column.name for column in omitted),
     )
 
 
-def upright(fields: Sequence[Field], row: Sequence[object], width: int) -> Table:
-    """One row as a list of names and values, a line each."""
+def vertical(fields: Sequence[Field], row: Sequence[object], width: int) -> Table:
+    """One row as a list of names and values, one per line."""
     columns = [_column(field, [value], False) for field, value in zip(fields, row, strict=True)]
-    return _upright(columns, width)
+    return _vertical(columns, width)
 
 
 def values(result: Result) -> list[tuple[object, ...]]:
-    """The rows of `result` as tuples; a query may name two columns alike, so dictionaries will not do."""
+    """The rows of `result` as tuples; a query may have two columns of the same name."""
     columns = [column.to_pylist(maps_as_pydicts="lossy") for column in result.table.columns]
     return list(zip(*columns, strict=True))
 
 
 def markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
-    """`rows` as a Markdown table, printed as in `table`; a name in it stays text."""
+    """`rows` as a Markdown table with the same cell texts; names are escaped."""
     sides = ["---:" if is_number(each) else "---" for each in fields]
     lines = [[each.name for each in fields], sides]
     for row in rows:
         shown = [show(value, each.unit) for each, value in zip(fields, row, strict=True)]
-        lines.append([_plain(one_line(text)) for text in shown])
+        lines.append([_escaped(one_line(text)) for text in shown])
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def shortened(text: str, width: int) -> str:
-    """`text` in at most `width` cells: of a sentence its start, of a name both ends."""
+    """`text` in at most `width` terminal columns: the start of a sentence, both ends of a name."""
     if _width(text) <= width:
         return text
     if text.endswith("."):
-        return _take(text, width - 1) + "…"
+        return _start(text, width - 1) + "…"
     tail = (width - 1) // 3
-    return _take(text, width - 1 - tail) + "…" + _take(text[::-1], tail)[::-1]
+    return _start(text, width - 1 - tail) + "…" + _start(text[::-1], tail)[::-1]
 
 
-def _same(columns: Sequence[_Column], width: int | None) -> str:
-    told = ", ".join(f"{column.name} {column.cells[0]}" for column in columns)
-    return shortened(f"in every row: {told}", width or len(told)) if told else ""
+def _constants(columns: Sequence[_Column], width: int | None) -> str:
+    text = ", ".join(f"{column.name} {column.cells[0]}" for column in columns)
+    return shortened(f"same in all rows shown: {text}", width or len(text)) if text else ""
 
 
 def _column(field: Field, values: Sequence[object], is_key: bool) -> _Column:
@@ -120,17 +120,17 @@ def _column(field: Field, values: Sequence[object], is_key: bool) -> _Column:
 
 
 def is_number(field: Field) -> bool:
-    """Whether the cells of a column stand to the right and may not be shortened."""
+    """Whether the cells of a column are right-aligned and never shortened."""
     return field.unit is not None or field.type.partition("(")[0] in _NUMBERS
 
 
-def _plain(text: str) -> str:
-    """`text` without meaning for Markdown or HTML."""
+def _escaped(text: str) -> str:
+    """`text` escaped for Markdown and HTML."""
     text = text.replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"([\\|`*_\[\]~])", r"\\\1", text)
 
 
-def _upright(columns: list[_Column], width: int) -> Table:
+def _vertical(columns: list[_Column], width: int) -> Table:
     """One row as a list of names and values."""
     names = max(_width(column.name) for column in columns)
     room = max(width - names - len(_GAP), _SHORTEST_NAME)
@@ -144,7 +144,7 @@ def _upright(columns: list[_Column], width: int) -> Table:
 
 
 def _shorten(columns: list[_Column], width: int, keep: Collection[str]) -> None:
-    """Takes from the widest names but those to keep until all columns fit or every name is short."""
+    """Shortens the widest names, except those to keep, until all columns fit or all names are short."""
     names = [column for column in columns if not column.is_number and column.name not in keep]
     for column in names:
         column.width = min(column.width, max(width, _SHORTEST_NAME))
@@ -156,15 +156,15 @@ def _shorten(columns: list[_Column], width: int, keep: Collection[str]) -> None:
 
 
 def _fitting(columns: list[_Column], width: int | None) -> tuple[list[_Column], list[_Column]]:
-    """The columns there is room for, and the rest; the last ones go first, those that name the row never."""
-    shown, left_out = list(columns), list[_Column]()
+    """The columns that fit, and the others; the last ones are omitted first, keys never."""
+    shown, omitted = list(columns), list[_Column]()
     while width is not None and _total(shown) > width:
         measures = [column for column in shown if not column.is_key]
         if not measures or len(shown) == 1:
             break
         shown.remove(measures[-1])
-        left_out.insert(0, measures[-1])
-    return shown, left_out
+        omitted.insert(0, measures[-1])
+    return shown, omitted
 
 
 def _row(columns: Sequence[_Column], cells: Sequence[str]) -> str:
@@ -180,15 +180,15 @@ def _total(columns: Sequence[_Column]) -> int:
 
 
 def _pad(text: str, width: int, *, right: bool) -> str:
-    room = " " * (width - _width(text))
-    return room + text if right else text + room
+    padding = " " * (width - _width(text))
+    return padding + text if right else text + padding
 
 
-def _take(text: str, width: int) -> str:
-    taken = text[:width]
-    while _width(taken) > width:
-        taken = taken[:-1]
-    return taken
+def _start(text: str, width: int) -> str:
+    start = text[:width]
+    while _width(start) > width:
+        start = start[:-1]
+    return start
 
 
 def _width(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Text from a trace made safe for a terminal: it may hold escape codes, line ends, marks of direction."""
+"""Values and names as text for a terminal: with units, and with control characters escaped."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 
 from tracewarehouse.contracts.columns import UNITS, Printer
 
-# C1 controls, DEL, line separators, marks that turn text around, and surrogates, which cannot be printed.
-_ALWAYS = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
-_NOT_ON_ONE_LINE = re.compile(f"[\x00-\x1f{_ALWAYS}]")
-_NOT_ON_A_TERMINAL = re.compile(f"[\x00-\x08\x0b-\x1f{_ALWAYS}]")
+# C1 controls, DEL, line separators, bidirectional marks, and surrogates, which cannot be printed.
+_UNPRINTABLE = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+_NOT_ON_ONE_LINE = re.compile(f"[\x00-\x1f{_UNPRINTABLE}]")
+_NOT_ON_A_TERMINAL = re.compile(f"[\x00-\x08\x0b-\x1f{_UNPRINTABLE}]")
 
 
 def one_line(text: str) -> str:
-    """`text` with every control character written as an escape, so that it stays on one line."""
+    """`text` with every control character and line break escaped."""
     return _NOT_ON_ONE_LINE.sub(_escape, text)
 
 
 def for_terminal(text: str) -> str:
-    """`text` with its own line ends and tabs, and nothing else that moves a cursor."""
+    """`text` with control characters escaped, except line breaks and tabs."""
     return _NOT_ON_A_TERMINAL.sub(_escape, text)
 
 
@@ -32,11 +32,11 @@ def _escape(match: re.Match[str]) -> str:
 
 
 MISSING = "-"
-_EPOCH_NS = 10**17  # later than March 1973: an absolute time, not one since some start
+_EPOCH_NS = 10**17  # later than March 1973: an absolute time, not one relative to a start
 
 
 def show(value: object, unit: str | None = None) -> str:
-    """`value` in words: a time as `12.345 ms`, a ratio as `77.3 %`; `-` for null."""
+    """`value` with its unit: a time as `12.345 ms`, a ratio as `77.3 %`; `-` for null."""
     if value is None:
         return MISSING
     if isinstance(value, bool):
@@ -61,7 +61,7 @@ def _other(value: object) -> str:
 
 
 def duration(ns: float) -> str:
-    """A time in the largest unit that keeps it above 1; ns and µs are exact, ms and s have three decimals."""
+    """A duration in the largest unit that keeps it above 1; ns and µs are exact, ms and s rounded."""
     if abs(ns) < 1_000:
         return f"{ns:.0f} ns" if ns == int(ns) else f"{ns:.1f} ns"
     for scale, name in ((1e3, "µs"), (1e6, "ms")):
@@ -71,7 +71,7 @@ def duration(ns: float) -> str:
 
 
 def timestamp(ns: float) -> str:
-    """A point in time: UTC to the nanosecond where the trace gives absolute times, else seconds."""
+    """A point in time: UTC to the nanosecond if the trace has absolute times, else seconds."""
     seconds, rest = divmod(int(ns), 10**9)
     if ns >= _EPOCH_NS:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d}"
@@ -80,7 +80,7 @@ def timestamp(ns: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """A percentage; as many decimals as it takes to tell almost all from all, and almost none from none."""
+    """A percentage; with enough decimals to distinguish nearly 100 % from 100 %, and nearly 0 % from 0 %."""
     percent = value * 100
     for decimals in range(1, 7):
         text = f"{percent:.{decimals}f}"
@@ -90,12 +90,17 @@ def ratio(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """A number with its thousands apart."""
+    """A number with thousands separators."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """`1 run`, `2 runs`, `1,200 analyses`."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
 def size(value: float) -> str:
-    """Bytes, in powers of 1024."""
+    """Bytes in powers of 1024."""
     if abs(value) < 1024:
         return f"{value:.0f} B"
     return _scaled(value, 1024, ("KiB", "MiB", "GiB", "TiB", "PiB"))
@@ -117,7 +122,7 @@ def flop_rate(per_ns: float) -> str:
 
 
 def _scaled(value: float, step: int, names: tuple[str, ...]) -> str:
-    """`value` over powers of `step`; the first name stands for one `step`."""
+    """`value` in the first of `names` (`step`, `step`², …) that keeps it below `step`."""
     for name in names[:-1]:
         value /= step
         if round(abs(value), 1) < step:

@@ -1,4 +1,4 @@
-"""One HTML page on a run, or on what changed: sentences, pictures and tables."""
+"""Reports: one HTML page about a run, or about what changed between two."""
 
 from tracewarehouse.report.document import Page
 from tracewarehouse.report.one_run import one_run

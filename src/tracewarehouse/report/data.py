@@ -1,4 +1,4 @@
-"""The analyses of a report: each is asked once, its rows are summed up with SQL."""
+"""The data of a report: each analysis runs once, and its rows are aggregated with SQL."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.metric import Side
-from tracewarehouse.plot.lines import Bin, edges
-from tracewarehouse.plot.theme import brief
+from tracewarehouse.plot.lines import Bin, bin_edges, describe_bin
+from tracewarehouse.plot.theme import format_short
 from tracewarehouse.result import Result
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-class Asked:
-    """One run, or part of one, that can be asked; every result is a relation for `rows`."""
+class ReportData:
+    """The results of one run, or of some of its ranks; every result is a relation that `rows` can query."""
 
     def __init__(self, side: Side, con: Connection) -> None:
         self.side = side
         (self.selected,) = side.selected()
         starts = (rank.facts.get("start_ns") for rank in self.selected.by_rank)
-        self.start_ns = min((each for each in starts if isinstance(each, int)), default=0)
+        self.start_ns = min((start for start in starts if isinstance(start, int)), default=0)
         self._con = con
         self._results: dict[str, Result] = {}
 
@@ -35,26 +35,26 @@ class Asked:
 
     @property
     def ranks(self) -> int:
-        """How many ranks are looked at."""
+        """The number of selected ranks."""
         return len(self.selected.ranks)
 
-    def each(self, ns: float) -> str:
-        """A time of all ranks as that of one."""
-        return brief(ns / self.ranks, "ns")
+    def per_rank(self, ns: float) -> str:
+        """A total over all ranks as the mean duration per rank."""
+        return format_short(ns / self.ranks, "ns")
 
     def result(self, name: str) -> Result:
-        """The rows of an analysis with the defaults of its parameters."""
+        """The rows of an analysis with default parameters."""
         if name not in self._results:
             self._results[name] = self.side.run(name)
             self._con.register(name, self._results[name].arrow())
         return self._results[name]
 
-    def has(self, name: str) -> bool:
+    def has_rows(self, name: str) -> bool:
         """Whether the analysis has rows."""
         return len(self.result(name)) > 0
 
     def rows(self, sql: str, *names: str) -> list[Row]:
-        """The rows of a SELECT over results of these analyses."""
+        """The rows of a SELECT over the results of these analyses."""
         for name in names:
             self.result(name)
         from tracewarehouse.duck.engine import relation
@@ -62,48 +62,43 @@ class Asked:
         rows: list[Row] = relation(self._con, sql).to_arrow_table().to_pylist()
         return rows
 
-    def one(self, sql: str, *names: str) -> Row:
+    def row(self, sql: str, *names: str) -> Row:
         """The only row of such a SELECT."""
         (row,) = self.rows(sql, *names)
         return row
 
     def bins(self, values: str, unit: str, *names: str) -> list[Bin]:
-        """How the numbers of a SELECT of one column `value`, all above 0, are spread."""
-        ends = self.one(f"SELECT min(value) AS low, max(value) AS high FROM ({values})", *names)
-        if ends["low"] is None:
+        """A histogram of a SELECT with one column `value`, all above 0."""
+        limits = self.row(f"SELECT min(value) AS low, max(value) AS high FROM ({values})", *names)
+        if limits["low"] is None:
             return []
-        bounds = edges(float(ends["low"]), float(ends["high"]))
-        listed = ", ".join(map(repr, bounds[1:-1]))
-        found = self.rows(
-            f"SELECT len(list_filter([{listed}], lambda bound: bound <= value)) AS place, count(*) AS count"
-            f" FROM ({values}) GROUP BY place"
+        edges = bin_edges(float(limits["low"]), float(limits["high"]))
+        inner = ", ".join(map(repr, edges[1:-1]))
+        rows = self.rows(
+            f"SELECT len(list_filter([{inner}], lambda edge: edge <= value)) AS bin, count(*) AS count"
+            f" FROM ({values}) GROUP BY bin"
         )
-        counts = {row["place"]: row["count"] for row in found}
+        counts = {row["bin"]: row["count"] for row in rows}
         return [
-            Bin(
-                low,
-                high,
-                counts.get(at, 0),
-                f"{counts.get(at, 0):,} from {brief(low, unit)} to {brief(high, unit)}",
-            )
-            for at, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))
+            Bin(low, high, counts.get(at, 0), describe_bin(counts.get(at, 0), low, high, unit))
+            for at, (low, high) in enumerate(zip(edges, edges[1:], strict=False))
         ]
 
-    def lacking(self, name: str) -> str:
-        """Why an analysis has no rows, or which ranks it leaves out; empty where it tells of all."""
-        reasons: dict[str, int] = {}
+    def missing_reason(self, name: str) -> str:
+        """Why an analysis has no rows, or which ranks it excludes; empty if it covers all ranks."""
+        counts: dict[str, int] = {}
         for each in self.result(name).abstained:
-            reasons[each.reason] = reasons.get(each.reason, 0) + 1
+            counts[each.reason] = counts.get(each.reason, 0) + 1
         return "; ".join(
-            f"{reason}" if count == self.ranks else f"{count} of {self.ranks} ranks: {reason}"
-            for reason, count in reasons.items()
+            reason if count == self.ranks else f"{count} of {self.ranks} ranks: {reason}"
+            for reason, count in counts.items()
         )
 
 
 @contextmanager
-def asking(side: Side) -> Iterator[Asked]:
-    """An `Asked` for one run, with a connection for its sums."""
+def report_data(side: Side) -> Iterator[ReportData]:
+    """The data of one run, with a connection for its aggregates."""
     from tracewarehouse.duck.engine import connect
 
     with connect() as con:
-        yield Asked(side, con)
+        yield ReportData(side, con)

@@ -1,18 +1,96 @@
-"""A report as a document: its content, written as one HTML file."""
+"""A report as a document: sections of text, charts, tables and findings, and the HTML page made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tracewarehouse.report.content import PageContent
-from tracewarehouse.report.page import html
+from tracewarehouse.pages import render_page
+from tracewarehouse.plot import svg
+from tracewarehouse.plot.theme import Spec
+from tracewarehouse.result import Field
+from tracewarehouse.wording import category_name
 
 
 @dataclass(frozen=True)
-class Page(PageContent):
-    """A report; `html` writes it."""
+class Figure:
+    """A chart with a caption."""
+
+    title: str
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first rows of a relation; `total` is its row count, `command` prints all of it in a terminal."""
+
+    name: str
+    caption: str
+    fields: tuple[Field, ...]
+    docs: tuple[str, ...]
+    rows: Sequence[Sequence[object]]
+    total: int
+    command: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Card:
+    """A title, a sentence and the charts that show it."""
+
+    title: str
+    text: str
+    figures: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding with its ranks, estimated saving and advice; `command` shows its evidence."""
+
+    severity: str
+    title: str
+    observation: str
+    saving: str
+    advice: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: a summary, then findings or a list of statements, cards, and tables."""
+
+    key: str
+    title: str
+    summary: str
+    cards: tuple[Card, ...] = ()
+    tables: tuple[Table, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    statements: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A key number at the top of the page."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report; `name` is its default file name without the suffix."""
+
+    name: str
+    title: str
+    subtitle: str
+    facts: tuple[tuple[str, str], ...]
+    tiles: tuple[Tile, ...]
+    sections: tuple[Section, ...]
+    footer: str
+    legend: tuple[str, ...]  # the categories whose colors the page uses
 
     def html(self) -> Iterator[str]:
         """The page as one HTML file, in chunks. Raises TwError if the extra `plot` is not installed."""
-        return html(self)
+        legend = [(key, category_name(key)) for key in self.legend]
+        return render_page("report.html", page=self, legend=legend, draw=svg)

@@ -1,92 +1,84 @@
-"""Findings: what looks wrong, the gravest first, ranks in which it is so together."""
+"""Findings of a run, most severe first, grouped by the ranks that share one."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES
-from tracewarehouse.report.content import Finding, Section, Table
-from tracewarehouse.report.data import Asked
-from tracewarehouse.report.tables import TOP, relative
-from tracewarehouse.report.wording import and_list, part, plural, time
-from tracewarehouse.result import Field, Result
+from tracewarehouse.report.data import ReportData
+from tracewarehouse.report.document import Finding, Section, Table
+from tracewarehouse.report.tables import MAX_ROWS, relative_field, relative_row
+from tracewarehouse.report.text import and_list, duration, percent, plural
+from tracewarehouse.result import Result
 
-TOP_FINDINGS = 10
-_WORDS = {"rank": "The rank.", "rule": "The rule that found it; `tw describe RULE` tells more."}
+_MAX_FINDINGS = 10
+_DOCS = {"rank": "The rank.", "rule": "The finding rule; see `tw describe RULE`."}
 Row = Mapping[str, Any]
 
 
-def findings(asked: Asked, found: Result) -> Section:
-    """The section; `found` is what `tw check` gives."""
-    rows = found.rows()
-    blocks: dict[tuple[object, ...], list[Row]] = {}
+def findings_section(data: ReportData, result: Result) -> Section:
+    """The section; `result` holds the rows of `tw check`."""
+    rows = result.rows()
+    groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        blocks.setdefault((row["severity"], row["rule"], row["subject"]), []).append(row)
-    told = tuple(_finding(asked.run, block) for block in blocks.values())[:TOP_FINDINGS]
-    tables = (_table(asked, found),) if rows else ()
-    return Section("findings", "Findings", _sentence(rows, found), (), tables, told)
+        groups.setdefault((row["severity"], row["rule"], row["subject"]), []).append(row)
+    findings = tuple(_finding(data.run, group) for group in groups.values())[:_MAX_FINDINGS]
+    tables = (_table(data, result),) if rows else ()
+    return Section("findings", "Findings", _summary(rows, result), (), tables, findings)
 
 
-def _sentence(rows: Sequence[Row], found: Result) -> str:
+def _summary(rows: Sequence[Row], result: Result) -> str:
     counts = Counter(row["severity"] for row in rows)
-    graded = [f"{counts[each]} {each}" for each in reversed(SEVERITIES) if counts[each]]
-    said = f"{plural(len(rows), 'finding')}: {and_list(graded)}." if rows else "No rule found anything wrong."
-    reasons = list(dict.fromkeys(each.reason for each in found.abstained))
-    silent = {each.rank for each in found.abstained}
+    severities = [f"{counts[each]} {each}" for each in reversed(SEVERITIES) if counts[each]]
+    text = f"{plural(len(rows), 'finding')}: {and_list(severities)}." if rows else "No findings."
+    reasons = list(dict.fromkeys(each.reason for each in result.abstained))
+    ranks = {each.rank for each in result.abstained}
     if reasons:
-        said += f" Not judged on {plural(len(silent), 'rank')}: {'; '.join(reasons)}."
-    return said + (" Savings of several findings do not add up." if len(rows) > 1 else "")
+        text += f" Skipped checks on {plural(len(ranks), 'rank')}: {'; '.join(reasons)}."
+    return text + (" Savings overlap and cannot be summed." if len(rows) > 1 else "")
 
 
 def _finding(run: str, rows: Sequence[Row]) -> Finding:
     """Rows of one rule and subject; the first is the worst."""
     worst = rows[0]
     ranks = [row["rank"] for row in rows]
-    of = (
-        f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}, rank {worst['rank']} the worst"
+    where = (
+        f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}, worst: rank {worst['rank']}"
     )
     return Finding(
         severity=worst["severity"],
-        title=f"{worst['rule']} ({worst['subject']}), {of}",
-        seen=worst["observation"],
+        title=f"{worst['rule']} ({worst['subject']}), {where}",
+        observation=worst["observation"],
         saving=_saving(worst),
         advice=worst["advice"],
-        look=_look(run, worst),
+        command=f"tw show {worst['evidence']} --run {shlex.quote(run)} --rank {worst['rank']}",
     )
 
 
 def _saving(row: Row) -> str:
     if row["saving_ns"] is None:
         return f"{row['saving_limit']}. Confidence: {row['confidence']}."
-    of = f"{time(row['saving_ns'])} of {time(row['analyzed_ns'])} ({part(row['saving_ns'], row['analyzed_ns'])})"
-    return f"Saves at most {of}: {row['saving_limit']}. Confidence: {row['confidence']}."
+    saving_ns, total_ns = row["saving_ns"], row["analyzed_ns"]
+    share = percent(saving_ns, total_ns)
+    saving = f"Saves at most {duration(saving_ns)} of {duration(total_ns)} ({share})"
+    return f"{saving}: {row['saving_limit']}. Confidence: {row['confidence']}."
 
 
-def _look(run: str, row: Row) -> str:
-    return f"tw show {row['evidence']} --run {shlex.quote(run)} --rank {row['rank']}"
-
-
-def _table(asked: Asked, found: Result) -> Table:
-    fields = [each for each in found.columns() if each.name != "run_id"]
-    points = [at for at, each in enumerate(fields) if each.unit == "ts"]
-    rows = [[row[each.name] for each in fields] for row in found.head(TOP).rows()]
+def _table(data: ReportData, result: Result) -> Table:
+    fields = [field for field in result.columns() if field.name != "run_id"]
+    timestamps = [at for at, field in enumerate(fields) if field.unit == "ts"]
+    rows = [[row[field.name] for field in fields] for row in result.head(MAX_ROWS).rows()]
     return Table(
         name="check",
         caption="All findings",
-        fields=tuple(
-            Field(each.name, each.type, "ns" if each.unit == "ts" else each.unit) for each in fields
-        ),
-        docs=tuple(_WORDS.get(each.name, each.name) for each in fields),
-        rows=[relative(row, points, asked.start_ns) for row in rows],
-        total=len(found),
-        command=f"tw check {shlex.quote(asked.run)}",
-        notes=tuple(_notes(found)),
+        fields=tuple(map(relative_field, fields)),
+        docs=tuple(_DOCS.get(field.name, field.name) for field in fields),
+        rows=[relative_row(row, timestamps, data.start_ns) for row in rows],
+        total=len(result),
+        command=f"tw check {shlex.quote(data.run)}",
+        notes=result.notices,
     )
-
-
-def _notes(found: Result) -> Iterator[str]:
-    yield from found.notices

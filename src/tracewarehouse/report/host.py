@@ -1,16 +1,17 @@
-"""Host: why GPUs stood idle and what the host did meanwhile, data loading, calls that block."""
+"""Host: idle time by cause and by the operator that ended it, annotations, and runtime calls."""
 
 from __future__ import annotations
 
 from tracewarehouse.plot import PAGE
-from tracewarehouse.plot.bars import Bar, bars
-from tracewarehouse.report.content import Part, Picture, Section, Table
-from tracewarehouse.report.data import Asked
-from tracewarehouse.report.overview import shares
-from tracewarehouse.report.tables import folded, listed
-from tracewarehouse.report.wording import MEANINGS, label, part, plural
+from tracewarehouse.plot.bars import Bar, bar_chart
+from tracewarehouse.report.data import ReportData
+from tracewarehouse.report.document import Card, Figure, Section, Table
+from tracewarehouse.report.overview import idle_times, time_by_category
+from tracewarehouse.report.tables import combined_ranks, first_rows
+from tracewarehouse.report.text import label, percent, plural
+from tracewarehouse.wording import CATEGORIES, idle_cause
 
-TOP = 10
+_MAX_BARS = 10
 _CALLS = """
 SELECT name, sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS ns,
   regexp_matches(name, '(?i)synchronize') AS blocks
@@ -21,92 +22,88 @@ ORDER BY ns DESC, name
 """
 
 
-def host(asked: Asked) -> Section:
+def host_section(data: ReportData) -> Section:
     """The section."""
-    parts = [*_idle(asked), *_annotations(asked), _calls(asked)]
+    cards = [*_idle_cards(data), _annotations_card(data), _calls_card(data)]
+    return Section("host", "Host", _summary(data), tuple(cards), tuple(_tables(data)))
+
+
+def _tables(data: ReportData) -> list[Table]:
     tables: list[Table] = []
-    if asked.has("idle_breakdown"):
-        tables.append(folded(asked, "idle_breakdown", "Idle time by cause", "idle_ns DESC, cause"))
-    if asked.has("idle_intervals"):
-        tables.append(
-            listed(asked, "idle_intervals", "The longest gaps", order="idle_ns DESC, rank, start_ns")
-        )
-    if asked.has("annotation_breakdown"):
-        tables.append(folded(asked, "annotation_breakdown", "Annotations", "sum_ns DESC, name"))
-    return Section("host", "Host", _sentence(asked), tuple(parts), tuple(tables))
+    if data.has_rows("idle_breakdown"):
+        tables.append(combined_ranks(data, "idle_breakdown", "Idle time by cause", "idle_ns DESC, cause"))
+    if data.has_rows("idle_intervals"):
+        order = "idle_ns DESC, rank, start_ns"
+        tables.append(first_rows(data, "idle_intervals", "Longest idle intervals", order=order))
+    if data.has_rows("annotation_breakdown"):
+        tables.append(combined_ranks(data, "annotation_breakdown", "Annotations", "sum_ns DESC, name"))
+    return tables
 
 
-def _sentence(asked: Asked) -> str:
-    told = shares(asked)
-    if not told:
-        return "Without GPU rows idle time is not known; what the host did is below."
-    whole = sum(told.values())
-    idle = {name: ns for name, ns in told.items() if name.startswith("idle_")}
-    data = told.get("idle_dataloader", 0)
-    blocked = told.get("idle_sync", 0)
+def _summary(data: ReportData) -> str:
+    times = time_by_category(data)
+    if not times:
+        return "Without GPU activities, idle time is unknown; host activity is shown below."
+    total, idle = sum(times.values()), sum(idle_times(times).values())
     return (
-        f"GPUs stood idle for {asked.each(sum(idle.values()))} per rank ({part(sum(idle.values()), whole)}): "
-        f"{part(data, whole)} of the time while the host waited for data,"
-        f" {part(blocked, whole)} after blocking calls."
+        f"GPUs were idle for {data.per_rank(idle)} per rank ({percent(idle, total)}): "
+        f"{percent(times.get('idle_dataloader', 0), total)} of the GPU window while the host waited for data,"
+        f" {percent(times.get('idle_sync', 0), total)} after blocking calls."
     )
 
 
-def _idle(asked: Asked) -> list[Part]:
-    idle = {name: ns for name, ns in shares(asked).items() if name.startswith("idle_")}
-    whole = sum(idle.values())
-    if not whole:
+def _idle_cards(data: ReportData) -> list[Card]:
+    idle = idle_times(time_by_category(data))
+    total = sum(idle.values())
+    if not total:
         return []
-    shown = [
+    bars = [
         Bar(
-            MEANINGS[name].removeprefix("idle: "),
-            ns / asked.ranks,
+            idle_cause(name),
+            ns / data.ranks,
             name,
-            asked.each(ns),
-            f"{MEANINGS[name]}: {asked.each(ns)} per rank, {part(ns, whole)} of idle time",
+            data.per_rank(ns),
+            f"{CATEGORIES[name]}: {data.per_rank(ns)} per rank, {percent(ns, total)} of idle time",
         )
         for name, ns in idle.items()
     ]
-    first = next(iter(idle))
-    said = f"{part(idle[first], whole)} of idle time: {MEANINGS[first].removeprefix('idle: ')}."
-    causes = Part("Idle by cause", said, (Picture("Idle time per rank", bars(shown, PAGE)),))
-    return [causes, *_meanwhile(asked)]
+    largest = next(iter(idle))
+    text = f"{percent(idle[largest], total)} of idle time: {idle_cause(largest)}."
+    figure = Figure("Idle time per rank", bar_chart(bars, PAGE))
+    return [Card("Idle time by cause", text, (figure,)), *_next_operator_cards(data)]
 
 
-def _meanwhile(asked: Asked) -> list[Part]:
-    """What launched the work that ended gaps: where the host came from when the GPU waited for it."""
-    rows = asked.rows(
+def _next_operator_cards(data: ReportData) -> list[Card]:
+    """What launched the work after each idle interval: what the host was doing while the GPU waited."""
+    rows = data.rows(
         """
-        SELECT cause, coalesce(op_name, api, '(launch not known)') AS name, count(*) AS count,
+        SELECT cause, coalesce(op_name, api, '(unknown launch)') AS name, count(*) AS count,
           sum(idle_ns)::BIGINT AS ns
         FROM idle_intervals GROUP BY ALL ORDER BY ns DESC, name, cause
         """,
         "idle_intervals",
     )
-    whole = sum(row["ns"] for row in rows)
-    shown = [
+    if not rows:
+        return []
+    total = sum(row["ns"] for row in rows)
+    bars = [
         Bar(
             label(row["name"]),
-            row["ns"] / asked.ranks,
+            row["ns"] / data.ranks,
             "plain",
-            asked.each(row["ns"]),
-            f"{row['name']}: ended {row['count']:,} gaps ({row['cause']}), {asked.each(row['ns'])} per rank",
+            data.per_rank(row["ns"]),
+            f"{row['name']}: ended {plural(row['count'], 'idle interval')} ({row['cause']}),"
+            f" {data.per_rank(row['ns'])} per rank",
         )
-        for row in rows[:TOP]
+        for row in rows[:_MAX_BARS]
     ]
-    if not shown:
-        return []
-    said = f"{part(rows[0]['ns'], whole)} of idle time ended with work of {label(rows[0]['name'])}."
-    return [
-        Part(
-            "What ended the gaps",
-            said,
-            (Picture("Idle time by the operator that ended it", bars(shown, PAGE)),),
-        )
-    ]
+    text = f"{percent(rows[0]['ns'], total)} of idle time precedes work of {label(rows[0]['name'])}."
+    figure = Figure("Idle time per rank, by the operator that ended it", bar_chart(bars, PAGE))
+    return [Card("Idle time by next operator", text, (figure,))]
 
 
-def _annotations(asked: Asked) -> list[Part]:
-    rows = asked.rows(
+def _annotations_card(data: ReportData) -> Card:
+    rows = data.rows(
         """
         SELECT name, sum(count)::BIGINT AS count, sum(union_ns)::BIGINT AS ns,
           regexp_matches(name, '(?i)data.?loader|load_batch') AS loads
@@ -117,47 +114,43 @@ def _annotations(asked: Asked) -> list[Part]:
         "annotation_breakdown",
     )
     if not rows:
-        return [Part("Annotations", "The host set no annotations, so phases of a step are not told.")]
-    shown = [
+        text = "No host annotations were recorded, so the phases of a step are unknown."
+        return Card("Host annotations", text)
+    bars = [
         Bar(
             label(row["name"]),
-            row["ns"] / asked.ranks,
+            row["ns"] / data.ranks,
             "idle_dataloader" if row["loads"] else "plain",
-            asked.each(row["ns"]),
-            f"{row['name']}: {row['count']:,} times, {asked.each(row['ns'])} per rank",
+            data.per_rank(row["ns"]),
+            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} per rank",
         )
-        for row in rows[:TOP]
+        for row in rows[:_MAX_BARS]
     ]
-    loads = [row for row in rows if row["loads"]]
-    said = f"{label(rows[0]['name'])} lasted the longest: {asked.each(rows[0]['ns'])} per rank."
-    if loads:
-        said += f" Loading data: {asked.each(sum(row['ns'] for row in loads))} per rank."
-    return [Part("Annotations of the host", said, (Picture("Time inside, per rank", bars(shown, PAGE)),))]
+    loading = [row["ns"] for row in rows if row["loads"]]
+    text = f"{label(rows[0]['name'])} takes the most time: {data.per_rank(rows[0]['ns'])} per rank."
+    if loading:
+        text += f" Data loading: {data.per_rank(sum(loading))} per rank."
+    return Card("Host annotations", text, (Figure("Time per rank", bar_chart(bars, PAGE)),))
 
 
-def _calls(asked: Asked) -> Part:
-    rows = asked.rows(_CALLS, "name_summary")
+def _calls_card(data: ReportData) -> Card:
+    rows = data.rows(_CALLS, "name_summary")
     if not rows:
-        return Part("Runtime calls", "No calls of a GPU runtime are recorded.")
+        return Card("Runtime calls", "No GPU runtime calls were recorded.")
     blocking = [row for row in rows if row["blocks"]]
-    shown = [
+    bars = [
         Bar(
             label(row["name"]),
-            row["ns"] / asked.ranks,
+            row["ns"] / data.ranks,
             "idle_sync" if row["blocks"] else "plain",
-            asked.each(row["ns"]),
-            f"{row['name']}: {row['count']:,} times, {asked.each(row['ns'])} per rank",
+            data.per_rank(row["ns"]),
+            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} per rank",
         )
-        for row in rows[:TOP]
+        for row in rows[:_MAX_BARS]
     ]
-    said = (
-        f"{plural(sum(row['count'] for row in blocking), 'call')} waited for the GPU, "
-        f"{asked.each(sum(row['ns'] for row in blocking))} per rank."
-        if blocking
-        else "No call that waits for the GPU is recorded."
-    )
-    return Part(
-        "Calls of the GPU runtime",
-        said,
-        (Picture("Time in calls per rank; coloured: they block", bars(shown, PAGE)),),
-    )
+    text = "No synchronizing calls were recorded."
+    if blocking:
+        calls = plural(sum(row["count"] for row in blocking), "synchronizing call")
+        text = f"{calls}, {data.per_rank(sum(row['ns'] for row in blocking))} per rank."
+    figure = Figure("Time in runtime calls per rank; colored: synchronizing", bar_chart(bars, PAGE))
+    return Card("Runtime calls", text, (figure,))

@@ -1,55 +1,54 @@
-"""Kernels: which take the time, who launched them, how late they start."""
+"""Kernels: which take the most time, who launched them, and how long launches take to start."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tracewarehouse.plot import PAGE
-from tracewarehouse.plot.bars import Bar, Range, bars, ranges
+from tracewarehouse.plot.bars import Bar, Distribution, bar_chart, distribution_chart
 from tracewarehouse.plot.lines import histogram
-from tracewarehouse.plot.theme import meaning
-from tracewarehouse.report.content import Part, Picture, Section
-from tracewarehouse.report.data import Asked
-from tracewarehouse.report.tables import folded
-from tracewarehouse.report.wording import label, part, plural, time
+from tracewarehouse.plot.theme import color_key
+from tracewarehouse.report.data import ReportData, Row
+from tracewarehouse.report.document import Card, Figure, Section
+from tracewarehouse.report.tables import combined_ranks
+from tracewarehouse.report.text import duration, label, percent, plural
 
-TOP = 10
-
+_MAX_BARS = 10
 _BY_NAME = """
-SELECT kind, name, sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS ns, min(min_ns) AS least,
-  median(p50_ns) AS middle, max(p95_ns) AS most, max(max_ns) AS longest
+SELECT kind, name, sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS ns, min(min_ns) AS low,
+  median(p50_ns) AS median, max(p95_ns) AS p95, max(max_ns) AS high
 FROM kernel_summary
 GROUP BY kind, name
 ORDER BY ns DESC, name
 """
 
 
-def kernels(asked: Asked) -> Section:
+def kernels_section(data: ReportData) -> Section:
     """The section."""
-    if not asked.has("kernel_summary"):
-        why = asked.lacking("kernel_summary") or "no GPU rows recorded"
-        return Section("kernels", "Kernels", f"There is nothing to tell of kernels: {why}.")
-    tables = [folded(asked, "kernel_summary", "Kernels, copies and sets, by time", "sum_ns DESC, name")]
-    tables.append(
-        folded(
-            asked,
+    if not data.has_rows("kernel_summary"):
+        reason = data.missing_reason("kernel_summary") or "no GPU activities recorded"
+        return Section("kernels", "Kernels", f"No kernel data: {reason}.")
+    tables = (
+        combined_ranks(data, "kernel_summary", "Kernels, memcpy and memset by time", "sum_ns DESC, name"),
+        combined_ranks(
+            data,
             "op_summary",
-            "Operators, by the GPU time that they launched themselves",
+            "Operators by the GPU time that they launched directly",
             "kernel_self_sum_ns DESC NULLS LAST, host_self_ns DESC, name",
-        )
-    )
-    tables.append(
-        folded(
-            asked,
+        ),
+        combined_ranks(
+            data,
             "launch_summary",
-            "Launches by the function called",
+            "Launches by runtime function",
             "launches DESC, gpu_activities DESC, state, api",
-        )
+        ),
     )
-    parts = (*_top(asked), _operators(asked), *_launches(asked))
-    return Section("kernels", "Kernels", _sentence(asked), parts, tuple(tables))
+    cards = (*_kernel_cards(data), _operators_card(data), *_launch_cards(data))
+    return Section("kernels", "Kernels", _summary(data), cards, tables)
 
 
-def _sentence(asked: Asked) -> str:
-    row = asked.one(
+def _summary(data: ReportData) -> str:
+    row = data.row(
         f"""
         WITH named AS ({_BY_NAME})
         SELECT count(*) AS names, sum(count)::BIGINT AS count, sum(ns)::BIGINT AS ns,
@@ -58,59 +57,57 @@ def _sentence(asked: Asked) -> str:
         """
     )
     return (
-        f"{plural(row['count'], 'GPU row')} of {plural(row['names'], 'name')} took {asked.each(row['ns'])} "
-        f"per rank, added up; {part(row['first_ns'], row['ns'])} of it is {label(row['first'])}."
+        f"{plural(row['count'], 'GPU activity')} with {plural(row['names'], 'distinct name')}, "
+        f"{data.per_rank(row['ns'])} total per rank; {label(row['first'])} has the largest share, "
+        f"{percent(row['first_ns'], row['ns'])}."
     )
 
 
-def _top(asked: Asked) -> list[Part]:
-    rows = asked.rows(_BY_NAME)
-    whole = sum(row["ns"] for row in rows)
-    shown = rows[:TOP]
-    taken = sum(row["ns"] for row in shown)
-    by_time = [
+def _kernel_cards(data: ReportData) -> list[Card]:
+    rows = data.rows(_BY_NAME)
+    total = sum(row["ns"] for row in rows)
+    shown = rows[:_MAX_BARS]
+    bars = [
         Bar(
             label(row["name"]),
-            row["ns"] / asked.ranks,
-            meaning(row["kind"]),
-            asked.each(row["ns"]),
-            f"{row['name']}: {row['kind']}, {row['count']:,} times, {asked.each(row['ns'])} per rank,"
-            f" {part(row['ns'], whole)}",
+            row["ns"] / data.ranks,
+            color_key(row["kind"]),
+            data.per_rank(row["ns"]),
+            f"{row['name']}: {row['kind']}, {row['count']:,} times, {data.per_rank(row['ns'])} per rank,"
+            f" {percent(row['ns'], total)}",
         )
         for row in shown
     ]
-    lengths = [
-        Range(
+    share = percent(sum(row["ns"] for row in shown), total)
+    text = f"The top {len(shown)} of {plural(len(rows), 'name')} take {share} of the total time."
+    figure = Figure("Time per rank, colored by kind", bar_chart(bars, PAGE))
+    return [Card("Top kernels", text, (figure,)), _durations_card(shown)]
+
+
+def _durations_card(rows: Sequence[Row]) -> Card:
+    distributions = [
+        Distribution(
             label(row["name"]),
-            row["least"],
-            row["middle"],
-            row["longest"],
-            row["most"],
-            meaning(row["kind"]),
-            time(row["middle"]),
-            f"{row['name']}: {time(row['least'])} to {time(row['longest'])}, median {time(row['middle'])},"
-            f" 95 % up to {time(row['most'])}",
+            row["low"],
+            row["median"],
+            row["p95"],
+            row["high"],
+            color_key(row["kind"]),
+            duration(row["median"]),
+            f"{row['name']}: {duration(row['low'])} to {duration(row['high'])}, median"
+            f" {duration(row['median'])}, 95th percentile {duration(row['p95'])}",
         )
-        for row in shown
+        for row in rows
     ]
-    most = max(shown, key=lambda row: row["longest"] / max(row["middle"], 1))
-    return [
-        Part(
-            "Most time",
-            f"The first {len(shown)} of {plural(len(rows), 'name')} take {part(taken, whole)} of the time.",
-            (Picture("Time per rank, by kind", bars(by_time, PAGE)),),
-        ),
-        Part(
-            "How long a call takes",
-            f"{label(most['name'])} varies the most: median {time(most['middle'])},"
-            f" longest {time(most['longest'])}.",
-            (Picture("Shortest to longest; thick: median to 95 %", ranges(lengths, "ns", PAGE)),),
-        ),
-    ]
+    most = max(rows, key=lambda row: row["high"] / max(row["median"], 1))
+    median, maximum = duration(most["median"]), duration(most["high"])
+    text = f"{label(most['name'])} varies most: median {median}, maximum {maximum}."
+    chart = distribution_chart(distributions, "ns", PAGE)
+    return Card("Duration per call", text, (Figure("Range; thick bar: median to 95th percentile", chart),))
 
 
-def _operators(asked: Asked) -> Part:
-    rows = asked.rows(
+def _operators_card(data: ReportData) -> Card:
+    rows = data.rows(
         """
         SELECT name, sum(kernel_self_sum_ns)::BIGINT AS ns, sum(kernel_self_count)::BIGINT AS count
         FROM op_summary GROUP BY name HAVING ns > 0 ORDER BY ns DESC, name
@@ -118,28 +115,25 @@ def _operators(asked: Asked) -> Part:
         "op_summary",
     )
     if not rows:
-        return Part("By operator", "No operator is known to have launched GPU work.")
-    whole = sum(row["ns"] for row in rows)
-    shown = [
+        return Card("By operator", "No GPU work is attributed to an operator.")
+    total, no_name = sum(row["ns"] for row in rows), "no operator or unknown launch"
+    bars = [
         Bar(
-            label(row["name"] or "(no operator, or launch not known)"),
-            row["ns"] / asked.ranks,
+            label(row["name"] or f"({no_name})"),
+            row["ns"] / data.ranks,
             "plain",
-            asked.each(row["ns"]),
-            f"{row['name'] or 'no operator, or launch not known'}: {row['count']:,} GPU rows,"
-            f" {part(row['ns'], whole)}",
+            data.per_rank(row["ns"]),
+            f"{row['name'] or no_name}: {plural(row['count'], 'GPU activity')}, {percent(row['ns'], total)}",
         )
-        for row in rows[:TOP]
+        for row in rows[:_MAX_BARS]
     ]
-    named = next((row for row in rows if row["name"]), rows[0])
-    said = f"Of the GPU time, {part(named['ns'], whole)} was launched by {label(named['name'])}."
-    return Part(
-        "By operator", said, (Picture("GPU time that operators launched, per rank", bars(shown, PAGE)),)
-    )
+    first = next((row for row in rows if row["name"]), rows[0])
+    text = f"{percent(first['ns'], total)} of GPU time was launched by {label(first['name'])}."
+    return Card("By operator", text, (Figure("GPU time per rank, by operator", bar_chart(bars, PAGE)),))
 
 
-def _launches(asked: Asked) -> list[Part]:
-    row = asked.one(
+def _launch_cards(data: ReportData) -> list[Card]:
+    row = data.row(
         """
         SELECT sum(launches)::BIGINT AS launches, sum(short_kernels)::BIGINT AS short,
           sum(runtime_outliers)::BIGINT AS slow, sum(delay_outliers)::BIGINT AS late
@@ -148,29 +142,26 @@ def _launches(asked: Asked) -> list[Part]:
         "launch_summary",
     )
     if not row["launches"]:
-        return [Part("Launches", "No launches are recorded, so delays and short kernels are not known.")]
-    said = (
-        f"Of {row['launches']:,} launches, "
-        f"{part(row['short'], row['launches'])} were of work shorter than its launch, "
-        f"{part(row['late'], row['launches'])} started more than 100 µs after the call, "
-        f"{part(row['slow'], row['launches'])} of the calls took over 50 µs."
+        return [
+            Card("Launches", "No launches were recorded, so launch delays and short kernels are unknown.")
+        ]
+    short, late, slow = (percent(row[name], row["launches"]) for name in ("short", "late", "slow"))
+    text = (
+        f"Of {row['launches']:,} launches, {short} ran shorter than their launch call, "
+        f"{late} started more than 100 µs after the call, {slow} had a call longer than 50 µs."
     )
-    delays = _spread(asked, "call_to_start_ns", "delay", "From the start of the call to the start on the GPU")
-    lengths = _spread(asked, "kernel_ns", "length", "How many GPU rows are how long")
-    short = asked.one(
+    delays = _histogram(
+        data, "call_to_start_ns", "delay", "From the start of the call to the start on the GPU"
+    )
+    durations = _histogram(data, "kernel_ns", "duration", "Distribution of kernel durations")
+    counts = data.row(
         "SELECT count(*) AS count, count(*) FILTER (kernel_ns < 10000) AS short FROM launch_stats"
     )
-    return [
-        Part("Launches", said, delays),
-        Part(
-            "Short kernels",
-            f"{part(short['short'], short['count'])} of GPU rows are shorter than 10 µs.",
-            lengths,
-        ),
-    ]
+    share = f"{percent(counts['short'], counts['count'])} of GPU activities are shorter than 10 µs."
+    return [Card("Launches", text, delays), Card("Short kernels", share, durations)]
 
 
-def _spread(asked: Asked, column: str, what: str, title: str) -> tuple[Picture, ...]:
+def _histogram(data: ReportData, column: str, quantity: str, title: str) -> tuple[Figure, ...]:
     values = f"SELECT {column} AS value FROM launch_stats WHERE {column} > 0"
-    bins = asked.bins(values, "ns", "launch_stats")
-    return (Picture(title, histogram(bins, what, "ns", PAGE)),) if bins else ()
+    bins = data.bins(values, "ns", "launch_stats")
+    return (Figure(title, histogram(bins, quantity, "ns", PAGE)),) if bins else ()

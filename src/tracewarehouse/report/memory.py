@@ -1,18 +1,20 @@
-"""Memory: how much was in use, the peak, copies and how fast they were, how long queues were."""
+"""Memory: use over time, peaks, memcpy and memset bandwidth, and queue depth of streams."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tracewarehouse.plot import PAGE
-from tracewarehouse.plot.bars import Bar, bars
-from tracewarehouse.plot.lines import series
-from tracewarehouse.plot.theme import brief
-from tracewarehouse.report.content import Part, Picture, Section, Table
-from tracewarehouse.report.data import Asked, Row
-from tracewarehouse.report.tables import folded, listed
-from tracewarehouse.report.wording import label, part, plural
+from tracewarehouse.plot.bars import Bar, bar_chart
+from tracewarehouse.plot.lines import line_chart
+from tracewarehouse.plot.theme import format_short
+from tracewarehouse.report.data import ReportData, Row
+from tracewarehouse.report.document import Card, Figure, Section, Table
+from tracewarehouse.report.tables import combined_ranks, first_rows
+from tracewarehouse.report.text import label, percent, plural
 
-TOP, POINTS = 10, 300
-
+_MAX_BARS = 10
+_CURVE_INTERVALS = 300  # of a curve; each contributes its highest and its last point
 _PEAKS = """
 SELECT rank, device_type, device, coalesce(peak_bytes, peak_net_bytes) AS peak, peak_bytes IS NULL AS is_net,
   peak_step, peak_at_ns, peak_reserved_bytes AS reserved
@@ -21,171 +23,177 @@ ORDER BY device_type = 0, peak DESC, rank
 """
 
 
-def memory(asked: Asked) -> Section:
+def memory_section(data: ReportData) -> Section:
     """The section."""
     tables: list[Table] = []
-    parts: list[Part] = []
-    if asked.has("memory_peak"):
-        parts += _in_use(asked)
-        tables.append(
-            listed(asked, "memory_peak", "The peak of each device", order="peak_bytes DESC NULLS LAST, rank")
-        )
-        tables.append(
-            listed(asked, "memory_by_op", "Operators that allocate", order="allocated_bytes DESC, rank")
-        )
-    if asked.has("memory_bandwidth_summary"):
-        parts += _copies(asked)
-        tables.append(
-            folded(asked, "memory_bandwidth_summary", "Copies and sets by direction", "bytes DESC, direction")
-        )
-    if asked.has("queue_length_summary"):
-        parts += _queue(asked)
-        tables.append(
-            listed(
-                asked,
-                "queue_length_summary",
-                "How long queues of launched work were",
-                order="queued_ns DESC NULLS LAST, rank",
-            )
-        )
-    return Section("memory", "Memory and queues", _sentence(asked), tuple(parts), tuple(tables))
+    cards: list[Card] = []
+    if data.has_rows("memory_peak"):
+        cards += [_usage_card(data), *_peak_cards(data)]
+        order = "peak_bytes DESC NULLS LAST, rank"
+        tables.append(first_rows(data, "memory_peak", "Peak memory of each device", order=order))
+        order = "allocated_bytes DESC, rank"
+        tables.append(first_rows(data, "memory_by_op", "Allocations by operator", order=order))
+    if data.has_rows("memory_bandwidth_summary"):
+        cards.append(_bandwidth_card(data))
+        caption = "Memcpy and memset by direction"
+        tables.append(combined_ranks(data, "memory_bandwidth_summary", caption, "bytes DESC, direction"))
+    if data.has_rows("queue_length_summary"):
+        cards.append(_queue_card(data))
+        order = "queued_ns DESC NULLS LAST, rank"
+        tables.append(first_rows(data, "queue_length_summary", "Queue depth of each stream", order=order))
+    return Section("memory", "Memory and queues", _summary(data), tuple(cards), tuple(tables))
 
 
-def peak(asked: Asked) -> Row | None:
-    """The device with the highest peak, GPUs first; None where nothing is recorded."""
-    rows = asked.rows(_PEAKS, "memory_peak")
+def peak_memory(data: ReportData) -> Row | None:
+    """The device with the highest peak, GPUs first; None if no memory events were recorded."""
+    rows = data.rows(_PEAKS, "memory_peak")
     return rows[0] if rows else None
 
 
-def where(row: Row) -> str:
+def device_label(row: Row) -> str:
     """`rank 3, GPU 0`."""
     return f"rank {row['rank']}, " + ("CPU" if row["device_type"] == 0 else f"GPU {row['device']}")
 
 
-def _sentence(asked: Asked) -> str:
-    row = peak(asked)
+def _bytes(value: float) -> str:
+    return format_short(value, "bytes")
+
+
+def _summary(data: ReportData) -> str:
+    row = peak_memory(data)
     if row is None:
-        return (
-            f"How much memory was in use is not told: {asked.lacking('memory_peak') or 'no memory events'}."
-        )
-    what = "rose to at most" if not row["is_net"] else "rose above the start by at most"
+        return f"Memory use is unknown: {data.missing_reason('memory_peak') or 'no memory events'}."
+    baseline = " above its initial level" if row["is_net"] else ""
     step = "" if row["peak_step"] is None else f", in step {row['peak_step']}"
-    reserved = "" if not row["reserved"] else f"; {brief(row['reserved'], 'bytes')} were reserved"
-    return f"Allocated memory {what} {brief(row['peak'], 'bytes')} ({where(row)}){step}{reserved}."
+    reserved = "" if not row["reserved"] else f"; {_bytes(row['reserved'])} were reserved"
+    return (
+        f"Allocated memory peaked at {_bytes(row['peak'])}{baseline} ({device_label(row)}){step}{reserved}."
+    )
 
 
-def _in_use(asked: Asked) -> list[Part]:
-    first = peak(asked)
-    assert first is not None
-    device = " AND ".join(
-        f"{key} IS NOT DISTINCT FROM {'NULL' if first[key] is None else first[key]}"
+def _usage_card(data: ReportData) -> Card:
+    """Memory over time of the device with the highest peak."""
+    peak = peak_memory(data)
+    assert peak is not None
+    condition = " AND ".join(
+        f"{key} IS NOT DISTINCT FROM {'NULL' if peak[key] is None else peak[key]}"
         for key in ("rank", "device_type", "device")
     )
-    column = "net_bytes" if first["is_net"] else "allocated_bytes"
+    allocated = "net_bytes" if peak["is_net"] else "allocated_bytes"
     lines: dict[str, tuple[str, list[tuple[float, float]]]] = {}
-    for name, meant, each in (("allocated", "head", column), ("reserved", "base", "reserved_bytes")):
-        points = _thinned(asked, "memory_curve", device, each)
+    for name, color, column in (("allocated", "head", allocated), ("reserved", "base", "reserved_bytes")):
+        points = _curve(data, "memory_curve", condition, column)
         if any(value for _, value in points):
-            lines[name] = (meant, points)
-    over_time = Picture(f"In use over time: {where(first)}", series(lines, "memory", "bytes", PAGE))
-    rows = asked.rows(f"SELECT * FROM ({_PEAKS}) WHERE (device_type = 0) = {first['device_type'] == 0}")
-    shown = [
+            lines[name] = (color, points)
+    title = f"Memory use over time: {device_label(peak)}"
+    figures = (Figure(title, line_chart(lines, "memory", "bytes", PAGE)),) if lines else ()
+    changes = data.row("SELECT count(*) AS count FROM memory_curve", "memory_curve")["count"]
+    return Card("Memory use", f"{changes:,} allocations and frees were recorded on all ranks.", figures)
+
+
+def _peak_cards(data: ReportData) -> list[Card]:
+    """The peaks of all devices of the same type."""
+    peaks = data.rows(_PEAKS)
+    rows = [row for row in peaks if (row["device_type"] == 0) == (peaks[0]["device_type"] == 0)]
+    if len(rows) == 1:
+        return []
+    highest, lowest = rows[0], rows[-1]
+    if _bytes(lowest["peak"]) == _bytes(highest["peak"]):
+        return [Card("Peak by device", f"All {len(rows):,} devices peak at {_bytes(highest['peak'])}.")]
+    bars = [
         Bar(
-            where(row),
+            device_label(row),
             row["peak"],
             "plain",
-            brief(row["peak"], "bytes"),
-            f"{where(row)}: {brief(row['peak'], 'bytes')}",
+            _bytes(row["peak"]),
+            f"{device_label(row)}: {_bytes(row['peak'])}",
         )
-        for row in rows[:TOP]
+        for row in rows[:_MAX_BARS]
     ]
-    changes = asked.one("SELECT count(*) AS count FROM memory_curve", "memory_curve")["count"]
-    said = f"{changes:,} allocations and frees were recorded, on all ranks."
-    parts = [Part("In use", said, (over_time,) if lines else ())]
-    if len(rows) > 1:
-        least = rows[-1]
-        ends = [f"{brief(row['peak'], 'bytes')} ({where(row)})" for row in (least, first)]
-        said = f"From {ends[0]} to {ends[1]}."
-        title = "Highest peaks" if len(rows) > TOP else "Peaks"
-        alike = brief(least["peak"], "bytes") == brief(first["peak"], "bytes")
-        if alike:
-            said = f"All {len(rows):,} devices peak at {brief(first['peak'], 'bytes')}."
-        parts.append(Part("Peak by device", said, () if alike else (Picture(title, bars(shown, PAGE)),)))
-    return parts
+    low, high = (f"{_bytes(row['peak'])} ({device_label(row)})" for row in (lowest, highest))
+    title = "Highest peaks" if len(rows) > _MAX_BARS else "Peaks"
+    figure = Figure(title, bar_chart(bars, PAGE))
+    return [Card("Peak by device", f"Peaks range from {low} to {high}.", (figure,))]
 
 
-def _thinned(asked: Asked, name: str, condition: str, column: str) -> list[tuple[float, float]]:
-    """At most twice `POINTS` of a curve: the highest and the last value of each stretch of time."""
-    rows = asked.rows(
+def _curve(data: ReportData, name: str, condition: str, column: str) -> list[tuple[float, float]]:
+    """A curve reduced to at most two points per interval of time: the highest and the last."""
+    tie_break = "position" if name == "memory_curve" else "ts_ns"
+    rows = data.rows(
         f"""
-        WITH known AS (
+        WITH points AS (
           SELECT ts_ns - min(ts_ns) OVER () AS at_ns, {column} AS value,
-            row_number() OVER (ORDER BY ts_ns, {"position" if name == "memory_curve" else "ts_ns"}) AS place
+            row_number() OVER (ORDER BY ts_ns, {tie_break}) AS point
           FROM {name} WHERE {condition} AND {column} IS NOT NULL
         ),
-        stretches AS (
-          SELECT *, floor({POINTS}.0 * at_ns / (1 + max(at_ns) OVER ())) AS stretch FROM known
+        intervals AS (
+          SELECT *, floor({_CURVE_INTERVALS}.0 * at_ns / (1 + max(at_ns) OVER ())) AS bin FROM points
         ),
-        marked AS (
-          SELECT arg_max(place, value) AS top, max(place) AS last FROM stretches GROUP BY stretch
+        selected AS (
+          SELECT arg_max(point, value) AS highest, max(point) AS last FROM intervals GROUP BY bin
         )
-        SELECT DISTINCT place, at_ns, value
-        FROM known WHERE place IN (SELECT top FROM marked UNION ALL SELECT last FROM marked)
-        ORDER BY place
+        SELECT DISTINCT point, at_ns, value
+        FROM points WHERE point IN (SELECT highest FROM selected UNION ALL SELECT last FROM selected)
+        ORDER BY point
         """,
         name,
     )
     return [(row["at_ns"], row["value"]) for row in rows]
 
 
-def _copies(asked: Asked) -> list[Part]:
-    rows = asked.rows(
+def _bandwidth_card(data: ReportData) -> Card:
+    rows = data.rows(
         """
         SELECT direction, sum(count)::BIGINT AS count, sum(bytes)::BIGINT AS bytes,
           sum(active_ns)::BIGINT AS ns
         FROM memory_bandwidth_summary GROUP BY direction ORDER BY ns DESC, direction
         """
     )
-    known = [row for row in rows if row["ns"]]
-    if not known:
-        return [Part("Copies and sets", "No copy or set has both a length and bytes.")]
-    moved = sum(row["bytes"] for row in known)
-    shown = [
+    timed = [row for row in rows if row["ns"]]
+    if not timed:
+        return Card("Memcpy and memset", "No memcpy or memset has both a duration and a byte count.")
+    return Card("Memcpy and memset", _bandwidth_text(rows, timed), (_bandwidth_figure(data, timed),))
+
+
+def _bandwidth_text(rows: Sequence[Row], timed: Sequence[Row]) -> str:
+    operations = plural(sum(row["count"] for row in rows), "memory operation")
+    moved = _bytes(sum(row["bytes"] for row in timed))
+    return (
+        f"{operations} (memcpy, memset), {moved} in total; {label(timed[0]['direction'])} took the longest."
+    )
+
+
+def _bandwidth_figure(data: ReportData, rows: Sequence[Row]) -> Figure:
+    bars = [
         Bar(
             row["direction"],
-            row["ns"] / asked.ranks,
+            row["ns"] / data.ranks,
             "exposed_memory",
-            f"{asked.each(row['ns'])} at {brief(row['bytes'] / row['ns'], 'bytes_per_ns')}",
-            f"{row['direction']}: {row['count']:,} of {brief(row['bytes'], 'bytes')},"
-            f" {asked.each(row['ns'])} per rank",
+            f"{data.per_rank(row['ns'])} at {format_short(row['bytes'] / row['ns'], 'bytes_per_ns')}",
+            f"{row['direction']}: {row['count']:,} operations, {_bytes(row['bytes'])},"
+            f" {data.per_rank(row['ns'])} per rank",
         )
-        for row in known[:TOP]
+        for row in rows[:_MAX_BARS]
     ]
-    count, longest = sum(row["count"] for row in rows), label(known[0]["direction"])
-    what = "1 copy or set" if count == 1 else f"{count:,} copies and sets"
-    said = f"{what}, {brief(moved, 'bytes')} in all; {longest} took the longest."
-    return [
-        Part(
-            "Copies and sets", said, (Picture("Time per rank, and mean bandwidth in it", bars(shown, PAGE)),)
-        )
-    ]
+    return Figure("Time per rank and mean bandwidth", bar_chart(bars, PAGE))
 
 
-def _queue(asked: Asked) -> list[Part]:
-    rows = asked.rows(
+def _queue_card(data: ReportData) -> Card:
+    """The stream with the most time in its queue."""
+    rows = data.rows(
         "SELECT rank, device, stream, queued_ns, max_length, time_mean, waiting FROM queue_length_summary"
         " WHERE queued_ns IS NOT NULL ORDER BY queued_ns DESC, rank LIMIT 1"
     )
     if not rows:
-        return [Part("Queue", "No launch is known, so queues are not.")]
+        return Card("Queue depth", "No launches were recorded, so queue depths are unknown.")
     row = rows[0]
-    place = f"rank {row['rank']}, stream {row['stream']}"
+    stream = f"rank {row['rank']}, stream {row['stream']}"
     condition = f"rank = {row['rank']} AND device = {row['device']} AND stream = {row['stream']}"
-    points = _thinned(asked, "queue_length", condition, "queue_length")
-    spec = series({"queued": ("head", points)}, "GPU rows in the queue", None, PAGE)
-    mean = "" if row["time_mean"] is None else f", {row['time_mean']:.1f} on average"
-    said = (
-        f"The fullest queue ({place}) held up to {plural(row['max_length'], 'GPU row')}{mean};"
-        f" work waited in it for {part(row['waiting'] or 0, 1)} of the time."
+    points = _curve(data, "queue_length", condition, "queue_length")
+    spec = line_chart({"queued": ("head", points)}, "queued GPU activities", None, PAGE)
+    mean = "" if row["time_mean"] is None else f" (mean {row['time_mean']:.1f})"
+    text = (
+        f"Fullest queue ({stream}): depth up to {row['max_length']:,}{mean};"
+        f" not empty for {percent(row['waiting'] or 0, 1)} of the time."
     )
-    return [Part("Launched and not started", said, (Picture(f"Queue over time: {place}", spec),))]
+    return Card("Queue depth", text, (Figure(f"Queue depth over time: {stream}", spec),))

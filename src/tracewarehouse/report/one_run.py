@@ -1,4 +1,4 @@
-"""The page on one run."""
+"""The report of one run."""
 
 from __future__ import annotations
 
@@ -6,75 +6,86 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tracewarehouse.metric import Side
-from tracewarehouse.plot.theme import brief
-from tracewarehouse.report.comms import comms
-from tracewarehouse.report.content import Tile
-from tracewarehouse.report.data import Asked, asking
-from tracewarehouse.report.document import Page
-from tracewarehouse.report.findings import findings
-from tracewarehouse.report.host import host
-from tracewarehouse.report.kernels import kernels
-from tracewarehouse.report.memory import memory, peak, where
-from tracewarehouse.report.overview import kind, overview, shares, step_times
-from tracewarehouse.report.run_facts import facts, quality, unknown
-from tracewarehouse.report.wording import MEANINGS, part, plural, time
+from tracewarehouse.plot.theme import format_short
+from tracewarehouse.report.communication import communication_section
+from tracewarehouse.report.data import ReportData, report_data
+from tracewarehouse.report.document import Page, Section, Tile
+from tracewarehouse.report.findings import findings_section
+from tracewarehouse.report.host import host_section
+from tracewarehouse.report.kernels import kernels_section
+from tracewarehouse.report.memory import device_label, memory_section, peak_memory
+from tracewarehouse.report.overview import (
+    idle_times,
+    overview_section,
+    step_kind,
+    step_times,
+    time_by_category,
+)
+from tracewarehouse.report.run_facts import limits_section, quality_section, run_facts
+from tracewarehouse.report.text import duration, percent, plural
 from tracewarehouse.result import Result
 from tracewarehouse.version import __version__
+from tracewarehouse.wording import CATEGORIES
 
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import RunInfo
 
-SECTIONS = (kernels, comms, memory, host, quality)
+_SECTIONS: dict[str, Callable[[ReportData], Section]] = {
+    "kernels": kernels_section,
+    "communication": communication_section,
+    "memory": memory_section,
+    "host": host_section,
+    "data quality": quality_section,
+}
 
 
-def one_run(side: Side, info: RunInfo, found: Result, say: Callable[[str], None]) -> Page:
-    """All of it, of one run with its findings; `say` is told of what is being worked out."""
-    with asking(side) as asked:
-        say("working out overview")
-        sections = [overview(asked), findings(asked, found)]
-        for make in SECTIONS:
-            say(f"working out {make.__name__}")
-            sections.append(make(asked))
+def one_run(side: Side, info: RunInfo, findings: Result, say: Callable[[str], None]) -> Page:
+    """The report of a run with its findings; `say` receives progress messages."""
+    with report_data(side) as data:
+        say("computing overview")
+        sections = [overview_section(data), findings_section(data, findings)]
+        for name, build in _SECTIONS.items():
+            say(f"computing {name}")
+            sections.append(build(data))
+        used = _used_categories(data)
         return Page(
-            name=asked.run,
-            title=asked.run,
-            subtitle="What the GPUs did, what held them up, and what is not known",
-            facts=facts(asked, info),
-            tiles=tuple(_tiles(asked)),
-            unknown=unknown(asked, info),
-            sections=tuple(sections),
-            made=f"Made by tracewarehouse {__version__} from {asked.selected.selector}.",
-            meanings=tuple(name for name in MEANINGS if name in _used(asked)),
+            name=data.run,
+            title=data.run,
+            subtitle="Where GPU time went and what limits it",
+            facts=run_facts(data, info),
+            tiles=tuple(_tiles(data)),
+            sections=(*sections, limits_section(data, info)),
+            footer=f"tracewarehouse {__version__}, {data.selected.selector}",
+            legend=tuple(name for name in CATEGORIES if name in used),
         )
 
 
-def _tiles(asked: Asked) -> Iterator[Tile]:
-    steps = step_times(asked)
+def _tiles(data: ReportData) -> Iterator[Tile]:
+    steps = step_times(data)
     if steps is not None:
-        yield Tile("median step", time(steps["median_ns"]), plural(steps["count"], kind(steps)))
-    told = shares(asked)
-    if told:
-        whole = sum(told.values())
-        idle = sum(ns for name, ns in told.items() if name.startswith("idle_"))
-        yield Tile("GPU computing", part(told.get("compute", 0), whole), "of first to last work")
-        if told.get("exposed_comm"):
-            share = part(told["exposed_comm"], whole)
-            yield Tile("exposed communication", share, "nothing computed meanwhile")
-        yield Tile("GPU idle", part(idle, whole), "between first and last work")
-    row = peak(asked)
-    if row is not None:
-        what = "above the start" if row["is_net"] else "allocated"
-        yield Tile("memory peak", brief(row["peak"], "bytes"), f"{what}, {where(row)}")
+        yield Tile("median step", duration(steps["median_ns"]), plural(steps["count"], step_kind(steps)))
+    times = time_by_category(data)
+    if times:
+        total = sum(times.values())
+        yield Tile("GPU computation", percent(times.get("compute", 0), total), "of the GPU window")
+        if times.get("exposed_comm"):
+            share = percent(times["exposed_comm"], total)
+            yield Tile("exposed communication", share, "not overlapped with computation")
+        yield Tile("GPU idle", percent(sum(idle_times(times).values()), total), "of the GPU window")
+    peak = peak_memory(data)
+    if peak is not None:
+        baseline = "above its initial level" if peak["is_net"] else "allocated"
+        yield Tile("memory peak", format_short(peak["peak"], "bytes"), f"{baseline}, {device_label(peak)}")
 
 
-def _used(asked: Asked) -> set[str]:
-    """The meanings whose colours the page shows."""
-    used = set(shares(asked))
+def _used_categories(data: ReportData) -> set[str]:
+    """The categories whose colors the page uses."""
+    used = set(time_by_category(data))
     if (
-        asked.has("comm_comp_overlap")
-        and asked.one("SELECT sum(overlap_ns) AS ns FROM comm_comp_overlap")["ns"]
+        data.has_rows("comm_comp_overlap")
+        and data.row("SELECT sum(overlap_ns) AS ns FROM comm_comp_overlap")["ns"]
     ):
         used.add("hidden_comm")
-    if asked.has("collective_waits"):
+    if data.has_rows("collective_waits"):
         used |= {"comm_wait", "exposed_comm"}
     return used

@@ -1,56 +1,56 @@
-"""Overview: how long steps took, where the GPUs' time went, over all ranks and rank by rank."""
+"""Overview: step times, and where GPU time went in total and per rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tracewarehouse.plot import PAGE
-from tracewarehouse.plot.bars import Bar, bars
-from tracewarehouse.plot.grids import Cell, Piece, heat, stacks
-from tracewarehouse.plot.lines import Span, spans
-from tracewarehouse.plot.theme import COLOURS
-from tracewarehouse.report.content import Part, Picture, Section, Table
-from tracewarehouse.report.data import Asked, Row
-from tracewarehouse.report.tables import listed
-from tracewarehouse.report.wording import MEANINGS, and_list, part, plural, time
+from tracewarehouse.plot.bars import Bar, bar_chart
+from tracewarehouse.plot.grids import Cell, Segment, heat_map, stacked_bars
+from tracewarehouse.plot.lines import RangeBar, range_bars
+from tracewarehouse.plot.theme import COLORS, Spec
+from tracewarehouse.report.data import ReportData, Row
+from tracewarehouse.report.document import Card, Figure, Section, Table
+from tracewarehouse.report.tables import first_rows
+from tracewarehouse.report.text import and_list, duration, percent, plural
+from tracewarehouse.wording import CATEGORIES, SHORT_CATEGORIES, idle_cause
 
-PARTS = [name for name in COLOURS if name in MEANINGS]
-ENDS = 10  # ranks shown of either end, where there are more than twice as many
+_STACK_ORDER = [name for name in COLORS if name in CATEGORIES]
+_ENDS = 10  # ranks shown of either end, if there are more than twice as many
+_MIN_HEAT_MAP_RANKS = 13
+_MAX_HEAT_MAP_COLUMNS = 128  # more ranks share columns
+_MIN_HEAT_MAP_SHARE = 0.005  # a category with a smaller share on all ranks has no row
+# Complete steps; possibly truncated ones if there are no others.
+_STEPS = "(NOT partial OR NOT EXISTS (FROM step_summary WHERE NOT partial))"
 
 
-def overview(asked: Asked) -> Section:
+def overview_section(data: ReportData) -> Section:
     """The section."""
-    parts = [_steps(asked), *_split(asked)]
+    cards = [_step_card(data), *_breakdown_cards(data)]
     tables: list[Table] = []
-    if asked.has("step_summary"):
-        tables.append(listed(asked, "step_summary", "How long each step took"))
-    if asked.has("temporal_breakdown"):
-        tables.append(listed(asked, "temporal_breakdown", "Where each device's time went"))
-        tables.append(
-            listed(asked, "step_account", "Where each step's period went", order="category_ns DESC")
-        )
-    return Section("overview", "Overview", _sentence(asked), tuple(parts), tuple(tables))
+    if data.has_rows("step_summary"):
+        tables.append(first_rows(data, "step_summary", "Duration of each step"))
+    if data.has_rows("temporal_breakdown"):
+        tables.append(first_rows(data, "temporal_breakdown", "GPU time per device"))
+        tables.append(first_rows(data, "step_account", "Breakdown of each step", order="category_ns DESC"))
+    return Section("overview", "Overview", _summary(data), tuple(cards), tuple(tables))
 
 
-# Complete steps; where there are none, those that the recording may have cut.
-_KNOWN = "(NOT partial OR NOT EXISTS (FROM step_summary WHERE NOT partial))"
+def step_kind(times: Row) -> str:
+    """The kind of steps that `step_times` covers."""
+    return "possibly truncated step" if times["partial"] else "complete step"
 
 
-def kind(times: Row) -> str:
-    """What `step_times` are of."""
-    return "step that may be cut" if times["partial"] else "complete step"
-
-
-def step_times(asked: Asked) -> Row | None:
-    """Median (of the means of ranks), least and most of the steps, and how many; None without steps."""
-    if not asked.has("step_summary"):
+def step_times(data: ReportData) -> Row | None:
+    """Median (of rank means), minimum, maximum and number of steps; None without steps."""
+    if not data.has_rows("step_summary"):
         return None
-    return asked.one(
+    return data.row(
         f"""
         WITH steps AS (
           SELECT step, avg(period_ns) AS mean_ns, min(period_ns) AS low_ns, max(period_ns) AS high_ns
           FROM step_summary
-          WHERE {_KNOWN}
+          WHERE {_STEPS}
           GROUP BY step
         )
         SELECT median(mean_ns) AS median_ns, min(low_ns) AS low_ns, max(high_ns) AS high_ns,
@@ -61,9 +61,9 @@ def step_times(asked: Asked) -> Row | None:
     )
 
 
-def shares(asked: Asked) -> dict[str, int]:
-    """Part → ns over all ranks' windows, the largest first; empty without GPU rows."""
-    rows = asked.rows(
+def time_by_category(data: ReportData) -> dict[str, int]:
+    """Category → ns in the GPU windows of all ranks, largest first; empty without GPU activities."""
+    rows = data.rows(
         "SELECT category, sum(category_ns)::BIGINT AS ns FROM window_account GROUP BY category"
         " ORDER BY ns DESC, category",
         "window_account",
@@ -71,89 +71,89 @@ def shares(asked: Asked) -> dict[str, int]:
     return {row["category"]: row["ns"] for row in rows}
 
 
-def _sentence(asked: Asked) -> str:
-    told = shares(asked)
-    if not told:
-        return f"Nothing is known of GPUs here: {asked.lacking('window_account') or 'no GPU rows recorded'}."
-    whole, idle = sum(told.values()), sum(ns for name, ns in told.items() if name.startswith("idle_"))
-    did = [f"{words} {part(told[name], whole)}" for name, words in _DID.items() if told.get(name)]
-    gpus = "the GPU" if asked.ranks == 1 else f"the GPUs of {asked.ranks:,} ranks"
-    did.append(f"stood idle {part(idle, whole)}")
-    said = f"Of the time between first and last work, {gpus} {and_list(did)}"
-    causes = [name for name in told if name.startswith("idle_")]
+def idle_times(times: dict[str, int]) -> dict[str, int]:
+    """The idle categories of `time_by_category`."""
+    return {name: ns for name, ns in times.items() if name.startswith("idle_")}
+
+
+def _summary(data: ReportData) -> str:
+    times = time_by_category(data)
+    if not times:
+        reason = data.missing_reason("window_account") or "no GPU activities recorded"
+        return f"This run has no GPU time to report: {reason}."
+    total, idle = sum(times.values()), idle_times(times)
+    shares = [
+        f"{CATEGORIES[name]} {percent(times[name], total)}"
+        for name in ("compute", "exposed_comm", "exposed_memory", "other")
+        if times.get(name)
+    ]
+    shares.append(f"idle {percent(sum(idle.values()), total)}")
+    ranks = "" if data.ranks == 1 else f" (mean of {data.ranks:,} ranks)"
+    text = f"Of the {data.per_rank(total)} GPU window{ranks}: {and_list(shares)}"
     if not idle:
-        return f"{said}."
-    cause = MEANINGS[causes[0]].removeprefix("idle: ")
-    return f"{said}, most of that: {cause} ({part(told[causes[0]], whole)})."
+        return f"{text}."
+    cause = next(iter(idle))
+    return f"{text}. Main idle cause: {idle_cause(cause)} ({percent(idle[cause], total)})."
 
 
-_DID = {
-    "compute": "computed",
-    "exposed_comm": "communicated without computing",
-    "exposed_memory": "copied or set memory",
-    "other": "did other work",
-}
+def _step_card(data: ReportData) -> Card:
+    times = step_times(data)
+    if times is None:
+        reason = data.missing_reason("step_summary")
+        return Card("Step time", f"The trace has no ProfilerStep annotations ({reason}).")
+    text = f"{plural(times['count'], step_kind(times))}, median {duration(times['median_ns'])}"
+    if times["count"] > 1:
+        text += (
+            f"; range {duration(times['low_ns'])} to {duration(times['high_ns'])}, "
+            f"slowest: step {times['slowest']} ({duration(times['slowest_ns'])})"
+        )
+    bars = _step_bars(data)
+    title = "Step time: median rank, with the range over ranks" if data.ranks > 1 else "Step time"
+    figure = Figure(title, range_bars(bars, "period", "step", "ns", PAGE))
+    return Card("Step time", f"{text}.", (figure,) if len(bars) > 1 else ())
 
 
-def _steps(asked: Asked) -> Part:
-    found = step_times(asked)
-    if found is None:
-        return Part("Step time", f"No profiler steps are told: {asked.lacking('step_summary')}.")
-    rows = asked.rows(
+def _step_bars(data: ReportData) -> list[RangeBar]:
+    rows = data.rows(
         f"""
         SELECT step, min(period_ns) AS low, median(period_ns) AS middle, max(period_ns) AS high
-        FROM step_summary WHERE {_KNOWN} GROUP BY step ORDER BY step
+        FROM step_summary WHERE {_STEPS} GROUP BY step ORDER BY step
         """
     )
-    said = f"{plural(found['count'], kind(found))}, the median {time(found['median_ns'])}"
-    if found["count"] > 1:
-        said += (
-            f"; from {time(found['low_ns'])} to {time(found['high_ns'])}, "
-            f"step {found['slowest']} the slowest ({time(found['slowest_ns'])})"
-        )
-    many = asked.ranks > 1
-    told = [
-        Span(
-            row["step"],
-            row["low"],
-            row["middle"],
-            row["high"],
-            f"step {row['step']}: {time(row['middle'])}"
-            + (f", {time(row['low'])} to {time(row['high'])} over ranks" if many else ""),
-        )
-        for row in rows
-    ]
-    title = "Step time: the median rank, and the fastest to the slowest" if many else "Step time"
-    picture = Picture(title, spans(told, "period", "step", "ns", PAGE))
-    return Part("Step time", said + ".", (picture,) if len(told) > 1 else ())
+    bars = []
+    for row in rows:
+        text = f"step {row['step']}: {duration(row['middle'])}"
+        if data.ranks > 1:
+            text += f", {duration(row['low'])} to {duration(row['high'])} over ranks"
+        bars.append(RangeBar(row["step"], row["low"], row["middle"], row["high"], text))
+    return bars
 
 
-def _split(asked: Asked) -> list[Part]:
-    told = shares(asked)
-    if not told:
+def _breakdown_cards(data: ReportData) -> list[Card]:
+    times = time_by_category(data)
+    if not times:
         return []
-    whole = sum(told.values())
-    rows = [
+    total = sum(times.values())
+    bars = [
         Bar(
-            MEANINGS[name],
-            ns / whole,
+            CATEGORIES[name],
+            ns / total,
             name,
-            part(ns, whole),
-            f"{MEANINGS[name]}: {part(ns, whole)}, {asked.each(ns)} per rank",
+            percent(ns, total),
+            f"{CATEGORIES[name]}: {percent(ns, total)}, {data.per_rank(ns)} per rank",
         )
-        for name, ns in told.items()
+        for name, ns in times.items()
     ]
-    first = next(iter(told))
-    said = (
-        f"The largest part is {MEANINGS[first]}: {asked.each(told[first])} of {asked.each(whole)} per rank."
-    )
-    title = "All ranks together" if asked.ranks > 1 else "Parts of the GPU's time"
-    parts = [Part("Where GPU time went", said, (Picture(title, bars(rows, PAGE)),))]
-    return parts + (_by_rank(asked) if asked.ranks > 1 else [])
+    largest = next(iter(times))
+    share = f"{data.per_rank(times[largest])} of {data.per_rank(total)} per rank"
+    title = "All ranks combined" if data.ranks > 1 else "GPU time by category"
+    figure = Figure(title, bar_chart(bars, PAGE))
+    card = Card("Where GPU time went", f"Largest category: {CATEGORIES[largest]}, {share}.", (figure,))
+    return [card, *(_rank_cards(data) if data.ranks > 1 else [])]
 
 
-def _by_rank(asked: Asked) -> list[Part]:
-    rows = asked.rows(
+def _rank_cards(data: ReportData) -> list[Card]:
+    rows = data.rows(
         """
         SELECT rank, category, sum(category_ns)::BIGINT AS ns,
           sum(sum(category_ns)) OVER (PARTITION BY rank)::BIGINT AS window_ns,
@@ -163,84 +163,65 @@ def _by_rank(asked: Asked) -> list[Part]:
     )
     ranks = list(dict.fromkeys(row["rank"] for row in rows))
     compute = {row["rank"]: row["compute_ns"] or 0 for row in rows}
-    said = (
-        f"Rank {ranks[0]} computes the most ({time(compute[ranks[0]])}), "
-        f"rank {ranks[-1]} the least ({time(compute[ranks[-1]])})."
+    text = (
+        f"Rank {ranks[0]} has the most computation ({duration(compute[ranks[0]])}), "
+        f"rank {ranks[-1]} the least ({duration(compute[ranks[-1]])})."
     )
-    shown = ranks if len(ranks) <= 2 * ENDS else ranks[:ENDS] + ranks[-ENDS:]
-    title = "By rank, the most computation first"
+    shown = ranks if len(ranks) <= 2 * _ENDS else ranks[:_ENDS] + ranks[-_ENDS:]
+    title = "Ranks sorted by computation"
     if len(shown) < len(ranks):
-        title += f": {ENDS} ranks with the most, {ENDS} with the least of {len(ranks)}"
-    picture = Picture(title, _stacked([row for row in rows if row["rank"] in set(shown)], shown))
-    parts = [Part("Rank by rank", said, (picture,))]
-    return parts + ([_all_ranks(rows)] if len(ranks) > 12 else [])
+        title += f": first {_ENDS} and last {_ENDS} of {len(ranks)}"
+    stacks = _stacked_ranks([row for row in rows if row["rank"] in set(shown)], shown)
+    cards = [Card("GPU time by rank", text, (Figure(title, stacks),))]
+    return cards if len(ranks) < _MIN_HEAT_MAP_RANKS else [*cards, _all_ranks_card(rows)]
 
 
-def _all_ranks(rows: Sequence[Row]) -> Part:
-    said = "Each row is a part of the time: where it stands out, that rank differs from the others."
-    return Part(
-        "All ranks", said, (Picture("The stronger, the larger the share of the rank's time", _map(rows)),)
-    )
+def _all_ranks_card(rows: Sequence[Row]) -> Card:
+    text = "Each row is a category; stronger colors mark ranks with a larger share."
+    figure = Figure("Share of each rank's time by category", _rank_heat_map(rows))
+    return Card("All ranks", text, (figure,))
 
 
-def _stacked(rows: Sequence[Row], ranks: Sequence[int]) -> dict[str, object]:
-    pieces = [
-        Piece(
+def _stacked_ranks(rows: Sequence[Row], ranks: Sequence[int]) -> Spec:
+    segments = [
+        Segment(
             str(row["rank"]),
             row["category"],
             row["ns"],
             row["category"],
-            f"rank {row['rank']}: {MEANINGS[row['category']]} {time(row['ns'])},"
-            f" {part(row['ns'], row['window_ns'])}",
+            f"rank {row['rank']}: {CATEGORIES[row['category']]} {duration(row['ns'])},"
+            f" {percent(row['ns'], row['window_ns'])}",
         )
         for row in rows
     ]
-    return stacks(pieces, [str(rank) for rank in ranks], PARTS, "ns", PAGE)
+    return stacked_bars(segments, [str(rank) for rank in ranks], _STACK_ORDER, "ns", PAGE)
 
 
-COLUMNS = 128  # of a map of ranks; more are taken together
-LEAST = 0.005  # share of a rank's time, below which on all ranks a part is not on the map
-
-
-def _map(rows: Sequence[Row]) -> dict[str, object]:
+def _rank_heat_map(rows: Sequence[Row]) -> Spec:
+    """One column per rank, or per group of consecutive ranks; each row is scaled to its largest share."""
     ranks = sorted({row["rank"] for row in rows})
-    by = -(-len(ranks) // COLUMNS)
-    place = {rank: at // by for at, rank in enumerate(ranks)}
-    first = {place[rank]: rank for rank in reversed(ranks)}
-    sums: dict[tuple[int, str], list[int]] = {}
+    group_size = -(-len(ranks) // _MAX_HEAT_MAP_COLUMNS)
+    column_of = {rank: at // group_size for at, rank in enumerate(ranks)}
+    first_rank = {column_of[rank]: rank for rank in reversed(ranks)}
+    sums: dict[tuple[int, str], tuple[int, int]] = {}
     for row in rows:
-        held = sums.setdefault((place[row["rank"]], row["category"]), [0, 0])
-        held[0] += row["ns"]
-        held[1] += row["window_ns"]
-    most = {
-        name: max(ns / whole for (_, part), (ns, whole) in sums.items() if part == name) for _, name in sums
-    }
-    known = [name for name in PARTS if most.get(name, 0) > LEAST]
-    last = f" and the {by - 1} after it" if by > 1 else ""
+        key = column_of[row["rank"]], row["category"]
+        ns, window_ns = sums.get(key, (0, 0))
+        sums[key] = ns + row["ns"], window_ns + row["window_ns"]
+    largest: dict[str, float] = {}
+    for (_, name), (ns, window_ns) in sums.items():
+        largest[name] = max(largest.get(name, 0.0), ns / window_ns)
+    shown = [name for name in _STACK_ORDER if largest.get(name, 0) > _MIN_HEAT_MAP_SHARE]
+    others = f" and the {group_size - 1} after it" if group_size > 1 else ""
     cells = [
         Cell(
-            first[at],
-            _SHORT[name],
-            ns / window_ns / most[name],
+            first_rank[column],
+            SHORT_CATEGORIES[name],
+            ns / window_ns / largest[name],
             name,
-            f"rank {first[at]}{last}: {MEANINGS[name]} {part(ns, window_ns)}",
+            f"rank {first_rank[column]}{others}: {CATEGORIES[name]} {percent(ns, window_ns)}",
         )
-        for (at, name), (ns, window_ns) in sums.items()
-        if name in known
+        for (column, name), (ns, window_ns) in sums.items()
+        if name in shown
     ]
-    return heat(cells, [_SHORT[name] for name in known], PAGE)
-
-
-_SHORT = {
-    "compute": "computation",
-    "exposed_comm": "exposed comm.",
-    "exposed_memory": "exposed memory",
-    "other": "other work",
-    "idle_host": "idle: host",
-    "idle_dataloader": "idle: data",
-    "idle_sync": "idle: sync",
-    "idle_kernel_wait": "idle: short",
-    "idle_other": "idle: long",
-    "idle_unknown": "idle: unknown",
-    "idle_outside": "outside",
-}
+    return heat_map(cells, [SHORT_CATEGORIES[name] for name in shown], PAGE)

@@ -1,4 +1,4 @@
-"""What is known of a run before any time is told, and what the page cannot know."""
+"""Facts about a run: its configuration, the limits of its trace, and data quality."""
 
 from __future__ import annotations
 
@@ -7,63 +7,67 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.render.text import timestamp
-from tracewarehouse.report.content import Section, Table
-from tracewarehouse.report.data import Asked
-from tracewarehouse.report.tables import listed
-from tracewarehouse.report.wording import and_list, part, plural, time
+from tracewarehouse.report.data import ReportData, Row
+from tracewarehouse.report.document import Section, Table
+from tracewarehouse.report.tables import first_rows
+from tracewarehouse.report.text import and_list, duration, percent, plural, sentence
 from tracewarehouse.runs.notices import notices
 
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import RunInfo
 
-Row = dict[str, Any]
-_EPOCH_NS = 10**17
-_CARRIES = {
-    "gpu": "GPU rows",
+_EPOCH_NS = 10**17  # earlier timestamps count from some start, not from 1970
+_RECORDED_KINDS = {
+    "gpu": "GPU activities",
     "launches": "launches",
-    "shapes": "shapes of inputs",
-    "stacks": "Python functions",
+    "shapes": "input shapes",
+    "stacks": "Python stacks",
     "modules": "modules",
     "memory_events": "allocations",
     "collectives": "collectives",
 }
 
 
-def facts(asked: Asked, info: RunInfo) -> tuple[tuple[str, str], ...]:
-    """Names and values for the head of the page."""
+def run_facts(data: ReportData, info: RunInfo) -> tuple[tuple[str, str], ...]:
+    """Names and values for the top of the page."""
     run, ranks = info.run, info.ranks.rows()
     labels = ", ".join(f"{key}={value}" for key, value in run["labels"].items())
-    shown = [
+    return (
         ("Run", f"{run['run_id']}, version {run['version']}"),
         ("Labels", labels or "none"),
-        ("GPUs", ", ".join(run["device_names"]) or "not told"),
-        ("Ranks", _ranks(asked, run)),
-        ("Framework", ", ".join(run["framework_versions"]) or "not told"),
-        ("Recorded", _window(ranks)),
+        ("GPUs", ", ".join(run["device_names"]) or "not recorded"),
+        ("Ranks", _ranks(data, run)),
+        ("Framework", ", ".join(run["framework_versions"]) or "not recorded"),
+        ("Recorded", _profiling_window(ranks)),
         ("Steps", _steps(ranks)),
         ("Events", f"{sum(row['events'] or 0 for row in ranks):,}"),
-    ]
-    return tuple(shown)
-
-
-def _ranks(asked: Asked, run: Any) -> str:
-    looked = list(asked.selected.ranks)
-    size = run["world_size"]
-    of = f" of {size}" if size else ""
-    return f"{len(looked)}{of}" + (f" ({rank_list(looked)})" if size and len(looked) < size else "")
-
-
-def _window(ranks: Sequence[Row]) -> str:
-    starts = [row["start_ns"] for row in ranks if row["start_ns"] is not None]
-    ends = [row["end_ns"] for row in ranks if row["end_ns"] is not None]
-    if not starts or not ends:
-        return "no event has a time"
-    longest = max(
-        row["end_ns"] - row["start_ns"] for row in ranks if None not in (row["start_ns"], row["end_ns"])
     )
-    if min(starts) < _EPOCH_NS:
-        return f"{time(longest)}; the trace does not say when"
-    return f"{time(longest)} from {timestamp(min(starts))[:19]} UTC"
+
+
+def _ranks(data: ReportData, run: Any) -> str:
+    selected = list(data.selected.ranks)
+    world_size = run["world_size"]
+    of_world = f" of {world_size}" if world_size else ""
+    listed = f" ({rank_list(selected)})" if world_size and len(selected) < world_size else ""
+    return f"{len(selected)}{of_world}{listed}"
+
+
+def _profiling_window(ranks: Sequence[Row]) -> str:
+    recorded = _recorded_duration(ranks)
+    if recorded is None:
+        return "no event has a timestamp"
+    start_ns = min(row["start_ns"] for row in ranks if row["start_ns"] is not None)
+    if start_ns < _EPOCH_NS:
+        return f"{recorded}; start time unknown"
+    return f"{recorded} from {timestamp(start_ns)[:19]} UTC"
+
+
+def _recorded_duration(ranks: Sequence[Row]) -> str | None:
+    """The longest profiling window of a rank; None if no event has a timestamp."""
+    windows = [
+        row["end_ns"] - row["start_ns"] for row in ranks if None not in (row["start_ns"], row["end_ns"])
+    ]
+    return duration(max(windows)) if windows else None
 
 
 def _steps(ranks: Sequence[Row]) -> str:
@@ -71,63 +75,65 @@ def _steps(ranks: Sequence[Row]) -> str:
     return "none" if counts == [0] else " or ".join(map(str, counts)) + " per rank"
 
 
-def unknown(asked: Asked, info: RunInfo) -> tuple[str, ...]:
-    """What the page cannot know, in sentences."""
-    return tuple(_unknown(asked, info.ranks.rows()))
+def limits_section(data: ReportData, info: RunInfo) -> Section:
+    """What the trace does not show, at the end of the page."""
+    ranks = info.ranks.rows()
+    recorded = _recorded_duration(ranks)
+    summary = "No event has a timestamp."
+    if recorded is not None:
+        summary = f"Only {recorded} were recorded; activity outside this window is unknown."
+    statements = (
+        *_missing_kinds(ranks),
+        *_coverage(data),
+        *map(sentence, notices([data.selected])),
+        *_quality_issues(data),
+    )
+    return Section("limits", "Not visible in this trace", summary, statements=statements)
 
 
-def _unknown(asked: Asked, ranks: Sequence[Row]) -> Iterator[str]:
-    window = _window(ranks).partition(" from ")[0].partition(";")[0]
-    yield f"What happened outside of the {window} that were recorded."
-    for flag, what in _CARRIES.items():
+def _missing_kinds(ranks: Sequence[Row]) -> Iterator[str]:
+    for flag, kind in _RECORDED_KINDS.items():
         without = [row["rank"] for row in ranks if not row[flag]]
         if len(without) == len(ranks):
-            yield f"No {what} are recorded, so what follows from them is not told."
+            yield f"No {kind} were recorded; results that need them are missing."
         elif without:
-            yield f"No {what} are recorded on ranks {rank_list(without)}."
-    yield from _coverage(asked)
-    for told in notices([asked.selected]):
-        yield f"{told[0].upper()}{told[1:]}."
-    yield from _quality(asked)
+            yield f"No {kind} were recorded on ranks {rank_list(without)}."
 
 
-def _coverage(asked: Asked) -> Iterator[str]:
-    if not asked.has("coverage"):
+def _coverage(data: ReportData) -> Iterator[str]:
+    if not data.has_rows("coverage"):
         return
-    row = asked.one(
+    row = data.row(
         "SELECT sum(gpu_ns)::BIGINT AS gpu, sum(launch_known_ns)::BIGINT AS known,"
         " sum(before_window_ns)::BIGINT AS before, sum(with_op_ns)::BIGINT AS op FROM coverage"
     )
     if row["known"] < row["gpu"]:
-        yield (
-            f"Who launched {part(row['gpu'] - row['known'], row['gpu'])} of the GPU time"
-            f" ({part(row['before'], row['gpu'])} began before the recording did)."
-        )
+        unknown, before = (percent(ns, row["gpu"]) for ns in (row["gpu"] - row["known"], row["before"]))
+        yield f"The launch is unknown for {unknown} of GPU time ({before} started before the recording)."
     if row["op"] < row["known"]:
-        without = part(row["known"] - row["op"], row["gpu"])
-        yield f"Which operator launched {without} of the GPU time: none was around the call."
+        unknown = percent(row["known"] - row["op"], row["gpu"])
+        yield f"The operator is unknown for {unknown} of GPU time."
 
 
-def _quality(asked: Asked) -> Iterator[str]:
-    rows = asked.rows(
+def _quality_issues(data: ReportData) -> Iterator[str]:
+    rows = data.rows(
         "SELECT severity, rule, sum(rows)::BIGINT AS rows FROM quality WHERE severity <> 'info'"
         " GROUP BY ALL ORDER BY severity, rule",
         "quality",
     )
     if rows:
-        told = and_list([f"{plural(row['rows'], 'row')} of {row['rule']}" for row in rows])
-        yield f"How far these mislead: {told}, see the last table."
+        issues = and_list([f"{plural(row['rows'], 'row')} of {row['rule']}" for row in rows])
+        yield f"Data quality: {issues} (see the table of data-quality issues)."
 
 
-def quality(asked: Asked) -> Section:
-    """How good the data is, at the end of the page."""
+def quality_section(data: ReportData) -> Section:
+    """Coverage and data-quality issues."""
     tables: list[Table] = []
-    if asked.has("coverage"):
-        tables.append(listed(asked, "coverage", "How much GPU time has a known launch and operator"))
-    if asked.has("quality"):
-        tables.append(listed(asked, "quality", "Data-quality rules that fired", order="severity, rule, rank"))
-        rules = asked.one("SELECT count(DISTINCT rule) AS count FROM quality")["count"]
-        said = f"{plural(rules, 'rule')} of data quality fired."
-    else:
-        said = "No rule of data quality fired."
-    return Section("data", "Data quality", said, (), tuple(tables))
+    summary = "No data-quality issues."
+    if data.has_rows("coverage"):
+        tables.append(first_rows(data, "coverage", "GPU time with a known launch and operator"))
+    if data.has_rows("quality"):
+        tables.append(first_rows(data, "quality", "Data-quality issues", order="severity, rule, rank"))
+        rules = data.row("SELECT count(DISTINCT rule) AS count FROM quality")["count"]
+        summary = f"{plural(rules, 'data-quality issue')}."
+    return Section("data", "Data quality", summary, (), tuple(tables))

@@ -1,4 +1,4 @@
-"""The page on what changed between two runs, or two sets of runs."""
+"""The report on what changed between two runs, or two groups of runs."""
 
 from __future__ import annotations
 
@@ -7,300 +7,295 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tracewarehouse.plot import PAGE
-from tracewarehouse.plot.bars import Bar, bars
-from tracewarehouse.plot.lines import Dot, dots, strips
-from tracewarehouse.report.content import Part, Picture, Section, Table, Tile
-from tracewarehouse.report.document import Page
-from tracewarehouse.report.wording import MEANINGS, and_list, label, part, plural, time
+from tracewarehouse.plot.bars import Bar, bar_chart
+from tracewarehouse.plot.lines import Point, point_chart, strip_chart
+from tracewarehouse.report.document import Card, Figure, Page, Section, Table, Tile
+from tracewarehouse.report.text import and_list, duration, label, percent, plural, sentence
 from tracewarehouse.version import __version__
+from tracewarehouse.wording import CATEGORIES, LEVELS, category_name
 
 if TYPE_CHECKING:
     from tracewarehouse.diff.breakdown import Account
     from tracewarehouse.diff.change import Change
     from tracewarehouse.diff.levels import Row
-    from tracewarehouse.history import History, Line
+    from tracewarehouse.history import History, Series
     from tracewarehouse.metric import Measured
 
-TOP, ROWS = 12, 50
-_CAPTIONS = {
-    "breakdown": "By what the devices did, or why they stood idle",
-    "kernels": "By kernel",
-    "operators": "By operator",
-    "categories": "By pass and kind",
-    "ranks": "By rank",
-}
+_MAX_BARS, _MAX_ROWS = 12, 50
+_NOISE = {"run": "estimated across runs", "step": "estimated across steps of these runs only"}
 
 
 def two_runs(
-    change: Change, times: Sequence[Measured], past: History | None, say: Callable[[str], None]
+    change: Change, times: Sequence[Measured], history: History | None, say: Callable[[str], None]
 ) -> Page:
-    """All of it: the comparison, the step times of both sides, the history of step times if recorded."""
-    say("working out the page")
-    sections = [_verdict(change, times), *_account(change), *_history(change, past)]
+    """The comparison, the step times of both sides, and the history of step times if it is recorded."""
+    say("computing the page")
     account = change.account
-    parts = [row.part for row in account.level("breakdown").rows] if account else []
+    categories = {row.part for row in account.level("breakdown").rows} if account else set()
+    sections = (
+        _verdict_section(change, times),
+        *_breakdown_sections(change),
+        *_history_section(change, history),
+        *_limits_section(change),
+    )
     return Page(
-        name=f"{_named(change.base)}-{_named(change.head)}",
-        title=f"{_named(change.base)} → {_named(change.head)}",
-        subtitle="What changed, whether it is more than noise, and where the time went",
+        name=f"{_side_name(change.base)}-{_side_name(change.head)}",
+        title=f"{_side_name(change.base)} → {_side_name(change.head)}",
+        subtitle="What changed, and whether it is significant",
         facts=tuple(_facts(change)),
         tiles=tuple(_tiles(change)),
-        unknown=tuple(_unknown(change)),
-        sections=tuple(sections),
-        made=f"Made by tracewarehouse {__version__}.",
-        meanings=("base", "head", *(name for name in MEANINGS if name in parts), "longer", "shorter"),
+        sections=sections,
+        footer=f"tracewarehouse {__version__}",
+        legend=("base", "head", *(name for name in CATEGORIES if name in categories), "longer", "shorter"),
     )
 
 
-def _named(runs: Sequence[str]) -> str:
+def _side_name(runs: Sequence[str]) -> str:
     return runs[0] if len(runs) == 1 else f"{runs[0]} and {len(runs) - 1} more"
 
 
 def _facts(change: Change) -> Iterator[tuple[str, str]]:
     yield "Base", ", ".join(change.base)
     yield "Head", ", ".join(change.head)
-    if change.account:
-        units = change.account.per.partition(":")[0]
-        account = change.account
+    account = change.account
+    if account:
+        sample = account.per.partition(":")[0]
         yield (
             "Compared",
-            f"{account.base_units:,} of base, {account.head_units:,} of head: each {units} of each rank",
+            f"{account.base_units:,} of base, {account.head_units:,} of head: one per {sample} and rank",
         )
-    yield (
-        "Noise",
-        {"run": "known over runs", "step": "known over steps of these runs only"}.get(
-            change.verdict.unit, "not known: one window per side"
-        ),
-    )
+    yield "Noise", _NOISE.get(change.verdict.unit, "unknown: one sample per side")
 
 
 def _tiles(change: Change) -> Iterator[Tile]:
-    said = change.verdict
-    yield Tile("base", time(said.base_median_ns), "median step")
-    yield Tile("head", time(said.head_median_ns), "median step")
-    if said.change is not None:
-        known = said.low is not None and said.high is not None
-        spread = f"{_signed(said.low)} to {_signed(said.high)}" if known else "how sure is not known"
-        yield Tile("change", _signed(said.change), spread)
-    yield Tile("verdict", said.word, "by the step time")
+    verdict = change.verdict
+    yield Tile("base", duration(verdict.base_median_ns), "median step")
+    yield Tile("head", duration(verdict.head_median_ns), "median step")
+    if verdict.change is not None:
+        has_interval = verdict.low is not None and verdict.high is not None
+        interval = f"{_signed_percent(verdict.low)} to {_signed_percent(verdict.high)}"
+        yield Tile("change", _signed_percent(verdict.change), interval if has_interval else "no interval")
+    yield Tile("verdict", verdict.word, "step time")
 
 
-def _signed(value: float | None) -> str:
+def _signed_percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:+.1f} %"
 
 
-def _unknown(change: Change) -> Iterator[str]:
-    if change.verdict.reason:
-        yield f"{change.verdict.reason[0].upper()}{change.verdict.reason[1:]}."
-    if change.lacks:
-        yield f"Where the time went: {change.lacks}."
-    if change.account:
-        for notice in change.account.notices:
-            yield f"{notice[0].upper()}{notice[1:]}."
+def _signed_duration(ns: float) -> str:
+    return f"+{duration(ns)}" if ns > 0 else duration(ns)
 
 
-def _verdict(change: Change, times: Sequence[Measured]) -> Section:
-    return Section(
-        "verdict",
-        "Verdict",
-        f"{change.line[:1].upper()}{change.line[1:]}.",
-        (_comparable(change), _spread(times)),
-    )
+def _limits_section(change: Change) -> Iterator[Section]:
+    """What the comparison cannot show, at the end of the page."""
+    statements = [change.verdict.reason] if change.verdict.reason else []
+    statements += [f"no breakdown: {change.lacks}"] if change.lacks else []
+    statements += change.account.notices if change.account else ()
+    if statements:
+        summary = "What limits the conclusions on this page."
+        yield Section(
+            "limits", "Limits of this comparison", summary, statements=tuple(map(sentence, statements))
+        )
 
 
-def _comparable(change: Change) -> Part:
-    hard = [each.message for each in change.differences if each.hard]
-    soft = [each.message for each in change.differences if not each.hard]
-    said = f"Not comparable: {and_list(hard)}. " if hard else "Both sides can be compared. "
-    told = f"They differ in this, too: {'; '.join(soft)}." if soft else "No other difference is known."
-    return Part("Comparable?", said + told)
+def _verdict_section(change: Change, times: Sequence[Measured]) -> Section:
+    cards = (_comparability_card(change), _step_times_card(times))
+    return Section("verdict", "Verdict", sentence(change.line), cards)
 
 
-def _spread(times: Sequence[Measured]) -> Part:
+def _comparability_card(change: Change) -> Card:
+    blocking = [each.message for each in change.differences if each.hard]
+    others = [each.message for each in change.differences if not each.hard]
+    text = f"Not comparable: {and_list(blocking)}." if blocking else "The two sides are comparable."
+    more = f"Other differences: {'; '.join(others)}." if others else "No other differences found."
+    return Card("Comparability", f"{text} {more}")
+
+
+def _step_times_card(times: Sequence[Measured]) -> Card:
     lanes = {
         name: (
             name,
-            [(value, f"{run.run}: {time(value)}") for run in side.runs for value in run.steps],
+            [(value, f"{run.run}: {duration(value)}") for run in side.runs for value in run.steps],
         )
         for name, side in zip(("base", "head"), times, strict=True)
     }
     if not all(ticks for _, ticks in lanes.values()):
-        return Part("Step times", "A side has no complete step, so how steps are spread is not known.")
+        return Card("Step times", "Base or head has no complete step, so step times cannot be compared.")
     counts = and_list([f"{plural(len(ticks), 'step')} of {name}" for name, (_, ticks) in lanes.items()])
-    picture = Picture(
-        "Each complete step, mean of its ranks; long: the median", strips(lanes, "period", "ns", PAGE)
+    figure = Figure(
+        "Each complete step, mean over ranks; long mark: median", strip_chart(lanes, "period", "ns", PAGE)
     )
-    return Part("Step times", f"{counts}.", (picture,))
+    return Card("Step times", f"{counts}.", (figure,))
 
 
-def _account(change: Change) -> Iterator[Section]:
+def _breakdown_sections(change: Change) -> Iterator[Section]:
     account = change.account
     if account is None:
-        yield Section("account", "Account", f"There is no account: {change.lacks}.")
+        yield Section("breakdown", "Breakdown", f"No breakdown: {change.lacks}.")
         return
-    base, head = float(account.base_mean), float(account.head_mean)
-    first = account.level("breakdown").rows[0]
-    said = (
-        f"The mean {account.per} went from {time(base)} to {time(head)} ({_time(head - base)}); "
-        f"the largest part of that is {MEANINGS.get(first.part, first.part)}, {_time(float(first.delta))}."
-    )
     yield Section(
-        "account",
-        "Account",
-        said,
-        (_waterfall(account), _movers(account, "categories", "By pass and kind", "passes and kinds")),
+        "breakdown",
+        "Breakdown",
+        _breakdown_summary(account),
+        (_waterfall_card(account), _changes_card(account, "categories", "phases and kinds")),
         (_table(change, account, "breakdown"), _table(change, account, "categories")),
     )
     yield Section(
         "kernels",
         "Kernels and operators",
-        _lead(account, "kernels", "kernel or idle cause"),
+        _kernels_summary(account),
         (
-            _movers(account, "kernels", "Kernels that changed the step", "kernels and causes"),
-            _movers(account, "operators", "Operators that changed the step", "operators and causes"),
+            _changes_card(account, "kernels", "kernels and idle causes"),
+            _changes_card(account, "operators", "operators and idle causes"),
         ),
         (_table(change, account, "kernels"), _table(change, account, "operators")),
     )
     if len({row.part.rpartition(" ")[0] for row in account.level("ranks").rows}) > 1:
-        yield Section(
-            "ranks",
-            "Ranks",
-            _of_ranks(account),
-            (_movers(account, "ranks", "Ranks that changed the step", "ranks"),),
-            (_table(change, account, "ranks"),),
-        )
+        cards = (_changes_card(account, "ranks", "ranks"),)
+        yield Section("ranks", "Ranks", _ranks_summary(account), cards, (_table(change, account, "ranks"),))
 
 
-def _of_ranks(account: Account) -> str:
+def _breakdown_summary(account: Account) -> str:
+    base, head = float(account.base_mean), float(account.head_mean)
+    largest = account.level("breakdown").rows[0]
+    return (
+        f"The mean {account.per} went from {duration(base)} to {duration(head)}"
+        f" ({_signed_duration(head - base)}); largest contribution: {category_name(largest.part)},"
+        f" {_signed_duration(float(largest.delta))}."
+    )
+
+
+def _kernels_summary(account: Account) -> str:
+    rows = [row for row in account.level("kernels").rows if row.delta]
+    slower = sum(row.delta > 0 for row in rows)
+    significant = sum(bool(row.test and row.test.significant) for row in rows)
+    return (
+        f"Kernels and idle causes: {slower:,} slower, {len(rows) - slower:,} faster;"
+        f" {significant:,} significant."
+    )
+
+
+def _ranks_summary(account: Account) -> str:
+    note = "A straggler shows as own time; on the other ranks its delay shows as communication."
     own = [row for row in account.level("ranks").rows if row.part.endswith(" own")]
-    told = "A late rank's own time grows; of the others, which wait for it, only their communication does."
     if not own:
-        return told
+        return note
     most = max(own, key=lambda row: abs(row.delta))
     rank = most.part.removesuffix(" own")
-    return f"The own time of {rank} changed the most, {_time(float(most.delta))}. {told}"
+    return f"The own time of {rank} changed the most, {_signed_duration(float(most.delta))}. {note}"
 
 
-def _time(ns: float) -> str:
-    return f"+{time(ns)}" if ns > 0 else time(ns)
-
-
-def _lead(account: Account, name: str, what: str) -> str:
-    rows = [row for row in account.level(name).rows if row.delta]
-    longer = sum(row.delta > 0 for row in rows)
-    certain = sum(bool(row.test and row.test.significant) for row in rows)
-    said = f"Of what changed by {what}, {longer:,} took longer and {len(rows) - longer:,} shorter"
-    return f"{said}; {certain:,} by more than their noise."
-
-
-def _waterfall(account: Account) -> Part:
-    """Base, each part's change on top of the one before, head; the axis is cut below them all."""
+def _waterfall_card(account: Account) -> Card:
+    """Base, the change of each category on top of the one before, head; the axis starts below them all."""
     per = account.per.partition(":")[2] or account.per
     running = float(account.base_mean)
-    told = [Bar(f"base: mean {per}", running, "base", time(running), f"base: {time(running)}")]
-    level = account.level("breakdown")
-    for row in level.rows:
+    bars = [Bar(f"base: mean {per}", running, "base", duration(running), f"base: {duration(running)}")]
+    for row in account.level("breakdown").rows:
         delta = float(row.delta)
         if delta:
-            name = MEANINGS.get(row.part, row.part)
-            words = f"{name}: {time(float(row.base))} to {time(float(row.head))}, {_time(delta)}"
-            told.append(Bar(name, delta, row.part, _time(delta), words, start=running))
+            name, change = category_name(row.part), _signed_duration(delta)
+            description = f"{name}: {_from_to(row)}, {change}"
+            bars.append(Bar(name, delta, row.part, change, description, start=running))
         running += delta
-    told.append(Bar(f"head: mean {per}", running, "head", time(running), f"head: {time(running)}"))
-    ends = [each.start + each.value for each in told] + [each.start for each in told[1:-1]]
+    bars.append(Bar(f"head: mean {per}", running, "head", duration(running), f"head: {duration(running)}"))
+    ends = [bar.start + bar.value for bar in bars] + [bar.start for bar in bars[1:-1]]
     low = max(0.0, min(ends) - 0.25 * (max(ends) - min(ends)))
-    cut = f"; the axis begins at {time(low)}" if low else ""
-    said = f"Parts add up to the change, {_time(float(account.delta))}, exactly."
-    return Part("From base to head", said, (Picture(f"Base, parts, head{cut}", bars(told, PAGE, low=low)),))
+    axis = f"; the axis starts at {duration(low)}" if low else ""
+    figure = Figure(f"Base, categories, head{axis}", bar_chart(bars, PAGE, low=low))
+    text = f"The categories sum exactly to the change, {_signed_duration(float(account.delta))}."
+    return Card("From base to head", text, (figure,))
 
 
-def _movers(account: Account, name: str, title: str, what: str) -> Part:
-    rows = [row for row in account.level(name).rows if row.delta]
+def _changes_card(account: Account, level: str, kinds: str) -> Card:
+    """The largest changes of a level."""
+    title = f"Largest changes {LEVELS[level].partition(' (')[0]}"
+    rows = [row for row in account.level(level).rows if row.delta]
     if not rows:
-        return Part(title, "Nothing changed.")
-    shown = rows[:TOP]
-    told = [
+        return Card(title, "No changes.")
+    bars = [
         Bar(
-            label(MEANINGS.get(row.part, row.part)),
+            label(category_name(row.part)),
             float(row.delta),
-            _way(row),
-            _time(float(row.delta)),
-            _words(row),
+            "longer" if row.delta > 0 else "shorter",
+            _signed_duration(float(row.delta)),
+            _change_description(row),
         )
-        for row in shown
+        for row in rows[:_MAX_BARS]
     ]
-    rest = sum(float(row.delta) for row in rows[TOP:])
-    said = (
-        f"{len(shown)} of {len(rows):,} {what}; the others add {_time(rest)}."
-        if len(rows) > TOP
-        else f"All {what} that changed."
-    )
-    return Part(title, said, (Picture("Longer to the right, shorter to the left", bars(told, PAGE)),))
+    rest = sum(float(row.delta) for row in rows[_MAX_BARS:])
+    text = f"All {kinds} that changed are shown."
+    if len(rows) > _MAX_BARS:
+        text = f"{len(bars)} of {len(rows):,} {kinds} shown; the rest sum to {_signed_duration(rest)}."
+    return Card(title, text, (Figure("Slower to the right, faster to the left", bar_chart(bars, PAGE)),))
 
 
-def _way(row: Row) -> str:
-    return "longer" if row.delta > 0 else "shorter"
+def _from_to(row: Row) -> str:
+    return f"{duration(float(row.base))} to {duration(float(row.head))}"
 
 
-def _words(row: Row) -> str:
-    sure = ""
+def _change_description(row: Row) -> str:
+    significance = ""
     if row.test and row.test.tested:
-        sure = ", more than noise" if row.test.significant else ", not more than noise"
-    change = f" ({row.change})" if row.change else ""
-    name = MEANINGS.get(row.part, row.part)
-    return (
-        f"{name}: {time(float(row.base))} to {time(float(row.head))}, {_time(float(row.delta))}{change}{sure}"
-    )
+        significance = ", significant" if row.test.significant else ", not significant"
+    kind = f" ({row.change})" if row.change else ""
+    change = _signed_duration(float(row.delta))
+    return f"{category_name(row.part)}: {_from_to(row)}, {change}{kind}{significance}"
 
 
-def _table(change: Change, account: Account, name: str) -> Table:
-    result = account.level(name).result()
+def _table(change: Change, account: Account, level: str) -> Table:
+    result = account.level(level).result()
     assert result.contract is not None
-    rows = result.head(ROWS).rows()
-    kept = {each for each in result.table.column_names if any(row[each] is not None for row in rows)} - {
-        "level"
-    }
-    fields = [each for each in result.columns() if each.name in kept]
+    rows = result.head(_MAX_ROWS).rows()
+    names = result.table.column_names
+    shown = {name for name in names if name != "level" and any(row[name] is not None for row in rows)}
+    fields = [field for field in result.columns() if field.name in shown]
     sides = " ".join(shlex.quote(",".join(side)) for side in (change.base, change.head))
+    title = LEVELS[level]
     return Table(
-        name=name,
-        caption=_CAPTIONS[name],
+        name=level,
+        caption=f"{title[:1].upper()}{title[1:]}",
         fields=tuple(fields),
-        docs=tuple(column.doc for column in result.contract.columns if column.name in kept),
-        rows=[[row[each.name] for each in fields] for row in rows],
+        docs=tuple(column.doc for column in result.contract.columns if column.name in shown),
+        rows=[[row[field.name] for field in fields] for row in rows],
         total=len(result),
-        command=f"tw diff {sides} --level {name}",
+        command=f"tw diff {sides} --level {level}",
     )
 
 
-def _history(change: Change, past: History | None) -> Iterator[Section]:
-    lines = [] if past is None else [line for line in past.lines if _holds(line, change)]
-    if past is None or not lines:
+def _history_section(change: Change, history: History | None) -> Iterator[Section]:
+    if history is None:
         return
-    parts = [_line(line, change, past) for line in lines]
-    changes = sum(len(line.changes) for line in lines)
-    runs = plural(sum(len(line.dots) for line in lines), "recorded run")
-    said = f"Over {runs} the level of the step time changed {changes} time{'' if changes == 1 else 's'}."
-    yield Section("history", "History", said, tuple(parts))
+    compared = {*change.base, *change.head}
+    series = [each for each in history.series if _contains_a_compared_run(each, compared)]
+    if not series:
+        return
+    cards = [_series_card(each, change, history) for each in series]
+    runs = plural(sum(len(each.points) for each in series), "recorded run")
+    changes = plural(sum(len(each.changes) for each in series), "level change")
+    yield Section("history", "History", f"{runs}, {changes} of the step time.", tuple(cards))
 
 
-def _holds(line: Line, change: Change) -> bool:
-    known = {dot.name for dot in line.dots if dot.value is not None}
-    return bool(known & {*change.base, *change.head}) and len(known) > 2
+def _contains_a_compared_run(series: Series, compared: set[str]) -> bool:
+    names = {point.name for point in series.known}
+    return bool(names & compared) and len(names) > 2
 
 
-def _line(line: Line, change: Change, past: History) -> Part:
-    marks = {**dict.fromkeys(change.base, "base"), **dict.fromkeys(change.head, "head")}
-    known = [dot for dot in line.dots if dot.value is not None]
-    told = [
-        Dot(at, dot.value or 0.0, marks.get(dot.name, "plain"), f"{dot.name}: {time(dot.value)}", dot.level)
-        for at, dot in enumerate(known, 1)
+def _series_card(series: Series, change: Change, history: History) -> Card:
+    categories = {**dict.fromkeys(change.base, "base"), **dict.fromkeys(change.head, "head")}
+    points = [
+        Point(
+            at,
+            point.value or 0.0,
+            categories.get(point.name, "plain"),
+            f"{point.name}: {duration(point.value)}",
+            point.level,
+        )
+        for at, point in enumerate(series.known, 1)
     ]
-    steps = [f"{each.before} → {each.after} {part(each.change or 0, 1)}" for each in line.changes]
-    said = f"Level changes: {'; '.join(steps)}." if steps else "No change of level."
-    title = f"{past.metric}, run by run in time order"
-    return Part(
-        line.name or "Step time over runs",
-        said,
-        (Picture(title, dots(told, "step time", "run", past.unit, PAGE)),),
+    changes = [f"{each.before} → {each.after} {percent(each.change or 0, 1)}" for each in series.changes]
+    text = f"Level changes: {'; '.join(changes)}." if changes else "No level change."
+    figure = Figure(
+        f"{history.metric} of the recorded runs in time order",
+        point_chart(points, "step time", "run", history.unit, PAGE),
     )
+    return Card(series.name or "Step time over runs", text, (figure,))

@@ -125,7 +125,7 @@ def only_ranks(selected: Sequence[SelectedRun], ranks: Iterable[int]) -> tuple[S
     wanted = frozenset(ranks)
     present = {rank for each in selected for rank in each.ranks}
     for rank in sorted(wanted - present):
-        raise UnknownName("rank", str(rank), [], f"there are: {rank_list(present)}")
+        raise UnknownName("rank", str(rank), [], f"available: {rank_list(present)}")
     kept = (replace(each, ranks=tuple(rank for rank in each.ranks if rank in wanted)) for each in selected)
     return tuple(each for each in kept if each.ranks)
 

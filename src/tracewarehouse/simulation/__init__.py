@@ -1,6 +1,6 @@
-"""A simulated distributed job: traces as PyTorch writes them, and the right answers about them.
+"""Simulated distributed jobs: traces in PyTorch's format, and the expected results of analyses.
 
-The scheduler that makes the traces keeps the books, so an analysis can be compared with what really happened.
+The scheduler that creates the traces also computes the results, independently of SQL and of the trace files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["DIALECTS", "GPUS", "KINDS", "MODES", "Injection", "Job", "Noise", "S
 
 
 def __getattr__(name: str) -> object:
-    """What writes a job is loaded on first use: help texts need its knobs only."""
+    """Loads the writer on first use: help texts need only the settings of a job."""
     if name not in ("Simulated", "simulate"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tracewarehouse.simulation import write

@@ -1,4 +1,4 @@
-"""Events as text, the way a version of torch prints them: keys, their order, numbers and line breaks."""
+"""Events as JSON text of a PyTorch version: keys, their order, number format and line breaks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import json
 from collections.abc import Callable
 
 from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.instructions import (
+    COMPUTE,
+    DATA,
+    STAGE,
+    TENSOR,
+    Api,
+    Collective,
+    Frame,
+    Kernel,
+)
 from tracewarehouse.simulation.job import QUARTER_NS, Job
-from tracewarehouse.simulation.parts import COMPUTE, DATA, STAGE, TENSOR, Api, Collective, Frame, Kernel
 
 Format = Callable[..., str]
 
-# The parts in %( ) are filled in once for each kind of event, those in braces for each event.
+# %(…)s is filled in once per kind of event, {…} for each event.
 _NEW = (
     '\n  {{\n    "ph": "X",\n    "cat": "%(cat)s",\n    "name": %(name)s,\n    "pid": %(pid)s,\n'
     '    "tid": %(tid)s,\n    "ts": {0},\n    "dur": {1}\n    ,\n    "args": {{\n      %(args)s\n    }}\n  }}'
@@ -34,11 +43,11 @@ _OLD_CATEGORIES = {
     "gpu_memset": "Memset",
 }
 _TORCH_NAMES = {"all_gather": "_allgather_base", "reduce_scatter": "_reduce_scatter_base"}
-MOST_RANKS = 30  # torch cuts longer lists of ranks
+MOST_RANKS = 30  # PyTorch truncates longer lists of ranks
 
 
 class Text:
-    """Templates of one rank's events, made when first needed. All times are whole ns since the epoch."""
+    """Templates of one rank's events. All times are integer ns since the epoch."""
 
     def __init__(self, job: Job, rank: int) -> None:
         self.job, self.rank = job, rank
@@ -60,11 +69,11 @@ class Text:
         return f"{at_ns // 1000}.{at_ns % 1000:03d}"
 
     def length(self, ns: int) -> str:
-        """A length of time."""
+        """A duration."""
         return str(ns // 1000) if self.old else f"{ns // 1000}.{ns % 1000:03d}"
 
     def slice(self, category: str, name: str, pid: int, tid: int | str, args: str) -> Format:
-        """ts, dur and what stands in braces in `args` → the event."""
+        """Takes ts, dur and the fields of `args`; returns the event."""
         if self.old:
             category = _OLD_CATEGORIES.get(category, category)
             tid = f"stream {tid}" if pid == self.device else str(tid)
@@ -73,7 +82,7 @@ class Text:
         return (self.layout % values).format
 
     def frame(self, frame: Frame, thread: str, finished: bool = True) -> Format:
-        """ts, dur, external id (of a Python frame its parent), sequence or Python id, index, message."""
+        """Takes ts, dur, external id (Python: parent id), sequence number (Python: id), index, message."""
         if frame.category == "python_function":
             module = "" if frame.module is None else f'"Python module id": {frame.module}, '
             args = f'"Python parent id": {{2}}, "Python id": {{3}}, {module}"Ev Idx": {{4}}'
@@ -112,7 +121,7 @@ class Text:
         return args
 
     def call(self, api: Api, thread: str, kernel: Kernel | None) -> Format:
-        """ts, dur, external id, correlation → a call of the runtime."""
+        """Takes ts, dur, external id, correlation; returns a runtime call."""
         if self.old:
             ids = '"external id": {2}, "external ts": {4}'
             args = f'"cbid": {api.number}, "correlation": {{3}},\n      {ids}'
@@ -137,13 +146,13 @@ class Text:
             f'"block":     {list(kernel.block)}, "shared memory": {kernel.shared_bytes}'
         )
 
-    def kernel(self, kernel: Kernel, stream: str, group: Group | None, part: Collective | None,
+    def kernel(self, kernel: Kernel, stream: str, group: Group | None, collective: Collective | None,
                node: int | None) -> Format:  # fmt: skip
-        """ts, dur, external id, correlation, sequence → a GPU row."""
+        """Takes ts, dur, external id, correlation, sequence; returns a GPU activity."""
         number = self.streams[stream]
-        rest = self._kernel_rest(kernel)
-        if part is not None and group is not None and not self.amd and not self.old:
-            rest += f",      {self.message(part, group)}"
+        rest = self._kernel_args(kernel)
+        if collective is not None and group is not None and not self.amd and not self.old:
+            rest += f",      {self.message(collective, group)}"
         if node is not None and not self.amd:
             rest += f',      "graph node id": {node + 1}, "graph id": 1'
         if self.old:
@@ -170,7 +179,7 @@ class Text:
             )
         return self.slice(kernel.category, kernel.name, self.device, number, args)
 
-    def _kernel_rest(self, kernel: Kernel) -> str:
+    def _kernel_args(self, kernel: Kernel) -> str:
         if kernel.category != "kernel":
             rate = f'"bytes": {kernel.bytes}, "memory bandwidth (GB/s)": {{5}}'
             if not self.amd:
@@ -187,26 +196,26 @@ class Text:
             f'"block": {block},      "est. achieved occupancy %": {min(100, round(warps * 100 / 64))}'
         )
 
-    def message(self, part: Collective, group: Group) -> str:
-        """The arguments of a collective; the sequence number goes in at {4}."""
+    def message(self, collective: Collective, group: Group) -> str:
+        """The arguments of a collective; {4} is the sequence number."""
         ranks = ", ".join(map(str, group.ranks[:MOST_RANKS])) + (", ..." if group.size > MOST_RANKS else "")
         number = ', "Seq": {4}' if self.new else ""
         return (
-            f'"Collective name": "{_TORCH_NAMES.get(part.name, part.name)}", '
-            f'"In msg nelems": {part.in_elements}, '
-            f'"Out msg nelems": {part.out_elements}, "Group size": {group.size}, "dtype": "BFloat16", '
+            f'"Collective name": "{_TORCH_NAMES.get(collective.name, collective.name)}", '
+            f'"In msg nelems": {collective.in_elements}, '
+            f'"Out msg nelems": {collective.out_elements}, "Group size": {group.size}, "dtype": "BFloat16", '
             f'"In split size": "[]", "Out split size": "[]", "Process Group Name": "{group.name}", '
             f'"Process Group Description": "mesh_{group.scope}", "Process Group Ranks": "[{ranks}]"{number}'
         )
 
-    def host_message(self, part: Collective, group: Group) -> str:
-        """The same on the host, which also says which ranks those are in short."""
+    def host_message(self, collective: Collective, group: Group) -> str:
+        """The same on the host, which also has the ranks as start and stride."""
         stride = group.ranks[1] - group.ranks[0] if group.size > 1 else 1
         known = f'"Global rank start": {group.ranks[0]}, "Global rank stride": {stride}'
-        return f"{self.message(part, group)}, {known}"
+        return f"{self.message(collective, group)}, {known}"
 
     def flow(self, kind: str, name: str, pid: int, tid: int | str) -> Format:
-        """id, ts → one end of an arrow; `name` is ac2g or fwdbwd."""
+        """Takes id, ts; returns one end of a flow, ac2g or fwdbwd."""
         category = "async" if self.old else name
         title = "launch" if self.old else name
         if self.old and pid == self.device:
@@ -221,7 +230,7 @@ class Text:
         return _event(f'{head}\n    "cat": "{category}",\n    "name": "{title}"\n    {end}')
 
     def memory(self, thread: str) -> Format:
-        """ts, reserved, allocated, bytes, address, index → an allocation."""
+        """Takes ts, reserved, allocated, bytes, address, index; returns an allocation."""
         pid, tid = self.pid, self.threads[thread]
         if self.old:
             args = f'"Device Type": 1, "Device Id": {self.device}, "Bytes": {{3}}'
@@ -239,7 +248,7 @@ class Text:
         return _event(f'{between.join(keys)},\n    "args": {{{{\n      {args}\n    }}}}')
 
     def sync(self, kind: str, stream: str, waits: str | None) -> Format:
-        """ts, dur, external id, correlation, correlation of the mark → what a wait was for."""
+        """Takes ts, dur, external id, correlation, correlation of the event; returns a synchronization."""
         number = self.streams[stream]
         known = f'"External id": {{2}},      "cuda_sync_kind": "{kind}",      '
         if waits is not None:
@@ -251,12 +260,12 @@ class Text:
         return self.slice("cuda_sync", kind, self.device, number, args)
 
     def annotation(self, name: str) -> Format:
-        """ts, dur, external id → the GPU's copy of an annotation."""
+        """Takes ts, dur, external id; returns the GPU copy of an annotation."""
         stream = self.streams[COMPUTE]
         return self.slice("gpu_user_annotation", name, self.device, stream, '"External id": {2}')
 
     def counter(self) -> Format:
-        """ts, value → how busy the GPU was."""
+        """Takes ts, value; returns a GPU utilization counter."""
         head = f'"ph": "C", "name": "GPU {self.device} Utilization", "pid": {self.device}, "ts": {{0}},'
         return _event(head + '\n    "args": {{\n      "GPU Utilization": {1}\n    }}')
 
@@ -266,7 +275,7 @@ def _event(inside: str) -> Format:
 
 
 def _inputs(shapes: tuple[tuple[int, ...], ...]) -> str:
-    strides = [[_product(shape[place + 1 :]) for place in range(len(shape))] for shape in shapes]
+    strides = [[_product(shape[axis + 1 :]) for axis in range(len(shape))] for shape in shapes]
     types = ["c10::BFloat16" if shape else "Scalar" for shape in shapes]
     values = ["" if shape else "1" for shape in shapes]
     return (

@@ -1,4 +1,4 @@
-"""What is planted, looked up by rank and step while the schedule is made."""
+"""Injected faults by rank and step, and the random factors of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tracewarehouse.simulation.job import Injection, Job
 from tracewarehouse.simulation.kernels import Variant
 
 
-class Planted:
+class Faults:
     """The injections of a job."""
 
     def __init__(self, job: Job) -> None:
@@ -17,18 +17,18 @@ class Planted:
         self.all = job.injections
 
     def of(self, kind: str, rank: int, step: int) -> list[Injection]:
-        """Those of a kind that concern a rank in a step (counted from 0)."""
-        return [each for each in self.all if each.kind == kind and each.hits(rank, step)]
+        """The injections of a kind that apply to a rank in a step (zero-based)."""
+        return [each for each in self.all if each.kind == kind and each.applies_to(rank, step)]
 
     def ever(self, kind: str, rank: int) -> Injection | None:
-        """The first of a kind that concerns a rank at all."""
+        """The first injection of a kind that applies to a rank in any step."""
         return next((each for each in self.all if each.kind == kind and each.rank in (None, rank)), None)
 
     def variant(self, stage: int, rank: int, step: int) -> Variant:
-        """Which program the rank runs in that step."""
+        """The program variant that the rank runs in a step."""
         return Variant(
             stage,
-            frozenset(each.word("kernel") for each in self.of("removed-kernel", rank, step)),
+            frozenset(each.text_value("kernel") for each in self.of("removed-kernel", rank, step)),
             sum(round(each.number("us") * 1_000) for each in self.of("extra-kernel", rank, step)),
             bool(self.of("blocking-item", rank, step)),
             not self.of("no-overlap", rank, step),
@@ -36,71 +36,71 @@ class Planted:
         )
 
     def factor(self, what: str, rank: int, step: int) -> float:
-        """How much slower a rank is at `compute`, `host` or `data`."""
+        """Slowdown of a rank in `compute`, `host` or `data`."""
         factor = 1.0
         for each in self.of("slow-rank", rank, step):
-            if each.word("what") == what:
+            if each.text_value("what") == what:
                 factor *= each.number("factor")
         return factor
 
     def kernel_factors(self, rank: int, step: int) -> dict[str, float]:
-        """Kernels that take longer, by key."""
+        """Slowdown of kernels by key."""
         factors: dict[str, float] = {}
         for each in self.of("slow-kernel", rank, step):
-            key = each.word("kernel")
+            key = each.text_value("kernel")
             factors[key] = factors.get(key, 1.0) * (1 + each.number("percent") / 100)
         return factors
 
     def stall_ns(self, rank: int, step: int) -> int:
-        """How long the data loader waits beside its usual time."""
+        """Additional time of the data loader."""
         return sum(round(each.number("ms") * 1_000_000) for each in self.of("dataloader-stall", rank, step))
 
     def share(self, kind: str, rank: int, step: int) -> float:
-        """What share of a rank's rows of a step is lost."""
+        """Share of a rank's activities of a step that is lost."""
         return max((each.number("share") for each in self.of(kind, rank, step)), default=0.0)
 
     def link_factor(self, group: str) -> float:
-        """How much slower the links of a group are."""
+        """Slowdown of the links of a group."""
         factor = 1.0
         for each in self.all:
-            if each.kind == "slow-link" and each.word("group") == group:
+            if each.kind == "slow-link" and each.text_value("group") == group:
                 factor *= each.number("factor")
         return factor
 
     def longer_ns(self, group: str, number: int) -> int:
-        """How much longer the n-th collective of a group takes (counted from 0)."""
+        """Additional time of the n-th collective of a group (zero-based)."""
         return sum(
             round(each.number("ms") * 1_000_000)
             for each in self.all
             if each.kind == "long-collective"
-            and each.word("group") == group
+            and each.text_value("group") == group
             and each.number("collective") == number
         )
 
     def clock(self, rank: int) -> tuple[int, int]:
-        """Offset in ns and drift in parts of 10^9 of a rank's clock."""
-        found = [each for each in self.all if each.kind == "clock" and each.rank in (None, rank)]
-        offset = sum(each.number("offset_us") for each in found)
-        drift = sum(each.number("drift_ppm") for each in found)
+        """Offset in ns and drift in parts per 10^9 of a rank's clock."""
+        clocks = [each for each in self.all if each.kind == "clock" and each.rank in (None, rank)]
+        offset = sum(each.number("offset_us") for each in clocks)
+        drift = sum(each.number("drift_ppm") for each in clocks)
         return round(offset * 1_000), round(drift * 1_000)
 
 
-ONE = 1 << 20  # factors are whole numbers of this part, so that times stay whole
-TABLE = 997  # factors of kernels are drawn once and used in turn
+ONE = 1 << 20  # fixed-point factors, so that times are integers
+TABLE = 997  # number of kernel factors, drawn once and used in rotation
 
 
 class Noise:
-    """The factors of one run."""
+    """The random factors of one run."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.run = math.exp(job.noise.run * Random(f"{job.seed}/run").gauss(0, 1))
         draw = Random(f"{job.seed}/kernel")
-        self.table = [_whole(math.exp(job.noise.kernel * draw.gauss(0, 1))) for _ in range(TABLE)]
+        self.table = [scaled(math.exp(job.noise.kernel * draw.gauss(0, 1))) for _ in range(TABLE)]
         self._steps = [self._step(step) for step in range(job.steps)]
 
     def step(self, step: int) -> float:
-        """The factor of a step: of the run and its own."""
+        """The factor of a step, including that of the run."""
         return self._steps[step]
 
     def _step(self, step: int) -> float:
@@ -110,14 +110,10 @@ class Noise:
 
 
 def _student(draw: Random) -> float:
-    """A value of Student's t with three degrees of freedom: now and then far out."""
+    """A value of Student's t distribution with three degrees of freedom, which has heavy tails."""
     return draw.gauss(0, 1) / math.sqrt(sum(draw.gauss(0, 1) ** 2 for _ in range(3)) / 3)
 
 
-def _whole(factor: float) -> int:
-    return round(factor * ONE)
-
-
 def scaled(factor: float) -> int:
-    """A factor as a whole number of parts of ONE."""
-    return _whole(factor)
+    """A factor as a fixed-point number."""
+    return round(factor * ONE)

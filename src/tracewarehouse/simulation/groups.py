@@ -1,4 +1,4 @@
-"""Groups of ranks: who takes part in a collective, and how long it takes over their links."""
+"""Process groups, and the duration of their collectives."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
-from tracewarehouse.simulation.faults import Planted
+from tracewarehouse.simulation.faults import Faults
+from tracewarehouse.simulation.instructions import DATA, STAGE, TENSOR, Collective
 from tracewarehouse.simulation.job import Job
-from tracewarehouse.simulation.parts import DATA, STAGE, TENSOR, Collective
 
-LATENCY_NS = 9_000  # of a collective whatever its size
+LATENCY_NS = 9_000  # of a collective of any size
 
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that talk to each other, in order; `name` as injections call it."""
+    """Ranks that communicate, in order; injections use `name`."""
 
     name: str
     scope: str
@@ -24,12 +24,12 @@ class Group:
 
     @property
     def size(self) -> int:
-        """How many ranks."""
+        """Number of ranks."""
         return len(self.ranks)
 
 
 class Groups:
-    """All groups of a job."""
+    """All process groups of a job."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -37,7 +37,7 @@ class Groups:
         self._of_rank: dict[tuple[int, str, int], Group] = {}
 
     def of(self, rank: int, scope: str, edge: int = 0) -> Group:
-        """The group of a rank for a kind of collective; edge is the lower stage of a pair."""
+        """The group of a rank for a scope; `edge` is the lower stage of a pair."""
         key = (rank, scope, edge)
         group = self._of_rank.get(key)
         if group is None:
@@ -45,7 +45,7 @@ class Groups:
         return group
 
     def names(self) -> list[str]:
-        """The names of all groups in which there is talk."""
+        """The names of all groups that communicate."""
         job = self.job
         counts = {
             TENSOR: job.pipeline * job.data if job.tensor > 1 else 0,
@@ -55,53 +55,53 @@ class Groups:
         return [f"{scope}{number}" for scope, count in counts.items() for number in range(count)]
 
     def forget(self, rank: int) -> None:
-        """Drops what was looked up for a rank that is done, so that memory does not grow with the ranks."""
+        """Drops cached groups of a finished rank, so that memory does not grow with the number of ranks."""
         for key in [key for key in self._of_rank if key[0] == rank]:
             del self._of_rank[key]
 
     def all_of(self, rank: int) -> list[Group]:
-        """The groups a rank is in."""
-        job, found = self.job, []
+        """The groups of a rank."""
+        job, groups = self.job, []
         if job.tensor > 1:
-            found.append(self.of(rank, TENSOR))
+            groups.append(self.of(rank, TENSOR))
         if job.data > 1:
-            found.append(self.of(rank, DATA))
-        stage = job.place(rank)[0]
+            groups.append(self.of(rank, DATA))
+        stage = job.coordinates(rank)[0]
         if stage > 0:
-            found.append(self.of(rank, STAGE, stage - 1))
+            groups.append(self.of(rank, STAGE, stage - 1))
         if stage < job.pipeline - 1:
-            found.append(self.of(rank, STAGE, stage))
-        return found
+            groups.append(self.of(rank, STAGE, stage))
+        return groups
 
     def _find(self, rank: int, scope: str, edge: int) -> Group:
         job = self.job
-        stage, copy, part = job.place(rank)
+        stage, copy, part = job.coordinates(rank)
         if scope == TENSOR:
             number = stage * job.data + copy
-            ranks = tuple(job.at(stage, copy, each) for each in range(job.tensor))
+            ranks = tuple(job.rank_at(stage, copy, each) for each in range(job.tensor))
         elif scope == DATA:
             number = stage * job.tensor + part
-            ranks = tuple(job.at(stage, each, part) for each in range(job.data))
+            ranks = tuple(job.rank_at(stage, each, part) for each in range(job.data))
         else:
             number = (edge * job.data + copy) * job.tensor + part
-            ranks = (job.at(edge, copy, part), job.at(edge + 1, copy, part))
+            ranks = (job.rank_at(edge, copy, part), job.rank_at(edge + 1, copy, part))
         key = (scope, ranks)
         if key not in self._by_key:
             self._by_key[key] = Group(f"{scope}{number}", scope, ranks, number)
         return self._by_key[key]
 
 
-class Meetings:
-    """When the last rank came to each collective, and so when each is over."""
+class Rendezvous:
+    """Arrival of the last rank at each collective, and the duration of its transfer."""
 
-    def __init__(self, job: Job, planted: Planted) -> None:
-        self.job, self.planted = job, planted
+    def __init__(self, job: Job, faults: Faults) -> None:
+        self.job, self.faults = job, faults
         self._last: dict[str, array[int]] = {}
         self._open: dict[str, tuple[int, int]] = {}
         self._transfers: dict[tuple[str, Collective], int] = {}
 
     def arrive(self, group: Group, at_ns: int) -> bool:
-        """A rank came to its group's next collective; True when it was the last one."""
+        """Adds an arrival at the group's next collective; returns whether it was the last one."""
         count, last = self._open.get(group.name, (0, 0))
         count, last = count + 1, max(last, at_ns)
         if count < group.size:
@@ -112,37 +112,37 @@ class Meetings:
         return True
 
     def count(self, group: str) -> int:
-        """How many collectives a group had."""
+        """Number of collectives of a group."""
         return len(self._last.get(group, ()))
 
     def last(self, group: Group, number: int) -> int:
-        """When the last rank came to the n-th collective of a group."""
+        """Time at which the last rank arrived at the n-th collective of a group."""
         return self._last[group.name][number]
 
     def transfer_ns(self, group: Group, collective: Collective, number: int) -> int:
-        """How long the n-th collective of a group takes once all are there."""
+        """Duration of the n-th collective of a group after the last arrival."""
         key = (group.name, collective)
         if key not in self._transfers:
             self._transfers[key] = self._transfer(group, collective)
         return self._transfers[key] + self._longer(group.name, number)
 
     def _longer(self, group: str, number: int) -> int:
-        return self.planted.longer_ns(group, number) if self._has_long else 0
+        return self.faults.longer_ns(group, number) if self._has_long else 0
 
     @cached_property
     def _has_long(self) -> bool:
-        return any(each.kind == "long-collective" for each in self.planted.all)
+        return any(each.kind == "long-collective" for each in self.faults.all)
 
     def _transfer(self, group: Group, collective: Collective) -> int:
         job, size = self.job, group.size
         nodes = {rank // job.ranks_per_node for rank in group.ranks}
         bytes_per_ns = job.link_bytes_per_ns if len(nodes) == 1 else job.network_gb_per_s
         moved = collective.bytes * _share(collective.name, size) / bytes_per_ns
-        return round((LATENCY_NS + moved) * self.planted.link_factor(group.name))
+        return round((LATENCY_NS + moved) * self.faults.link_factor(group.name))
 
 
 def _share(name: str, size: int) -> float:
-    """What part of the message crosses a link, by the usual convention for each collective."""
+    """Share of the message that crosses a link, by the usual convention of each collective."""
     if name == "allreduce":
         return 2 * (size - 1) / size
     if name in ("all_gather", "reduce_scatter", "all_to_all"):

@@ -1,4 +1,4 @@
-"""What stands around the events of a trace file: the header, the rows that name threads, the end."""
+"""The parts of a trace file around its events: header, metadata events, closing events."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tracewarehouse.simulation.event_text import MOST_RANKS, Text
 from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.job import QUARTER_NS, Job
 
-LAST: dict[str, object] = {"sort_index": 536_870_912}  # where viewers put the profiler's own rows
+LAST: dict[str, object] = {"sort_index": 536_870_912}  # position of the profiler's own rows in viewers
 
 
 def head(job: Job, rank: int, groups: list[Group]) -> str:
-    """The text up to the first event."""
+    """The text before the first event."""
     keys: dict[str, object] = {"schemaVersion": 1, "deviceProperties": _devices(job)}
     if job.dialect == "old":
         keys["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": job.ranks}
@@ -43,7 +43,7 @@ def tail(job: Job, rank: int) -> str:
 
 
 def file_name(rank: int) -> str:
-    """The name of a rank's file."""
+    """The file name of a rank."""
     return f"rank{rank}.json.gz"
 
 
@@ -101,7 +101,7 @@ def _distributed(job: Job, rank: int, groups: list[Group]) -> dict[str, object]:
 
 
 def names(text: Text, at_ns: int) -> list[str]:
-    """The rows that name processes, threads and streams."""
+    """Metadata events that name processes, threads and streams."""
     rows: list[tuple[str, int, int | str, dict[str, object]]] = []
     for pid, label, order in ((text.pid, "CPU", text.pid), (text.device, f"GPU {text.device}", 16_777_216)):
         rows.append(("process_name", pid, 0, {"name": "python3"}))
@@ -130,7 +130,7 @@ def _name_row(text: Text, at_ns: int, name: str, pid: int | str, tid: int | str,
 
 
 def closing(text: Text, start_ns: int, end_ns: int) -> list[str]:
-    """The last rows: the span of the profiler and the two marks of its window."""
+    """The last events: the profiling window as a span, and its start and end markers."""
     began, length, ended = text.time(start_ns), text.length(end_ns - start_ns), text.time(end_ns)
     place = f'"ts": {began}, "dur": {length}'
     who = f'"pid": {json.dumps("Traces" if text.old else "Spans")}, "tid": "PyTorch Profiler"'

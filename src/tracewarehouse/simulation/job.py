@@ -1,4 +1,4 @@
-"""What is simulated: a job of many ranks, its model, its machine, and how its traces are written."""
+"""Settings of a simulated job: ranks, model, machine, trace format, noise and injected faults."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tracewarehouse.errors import ParamError, UnknownName
 
 DIALECTS = ("new", "epoch", "old")
 MODES = ("training", "inference")
-QUARTER_NS = 1_775_078_550_000_000_000  # what times of the new dialect count from
+QUARTER_NS = 1_775_078_550_000_000_000  # base time of timestamps in the new dialect
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A kind of GPU; rates in units per ns (1 GB/s = 1 byte/ns, 1 TFLOP/s = 1,000 flop/ns)."""
+    """A GPU model; rates are per ns (1 GB/s = 1 byte/ns, 1 TFLOP/s = 1,000 flop/ns)."""
 
     name: str
     vendor: str
@@ -43,7 +43,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Noise:
-    """Spreads: of a run, of a step, of a kernel (sigma of a lognormal), and how many steps are outliers."""
+    """Noise of runs, steps and kernels (sigma of a lognormal), and the share of outlier steps."""
 
     run: float = 0.0
     step: float = 0.01
@@ -53,7 +53,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Job:
-    """Every knob of a simulated job. Raises ParamError for values that make no job."""
+    """All settings of a simulated job. Raises ParamError for invalid values."""
 
     ranks: int = 2
     steps: int = 3
@@ -92,25 +92,25 @@ class Job:
         _check_words(self)
         if self.ranks % (self.tensor * self.pipeline):
             raise ParamError(
-                f"{self.ranks} ranks do not split into tensor {self.tensor} x pipeline {self.pipeline}",
-                "make ranks a multiple of tensor x pipeline",
+                f"{self.ranks} ranks are not divisible into tensor {self.tensor} x pipeline {self.pipeline}",
+                "use a multiple of tensor x pipeline",
             )
         if self.layers % self.pipeline:
             raise ParamError(
-                f"{self.layers} layers do not split into {self.pipeline} stages",
-                "make layers a multiple of pipeline",
+                f"{self.layers} layers are not divisible into {self.pipeline} stages",
+                "use a multiple of pipeline",
             )
         for injection in self.injections:
             injection.check(self.ranks, self.steps)
 
     @property
     def data(self) -> int:
-        """How many copies of the model there are."""
+        """Number of model replicas."""
         return self.ranks // (self.tensor * self.pipeline)
 
     @property
     def machine(self) -> Gpu:
-        """The kind of GPU."""
+        """The GPU model."""
         return GPUS[self.gpu]
 
     @property
@@ -120,28 +120,28 @@ class Job:
 
     @property
     def start_ns(self) -> int:
-        """When the run begins, ns since the epoch."""
-        return int(_moment(self.start).timestamp()) * 1_000_000_000
+        """Start of the run in ns since the epoch."""
+        return int(_parse_start(self.start).timestamp()) * 1_000_000_000
 
-    def place(self, rank: int) -> tuple[int, int, int]:
-        """(stage, copy, slice) of a rank: tensor ranks are neighbours, stages are furthest apart."""
+    def coordinates(self, rank: int) -> tuple[int, int, int]:
+        """(stage, replica, slice) of a rank: tensor ranks are adjacent, stages furthest apart."""
         stage, rest = divmod(rank, self.data * self.tensor)
         copy, part = divmod(rest, self.tensor)
         return stage, copy, part
 
-    def at(self, stage: int, copy: int, part: int) -> int:
-        """The rank at that place: the inverse of `place`."""
+    def rank_at(self, stage: int, copy: int, part: int) -> int:
+        """The rank at these coordinates: the inverse of `coordinates`."""
         return (stage * self.data + copy) * self.tensor + part
 
-    def said(self) -> dict[str, object]:
-        """All knobs by name, as JSON types."""
+    def as_json(self) -> dict[str, object]:
+        """All settings by name, as JSON types."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         values["noise"] = vars(self.noise)
         values["injections"] = [str(each) for each in self.injections]
         return values
 
 
-def _moment(text: str) -> datetime:
+def _parse_start(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -158,72 +158,75 @@ def _check_counts(job: Job) -> None:
     ]:
         value = getattr(job, name)
         if value is not None and value < 1:
-            raise ParamError(f"{name} is {value}", "it must be 1 or more")
+            raise ParamError(f"{name} is {value}", "must be at least 1")
     if job.workers < 0:
-        raise ParamError(f"workers is {job.workers}", "it must be 0 or more")
+        raise ParamError(f"workers is {job.workers}", "must be at least 0")
     for name, sigma in vars(job.noise).items():
         if not 0 <= sigma <= 1:
-            raise ParamError(f"noise {name} is {sigma}", "it must lie between 0 and 1")
+            raise ParamError(f"noise {name} is {sigma}", "must be between 0 and 1")
 
 
 def _check_words(job: Job) -> None:
     for name, known in (("mode", MODES), ("gpu", tuple(GPUS)), ("dialect", DIALECTS)):
         if getattr(job, name) not in known:
-            raise ParamError(f"unknown {name}: {getattr(job, name)}", f"there are: {', '.join(known)}")
+            raise ParamError(f"unknown {name}: {getattr(job, name)}", f"use one of {', '.join(known)}")
     if job.dialect == "old" and job.machine.vendor == "amd":
         raise ParamError(
-            "the old dialect knows no AMD GPU",
+            "the old dialect does not support AMD GPUs",
             hints.fill("use {} or {}", hints.option("dialect", "new"), hints.option("dialect", "epoch")),
         )
     try:
-        moment = _moment(job.start)
+        moment = _parse_start(job.start)
     except ValueError as error:
-        raise ParamError(f"start {job.start!r} is no time", "write it as 2026-05-04T09:00:00") from error
+        raise ParamError(f"start {job.start!r} is not a time", "write it as 2026-05-04T09:00:00") from error
     if job.dialect == "new" and int(moment.timestamp()) * 1_000_000_000 < QUARTER_NS:
         raise ParamError(
-            f"start {job.start} lies before the base of the new dialect", "start after 2026-04-01"
+            f"start {job.start} is before the base time of the new dialect", "use a time after 2026-04-01"
         )
 
 
-WHOLE = ("rank", "step", "count", "collective")
-SLOW = ("compute", "host", "data")
-TEXT = ("what", "kernel", "to", "group")
+INTEGER_KEYS = ("rank", "step", "count", "collective")
+SLOW_TARGETS = ("compute", "host", "data")
+TEXT_KEYS = ("what", "kernel", "to", "group")
 
-EVERY_STEP = ("slow-link", "long-collective", "clock", "missing-rank", "truncated-window", "before-window")
-EVERY_RANK = ("slow-link", "long-collective")
-# Kind: (what it does, its own values with their defaults; None = must be given).
+WITHOUT_STEP = ("slow-link", "long-collective", "clock", "missing-rank", "truncated-window", "before-window")
+WITHOUT_RANK = ("slow-link", "long-collective")
+# Kind: (description, its parameters with defaults; None = required).
 KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
     {
-        "slow-rank": ("a rank is slower: what=compute, host or data", {"what": "compute", "factor": 1.5}),
-        "slow-kernel": ("a kernel takes longer by percent", {"kernel": None, "percent": 20.0}),
-        "extra-kernel": ("a further kernel in each step", {"us": 50.0}),
-        "removed-kernel": ("a kernel is gone, its operator too", {"kernel": "dropout"}),
-        "renamed-kernel": ("a kernel goes by another name, as after an upgrade", {"kernel": None, "to": ""}),
-        "dataloader-stall": ("the data loader waits in one step", {"step": None, "ms": 5.0}),
-        "blocking-item": ("each step ends with a blocking .item()", {}),
-        "no-overlap": ("computation waits for every gradient collective", {}),
+        "slow-rank": ("slow down a rank: what=compute, host or data", {"what": "compute", "factor": 1.5}),
+        "slow-kernel": ("slow down a kernel by percent", {"kernel": None, "percent": 20.0}),
+        "extra-kernel": ("add a kernel to each step", {"us": 50.0}),
+        "removed-kernel": ("remove a kernel and its operator", {"kernel": "dropout"}),
+        "renamed-kernel": ("rename a kernel, as after a library upgrade", {"kernel": None, "to": ""}),
+        "dataloader-stall": ("stall the data loader in one step", {"step": None, "ms": 5.0}),
+        "blocking-item": ("end each step with a blocking .item()", {}),
+        "no-overlap": ("let computation wait for each gradient collective", {}),
         "slow-link": (
-            "a group's link is slower by a factor: group=tensor0, data1, …",
+            "slow down the links of a group: group=tensor0, data1, …",
             {"group": None, "factor": 4.0},
         ),
         "long-collective": (
-            "one collective of a group takes far longer",
+            "prolong one collective of a group",
             {"group": "data0", "collective": 1, "ms": 3.0},
         ),
-        "growing-memory": ("each step leaves memory allocated", {"mb": 64.0}),
-        "clock": ("a rank's clock is off and drifts", {"rank": None, "offset_us": 0.0, "drift_ppm": 0.0}),
-        "missing-rank": ("a rank writes no trace", {"rank": None}),
-        "truncated-window": ("the recording starts late or stops early", {"from_ms": 0.0, "to_ms": 0.0}),
-        "before-window": ("the first launches were made before the recording", {"count": 20}),
-        "lost-gpu": ("a share of the GPU rows is lost", {"share": 0.05}),
-        "lost-launch": ("a share of the launches is lost, their GPU rows are not", {"share": 0.05}),
+        "growing-memory": ("leak memory in each step", {"mb": 64.0}),
+        "clock": (
+            "offset a rank's clock and let it drift",
+            {"rank": None, "offset_us": 0.0, "drift_ppm": 0.0},
+        ),
+        "missing-rank": ("omit the trace of a rank", {"rank": None}),
+        "truncated-window": ("start the recording late or stop it early", {"from_ms": 0.0, "to_ms": 0.0}),
+        "before-window": ("omit the first launches, as before the recording", {"count": 20}),
+        "lost-gpu": ("drop a share of the GPU activities", {"share": 0.05}),
+        "lost-launch": ("drop a share of the launches, not their activities", {"share": 0.05}),
     }
 )
 
 
 @dataclass(frozen=True)
 class Injection:
-    """One planted thing; `values` holds its own knobs, rank and step narrow it (None = all)."""
+    """An injected fault with its parameters; rank and step limit it (None = all)."""
 
     kind: str
     values: Mapping[str, object]
@@ -232,19 +235,19 @@ class Injection:
 
     @classmethod
     def parse(cls, text: str) -> Injection:
-        """From `KIND[:KEY=VALUE,…]`. Raises UnknownName and ParamError."""
+        """Parses `KIND[:KEY=VALUE,…]`. Raises UnknownName, ParamError."""
         kind, _, rest = text.partition(":")
         if kind not in KINDS:
             raise UnknownName("injection", kind, KINDS)
-        given = dict(_pair(kind, part) for part in rest.split(",") if part)
+        given = dict(_parse_value(kind, part) for part in rest.split(",") if part)
         own = KINDS[kind][1]
         for key in given:
             if key not in own and key not in ("rank", "step"):
-                raise UnknownName(f"value of {kind}", key, [*own, "rank", "step"])
+                raise UnknownName(f"parameter of {kind}", key, [*own, "rank", "step"])
         values = {key: given.get(key, default) for key, default in own.items()}
         missing = [key for key, value in values.items() if value is None]
         if missing:
-            raise ParamError(f"{kind} needs {missing[0]}", f"write {kind}:{missing[0]}=…")
+            raise ParamError(f"{kind} requires {missing[0]}", f"write {kind}:{missing[0]}=…")
         rank, step = given.get("rank"), given.get("step")
         return cls(
             kind,
@@ -259,41 +262,43 @@ class Injection:
         return f"{self.kind}:{','.join(parts)}" if parts else self.kind
 
     def number(self, key: str) -> float:
-        """A value that is a number."""
+        """A numeric parameter."""
         value = self.values[key]
         assert isinstance(value, int | float)
         return float(value)
 
-    def word(self, key: str) -> str:
-        """A value that is a text."""
+    def text_value(self, key: str) -> str:
+        """A text parameter."""
         return str(self.values[key])
 
-    def hits(self, rank: int, step: int) -> bool:
-        """Whether it concerns a rank in a step (counted from 0)."""
+    def applies_to(self, rank: int, step: int) -> bool:
+        """Whether it applies to a rank in a step (zero-based)."""
         return self.rank in (None, rank) and self.step in (None, step)
 
     def check(self, ranks: int, steps: int) -> None:
-        """Raises ParamError where the job has no such rank or step."""
-        for name, value, kinds in (("rank", self.rank, EVERY_RANK), ("step", self.step, EVERY_STEP)):
+        """Raises ParamError for values that the job or the kind does not support."""
+        for name, value, kinds in (("rank", self.rank, WITHOUT_RANK), ("step", self.step, WITHOUT_STEP)):
             if value is not None and self.kind in kinds:
-                raise ParamError(f"{self.kind} takes no {name}", f"leave out {name}={value}")
+                raise ParamError(f"{self.kind} does not accept {name}", f"remove {name}={value}")
         for name, value, size in (("rank", self.rank, ranks), ("step", self.step, steps)):
             if value is not None and not 0 <= value < size:
                 raise ParamError(f"{self.kind}: no {name} {value}", f"the job has {name}s 0 to {size - 1}")
-        if self.kind == "slow-rank" and self.word("what") not in SLOW:
-            raise ParamError(f"slow-rank: what={self.word('what')}", f"it is one of {', '.join(SLOW)}")
+        if self.kind == "slow-rank" and self.text_value("what") not in SLOW_TARGETS:
+            raise ParamError(
+                f"slow-rank: what={self.text_value('what')}", f"use one of {', '.join(SLOW_TARGETS)}"
+            )
         for key in ("factor", "percent", "share", "count", "us", "ms", "mb", "from_ms", "to_ms"):
             if key in self.values and self.number(key) < 0:
-                raise ParamError(f"{self.kind}: {key} is negative", "give 0 or more")
+                raise ParamError(f"{self.kind}: {key} is negative", "must be at least 0")
 
 
-def _pair(kind: str, part: str) -> tuple[str, object]:
+def _parse_value(kind: str, part: str) -> tuple[str, object]:
     key, equals, text = part.partition("=")
     if not equals:
-        raise ParamError(f"{kind}: {part!r} is no KEY=VALUE", f"write {kind}:KEY=VALUE,…")
-    if key in TEXT:
+        raise ParamError(f"{kind}: {part!r} is not KEY=VALUE", f"write {kind}:KEY=VALUE,…")
+    if key in TEXT_KEYS:
         return key, text
     try:
-        return key, int(text) if key in WHOLE else float(text)
+        return key, int(text) if key in INTEGER_KEYS else float(text)
     except ValueError as error:
-        raise ParamError(f"{kind}: {key}={text} is no number") from error
+        raise ParamError(f"{kind}: {key}={text} is not a number") from error

@@ -1,4 +1,4 @@
-"""The kernels of a transformer on a GPU: names by vendor, durations from work over bandwidth."""
+"""The kernels of a transformer: names by vendor, durations from work and bandwidth; its collectives."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tracewarehouse.errors import ParamError, UnknownName
-from tracewarehouse.simulation.job import Job
-from tracewarehouse.simulation.parts import (
+from tracewarehouse.simulation.instructions import (
     DATA,
     TENSOR,
     Api,
     Collective,
     Kernel,
 )
+from tracewarehouse.simulation.job import Job
 
-LEAST_NS = 1_400  # no kernel is shorter
+LEAST_NS = 1_400  # duration of the shortest kernel
 ELEMENT_BYTES = 2  # bfloat16
 
 _NATIVE = "void at::native::"
@@ -26,7 +26,7 @@ _INFO = f"at::cuda::detail::TensorInfo<{_BF16}, unsigned int>"
 _LISTS = "at::native::(anonymous namespace)::FusedOptimizerTensorListMetadata<4>"
 _ADD = f"at::native::CUDAFunctor_add<{_BF16}>"
 _REDUCE = f"at::native::ReduceOp<{_BF16}>"
-# Key: the name (AMD's has a suffix), registers, shared memory, threads of a block.
+# Key: name (AMD adds a suffix), registers, shared memory, threads per block.
 NAMES: Mapping[str, tuple[str, int, int, int]] = MappingProxyType(
     {
         "gemm": (
@@ -100,8 +100,8 @@ NAMES: Mapping[str, tuple[str, int, int, int]] = MappingProxyType(
     }
 )
 AMD_GEMM = "Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB1_AFC1_AFEM1.kd"
-HANGERS = ("gemm", "layer_norm")  # what collectives of gradients hang on
-REMOVABLE = tuple(key for key in NAMES if key not in (*HANGERS, "extra"))
+HOOKED = ("gemm", "layer_norm")  # gradient collectives are started by these
+REMOVABLE = tuple(key for key in NAMES if key not in (*HOOKED, "extra"))
 _COLLECTIVES: Mapping[str, str] = MappingProxyType(
     {
         "allreduce": "AllReduce_Sum_bf16_RING_LL",
@@ -116,27 +116,27 @@ _COLLECTIVES: Mapping[str, str] = MappingProxyType(
 
 
 class Kernels:
-    """The kernels of one job, each made once. Raises UnknownName for a planted kernel that is not there."""
+    """The kernels of one job. Raises UnknownName for an injected fault on an unknown kernel."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.amd = job.machine.vendor == "amd"
         self.renamed: dict[str, str] = {}
-        self._made: dict[tuple[object, ...], Kernel] = {}
+        self._cache: dict[tuple[object, ...], Kernel] = {}
         for injection in job.injections:
-            if "kernel" in injection.values and injection.word("kernel") not in NAMES:
-                raise UnknownName("kernel", injection.word("kernel"), NAMES)
-            if injection.kind == "removed-kernel" and injection.word("kernel") not in REMOVABLE:
-                hint = f"those that can go: {', '.join(REMOVABLE)}"
-                raise ParamError(f"{injection.word('kernel')} cannot be removed", hint)
+            if "kernel" in injection.values and injection.text_value("kernel") not in NAMES:
+                raise UnknownName("kernel", injection.text_value("kernel"), NAMES)
+            if injection.kind == "removed-kernel" and injection.text_value("kernel") not in REMOVABLE:
+                hint = f"removable kernels: {', '.join(REMOVABLE)}"
+                raise ParamError(f"{injection.text_value('kernel')} cannot be removed", hint)
             if injection.kind == "renamed-kernel":
-                key = injection.word("kernel")
-                self.renamed[key] = injection.word("to") or f"{self._name(key)}_v2"
+                key = injection.text_value("kernel")
+                self.renamed[key] = injection.text_value("to") or f"{self._name(key)}_v2"
         self.launch = self.api("cudaLaunchKernel", "hipLaunchKernel", 211, 160)
         self.launch_ex = self.api("cudaLaunchKernelExC", "hipExtLaunchKernel", 430, 161)
         self.launch_triton = self._driver()
         self.copy_api = self.api("cudaMemcpyAsync", "hipMemcpyAsync", 41, 69)
-        self.set_api = self.api("cudaMemsetAsync", "hipMemsetAsync", 51, 76)
+        self.memset_api = self.api("cudaMemsetAsync", "hipMemsetAsync", 51, 76)
 
     def api(self, nvidia: str, amd: str, nvidia_number: int, amd_number: int, ns: int | None = None) -> Api:
         """A runtime call under the vendor's name."""
@@ -144,7 +144,7 @@ class Kernels:
         return Api(name, number, self.job.launch_ns if ns is None else ns)
 
     def _driver(self) -> Api:
-        """What Triton launches with: a call of the driver, which old torch did not record."""
+        """The driver call with which Triton launches; old PyTorch versions do not record it."""
         if self.job.dialect == "old":
             return self.launch
         name, number, category = (
@@ -165,31 +165,31 @@ class Kernels:
         return self._kernel("gemm", ns, (max(rows // 128, 1), max(columns // 128, 1), 1))
 
     def flash(self, key: str, tokens: int, hidden: int) -> Kernel:
-        """Attention over the sequence, forward or backward (two and a half times as much)."""
+        """Attention over the sequence, forward or backward (2.5 times the work)."""
         flop = 4 * tokens * self.job.sequence * hidden * (5 if key == "flash_backward" else 2) // 4
         return self._kernel(key, flop // self.job.machine.flop_per_ns, (max(tokens // 128, 1), 8, 1))
 
     def stream(self, key: str, elements: int, passes: int = 2) -> Kernel:
-        """A kernel bound by memory that goes over its elements so many times."""
+        """A memory-bound kernel that reads or writes its elements `passes` times."""
         ns = elements * ELEMENT_BYTES * passes // self.job.machine.memory_bytes_per_ns
         return self._kernel(key, ns, (max(elements // 1024, 1), 1, 1))
 
     def fixed(self, key: str, ns: int) -> Kernel:
-        """A kernel of a given length."""
+        """A kernel with a given duration."""
         return self._kernel(key, ns, (self.job.machine.multiprocessors, 1, 1))
 
     def copy(self, name: str, size: int, bytes_per_ns: int = 25) -> Kernel:
-        """A memory copy, by default over the bus to the host."""
+        """A memory copy, by default over the host bus."""
         ns = max(size // bytes_per_ns, LEAST_NS)
         return Kernel("copy", name, "gpu_memcpy", "memory", ns, self.copy_api, bytes=size)
 
     def memset(self, size: int) -> Kernel:
-        """A memory set."""
+        """A memset."""
         ns = max(size // self.job.machine.memory_bytes_per_ns, LEAST_NS)
-        return Kernel("memset", "Memset (Device)", "gpu_memset", "memory", ns, self.set_api, bytes=size)
+        return Kernel("memset", "Memset (Device)", "gpu_memset", "memory", ns, self.memset_api, bytes=size)
 
     def collective(self, name: str) -> Kernel:
-        """The kernel of a collective; how long it takes is found when the ranks meet."""
+        """The kernel of a collective; the simulation of all ranks determines its duration."""
         kernel = f"ncclDevKernel_{_COLLECTIVES[name]}(ncclDevKernelArgsStorage<4096ul>)"
         if self.amd:
             kernel = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>) [clone .kd]"
@@ -199,19 +199,19 @@ class Kernels:
         return Kernel(name, kernel, "kernel", "communication", 0, api, (24, 1, 1), (512, 1, 1), 96, 0)
 
     def _kernel(self, key: str, ns: int, grid: tuple[int, int, int]) -> Kernel:
-        made = self._made.get((key, ns, grid))
-        if made is None:
+        kernel = self._cache.get((key, ns, grid))
+        if kernel is None:
             _, registers, shared, threads = NAMES[key]
             name = self.renamed.get(key) or self._name(key)
             early = self.job.dependent_launch and key in ("layer_norm", "add", "gelu")
             ns = max(ns, LEAST_NS)
             api = self.launch_ex if early else self.launch
             api = self.launch_triton if key == "extra" else api
-            made = self._made[key, ns, grid] = Kernel(
+            kernel = self._cache[key, ns, grid] = Kernel(
                 key, name, "kernel", "computation", ns, api, grid, (threads, 1, 1), registers, shared,
                 early_ns=600 if early else 0,
             )  # fmt: skip
-        return made
+        return kernel
 
 
 VOCABULARY = 32_000
@@ -219,7 +219,7 @@ VOCABULARY = 32_000
 
 @dataclass(frozen=True)
 class Variant:
-    """Which stage, and what is planted in this step."""
+    """The program of a step: its pipeline stage and the faults that change it."""
 
     stage: int
     removed: frozenset[str] = frozenset()
@@ -230,7 +230,7 @@ class Variant:
 
 
 class Model:
-    """The tapes of a job, one per variant of a step."""
+    """The model of a job: its kernels and collectives."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -240,7 +240,7 @@ class Model:
         self._collectives: dict[tuple[str, str, int, int], Collective] = {}
 
     def collective(self, name: str, scope: str, elements: int, edge: int = 0) -> Collective:
-        """A collective over groups of a kind; elements are those of the whole message."""
+        """A collective over groups of a scope; `elements` are those of the complete message."""
         key = (name, scope, elements, edge)
         if key not in self._collectives:
             size = {TENSOR: self.job.tensor, DATA: self.job.data}.get(scope, 2)

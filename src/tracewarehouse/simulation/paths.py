@@ -1,7 +1,6 @@
-"""Why a moment came when it did: the time along the chain of what had to be waited for, by cause.
+"""Time along the critical path to a point in time, by cause, and the waits that each rank causes.
 
-A path is a whole number that holds three sums of ns at once, so that keeping the books is an addition; what
-is left of a moment is time of the host.
+A path is one integer with three sums of ns, so that updating it is one addition; the rest is host time.
 """
 
 from __future__ import annotations
@@ -9,27 +8,27 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-COMPUTE_PLACE, WAIT_PLACE = 64, 128  # data lies lowest
+COMPUTE_SHIFT, WAIT_SHIFT = 64, 128  # bits; data has the lowest ones
 CAUSES = ("data", "host", "compute", "communication")
 
 Parts = tuple[int, int, int, int]  # ns by cause
 
 
 def earlier(path: int, ns: int) -> int:
-    """The path to a moment so much earlier, on a stream that computed all the while."""
-    return path - (min(ns, path >> COMPUTE_PLACE & (1 << COMPUTE_PLACE) - 1) << COMPUTE_PLACE)
+    """The path to a time `ns` earlier, on a stream that computed throughout."""
+    return path - (min(ns, path >> COMPUTE_SHIFT & (1 << COMPUTE_SHIFT) - 1) << COMPUTE_SHIFT)
 
 
 def parts(path: int, at_ns: int) -> Parts:
-    """What the time up to a moment went into."""
-    low = (1 << COMPUTE_PLACE) - 1
-    data, compute, waited = path & low, path >> COMPUTE_PLACE & low, path >> WAIT_PLACE
+    """Time up to a point in time, by cause."""
+    low = (1 << COMPUTE_SHIFT) - 1
+    data, compute, waited = path & low, path >> COMPUTE_SHIFT & low, path >> WAIT_SHIFT
     return data, at_ns - data - compute - waited, compute, waited
 
 
 @dataclass
-class _Meeting:
-    """A collective while its ranks come in: who came last so far, and what all came to."""
+class _PendingCollective:
+    """A collective before all its ranks have arrived: the last arrival so far, and sums over ranks."""
 
     ranks: int = 0
     waited_ns: int = 0
@@ -39,16 +38,16 @@ class _Meeting:
     sums: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
 
 
-class Waits:
-    """Who keeps whom waiting, and why: what the last rank spent more than the others since they last met."""
+class WaitAttribution:
+    """Attributes waits at collectives to the last rank, by cause since the previous collective."""
 
     def __init__(self) -> None:
-        self.open: dict[tuple[str, int], _Meeting] = defaultdict(_Meeting)
+        self.open: dict[tuple[str, int], _PendingCollective] = defaultdict(_PendingCollective)
         self.counts: dict[int, int] = defaultdict(int)
         self.caused: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
 
-    def take(self, rank: int, group: str, number: int, size: int, wait_ns: int, since: Parts) -> None:
-        """A rank's wait at a collective, and what it did since its group met; who waits least came last."""
+    def add(self, rank: int, group: str, number: int, size: int, wait_ns: int, since: Parts) -> None:
+        """Adds a rank's wait at a collective; the rank with the shortest wait arrived last."""
         met = self.open[group, number]
         if met.ranks == 0 or wait_ns < met.least_ns:
             met.rank, met.least_ns, met.last = rank, wait_ns, since
@@ -59,14 +58,14 @@ class Waits:
         if met.ranks == size:
             self._close(self.open.pop((group, number)))
 
-    def _close(self, met: _Meeting) -> None:
+    def _close(self, met: _PendingCollective) -> None:
         self.counts[met.rank] += 1
         caused = self.caused[met.rank]
         for place, ns in enumerate(met.last):
             caused[place] += met.ranks * ns - met.sums[place]
 
     def rows(self) -> list[tuple[object, ...]]:
-        """(rank, collectives it came last to, ns that others waited then, these by cause, the main cause)."""
+        """(rank, collectives at which it was last, wait caused in ns, the same by cause, main cause)."""
         worst = sorted(self.counts, key=lambda rank: (-sum(self.caused[rank]), rank))
         return [self._row(rank) for rank in worst]
 

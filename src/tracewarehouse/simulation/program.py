@@ -1,4 +1,4 @@
-"""Writes down instructions in order, with frames as `with` blocks, and the backward pass as it goes."""
+"""Builds the instructions of a step, with frames as `with` blocks, and derives the backward pass."""
 
 from __future__ import annotations
 
@@ -6,34 +6,44 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from tracewarehouse.simulation.instructions import (
+    COMPUTE,
+    Collective,
+    Event,
+    Frame,
+    Kernel,
+    Memory,
+    Op,
+    Operand,
+    Tape,
+)
 from tracewarehouse.simulation.kernels import ELEMENT_BYTES, Kernels
-from tracewarehouse.simulation.parts import COMPUTE, Collective, Do, Event, Frame, Kernel, Memory, Part, Tape
 
 Shape = tuple[int, ...]
-ROOTS = ("train.py(1): <module>", "train.py(120): main")  # the Python frames around everything
+ROOTS = ("train.py(1): <module>", "train.py(120): main")  # the outermost Python frames
 
 
 @dataclass(frozen=True)
 class Node:
-    """What the backward pass owes to a forward operator: its autograd node and the operators under it."""
+    """The backward work of a forward operator: its autograd node and the operators in it."""
 
     name: str
     sequence: int
     work: tuple[tuple[str, Kernel | None], ...]
-    then: tuple[tuple[Do, Part], ...] = ()
+    then: tuple[tuple[Op, Operand], ...] = ()
     frees: Memory | None = None
 
 
 class Program:
-    """A tape in the making."""
+    """A list of instructions under construction."""
 
     def __init__(self, kernels: Kernels, *, stacks: bool, memory: bool) -> None:
         self.kernels = kernels
-        self.old = kernels.job.dialect == "old"  # keeps stacks as an argument, not as slices
+        self.old = kernels.job.dialect == "old"  # stacks are an argument, not slices
         self.stacks = stacks
         self.frames = [*ROOTS]
         self.with_memory = memory
-        self.lines: list[tuple[Do, Part]] = []
+        self.lines: list[tuple[Op, Operand]] = []
         self.nodes: list[Node] = []
         self.sequences = 0
         self.keys = 0
@@ -43,29 +53,29 @@ class Program:
         self._modules: dict[str, int] = {}
 
     def tape(self) -> Tape:
-        """All that was written down."""
+        """The instructions so far."""
         return tuple(self.lines)
 
-    def do(self, what: Do, part: Part = None) -> None:
-        """One instruction."""
-        self.lines.append((what, part))
+    def emit(self, op_code: Op, operand: Operand = None) -> None:
+        """Appends an instruction."""
+        self.lines.append((op_code, operand))
 
     @contextmanager
     def frame(self, frame: Frame) -> Iterator[None]:
-        """What is written inside happens inside the frame."""
+        """Encloses the instructions of the block in a frame."""
         self.begin(frame)
         yield
-        self.do(Do.END, frame)
+        self.emit(Op.END, frame)
 
     def begin(self, frame: Frame) -> None:
-        """Goes into a frame; what runs on the autograd thread has no Python around it."""
+        """Begins a frame; the autograd thread has no Python frames."""
         if self.old and self.stacks and not self.in_backward:
             frame = replace(frame, stack=";".join(reversed(self.frames)))
-        self.do(Do.BEGIN, frame)
+        self.emit(Op.BEGIN, frame)
 
     @contextmanager
     def python(self, name: str, module: int | None = None) -> Iterator[None]:
-        """A Python frame, where stacks are recorded."""
+        """A Python frame, if stacks are recorded."""
         if not self.stacks:
             yield
             return
@@ -79,30 +89,30 @@ class Program:
 
     @contextmanager
     def module(self, name: str, number: int = 0) -> Iterator[None]:
-        """The frame of an nn.Module and those that lead to it."""
-        place = self._modules.setdefault(f"{name}_{number}", len(self._modules))
+        """The frames of an nn.Module call."""
+        index = self._modules.setdefault(f"{name}_{number}", len(self._modules))
         with (
-            self.python(f"nn.Module: {name}_{number}", module=place),
+            self.python(f"nn.Module: {name}_{number}", module=index),
             self.python(f"model.py({40 + 12 * (len(name) % 9)}): forward"),
         ):
             yield
 
     @contextmanager
-    def note(self, name: str) -> Iterator[None]:
+    def annotation(self, name: str) -> Iterator[None]:
         """A user annotation."""
         with self.frame(Frame("user_annotation", name)):
             yield
 
     @contextmanager
     def op(self, name: str, shapes: Sequence[Shape] = (), sequence: int | None = None) -> Iterator[None]:
-        """An operator of the CPU; with a sequence number it has a backward pass."""
+        """A CPU operator; with a sequence number it has a backward operator."""
         forward = sequence is not None
         with self.frame(Frame("cpu_op", name, tuple(shapes), sequence=sequence, forward=forward)):
             yield
 
     def launch(self, kernel: Kernel) -> None:
-        """A kernel on the stream of the computation."""
-        self.do(Do.LAUNCH, kernel)
+        """Launches a kernel on the compute stream."""
+        self.emit(Op.LAUNCH, kernel)
 
     def forward(
         self,
@@ -113,15 +123,15 @@ class Program:
         work: Sequence[tuple[str, Kernel | None]],
         keeps: int = 0,
     ) -> None:
-        """Operators nested by name, the innermost launching the kernels; its backward work is kept.
+        """Adds nested operators, the innermost of which launches the kernels, and stores the backward work.
 
-        Nothing at all where the kernel is a removed one.
+        Does nothing if the kernel is removed.
         """
         if kernels and kernels[0].key in self.removed:
             return
         sequence, self.sequences = self.sequences, self.sequences + 1
-        for place, name in enumerate(names):
-            inner = place == len(names) - 1
+        for index, name in enumerate(names):
+            inner = index == len(names) - 1
             own = sequence if inner and self.grad else None
             forward = own is not None
             self.begin(Frame("cpu_op", name, tuple(shapes), sequence=own, forward=forward))
@@ -129,24 +139,24 @@ class Program:
         for kernel in kernels:
             self.launch(kernel)
         for _ in names:
-            self.do(Do.END)
+            self.emit(Op.END)
         self.nodes.append(Node(node, sequence, tuple(work), frees=held))
 
     def allocate(self, size: int) -> Memory | None:
-        """Memory taken; returns what gives it back."""
+        """Allocates memory; returns the instruction that frees it."""
         if not self.with_memory or not size:
             return None
         self.keys += 1
-        self.do(Do.MEMORY, Memory(size, self.keys))
+        self.emit(Op.MEMORY, Memory(size, self.keys))
         return Memory(-size, self.keys)
 
-    def after(self, lines: Sequence[tuple[Do, Part]]) -> None:
-        """Instructions for the backward pass, once the last operator so far has had its turn."""
+    def after(self, lines: Sequence[tuple[Op, Operand]]) -> None:
+        """Adds instructions to the backward pass, after those of the last operator."""
         last = self.nodes[-1]
         self.nodes[-1] = Node(last.name, last.sequence, last.work, tuple(lines), last.frees)
 
     def backward(self) -> None:
-        """The backward pass of all that was kept, last first, on the autograd thread."""
+        """Adds the backward pass of all stored operators in reverse order, on the autograd thread."""
         self.in_backward = True
         for node in reversed(self.nodes):
             self._evaluate(node)
@@ -164,14 +174,14 @@ class Program:
                         if kernel is not None:
                             self.launch(kernel)
             if node.frees is not None:
-                self.do(Do.MEMORY, node.frees)
+                self.emit(Op.MEMORY, node.frees)
             self.lines.extend(node.then)
         if node.name == "AddmmBackward0":
             self._accumulate()
 
     @contextmanager
     def evaluation(self, name: str, sequence: int | None = None) -> Iterator[None]:
-        """The engine's own slice around an autograd node, which old torch did not record."""
+        """The autograd engine's slice around a node; old PyTorch versions do not record it."""
         if self.old:
             yield
             return
@@ -180,36 +190,36 @@ class Program:
             yield
 
     def _accumulate(self) -> None:
-        """The gradient of a weight is added to what is there."""
+        """Accumulates the gradient of a weight."""
         name = "torch::autograd::AccumulateGrad"
         with self.evaluation(name), self.frame(Frame("cpu_op", name, ((1,),))):
             pass
 
     def collective(self, collective: Collective, op: str, *, wait: bool) -> None:
-        """A collective after what the computation did so far; `wait` lets the computation wait for it."""
-        for what, part in collective_lines(collective, op, wait=wait):
-            if isinstance(part, Frame) and what is Do.BEGIN:
-                self.begin(part)
+        """Adds a collective after all computation so far; with `wait`, computation waits for it."""
+        for op_code, operand in collective_lines(collective, op, wait=wait):
+            if isinstance(operand, Frame) and op_code is Op.BEGIN:
+                self.begin(operand)
             else:
-                self.do(what, part)
+                self.emit(op_code, operand)
 
 
-def collective_lines(collective: Collective, op: str, *, wait: bool) -> list[tuple[Do, Part]]:
-    """The instructions of a collective: operators, annotation, events and the kernel on its own stream."""
+def collective_lines(collective: Collective, op: str, *, wait: bool) -> list[tuple[Op, Operand]]:
+    """The instructions of a collective: operators, annotation, events, kernel on a separate stream."""
     shape = ((collective.in_elements,),)
     frames = [
         Frame("cpu_op", f"c10d::{op}", shape),
         Frame("cpu_op", "record_param_comms", shape),
         Frame("user_annotation", f"nccl:{collective.name}", shape),
     ]
-    lines: list[tuple[Do, Part]] = [(Do.BEGIN, frame) for frame in frames]
+    lines: list[tuple[Op, Operand]] = [(Op.BEGIN, frame) for frame in frames]
     lines += [
-        (Do.RECORD, Event("ready", COMPUTE)),
-        (Do.WAIT, Event("ready", COMPUTE, collective.scope)),
-        (Do.COLLECTIVE, collective),
-        (Do.RECORD, Event(f"done {collective.scope}", collective.scope)),
+        (Op.RECORD, Event("ready", COMPUTE)),
+        (Op.WAIT, Event("ready", COMPUTE, collective.scope)),
+        (Op.COLLECTIVE, collective),
+        (Op.RECORD, Event(f"done {collective.scope}", collective.scope)),
     ]
-    lines += [(Do.END, frame) for frame in reversed(frames)]
+    lines += [(Op.END, frame) for frame in reversed(frames)]
     if wait:
-        lines.append((Do.WAIT, Event(f"done {collective.scope}", collective.scope, COMPUTE)))
+        lines.append((Op.WAIT, Event(f"done {collective.scope}", collective.scope, COMPUTE)))
     return lines

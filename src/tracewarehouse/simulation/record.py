@@ -1,4 +1,4 @@
-"""What the profiler of one rank keeps of what happens: event texts in its order, and the truth about them."""
+"""The simulated profiler of a rank: writes events in PyTorch's order and passes them to the truth."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable
 from random import Random
 
 from tracewarehouse.simulation.event_text import Format, Text
-from tracewarehouse.simulation.faults import Planted
+from tracewarehouse.simulation.faults import Faults
 from tracewarehouse.simulation.groups import Group
-from tracewarehouse.simulation.job import Job
-from tracewarehouse.simulation.parts import (
+from tracewarehouse.simulation.instructions import (
     COMPUTE,
     FIRST_STEP,
     Api,
@@ -20,9 +19,10 @@ from tracewarehouse.simulation.parts import (
     Kernel,
     Memory,
 )
+from tracewarehouse.simulation.job import Job
 from tracewarehouse.simulation.paths import Parts
 from tracewarehouse.simulation.program import ROOTS
-from tracewarehouse.simulation.recording import Call, Open, Window
+from tracewarehouse.simulation.recording import Call, OpenSlice, Window
 from tracewarehouse.simulation.truth import RankTruth
 
 ADDRESS = 0x7F1C_0000_0000
@@ -30,28 +30,28 @@ PAGE = 2 << 20
 
 
 class Recorder:
-    """Keeps one rank's events, and hands them on step by step."""
+    """Records the events of a rank and writes them after each step."""
 
-    def __init__(self, job: Job, rank: int, planted: Planted, write: Callable[[list[str]], None],
+    def __init__(self, job: Job, rank: int, faults: Faults, write: Callable[[list[str]], None],
                  before: int) -> None:  # fmt: skip
         self.text, self.truth = Text(job, rank), RankTruth(job, rank)
-        self.window = Window.of(planted, rank)
+        self.window = Window.of(faults, rank)
         self.job, self.write = job, write
         self.start_ns = job.start_ns
-        self.offset_ns, self.drift = planted.clock(rank)
-        self.losing, self.missing = 0.0, 0.0  # shares of the step's GPU rows and launches
-        self.lose = Random(f"{job.seed}/lost/{rank}").random
-        self.planted, self.rank = planted, rank
+        self.offset_ns, self.drift = faults.clock(rank)
+        self.gpu_loss, self.launch_loss = 0.0, 0.0  # shares of GPU activities and launches lost in this step
+        self.draw_loss = Random(f"{job.seed}/lost/{rank}").random
+        self.faults, self.rank = faults, rank
         self.skipped = self.window.skipped
         self.written = before
         self.ops: dict[str, list[str]] = {"main": [], "autograd": []}
         self.memories: list[str] = []
         self.python: list[str] = []
         self.gpu: list[str] = []
-        self.stack: list[Open] = []
+        self.stack: list[OpenSlice] = []
         self.inner: list[int] = []
         self._inners: dict[str, list[int]] = {"main": self.inner, "autograd": []}
-        self.where = "main"
+        self.current_thread = "main"
         self.externals = self.indexes = self.correlation = 0
         self.pythons = self.parent = len(ROOTS) if job.stacks else 0
         self.began_ns = self.window.from_ns
@@ -65,93 +65,95 @@ class Recorder:
         self.syncs = self.waits and job.syncs
         self.busy_ns = self.last_number = self.graph_start_ns = 0
 
-    def stamp(self, at_ns: int) -> int:
-        """A time of the run as this rank's clock says and its dialect writes it, ns since the epoch."""
-        told = self.start_ns + at_ns + self.offset_ns
+    def local_ns(self, at_ns: int) -> int:
+        """A time of the run by this rank's clock, at the resolution of its dialect, in ns since the epoch."""
+        local = self.start_ns + at_ns + self.offset_ns
         if self.drift:
-            told += at_ns * self.drift // 1_000_000_000
-        return told - told % 1000 if self.text.old else told
+            local += at_ns * self.drift // 1_000_000_000
+        return local - local % 1000 if self.text.old else local
 
-    def span(self, end_ns: int) -> tuple[int, int]:
-        """When the recording began and ended, of a run that ended then."""
+    def window_ns(self, end_ns: int) -> tuple[int, int]:
+        """Start and end of the recording, for a run that ends at `end_ns`."""
         began = self.window.from_ns
-        return self.stamp(began), self.stamp(max(began, min(end_ns, self.window.to_ns)))
+        return self.local_ns(began), self.local_ns(max(began, min(end_ns, self.window.to_ns)))
 
-    def _keeps(self, at_ns: int) -> bool:
+    def _records(self, at_ns: int) -> bool:
         return not self.skipped and self.window.from_ns <= at_ns < self.window.to_ns
 
-    def step_begins(self, number: int, at_ns: int) -> None:
-        """The mark of a profiler step."""
+    def begin_step(self, number: int, at_ns: int) -> None:
+        """Begins a profiler step."""
         self.base_sequence, self.most_sequence = self.most_sequence, self.most_sequence
-        self.losing = self.planted.share("lost-gpu", self.rank, number - FIRST_STEP)
-        self.missing = self.planted.share("lost-launch", self.rank, number - FIRST_STEP)
+        self.gpu_loss = self.faults.share("lost-gpu", self.rank, number - FIRST_STEP)
+        self.launch_loss = self.faults.share("lost-launch", self.rank, number - FIRST_STEP)
         stack = ";".join(reversed(ROOTS)) if self.text.old and self.job.stacks else None
         self.begin(Frame("user_annotation", f"ProfilerStep#{number}", stack=stack), at_ns)
-        kept = self.stack[-1].into is not None
-        self.truth.step_begins(number if kept else None, self.stamp(at_ns))
+        recorded = self.stack[-1].texts is not None
+        self.truth.begin_step(number if recorded else None, self.local_ns(at_ns))
 
-    def step_ends(self, at_ns: int) -> None:
-        """Ends the mark and hands the step's events on."""
+    def end_step(self, at_ns: int) -> None:
+        """Ends the step and writes its events."""
         started = self.stack[-1].start_ns
         self.end(at_ns)
-        self.truth.step_ends(self.stamp(min(at_ns, self.window.to_ns)))
-        if self.job.counters and self._keeps(at_ns):
-            busy = min(self.busy_ns / max(self.stamp(at_ns) - started, 1), 1.0)
-            self.gpu.append(self.text.counter()(self.text.time(self.stamp(at_ns)), round(busy, 4)))
+        self.truth.end_step(self.local_ns(min(at_ns, self.window.to_ns)))
+        if self.job.counters and self._records(at_ns):
+            busy = min(self.busy_ns / max(self.local_ns(at_ns) - started, 1), 1.0)
+            self.gpu.append(self.text.counter()(self.text.time(self.local_ns(at_ns)), round(busy, 4)))
         self.busy_ns = 0
         self.flush()
 
     def flush(self) -> None:
-        """Hands on what was kept so far; only now is each event's place in the file known."""
+        """Writes the events recorded so far; their event ids are known only now."""
         texts = [*filter(None, [*self.ops["main"], *self.ops["autograd"]]), *self.memories]
         texts += filter(None, self.python)
-        self.truth.placed(self.written + len(texts))
+        self.truth.assign_event_ids(self.written + len(texts))
         texts += self.gpu
         self.written += len(texts)
         if texts:
             self.write(texts)
-        for kept in (*self.ops.values(), self.memories, self.python, self.gpu):
-            kept.clear()
+        for written in (*self.ops.values(), self.memories, self.python, self.gpu):
+            written.clear()
         self.forwards.clear()
 
     def begin(self, frame: Frame, at_ns: int) -> None:
-        """A slice of the host begins."""
+        """Begins a host slice."""
         is_python = frame.category == "python_function"
-        kept = self._keeps(at_ns)
-        into = self.python if is_python else self.ops[self.where] if kept else None
-        start_ns = self.stamp(at_ns)
-        self.indexes += kept
-        opened = Open(frame, start_ns, into, len(into or ()), self.indexes, 0, 0, self.parent, not kept)
+        recorded = self._records(at_ns)
+        texts = self.python if is_python else self.ops[self.current_thread] if recorded else None
+        start_ns = self.local_ns(at_ns)
+        self.indexes += recorded
+        opened = OpenSlice(
+            frame, start_ns, texts, len(texts or ()), self.indexes, 0, 0, self.parent, not recorded
+        )
         if is_python:
             self.pythons += 1
             self.parent = opened.python = self.pythons
         else:
             self.externals += 1
             opened.external = self.externals
-            if kept and (frame.category == "cpu_op" or self.text.old):
+            if recorded and (frame.category == "cpu_op" or self.text.old):
                 self.inner.append(self.externals)
-        if into is not None:
-            into.append("")
+        if texts is not None:
+            texts.append("")
         self.stack.append(opened)
-        if kept and frame.sequence is not None:
-            self._tie(frame, start_ns)
+        if recorded and frame.sequence is not None:
+            self._link_backward(frame, start_ns)
 
-    def _tie(self, frame: Frame, start_ns: int) -> None:
-        """Arrows from a forward operator to its backward one."""
+    def _link_backward(self, frame: Frame, start_ns: int) -> None:
+        """Adds flows from a forward operator to its backward one."""
         assert frame.sequence is not None
         number = self.base_sequence + frame.sequence
         self.most_sequence = max(self.most_sequence, number + 1)
         if self.text.old:
             return
-        if frame.forward:  # its place is filled if the backward pass comes
+        if frame.forward:  # filled if its backward operator is recorded
             self.forwards[number] = (len(self.ops["main"]), self.text.time(start_ns))
             self.ops["main"].append("")
         elif frame.backward and number in self.forwards:
             slot, began = self.forwards.pop(number)
-            main, own = self.text.threads["main"], self.text.threads[self.where]
+            main, own = self.text.threads["main"], self.text.threads[self.current_thread]
             start, finish = self._flow("s", "fwdbwd", main), self._flow("f", "fwdbwd", own)
             self.ops["main"][slot] = start(number + 1, began)
-            self.ops[self.where].append(finish(number + 1, self.text.time(start_ns)))
+            self.ops[self.current_thread].append(finish(number + 1, self.text.time(start_ns)))
 
     def _flow(self, kind: str, name: str, tid: int) -> Format:
         key = (kind, name, tid)
@@ -160,24 +162,24 @@ class Recorder:
         return self.formats[key]
 
     def end(self, at_ns: int) -> None:
-        """The innermost slice ends."""
+        """Ends the innermost slice."""
         opened = self.stack.pop()
         frame = opened.frame
         if frame.category == "python_function":
             self.parent = opened.parent
-        elif opened.into is not None and (frame.category == "cpu_op" or self.text.old):
+        elif opened.texts is not None and (frame.category == "cpu_op" or self.text.old):
             self.inner.pop()
-        if opened.late:  # the profiler takes up the Python frames that are open when it starts
+        if opened.unrecorded:  # the profiler records Python frames that are open when it starts
             if frame.category != "python_function" or self.skipped or at_ns <= self.began_ns:
                 return
-            if opened.start_ns >= self.stamp(self.window.to_ns):
+            if opened.start_ns >= self.local_ns(self.window.to_ns):
                 return
-            opened.start_ns = self.stamp(self.began_ns)
-        if opened.into is None:
+            opened.start_ns = self.local_ns(self.began_ns)
+        if opened.texts is None:
             return
         finished = at_ns < self.window.to_ns
-        end_ns = self.stamp(at_ns if finished else self.window.to_ns)
-        self._keep(opened, end_ns, finished)
+        end_ns = self.local_ns(at_ns if finished else self.window.to_ns)
+        self._write_slice(opened, end_ns, finished)
         if frame.category != "user_annotation" or self.text.old:
             return
         self.truth.annotations[False, frame.name].append((opened.start_ns, end_ns))
@@ -188,13 +190,13 @@ class Recorder:
             times = self.text.time(start_ns), self.text.length(opened.gpu[1] - start_ns)
             self.gpu.append(name(*times, opened.external))
 
-    def _keep(self, opened: Open, end_ns: int, finished: bool) -> None:
+    def _write_slice(self, opened: OpenSlice, end_ns: int, finished: bool) -> None:
         frame = opened.frame
-        key = (frame, self.where, finished)
+        key = (frame, self.current_thread, finished)
         make = self.formats.get(key)
         if make is None:
-            make = self.formats[key] = self.text.frame(frame, self.where, finished)
-        assert opened.into is not None
+            make = self.formats[key] = self.text.frame(frame, self.current_thread, finished)
+        assert opened.texts is not None
         start_ns = opened.start_ns
         self.truth.host(start_ns, end_ns)
         first: object = opened.external
@@ -203,7 +205,7 @@ class Recorder:
             first = opened.parent or "null"
         elif frame.sequence is not None:
             second = self.base_sequence + frame.sequence
-        opened.into[opened.slot] = make(
+        opened.texts[opened.slot] = make(
             self.text.time(start_ns),
             self.text.length(end_ns - start_ns),
             first,
@@ -213,8 +215,8 @@ class Recorder:
         )
 
     def thread(self, name: str) -> None:
-        """Another thread goes on."""
-        self.where, self.inner = name, self._inners[name]
+        """Switches to another thread."""
+        self.current_thread, self.inner = name, self._inners[name]
 
     def memory(self, memory: Memory, at_ns: int) -> None:
         """An allocation or a release."""
@@ -224,56 +226,58 @@ class Recorder:
             key = (1 << 20) + self.leaks
         self.allocated += memory.bytes
         self.reserved = max(self.reserved, -(-self.allocated // PAGE) * PAGE)
-        if not self._keeps(at_ns):
+        if not self._records(at_ns):
             return
         self.truth.memory(memory.bytes, self.allocated)
-        make = self.formats.get(("memory", self.where)) or self.text.memory(self.where)
-        self.formats["memory", self.where] = make
+        make = self.formats.get(("memory", self.current_thread)) or self.text.memory(self.current_thread)
+        self.formats["memory", self.current_thread] = make
         self.indexes += 1
-        time = self.text.time(self.stamp(at_ns))
+        time = self.text.time(self.local_ns(at_ns))
         address = ADDRESS + key * PAGE
         self.memories.append(make(time, self.reserved, self.allocated, memory.bytes, address, self.indexes))
 
-    def _called(self, api: Api, start_ns: int, end_ns: int, kernel: Kernel | None, launches: bool) -> Call:
-        """A call of the runtime: its row, where the window holds it."""
+    def _record_call(
+        self, api: Api, start_ns: int, end_ns: int, kernel: Kernel | None, launches: bool
+    ) -> Call:
+        """A runtime call; its event is recorded if it is in the profiling window."""
         self.correlation += 1
-        kept = self._keeps(start_ns)
-        if kept and launches and self.missing:
-            kept = self.lose() >= self.missing
-        start, end = self.stamp(start_ns), self.stamp(min(end_ns, self.window.to_ns))
+        recorded = self._records(start_ns)
+        if recorded and launches and self.launch_loss:
+            recorded = self.draw_loss() >= self.launch_loss
+        start, end = self.local_ns(start_ns), self.local_ns(min(end_ns, self.window.to_ns))
         external = self.inner[-1] if self.inner else self.correlation
         call = Call(
             api.name,
             start,
             end,
-            len(self.gpu) if kept else None,
+            len(self.gpu) if recorded else None,
             bool(self.inner),
             external,
             self.correlation,
         )
-        if kept:
-            key = (api, kernel, self.where)
+        if recorded:
+            key = (api, kernel, self.current_thread)
             make = self.formats.get(key)
             if make is None:
-                make = self.formats[key] = self.text.call(api, self.where, kernel)
+                make = self.formats[key] = self.text.call(api, self.current_thread, kernel)
             began = self.text.time(start)
             self.gpu.append(make(began, self.text.length(end - start), external, self.correlation, began))
             self.truth.host(start, end)
         return call
 
     def call(self, api: Api, start_ns: int, end_ns: int) -> int:
-        """A call that launches nothing: returns its correlation."""
-        call = self._called(api, start_ns, end_ns, None, False)
+        """A call that launches nothing; returns its correlation id."""
+        call = self._record_call(api, start_ns, end_ns, None, False)
         if call.at is not None and self.waits:
-            own = self.text.threads[self.where]
+            own = self.text.threads[self.current_thread]
             self.gpu.append(self._flow("f", "ac2g", own)(call.correlation, self.text.time(call.start_ns)))
-            self.truth.found("flow_without_start", None)
+            self.truth.add_issue("flow_without_start", None)
         return call.correlation
 
     def stream_wait(self, api: Api, event: Event, start_ns: int, end_ns: int, marked: int) -> None:
-        """A stream waits for a mark on another."""
+        """A stream waits for an event on another stream."""
         correlation = self.call(api, start_ns, end_ns)
-        if self.syncs and self._keeps(start_ns):
+        if self.syncs and self._records(start_ns):
             key = ("wait", event.waiter, event.stream)
             make = self.formats.get(key) or self.text.sync("Stream Wait Event", event.waiter, event.stream)
             self.formats[key] = make
@@ -282,69 +286,69 @@ class Recorder:
     def sync(self, api: Api, kind: str, stream: str, start_ns: int, end_ns: int, marked: int) -> None:
         """The host waits for the GPU."""
         correlation = self.call(api, start_ns, end_ns)
-        if self.syncs and self._keeps(start_ns):
+        if self.syncs and self._records(start_ns):
             make = self.text.sync(kind, stream, stream if kind == "Event Sync" else None)
             self._sync_row(make, start_ns, end_ns, correlation, marked)
 
     def _sync_row(self, make: Format, start_ns: int, end_ns: int, correlation: int, marked: int) -> None:
-        start, end = self.stamp(start_ns), self.stamp(min(end_ns, self.window.to_ns))
+        start, end = self.local_ns(start_ns), self.local_ns(min(end_ns, self.window.to_ns))
         self.gpu.append(
             make(self.text.time(start), self.text.length(end - start), correlation, correlation, marked)
         )
 
     def launch(self, kernel: Kernel, stream: str, start_ns: int, end_ns: int, begins_ns: int, ends_ns: int,
-               group: Group | None = None, part: Collective | None = None) -> None:  # fmt: skip
-        """A call and the GPU row it launches."""
-        call = self._called(kernel.api, start_ns, end_ns, kernel, True)
+               group: Group | None = None, collective: Collective | None = None) -> None:  # fmt: skip
+        """A call and the GPU activity it launches."""
+        call = self._record_call(kernel.api, start_ns, end_ns, kernel, True)
         if self.skipped:
             self._skip(1, end_ns)
         if call.at is not None:
-            self._start_arrow(call)
-        self._row(kernel, stream, call, start_ns, begins_ns, ends_ns, group, part, None)
+            self._start_flow(call)
+        self._row(kernel, stream, call, start_ns, begins_ns, ends_ns, group, collective, None)
 
     def _skip(self, rows: int, end_ns: int) -> None:
-        """Launches that the recording does not know of; it begins after the last of them."""
+        """Skips launches before the recording, which starts after the last of them."""
         self.skipped = max(self.skipped - rows, 0)
         self.began_ns = end_ns
 
-    def _start_arrow(self, call: Call) -> None:
-        flow = self._flow("s", "ac2g", self.text.threads[self.where])
+    def _start_flow(self, call: Call) -> None:
+        flow = self._flow("s", "ac2g", self.text.threads[self.current_thread])
         self.gpu.append(flow(call.correlation, self.text.time(call.start_ns)))
 
     def graph(self, api: Api, graph: Graph, start_ns: int, end_ns: int) -> None:
         """The call that launches a graph."""
-        self.graph_call = self._called(api, start_ns, end_ns, None, True)
+        self.graph_call = self._record_call(api, start_ns, end_ns, None, True)
         self.graph_start_ns = start_ns
         if self.skipped:
             self._skip(len(graph.nodes), end_ns)
         if self.graph_call.at is not None:
-            self._start_arrow(self.graph_call)
+            self._start_flow(self.graph_call)
 
     def node(self, kernel: Kernel, node: int, begins_ns: int, ends_ns: int, group: Group | None,
-             part: Collective | None) -> None:  # fmt: skip
-        """A GPU row of the graph."""
+             collective: Collective | None) -> None:  # fmt: skip
+        """A GPU activity of the graph."""
         assert self.graph_call is not None
         self._row(
-            kernel, COMPUTE, self.graph_call, self.graph_start_ns, begins_ns, ends_ns, group, part, node
+            kernel, COMPUTE, self.graph_call, self.graph_start_ns, begins_ns, ends_ns, group, collective, node
         )
 
     def _row(self, kernel: Kernel, stream: str, call: Call, called_ns: int, begins_ns: int, ends_ns: int,
-             group: Group | None, part: Collective | None, node: int | None) -> None:  # fmt: skip
+             group: Group | None, collective: Collective | None, node: int | None) -> None:  # fmt: skip
         if called_ns >= self.window.to_ns or (call.at is None and begins_ns < self.window.from_ns):
             return
-        if self.losing and self.lose() < self.losing:
+        if self.gpu_loss and self.draw_loss() < self.gpu_loss:
             self.truth.lost(call)
             return
-        start, end = self.stamp(begins_ns), self.stamp(ends_ns)
-        make = self.formats.get((kernel, stream, group, part, node))
+        start, end = self.local_ns(begins_ns), self.local_ns(ends_ns)
+        make = self.formats.get((kernel, stream, group, collective, node))
         if make is None:
-            make = self.formats[kernel, stream, group, part, node] = self.text.kernel(
-                kernel, stream, group, part, node
+            make = self.formats[kernel, stream, group, collective, node] = self.text.kernel(
+                kernel, stream, group, collective, node
             )
         number = self.text.streams[stream]
-        # A graph's rows are told their group by what was captured, but on AMD only by their launch.
-        told = None if node is not None and self.text.amd else group
-        self.truth.kernel(kernel, number, call, len(self.gpu), start, end, told)
+        # Nodes of a graph have their process group from the capture, except on AMD.
+        known_group = None if node is not None and self.text.amd else group
+        self.truth.kernel(kernel, number, call, len(self.gpu), start, end, known_group)
         began = self.text.time(start)
         rate = kernel.bytes / max(end - start, 1)
         self.gpu.append(
@@ -352,22 +356,22 @@ class Recorder:
                 began, self.text.length(end - start), call.external, call.correlation, self.last_number, rate
             )
         )
-        self._finish_arrow(call, number, began)
+        self._finish_flow(call, number, began)
         if stream == COMPUTE:
             self.busy_ns += end - start
-            self._cover(start, end)
+            self._extend_annotations(start, end)
 
-    def _finish_arrow(self, call: Call, stream: int, began: str) -> None:
+    def _finish_flow(self, call: Call, stream: int, began: str) -> None:
         key = ("f", "ac2g", "gpu", stream)
         make = self.formats.get(key)
         if make is None:
             make = self.formats[key] = self.text.flow("f", "ac2g", self.text.device, stream)
         self.gpu.append(make(call.correlation, began))
         if call.at is None:
-            self.truth.found("flow_without_start", None)
+            self.truth.add_issue("flow_without_start", None)
 
-    def _cover(self, start: int, end: int) -> None:
-        """Annotations that are open take the row into their copy on the GPU."""
+    def _extend_annotations(self, start: int, end: int) -> None:
+        """Extends the GPU copies of open annotations to include the activity."""
         for opened in self.stack:
             if opened.frame.category == "user_annotation":
                 if opened.gpu:
@@ -375,25 +379,25 @@ class Recorder:
                 else:
                     opened.gpu = [start, end]
 
-    def meeting(self, part: Collective, group: Group, number: int, arrives_ns: int, last_ns: int,
+    def collective(self, collective: Collective, group: Group, number: int, arrives_ns: int, last_ns: int,
                 ends_ns: int, since: Parts) -> None:  # fmt: skip
-        """A collective that this rank took part in; `since` is what it did since its group last met."""
+        """A collective of this rank; `since` is the time since the previous one of its group, by cause."""
         self.last_number = number
-        self.message = self.text.host_message(part, group).format(None, None, None, None, number)
+        self.message = self.text.host_message(collective, group).format(None, None, None, None, number)
         self.truth.collective(
-            part, group, number, last_ns - arrives_ns, ends_ns - last_ns, ends_ns - arrives_ns
+            collective, group, number, last_ns - arrives_ns, ends_ns - last_ns, ends_ns - arrives_ns
         )
         self.truth.arrivals.append((group.name, number, group.size, last_ns - arrives_ns, since))
 
-    def roots(self, end_ns: int) -> None:
-        """The Python frames around everything, of a run that ends then; and what its clock then says."""
+    def write_root_frames(self, end_ns: int) -> None:
+        """Writes the outermost Python frames of a run that ends at `end_ns`, and the clock at that time."""
         drifted = end_ns * self.drift // 1_000_000_000
         self.truth.clock = (self.rank, self.offset_ns, self.drift, self.offset_ns + drifted)
         if not self.job.stacks or self.text.old:
             return
-        start, end = self.span(end_ns)
-        for place, name in enumerate(ROOTS):
+        start, end = self.window_ns(end_ns)
+        for index, name in enumerate(ROOTS):
             self.truth.host(start, end)
             make = self.text.frame(Frame("python_function", name), "main")
             times = self.text.time(start), self.text.length(end - start)
-            self.python.append(make(*times, place or "null", place + 1, place))
+            self.python.append(make(*times, index or "null", index + 1, index))

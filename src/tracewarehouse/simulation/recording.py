@@ -1,16 +1,16 @@
-"""What the truth remembers of a rank: calls, GPU rows, steps."""
+"""Recorded calls, GPU activities and steps of a rank, and the profiling window."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tracewarehouse.simulation.faults import Planted
-from tracewarehouse.simulation.parts import Frame
+from tracewarehouse.simulation.faults import Faults
+from tracewarehouse.simulation.instructions import Frame
 
 
 @dataclass
 class Call:
-    """A call of the runtime: `at` is its place among the step's GPU texts, None where it was not kept."""
+    """A runtime call; `at` is its index among the GPU texts of the step, None if it was not recorded."""
 
     api: str
     start_ns: int
@@ -24,8 +24,8 @@ class Call:
 
 
 @dataclass
-class GpuRow:
-    """A GPU row that was kept."""
+class GpuActivity:
+    """A recorded GPU activity."""
 
     event_id: int
     call: Call
@@ -41,7 +41,7 @@ class GpuRow:
 
 @dataclass
 class Step:
-    """A profiler step: its host span, and that of the GPU rows launched in it."""
+    """A profiler step on the host."""
 
     number: int
     start_ns: int
@@ -50,16 +50,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Window:
-    """What the profiler recorded, in ns of the run: host rows between the two, GPU rows from the first on."""
+    """The profiling window in ns of the run; GPU activities may end after it."""
 
     from_ns: int
     to_ns: int
     skipped: int
 
     @classmethod
-    def of(cls, planted: Planted, rank: int) -> Window:
+    def of(cls, faults: Faults, rank: int) -> Window:
         """The window of a rank."""
-        cut, early = planted.ever("truncated-window", rank), planted.ever("before-window", rank)
+        cut, early = faults.ever("truncated-window", rank), faults.ever("before-window", rank)
         to_ns = round(cut.number("to_ms") * 1_000_000) if cut else 0
         return cls(
             round(cut.number("from_ms") * 1_000_000) if cut else 0,
@@ -69,16 +69,16 @@ class Window:
 
 
 @dataclass
-class Open:
-    """A slice that has begun; `late` if it did so before the recording (or after it)."""
+class OpenSlice:
+    """A slice that has begun; `unrecorded` if it began outside the profiling window."""
 
     frame: Frame
     start_ns: int
-    into: list[str] | None
+    texts: list[str] | None
     slot: int
     index: int
     external: int
     python: int
     parent: int
-    late: bool
+    unrecorded: bool
     gpu: list[int] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""One rank's time: host, streams and collectives, worked out in the order in which the host acts.
+"""Simulates the time of each rank: host, streams and collectives, in host order.
 
-Streams are first in, first out, and the host acts in one order, so every start is the latest of what it waits
-for: the call, the row before it on the stream, the events, and for a collective the last rank.
+Streams are first in, first out and the host is sequential, so an activity starts at the latest of its
+dependencies: its launch, the previous activity of the stream, events, and for a collective the last rank.
 """
 
 from __future__ import annotations
@@ -11,45 +11,45 @@ from collections.abc import Callable, Generator
 from functools import cached_property
 from typing import Any
 
-from tracewarehouse.simulation.faults import ONE, TABLE, Noise, Planted, scaled
-from tracewarehouse.simulation.groups import Group, Groups, Meetings
-from tracewarehouse.simulation.job import Job
-from tracewarehouse.simulation.kernels import Model
-from tracewarehouse.simulation.parts import (
+from tracewarehouse.simulation.faults import ONE, TABLE, Faults, Noise, scaled
+from tracewarehouse.simulation.groups import Group, Groups, Rendezvous
+from tracewarehouse.simulation.instructions import (
     COMPUTE,
     FIRST_STEP,
     Api,
     Collective,
-    Do,
     Event,
     Frame,
     Graph,
     Kernel,
     Memory,
-    Part,
+    Op,
+    Operand,
     Spend,
 )
-from tracewarehouse.simulation.paths import COMPUTE_PLACE, WAIT_PLACE, Parts, earlier, parts
+from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.kernels import Model
+from tracewarehouse.simulation.paths import COMPUTE_SHIFT, WAIT_SHIFT, Parts, earlier, parts
 from tracewarehouse.simulation.record import Recorder
-from tracewarehouse.simulation.steps import Tapes
+from tracewarehouse.simulation.steps import Programs
 
-GAP_NS = 250  # between two things the host does
-MORE_LAUNCHES = 16  # what may be planted in one step and not in another
+GAP_NS = 250  # between two calls of the host
+MORE_LAUNCHES = 16  # launches that faults may add to a step
 GRAPH_GAP_NS = 700  # between two nodes of a graph
 
 
-class Setting:
-    """What all ranks of a job share."""
+class JobState:
+    """State that all ranks of a job share."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.planted = Planted(job)
+        self.faults = Faults(job)
         self.model = Model(job)
-        self.tapes = Tapes(self.model)
+        self.programs = Programs(self.model)
         self.noise = Noise(job)
         self.groups = Groups(job)
-        self.meetings = Meetings(job, self.planted)
-        self.ends = array("q", bytes(8 * job.ranks))  # when each rank's last step is over
+        self.rendezvous = Rendezvous(job, self.faults)
+        self.ends = array("q", bytes(8 * job.ranks))  # end of each rank's last step
         kernels = self.model.kernels
         self.record_api = kernels.api("cudaEventRecord", "hipEventRecord", 135, 30, 1_200)
         self.wait_api = kernels.api("cudaStreamWaitEvent", "hipStreamWaitEvent", 147, 140, 900)
@@ -59,17 +59,17 @@ class Setting:
 
     @cached_property
     def queues(self) -> bool:
-        """Whether a stream's queue can ever be full: the host is never more than two steps ahead."""
-        stages = [self.planted.variant(stage, 0, 0) for stage in range(self.job.pipeline)]
-        launches = [sum(what is Do.LAUNCH for what, _ in self.tapes.of(stage)) for stage in stages]
+        """Whether a stream's queue can be full: the host is at most two steps ahead."""
+        stages = [self.faults.variant(stage, 0, 0) for stage in range(self.job.pipeline)]
+        launches = [sum(op is Op.LAUNCH for op, _ in self.programs.of(stage)) for stage in stages]
         return 2 * max(launches) + MORE_LAUNCHES > self.job.queue_limit
 
 
 Arrival = tuple[Group, int]
 
 
-class Clock:
-    """A rank that acts; with a recorder it also leaves its trace."""
+class RankSimulator:
+    """Runs the program of a rank; with a recorder, its trace is recorded."""
 
     __slots__ = (
         "events",
@@ -85,7 +85,7 @@ class Clock:
         "queue",
         "rank",
         "seen",
-        "setting",
+        "state",
         "stage",
         "stall",
         "tails",
@@ -93,9 +93,9 @@ class Clock:
         "wait_factor",
     )
 
-    def __init__(self, setting: Setting, rank: int, out: Recorder | None = None) -> None:
-        self.setting, self.rank, self.out = setting, rank, out
-        self.stage = setting.job.place(rank)[0]
+    def __init__(self, state: JobState, rank: int, out: Recorder | None = None) -> None:
+        self.state, self.rank, self.out = state, rank, out
+        self.stage = state.job.coordinates(rank)[0]
         self.now = self.path = 0
         self.paths: dict[str, int] = {}
         self.met: dict[str, Parts] = {}
@@ -107,93 +107,93 @@ class Clock:
         self.wait_factor = 1.0
         self.stall = 0
         self.kernels: dict[str, int] = {}
-        self.queue = Queue(setting.job.queue_limit) if setting.queues else None
-        self.loader = Loader(setting.job.workers)
+        self.queue = Queue(state.job.queue_limit) if state.queues else None
+        self.loader = Loader(state.job.workers)
 
     def run(self) -> Generator[Arrival]:
-        """All steps. Yields each collective's group and when this rank came; goes on when all are there."""
+        """Runs all steps; at each collective yields its group and the arrival of this rank."""
         handlers: tuple[Callable[[Any], None], ...] = (
             self.begin, self.end, self.launch, self.end, self.record, self.wait,
             self.sync, self.spend, self.memory, self.thread, self.end,
         )  # fmt: skip
-        for step in range(self.setting.job.steps):
+        for step in range(self.state.job.steps):
             variant = self._start(step)
-            for what, part in self.setting.tapes.of(variant):
-                if what is Do.COLLECTIVE:
-                    yield from self._collective(part)
-                elif what is Do.GRAPH:
-                    yield from self._graph(part)
+            for op, operand in self.state.programs.of(variant):
+                if op is Op.COLLECTIVE:
+                    yield from self._collective(operand)
+                elif op is Op.GRAPH:
+                    yield from self._graph(operand)
                 else:
-                    handlers[what](part)
+                    handlers[op](operand)
             self._finish(step)
-        self.setting.ends[self.rank] = self.now
+        self.state.ends[self.rank] = self.now
 
     def _start(self, step: int) -> Any:
-        planted, rank = self.setting.planted, self.rank
-        noise = self.setting.noise.step(step)
-        self.host = scaled(noise * planted.factor("host", rank, step))
-        compute = noise * planted.factor("compute", rank, step)
+        faults, rank = self.state.faults, self.rank
+        noise = self.state.noise.step(step)
+        self.host = scaled(noise * faults.factor("host", rank, step))
+        compute = noise * faults.factor("compute", rank, step)
         self.gpu = scaled(compute)
         self.kernels = {
-            key: scaled(compute * factor) for key, factor in planted.kernel_factors(rank, step).items()
+            key: scaled(compute * factor) for key, factor in faults.kernel_factors(rank, step).items()
         }
-        self.wait_factor = noise * planted.factor("data", rank, step)
-        self.stall = planted.stall_ns(rank, step)
+        self.wait_factor = noise * faults.factor("data", rank, step)
+        self.stall = faults.stall_ns(rank, step)
         self.now += GAP_NS
         if self.out is not None:
-            self.out.step_begins(step + FIRST_STEP, self.now)
-        return planted.variant(self.stage, rank, step)
+            self.out.begin_step(step + FIRST_STEP, self.now)
+        return faults.variant(self.stage, rank, step)
 
     def _finish(self, step: int) -> None:
-        """The host runs at most one step ahead of the GPU: it waits for the end of the step before."""
+        """Waits for the end of the previous step: the host runs at most one step ahead of the GPU."""
         self.record(Event(f"step {step % 2}", COMPUTE))
         before = self.events.get(f"step {(step + 1) % 2}")
         if before is not None:
-            self._block(self.setting.lag_api, "Event Sync", COMPUTE, *before)
+            self._block(self.state.lag_api, "Event Sync", COMPUTE, *before)
         if self.out is not None:
-            self.out.step_ends(self.now)
+            self.out.end_step(self.now)
 
     def begin(self, frame: Frame) -> None:
-        """Goes into a slice of the host."""
+        """Begins a host slice."""
         self.now += frame.lead_ns * self.host >> 20
         if self.out is not None:
             self.out.begin(frame, self.now)
 
     def end(self, frame: Frame) -> None:
-        """Leaves the innermost slice."""
+        """Ends the innermost slice."""
         self.now += 350 * self.host >> 20
         if self.out is not None:
             self.out.end(self.now)
 
     def spend(self, spend: Spend) -> None:
-        """Time of the host alone."""
+        """Spends host time."""
         if spend.what == "data":
-            waits = self.loader.waits(self.now, round(spend.ns * self.wait_factor) + self.stall)
+            waits = self.loader.wait_ns(self.now, round(spend.ns * self.wait_factor) + self.stall)
             self.now += waits
             self.path += waits
         else:
             self.now += spend.ns * self.host >> 20
 
     def memory(self, memory: Memory) -> None:
-        """An allocation or what gives it back."""
+        """An allocation or a release."""
         self.now += 120
         if self.out is not None:
             self.out.memory(memory, self.now)
 
     def thread(self, name: str) -> None:
-        """Another thread of the host goes on."""
+        """Switches to another host thread."""
         self.now += 6_000 * self.host >> 20
         if self.out is not None:
             self.out.thread(name)
 
     def _call(self, api: Api) -> int:
-        """A call of the runtime: returns its start, `now` is its end."""
+        """A runtime call; returns its start, `now` is its end."""
         start = self.now + GAP_NS
         self.now = start + (api.ns * self.host >> 20)
         return start
 
     def launch(self, kernel: Kernel) -> None:
-        """A kernel, copy or set on the stream of the computation."""
+        """Launches a kernel, memcpy or memset on the compute stream."""
         start = self._call(kernel.api)
         length = self._length(kernel)
         tail = self.tails.get(COMPUTE, 0)
@@ -204,12 +204,12 @@ class Clock:
             self._wait_for_room(self.queue, begins)
         ends = begins + length
         if ends >= tail:
-            self.tails[COMPUTE], self.paths[COMPUTE] = ends, path + (length << COMPUTE_PLACE)
+            self.tails[COMPUTE], self.paths[COMPUTE] = ends, path + (length << COMPUTE_SHIFT)
         if self.out is not None:
             self.out.launch(kernel, COMPUTE, start, self.now, begins, ends)
 
     def _wait_for_room(self, queue: Queue, begins: int) -> None:
-        """Where too many rows wait for the stream, the call blocks until one of them begins."""
+        """Blocks the launch while the queue of the stream is full."""
         room = queue.room_at(self.now)
         if room > self.now:
             self.now, self.path = room, earlier(self.paths[COMPUTE], self.tails[COMPUTE] - room)
@@ -218,57 +218,61 @@ class Clock:
     def _length(self, kernel: Kernel) -> int:
         self.turn = turn = (self.turn + 1) % TABLE
         own = kernel.ns * self.kernels.get(kernel.key, self.gpu) >> 20
-        return own * self.setting.noise.table[turn] >> 20
+        return own * self.state.noise.table[turn] >> 20
 
-    def _collective(self, part: Part) -> Generator[Arrival]:
-        assert isinstance(part, Collective)
-        start = self._call(part.kernel.api)
+    def _collective(self, operand: Operand) -> Generator[Arrival]:
+        assert isinstance(operand, Collective)
+        start = self._call(operand.kernel.api)
         arrives, path = start + (self.now - start) * 3 // 5 + 900, self.path
-        if arrives < self.tails.get(part.scope, 0):
-            arrives, path = self.tails[part.scope], self.paths[part.scope]
-        group, ends = yield from self._meet(part, arrives, path)
-        self.tails[part.scope] = ends
-        self.paths[part.scope] = path + (ends - arrives << WAIT_PLACE)
+        if arrives < self.tails.get(operand.scope, 0):
+            arrives, path = self.tails[operand.scope], self.paths[operand.scope]
+        group, ends = yield from self._join_collective(operand, arrives, path)
+        self.tails[operand.scope] = ends
+        self.paths[operand.scope] = path + (ends - arrives << WAIT_SHIFT)
         if self.out is not None:
-            self.out.launch(part.kernel, part.scope, start, self.now, arrives, ends, group, part)
+            self.out.launch(operand.kernel, operand.scope, start, self.now, arrives, ends, group, operand)
 
-    def _meet(self, part: Collective, arrives: int, path: int) -> Generator[Arrival, None, tuple[Group, int]]:
-        """Waits for the other ranks: returns the group and the end."""
-        group = self.setting.groups.of(self.rank, part.scope, part.edge)
+    def _join_collective(
+        self, operand: Collective, arrives: int, path: int
+    ) -> Generator[Arrival, None, tuple[Group, int]]:
+        """Waits for the other ranks; returns the group and the end of the collective."""
+        group = self.state.groups.of(self.rank, operand.scope, operand.edge)
         number = self.seen.get(group.name, 0)
         self.seen[group.name] = number + 1
         yield group, arrives
-        last = self.setting.meetings.last(group, number)
-        ends = last + self.setting.meetings.transfer_ns(group, part, number)
+        last = self.state.rendezvous.last(group, number)
+        ends = last + self.state.rendezvous.transfer_ns(group, operand, number)
         if self.out is not None:
-            self.out.meeting(part, group, number, arrives, last, ends, self._since(group, arrives, path))
-            self.met[group.name] = parts(path + (ends - arrives << WAIT_PLACE), ends)
+            self.out.collective(
+                operand, group, number, arrives, last, ends, self._since(group, arrives, path)
+            )
+            self.met[group.name] = parts(path + (ends - arrives << WAIT_SHIFT), ends)
         return group, ends
 
     def _since(self, group: Group, arrives: int, path: int) -> Parts:
-        """What the time since the group last met went into."""
+        """Time since the previous collective of the group, by cause."""
         data, host, compute, waited = self.met.get(group.name, (0, 0, 0, 0))
         now = parts(path, arrives)
         return now[0] - data, now[1] - host, now[2] - compute, now[3] - waited
 
-    def _graph(self, part: Part) -> Generator[Arrival]:
-        """A captured graph: one call, its nodes one after the other."""
-        assert isinstance(part, Graph)
-        start = self._call(self.setting.graph_api)
+    def _graph(self, operand: Operand) -> Generator[Arrival]:
+        """A captured graph: one launch, its nodes in sequence."""
+        assert isinstance(operand, Graph)
+        start = self._call(self.state.graph_api)
         at, path = start + (self.now - start) * 3 // 5 + 900, self.path
         if at < self.tails.get(COMPUTE, 0):
             at, path = self.tails[COMPUTE], self.paths[COMPUTE]
         if self.out is not None:
-            self.out.graph(self.setting.graph_api, part, start, self.now)
-        for node, piece in enumerate(part.nodes):
-            if isinstance(piece, Collective):
-                group, ends = yield from self._meet(piece, at, path)
-                path += ends - at << WAIT_PLACE
-                self._node(piece.kernel, node, at, ends, group, piece)
+            self.out.graph(self.state.graph_api, operand, start, self.now)
+        for node, member in enumerate(operand.nodes):
+            if isinstance(member, Collective):
+                group, ends = yield from self._join_collective(member, at, path)
+                path += ends - at << WAIT_SHIFT
+                self._node(member.kernel, node, at, ends, group, member)
             else:
-                ends = at + self._length(piece)
-                path += ends - at << COMPUTE_PLACE
-                self._node(piece, node, at, ends, None, None)
+                ends = at + self._length(member)
+                path += ends - at << COMPUTE_SHIFT
+                self._node(member, node, at, ends, None, None)
             at = ends + GRAPH_GAP_NS
         self.tails[COMPUTE], self.paths[COMPUTE] = at - GRAPH_GAP_NS, path
 
@@ -278,28 +282,28 @@ class Clock:
             self.out.node(kernel, node, begins, ends, group, collective)
 
     def record(self, event: Event) -> None:
-        """Marks a stream: the mark is reached when all before it is done."""
-        start = self._call(self.setting.record_api)
+        """Records an event on a stream; it is reached once all previous work is done."""
+        start = self._call(self.state.record_api)
         correlation = 0
         if self.out is not None:
-            correlation = self.out.call(self.setting.record_api, start, self.now)
+            correlation = self.out.call(self.state.record_api, start, self.now)
         tail = self.tails.get(event.stream, 0)
         reached = (tail, self.paths[event.stream]) if tail > start else (start, self.path)
         self.events[event.name] = (*reached, correlation)
 
     def wait(self, event: Event) -> None:
-        """Lets a stream wait for a mark."""
-        start = self._call(self.setting.wait_api)
+        """Lets a stream wait for an event."""
+        start = self._call(self.state.wait_api)
         at, path, marked = self.events.get(event.name, (0, 0, 0))
         if at > self.tails.get(event.waiter, 0):
             self.tails[event.waiter], self.paths[event.waiter] = at, path
         if self.out is not None:
-            self.out.stream_wait(self.setting.wait_api, event, start, self.now, marked)
+            self.out.stream_wait(self.state.wait_api, event, start, self.now, marked)
 
     def sync(self, stream: str) -> None:
-        """The host waits until a stream is done."""
+        """Lets the host wait for a stream."""
         until = self.tails.get(stream, 0), self.paths.get(stream, 0)
-        self._block(self.setting.sync_api, "Stream Sync", stream, *until, 0)
+        self._block(self.state.sync_api, "Stream Sync", stream, *until, 0)
 
     def _block(self, api: Api, kind: str, stream: str, until: int, path: int, marked: int) -> None:
         start = self._call(api)
@@ -309,11 +313,11 @@ class Clock:
             self.out.sync(api, kind, stream, start, self.now, marked)
 
 
-def meet(setting: Setting) -> None:
-    """Runs all ranks without a trace, side by side, to learn when each collective's last rank comes."""
+def resolve_collectives(state: JobState) -> None:
+    """Simulates all ranks together, without recording, to find the last arrival at each collective."""
     waiting: dict[str, list[Generator[Arrival]]] = {}
-    for rank in range(setting.job.ranks):
-        ready = [Clock(setting, rank).run()]
+    for rank in range(state.job.ranks):
+        ready = [RankSimulator(state, rank).run()]
         while ready:
             run = ready.pop()
             arrival = next(run, None)
@@ -321,38 +325,38 @@ def meet(setting: Setting) -> None:
                 continue
             group, at_ns = arrival
             waiting.setdefault(group.name, []).append(run)
-            if setting.meetings.arrive(group, at_ns):
+            if state.rendezvous.arrive(group, at_ns):
                 ready += waiting.pop(group.name)
-    assert not waiting, "ranks wait for each other"
+    assert not waiting, "deadlock: ranks wait for each other"
 
 
-AHEAD = 2  # batches that a worker makes before one of its own is taken, as torch's prefetch_factor
-HANDOVER_NS = 20_000  # from a worker's queue to the training thread
+PREFETCH_FACTOR = 2  # batches that a worker loads ahead, as in PyTorch
+HANDOVER_NS = 20_000  # from the queue of a worker to the training thread
 
 
 class Loader:
-    """Batches in turn from so many workers; without any, the training thread makes them itself."""
+    """A data loader whose workers load batches in turn; without workers, the training thread loads them."""
 
-    __slots__ = ("ready", "taken")
+    __slots__ = ("ready", "consumed")
 
     def __init__(self, workers: int) -> None:
         self.ready = [0] * workers
-        self.taken = [0] * AHEAD * workers
+        self.consumed = [0] * PREFETCH_FACTOR * workers
 
-    def waits(self, at_ns: int, makes_ns: int) -> int:
-        """How long the training thread waits for the batch it asks for then, which takes so long to make."""
+    def wait_ns(self, at_ns: int, load_ns: int) -> int:
+        """How long the training thread waits for a batch requested at `at_ns`."""
         if not self.ready:
-            return makes_ns
-        # Its worker begins once its last batch is made, and once there is room for another one.
-        made = max(self.ready.pop(0), self.taken.pop(0)) + makes_ns
-        self.ready.append(made)
-        waits = max(made - at_ns, 0) + HANDOVER_NS
-        self.taken.append(at_ns + waits)
-        return waits
+            return load_ns
+        # Its worker starts once its last batch is loaded and there is space for another one.
+        loaded = max(self.ready.pop(0), self.consumed.pop(0)) + load_ns
+        self.ready.append(loaded)
+        wait = max(loaded - at_ns, 0) + HANDOVER_NS
+        self.consumed.append(at_ns + wait)
+        return wait
 
 
 class Queue:
-    """When the rows begin that were launched to a stream; small, for all ranks have one at the same time."""
+    """Start times of activities launched to a stream; small, because all ranks have one at the same time."""
 
     __slots__ = ("first", "limit", "starts")
 
@@ -362,7 +366,7 @@ class Queue:
         self.first = 0
 
     def room_at(self, now_ns: int) -> int:
-        """When there is room for one more: now, or when the first of those that wait begins."""
+        """When there is space for another launch: now, or when the first waiting activity starts."""
         starts, first = self.starts, self.first
         while first < len(starts) and starts[first] <= now_ns:
             first += 1
@@ -373,5 +377,5 @@ class Queue:
         return starts[first] if len(starts) - first >= self.limit else now_ns
 
     def add(self, begins_ns: int) -> None:
-        """A row that begins then, after all before it."""
+        """Adds an activity that starts at this time, after all previous ones."""
         self.starts.append(begins_ns)

@@ -1,30 +1,30 @@
-"""One step of training or inference on one pipeline stage: what the host does, in order."""
+"""Programs of one training or inference step on a pipeline stage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tracewarehouse.simulation.kernels import VOCABULARY, Model, Variant
-from tracewarehouse.simulation.parts import (
+from tracewarehouse.simulation.instructions import (
     COMPUTE,
     DATA,
     STAGE,
     TENSOR,
     Collective,
-    Do,
     Event,
     Frame,
     Graph,
     Kernel,
     Memory,
+    Op,
     Spend,
     Tape,
 )
+from tracewarehouse.simulation.kernels import VOCABULARY, Model, Variant
 from tracewarehouse.simulation.program import Node, Program, collective_lines
 
 
 class Layers:
-    """The layers of a stage, forward: shared by training and inference."""
+    """Forward pass of the layers of a stage, for training and inference."""
 
     def __init__(self, model: Model, program: Program, variant: Variant) -> None:
         self.model, self.program, self.variant = model, program, variant
@@ -33,7 +33,7 @@ class Layers:
         self.part = max(self.hidden // self.job.tensor, 1)
 
     def block(self, number: int) -> None:
-        """One layer: attention and the feed-forward part, each with its norm and its sum."""
+        """One layer: attention and feed-forward, each with normalization and residual."""
         with self.program.module("Block", number):
             if self.job.sharded and self.job.data > 1:
                 self._gather()
@@ -161,12 +161,12 @@ class Layers:
             )
 
     def stage_layers(self) -> range:
-        """The numbers of this stage's layers."""
+        """The layer numbers of this stage."""
         count = self.job.layers // self.job.pipeline
         return range(self.variant.stage * count, (self.variant.stage + 1) * count)
 
     def input(self, size: int) -> None:
-        """What comes from the host: a copy from pinned memory."""
+        """Copies input from pinned host memory."""
         name = "Memcpy HtoD (Host -> Device)" if self.kernels.amd else "Memcpy HtoD (Pinned -> Device)"
         with (
             self.program.op("aten::to", ((size,), (), (), (), ())),
@@ -180,14 +180,14 @@ class Layers:
         self.program.collective(self.model.collective(name, STAGE, size, edge), name, wait=wait)
 
     def item(self) -> None:
-        """A value that the host waits for."""
+        """A blocking `.item()`."""
         name = "Memcpy DtoH (Device -> Host)" if self.kernels.amd else "Memcpy DtoH (Device -> Pageable)"
         with self.program.op("aten::item", ((),)), self.program.op("aten::_local_scalar_dense", ((),)):
             self.program.launch(self.kernels.copy(name, 4))
-            self.program.do(Do.SYNC, COMPUTE)
+            self.program.emit(Op.SYNC, COMPUTE)
 
     def _replay(self, write: Callable[[], None]) -> None:
-        """Writes it once on the side, and keeps what was launched as the nodes of one graph on one stream."""
+        """Builds the instructions separately, and adds the kernels as nodes of one graph on one stream."""
         eager = Program(self.kernels, stacks=False, memory=False)
         eager.removed, eager.grad = self.variant.removed, self.job.mode == "training"
         program, self.program = self.program, eager
@@ -195,33 +195,33 @@ class Layers:
         self.program = program
         nodes = tuple(part for _, part in eager.lines if isinstance(part, Kernel | Collective))
         with self.program.frame(Frame("cpu_op", "cudagraph_replay", ((),))):
-            self.program.do(Do.GRAPH, Graph(1, nodes))
+            self.program.emit(Op.GRAPH, Graph(1, nodes))
 
 
-class Tapes:
-    """The instructions of a job's steps, one tape per variant."""
+class Programs:
+    """The programs of a job, one per variant of a step."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._made: dict[Variant, Tape] = {}
+        self._cache: dict[Variant, Tape] = {}
 
     def of(self, variant: Variant) -> Tape:
-        """The instructions of one step, the mark of the profiler aside."""
-        if variant not in self._made:
+        """The instructions of one step, without the profiler annotation."""
+        if variant not in self._cache:
             job = self.model.job
             program = Program(self.model.kernels, stacks=job.stacks, memory=job.memory)
             program.removed, program.grad = variant.removed, job.mode == "training"
             kind = _Training if job.mode == "training" else _Inference
             kind(self.model, program, variant).write()
-            self._made[variant] = program.tape()
-        return self._made[variant]
+            self._cache[variant] = program.tape()
+        return self._cache[variant]
 
 
 class _Training(Layers):
-    """Data, forward, backward with its gradient collectives, optimizer."""
+    """Data loading, forward, backward with gradient collectives, optimizer."""
 
     def write(self) -> None:
-        """Writes the step down."""
+        """Adds the instructions of the step."""
         self._data()
         if self.job.graphs:
             self._replay(self._train)
@@ -231,34 +231,37 @@ class _Training(Layers):
             with self.program.op("aten::clone", ((self.tokens, self.hidden),)):
                 self.program.launch(self.kernels.fixed("extra", self.variant.extra_ns))
         if self.variant.leak_bytes:
-            self.program.do(Do.MEMORY, Memory(self.variant.leak_bytes, -1))
+            self.program.emit(Op.MEMORY, Memory(self.variant.leak_bytes, -1))
         if self.variant.item:
             self.item()
 
     def _train(self) -> None:
         with self.program.python("train.py(88): forward_backward"):
             nodes = [self._forward(number) for number in range(self.job.microbatches)]
-            for number, kept in enumerate(nodes):
-                self.program.nodes = kept
+            for number, nodes_of_batch in enumerate(nodes):
+                self.program.nodes = nodes_of_batch
                 self._backward(number)
         self._optimizer()
 
     def _data(self) -> None:
         loader = "_MultiProcessingDataLoaderIter" if self.job.workers else "_SingleProcessDataLoaderIter"
         name = f"enumerate(DataLoader)#{loader}.__next__"
-        with self.program.python("torch/utils/data/dataloader.py(701): __next__"), self.program.note(name):
-            self.program.do(Do.SPEND, Spend(1_000 * self.job.load_us, "data"))
+        with (
+            self.program.python("torch/utils/data/dataloader.py(701): __next__"),
+            self.program.annotation(name),
+        ):
+            self.program.emit(Op.SPEND, Spend(1_000 * self.job.load_us, "data"))
         if self.variant.stage in (self.model.first, self.model.last):
             self.input(self.tokens)
-        with self.program.note("Optimizer.zero_grad#AdamW.zero_grad"):
-            self.program.do(Do.SPEND, Spend(8_000))
+        with self.program.annotation("Optimizer.zero_grad#AdamW.zero_grad"):
+            self.program.emit(Op.SPEND, Spend(8_000))
         if self.job.data > 1 and not self.job.sharded:
             buffers = self.model.collective("broadcast", DATA, 4_096)
             self.program.collective(buffers, "broadcast_", wait=True)
 
     def _forward(self, number: int) -> list[Node]:
         self.program.nodes = []
-        with self.program.note("forward"), self.program.module("GPT", 0):
+        with self.program.annotation("forward"), self.program.module("GPT", 0):
             if self.variant.stage > self.model.first:
                 self._pass_on("recv", self.variant.stage - 1, wait=True)
             else:
@@ -286,25 +289,25 @@ class _Training(Layers):
 
     def _backward(self, number: int) -> None:
         with (
-            self.program.note("backward"),
+            self.program.annotation("backward"),
             self.program.python("torch/_tensor.py(570): backward"),
             self.program.python("torch/autograd/__init__.py(242): backward"),
         ):
             if self.variant.stage < self.model.last:
                 self._pass_on("recv", self.variant.stage, wait=True)
-            self.program.do(Do.THREAD, "autograd")
+            self.program.emit(Op.THREAD, "autograd")
             if number == self.job.microbatches - 1 and self.job.data > 1:
                 self._hook_gradients()
             self.program.backward()
-            self.program.do(Do.THREAD, "main")
+            self.program.emit(Op.THREAD, "main")
             if self.variant.stage > self.model.first:
                 self._pass_on("send", self.variant.stage - 1, wait=False)
         if self.job.data > 1:
             done = Event(f"done {DATA}", DATA, COMPUTE)
-            self.program.do(Do.WAIT, done)
+            self.program.emit(Op.WAIT, done)
 
     def _hook_gradients(self) -> None:
-        """After the gradients of each layer are there, they go round on their own stream."""
+        """Adds a gradient collective after the backward pass of each layer, on a separate stream."""
         count = 12 * self.hidden * self.part
         name, op = (
             ("reduce_scatter", "_reduce_scatter_base_") if self.job.sharded else ("allreduce", "allreduce_")
@@ -322,7 +325,7 @@ class _Training(Layers):
         weights = 12 * self.hidden * self.part // shards
         with (
             self.program.python("torch/optim/optimizer.py(484): wrapper"),
-            self.program.note("Optimizer.step#AdamW.step"),
+            self.program.annotation("Optimizer.step#AdamW.step"),
             self.program.op("aten::_fused_adamw_", ((weights,), (weights,))),
         ):
             self.program.launch(self.kernels.memset(4_096))
@@ -331,12 +334,12 @@ class _Training(Layers):
 
 
 class _Inference(Layers):
-    """One token for each sequence: inputs, layers (as a graph, where asked for), the answer back."""
+    """One token per sequence: inputs, layers (optionally as a graph), and the copy of the result."""
 
     def write(self) -> None:
-        """Writes the step down."""
-        with self.program.python("engine.py(210): step"), self.program.note("execute_model"):
-            self.program.do(Do.SPEND, Spend(40_000, "data"))
+        """Adds the instructions of the step."""
+        with self.program.python("engine.py(210): step"), self.program.annotation("execute_model"):
+            self.program.emit(Op.SPEND, Spend(40_000, "data"))
             if self.variant.stage > self.model.first:
                 self._pass_on("recv", self.variant.stage - 1, wait=True)
             else:
@@ -350,12 +353,12 @@ class _Inference(Layers):
                 with self.program.op("aten::clone", ((self.tokens, self.hidden),)):
                     self.program.launch(self.kernels.fixed("extra", self.variant.extra_ns))
             if self.variant.leak_bytes:
-                self.program.do(Do.MEMORY, Memory(self.variant.leak_bytes, -1))
+                self.program.emit(Op.MEMORY, Memory(self.variant.leak_bytes, -1))
             if self.variant.stage < self.model.last:
                 self._pass_on("send", self.variant.stage, wait=False)
             else:
                 self.item()
-        self.program.do(Do.SPEND, Spend(30_000))
+        self.program.emit(Op.SPEND, Spend(30_000))
 
     def _layers(self) -> None:
         if self.variant.stage == self.model.first:

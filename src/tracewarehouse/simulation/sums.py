@@ -1,4 +1,4 @@
-"""Sums over GPU rows, launches and annotations by what they have in common, for the truth."""
+"""Sums over GPU activities, launches and annotations for the expected results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 KINDS = ("computation", "communication", "memory", "other")
-LONG_CALL_NS, LATE_NS = 50_000, 100_000  # from where a call, and a row's start after it, is an outlier
+LONG_CALL_NS, LONG_DELAY_NS = (
+    50_000,
+    100_000,
+)  # thresholds of outliers: duration of a call, delay of its activity
 
 
 def classes(spans: Mapping[str, list[Span]]) -> Iterator[tuple[str, int]]:
-    """Time by the kinds that ran at once: (class, ns), by walking from edge to edge."""
+    """Time by the set of kinds that run concurrently, as (class, ns): a sweep over all edges."""
     edges: list[tuple[int, str, int]] = []
     for kind, rows in spans.items():
         edges += [(start, kind, 1) for start, _ in rows] + [(end, kind, -1) for _, end in rows]
@@ -30,7 +33,7 @@ def classes(spans: Mapping[str, list[Span]]) -> Iterator[tuple[str, int]]:
 
 @dataclass
 class Launch:
-    """A call with its GPU rows; without a call, all such rows of a state together."""
+    """A call with its GPU activities; without a call, all activities of that state."""
 
     state: str
     api: str | None
@@ -40,23 +43,31 @@ class Launch:
     delay_ns: int | None = None
 
     def row(self, length_ns: int, delay_ns: int | None) -> None:
-        """Adds a GPU row, and how long after the call's return it began."""
+        """Adds a GPU activity and its delay after the return of the call."""
         self.rows, self.gpu_ns = self.rows + 1, self.gpu_ns + length_ns
         if delay_ns is not None and (self.delay_ns is None or delay_ns < self.delay_ns):
             self.delay_ns = delay_ns
 
 
 def launch_sums(launches: list[Launch], device: int) -> Iterator[tuple[object, ...]]:
-    """Device, state, function, then counts and sums, of calls by function."""
+    """Launch statistics by function: device, state, function, counts and sums."""
     found: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0] * 7)
     for each in launches:
         called = each.api is not None
         short = called and each.call_ns <= LONG_CALL_NS and each.rows > 0 and each.gpu_ns < each.call_ns
-        late = each.delay_ns is not None and each.delay_ns > LATE_NS
-        values = (called, each.rows, short, each.call_ns > LONG_CALL_NS, late, each.call_ns, each.gpu_ns)
+        delayed = each.delay_ns is not None and each.delay_ns > LONG_DELAY_NS
+        values = (
+            called,
+            each.rows,
+            short,
+            each.call_ns > LONG_CALL_NS,
+            delayed,
+            each.call_ns,
+            each.gpu_ns,
+        )
         sums = found[each.state, each.api]
-        for place, value in enumerate(values):
-            sums[place] += value
+        for index, value in enumerate(values):
+            sums[index] += value
     for (state, api), sums in found.items():
         yield (None if state == "no_gpu_activity" else device, state, api, *sums)
 
@@ -64,7 +75,7 @@ def launch_sums(launches: list[Launch], device: int) -> Iterator[tuple[object, .
 def annotation_sums(
     spans: Mapping[tuple[bool, str], list[Span]], device: int
 ) -> Iterator[tuple[object, ...]]:
-    """Whether on the GPU, device, name, then count, sum, union, least, median and longest."""
+    """Annotation statistics: on GPU or host, device, name, count, sum, union, min, median, max."""
     for (on_gpu, name), each in spans.items():
         lengths = sorted(end - start for start, end in each)
         middle = lengths[(len(lengths) - 1) // 2]
@@ -76,7 +87,7 @@ SHARES = (50, 95, 99)
 
 
 def queue(waits: list[tuple[int, int]]) -> tuple[int | None, ...]:
-    """Span, time waited, time with a row waiting, most rows, then percentiles by change and by time."""
+    """Queue statistics: span, total wait, time not empty, maximum, percentiles by change and by time."""
     if not waits:
         return (None,) * (4 + 2 * len(SHARES))
     turns = sorted([(came, 0) for came, _ in waits] + [(went, 1) for _, went in waits])
@@ -87,13 +98,13 @@ def queue(waits: list[tuple[int, int]]) -> tuple[int | None, ...]:
         length += -1 if goes else 1
         after[length] += 1
         before = at
-    span = turns[-1][0] - turns[0][0]
+    span_ns = turns[-1][0] - turns[0][0]
     waited = sum(went - came for came, went in waits)
-    return (span, waited, span - held[0], max(after), *_percentiles(after), *_percentiles(held))
+    return (span_ns, waited, span_ns - held[0], max(after), *_percentiles(after), *_percentiles(held))
 
 
 def _percentiles(weights: Counter[int]) -> list[int | None]:
-    """Of each share the smallest value that so many of 100 parts of the weight do not exceed."""
+    """Weighted percentiles: the smallest value whose cumulative weight reaches the share."""
     total = weights.total()
     if not total:
         return [None] * len(SHARES)
@@ -106,7 +117,7 @@ Span = tuple[int, int]
 
 
 def merged(spans: list[Span]) -> list[Span]:
-    """The union as spans that do not touch, in order."""
+    """The union as sorted, disjoint spans."""
     union: list[Span] = []
     for start, end in sorted(spans):
         if union and start <= union[-1][1]:
@@ -117,24 +128,24 @@ def merged(spans: list[Span]) -> list[Span]:
 
 
 def total(spans: list[Span]) -> int:
-    """The length of the union."""
+    """Length of the union."""
     return sum(end - start for start, end in merged(spans))
 
 
 def split(first: list[Span], second: list[Span], third: list[Span]) -> tuple[int, int, int]:
-    """The length of the first, of the second without it, of the third without both."""
+    """Length of the first, of the second without the first, of the third without both."""
     one, two, three = total(first), total(first + second), total(first + second + third)
     return one, two - one, three - two
 
 
 def overlapped(spans: list[Span], others: list[Span]) -> tuple[int, int]:
-    """The length of the union of the spans, and of what the others cover of it."""
-    whole = total(spans)
-    return whole, whole + total(others) - total(spans + others)
+    """Length of the union of the spans, and of its overlap with the others."""
+    length = total(spans)
+    return length, length + total(others) - total(spans + others)
 
 
 def gaps(spans: list[Span]) -> Iterator[tuple[int, int, int]]:
-    """(place of the span that ends it, start, length) of each gap; spans by start and end."""
+    """Each gap as (index of the span that ends it, start, length); spans sorted by start and end."""
     reached: int | None = None
     for place, (start, end) in enumerate(spans):
         if reached is not None and start > reached:
@@ -143,7 +154,7 @@ def gaps(spans: list[Span]) -> Iterator[tuple[int, int, int]]:
 
 
 def stream_overlaps(spans: list[Span]) -> Iterator[int]:
-    """How far each span begins before an earlier one ended; spans by start and end."""
+    """Overlap of each span with earlier ones; spans sorted by start and end."""
     reached: int | None = None
     for start, end in spans:
         if reached is not None and reached > start:

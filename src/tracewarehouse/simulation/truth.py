@@ -1,4 +1,4 @@
-"""The right answers about one rank, from what the scheduler did: never from SQL, never from the trace."""
+"""Expected results of a rank, computed from the schedule, not from SQL or the trace."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.instructions import Collective, Kernel
 from tracewarehouse.simulation.job import Job
-from tracewarehouse.simulation.parts import Collective, Kernel
 from tracewarehouse.simulation.paths import Parts
-from tracewarehouse.simulation.recording import Call, GpuRow, Step
+from tracewarehouse.simulation.recording import Call, GpuActivity, Step
 from tracewarehouse.simulation.sums import (
     KINDS,
     Launch,
@@ -26,7 +26,7 @@ from tracewarehouse.simulation.sums import (
 
 Row = tuple[object, ...]
 
-# Section → its columns; those named like an analysis have the columns of that analysis.
+# Section → columns; sections named after an analysis have its columns.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "temporal_breakdown": (
         "rank", "device", "window_ns", "busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns",
@@ -67,17 +67,17 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 
 
 class RankTruth:
-    """Keeps the books of one rank."""
+    """Collects the recorded activities of a rank and computes its expected results."""
 
     def __init__(self, job: Job, rank: int) -> None:
         self.rank, self.device = rank, rank % job.ranks_per_node
-        self.rows: list[GpuRow] = []
+        self.rows: list[GpuActivity] = []
         self.waiting = 0
         self.steps: list[Step] = []
         self.open_step: Step | None = None
         self.first_host: int | None = None
         self.last_host = 0
-        self.losers: list[Call] = []
+        self.lost_calls: list[Call] = []
         self.findings: dict[str, list[int | None]] = defaultdict(list)
         self.collective_rows: list[Row] = []
         self.arrivals: list[tuple[str, int, int, int, Parts]] = []  # group, number, size, wait, time since
@@ -86,66 +86,68 @@ class RankTruth:
         self.annotations: dict[tuple[bool, str], list[Span]] = defaultdict(list)
         self.allocated = self.peak = self.net = self.changes = 0
 
-    def step_begins(self, number: int | None, start_ns: int) -> None:
-        """A step's mark; None where the profiler did not keep it."""
+    def begin_step(self, number: int | None, start_ns: int) -> None:
+        """Begins a step; None if the profiler did not record it."""
         self.open_step = None if number is None else Step(number, start_ns)
 
-    def step_ends(self, end_ns: int) -> None:
-        """The end of the mark."""
+    def end_step(self, end_ns: int) -> None:
+        """Ends the step."""
         if self.open_step is not None:
             self.open_step.end_ns = end_ns
             self.steps.append(self.open_step)
 
     def host(self, start_ns: int, end_ns: int) -> None:
-        """A slice of the host that was kept."""
+        """A recorded host slice."""
         if self.first_host is None or start_ns < self.first_host:
             self.first_host = start_ns
         if end_ns > self.last_host:
             self.last_host = end_ns
 
-    def found(self, rule: str, ns: int | None) -> None:
-        """Something that `data_quality` should find."""
+    def add_issue(self, rule: str, ns: int | None) -> None:
+        """An issue that `data_quality` should report."""
         self.findings[rule].append(ns)
 
     def memory(self, change: int, allocated: int) -> None:
-        """An allocation or a release that was kept, and the bytes in use after it."""
+        """A recorded allocation or release, and the bytes in use after it."""
         self.changes, self.net = self.changes + 1, self.net + change
         self.allocated, self.peak = allocated, max(self.peak, allocated)
 
     def lost(self, call: Call) -> None:
-        """A GPU row that the profiler lost."""
-        self.losers.append(call)
+        """A GPU activity that the profiler lost."""
+        self.lost_calls.append(call)
 
     def kernel(self, kernel: Kernel, stream: int, call: Call, at: int, start_ns: int, end_ns: int,
                group: Group | None) -> None:  # fmt: skip
-        """A GPU row that was kept, at its place among the step's GPU texts."""
+        """A recorded GPU activity, with its index among the GPU texts of the step."""
         step = self.open_step.number if self.open_step is not None and call.at is not None else None
         call.rows += 1
-        told = group is not None and not self.old and (call.at is not None or not self.amd)
-        named = group.name if group is not None and told else None
-        self.rows.append(GpuRow(at, call, kernel.name, kernel.kind, stream, start_ns, end_ns, step, named))
+        has_group = group is not None and not self.old and (call.at is not None or not self.amd)
+        group_name = group.name if group is not None and has_group else None
+        self.rows.append(
+            GpuActivity(at, call, kernel.name, kernel.kind, stream, start_ns, end_ns, step, group_name)
+        )
 
-    def placed(self, base: int) -> None:
-        """From here on in the file stand the GPU texts since the last time: places become event ids."""
+    def assign_event_ids(self, base: int) -> None:
+        """Turns indexes of pending GPU texts into event ids; they are written from `base` on."""
         for row in self.rows[self.waiting :]:
             row.event_id += base
             if row.call.at is not None and row.call.event_id is None:
                 row.call.event_id = base + row.call.at
-        for call in self.losers:
+        for call in self.lost_calls:
             if call.at is not None and call.event_id is None:
                 call.event_id = base + call.at
         self.waiting = len(self.rows)
 
-    def collective(self, part: Collective, group: Group, number: int, wait_ns: int, transfer_ns: int,
+    def collective(self, collective: Collective, group: Group, number: int, wait_ns: int, transfer_ns: int,
                    length_ns: int) -> None:  # fmt: skip
-        """A collective of this rank: how long it waited for the last one, and how long the transfer took."""
+        """A collective of this rank: its wait for the last rank, and the transfer time."""
         self.collective_rows.append(
             (
                 self.rank,
                 group.name,
                 number,
-                part.name,
-                part.bytes,
+                collective.name,
+                collective.bytes,
                 group.size,
                 wait_ns,
                 transfer_ns,
@@ -154,8 +156,8 @@ class RankTruth:
         )
 
     def sections(self) -> Iterator[tuple[str, list[Row]]]:
-        """Each section's rows."""
-        self._judge()
+        """The rows of each section."""
+        self._classify_unlinked()
         yield "temporal_breakdown", self._breakdown()
         yield "comm_comp_overlap", self._overlap()
         yield "comm_by_group", self._groups()
@@ -180,11 +182,11 @@ class RankTruth:
     def _memory(self) -> list[Row]:
         if not self.changes:
             return []
-        told = (None, None) if self.old else (self.peak, self.allocated)  # old torch gave no totals
-        return [(self.rank, self.device, self.changes, self.net, *told)]
+        totals = (None, None) if self.old else (self.peak, self.allocated)  # old PyTorch has no totals
+        return [(self.rank, self.device, self.changes, self.net, *totals)]
 
-    def _judge(self) -> None:
-        """Which rows without a launch were launched before the recording began."""
+    def _classify_unlinked(self) -> None:
+        """Classifies activities without a launch: launched before the recording, or launch missing."""
         first: dict[int, int] = {}
         for row in self.rows:
             if row.call.at is not None:
@@ -197,9 +199,9 @@ class RankTruth:
     def _spans(self, *kinds: str) -> list[Span]:
         return [(row.start_ns, row.end_ns) for row in self.rows if row.kind in kinds]
 
-    def _by_stream(self) -> dict[int, list[GpuRow]]:
-        streams: dict[int, list[GpuRow]] = defaultdict(list)
-        for row in sorted(self.rows, key=_turn):
+    def _by_stream(self) -> dict[int, list[GpuActivity]]:
+        streams: dict[int, list[GpuActivity]] = defaultdict(list)
+        for row in sorted(self.rows, key=_time_order):
             streams[row.stream].append(row)
         return streams
 
@@ -224,11 +226,11 @@ class RankTruth:
             if row.kind == "communication":
                 found[row.group].append((row.start_ns, row.end_ns))
         other = self._spans("computation")
-        answer: list[Row] = []
+        result: list[Row] = []
         for group, spans in found.items():
-            whole, both = overlapped(spans, other)
-            answer.append((self.rank, self.device, group, whole, both, whole - both))
-        return answer
+            total, both = overlapped(spans, other)
+            result.append((self.rank, self.device, group, total, both, total - both))
+        return result
 
     def _classes(self) -> list[Row]:
         spans = {kind: self._spans(kind) for kind in KINDS}
@@ -250,7 +252,7 @@ class RankTruth:
 
     def _alone(self) -> list[Call]:
         """Calls of which the profiler lost all rows."""
-        calls = {call.correlation: call for call in self.losers if call.at is not None and not call.rows}
+        calls = {call.correlation: call for call in self.lost_calls if call.at is not None and not call.rows}
         return list(calls.values())
 
     def _summary(self) -> list[Row]:
@@ -259,7 +261,7 @@ class RankTruth:
             lengths[row.kind, row.name].append(row.end_ns - row.start_ns)
         return [(self.rank, self.device, *key, *_statistics(each)) for key, each in sorted(lengths.items())]
 
-    def _launch(self, row: GpuRow) -> Row:
+    def _launch(self, row: GpuActivity) -> Row:
         call, known = row.call, row.call.at is not None
         return (
             self.rank, row.event_id, call.event_id if known else None, call.api if known else None, row.name,
@@ -298,7 +300,7 @@ class RankTruth:
         return [(self.rank, rule, len(times), _sum(times)) for rule, times in sorted(found.items())]
 
     def _steps(self) -> list[Row]:
-        spans: dict[int, list[GpuRow]] = defaultdict(list)
+        spans: dict[int, list[GpuActivity]] = defaultdict(list)
         for row in self.rows:
             if row.step is not None:
                 spans[row.step].append(row)
@@ -311,13 +313,13 @@ class RankTruth:
             done = max(before or 0, step.start_ns, step.end_ns if ends is None else ends)
             length = None if starts is None or ends is None else ends - starts
             period = done - (step.start_ns if before is None else before)
-            partial = self._at_edge(step, starts, ends)
+            partial = self._is_partial(step, starts, ends)
             rows.append((self.rank, step.number, step.end_ns - step.start_ns, length, period, partial))
             before = done
         return rows
 
-    def _at_edge(self, step: Step, starts: int | None, ends: int | None) -> bool:
-        """Whether the step touches the first or last moment of the host's or the GPU's rows."""
+    def _is_partial(self, step: Step, starts: int | None, ends: int | None) -> bool:
+        """Whether the step touches the start or end of the host or GPU recording."""
         if step.start_ns <= (self.first_host or 0) or step.end_ns >= self.last_host:
             return True
         if starts is None or ends is None:
@@ -327,31 +329,31 @@ class RankTruth:
         return starts <= first or ends >= last
 
     def _idle(self) -> list[Row]:
-        rows = sorted(self.rows, key=_turn)
-        return [(self.rank, self.device, *found) for found in _causes(rows)]
+        rows = sorted(self.rows, key=_time_order)
+        return [(self.rank, self.device, *found) for found in _idle_causes(rows)]
 
     def _stream_idle(self) -> list[Row]:
-        """With the stretches of the device's window before each stream's first row and after its last one."""
+        """Idle time of each stream, including before its first and after its last activity."""
         first = min((row.start_ns for row in self.rows), default=0)
         last = max((row.end_ns for row in self.rows), default=0)
-        answer: list[Row] = []
+        result: list[Row] = []
         for stream, rows in sorted(self._by_stream().items()):
             edges = {
                 "before_first": rows[0].start_ns - first,
                 "after_last": last - max(r.end_ns for r in rows),
             }
-            causes = [*_causes(rows), *((cause, ns, 1) for cause, ns in edges.items() if ns)]
-            answer += [(self.rank, self.device, stream, *found) for found in sorted(causes)]
-        return answer
+            causes = [*_idle_causes(rows), *((cause, ns, 1) for cause, ns in edges.items() if ns)]
+            result += [(self.rank, self.device, stream, *found) for found in sorted(causes)]
+        return result
 
     def _queues(self) -> list[Row]:
-        """Rows launched and not begun, by stream."""
-        answer: list[Row] = []
+        """Queue statistics of each stream."""
+        result: list[Row] = []
         for stream, rows in sorted(self._by_stream().items()):
             waits = [(row.call.start_ns, row.start_ns) for row in rows if row.call.at is not None]
             counts = (len(waits), len(rows) - len(waits))
-            answer.append((self.rank, self.device, stream, *counts, *queue(waits)))
-        return answer
+            result.append((self.rank, self.device, stream, *counts, *queue(waits)))
+        return result
 
 
 def _sum(times: list[int | None]) -> int | None:
@@ -361,19 +363,19 @@ def _sum(times: list[int | None]) -> int | None:
 
 def _statistics(lengths: list[int]) -> tuple[int, ...]:
     ordered = sorted(lengths)
-    # The smallest value that so many of 100 do not exceed.
-    quantiles = (ordered[-(-len(ordered) * part // 100) - 1] for part in (50, 95, 99))
+    # The smallest value that is not exceeded by the given percentage.
+    quantiles = (ordered[-(-len(ordered) * percent // 100) - 1] for percent in (50, 95, 99))
     return (len(ordered), sum(ordered), ordered[0], *quantiles, ordered[-1])
 
 
-def _turn(row: GpuRow) -> tuple[int, ...]:
-    """Rows by start and end; of those alike in both first the one that was launched first, if known."""
+def _time_order(row: GpuActivity) -> tuple[int, ...]:
+    """Sort key: start, end, then launch time if known."""
     known = row.call.at is not None
     return (row.start_ns, row.end_ns, not known, row.call.start_ns if known else 0, row.stream, row.event_id)
 
 
-def _causes(rows: list[GpuRow]) -> list[tuple[str, int, int]]:
-    """Idle time by cause: (cause, ns, gaps), of rows in order."""
+def _idle_causes(rows: list[GpuActivity]) -> list[tuple[str, int, int]]:
+    """Idle time by cause as (cause, ns, gaps); rows in time order."""
     found: dict[str, list[int]] = defaultdict(list)
     for at, began, length in gaps([(row.start_ns, row.end_ns) for row in rows]):
         call = rows[at].call

@@ -1,4 +1,4 @@
-"""A job written down: its traces, a file per rank, and the truth about them."""
+"""Writes a simulated job: one trace file per rank, and truth.json with the expected results."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.header import closing, file_name, head, names, tail
 from tracewarehouse.simulation.job import Injection, Job
-from tracewarehouse.simulation.paths import CAUSES, Waits
+from tracewarehouse.simulation.paths import CAUSES, WaitAttribution
 from tracewarehouse.simulation.record import Recorder
-from tracewarehouse.simulation.schedule import Clock, Setting, meet
+from tracewarehouse.simulation.schedule import JobState, RankSimulator, resolve_collectives
 from tracewarehouse.simulation.truth import SECTIONS, Row
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """What was written: the files, the truth, how many events, and how long it took."""
+    """The files written, the number of events, and the time it took."""
 
     files: tuple[Path, ...]
     truth: Path
@@ -37,145 +37,147 @@ def simulate(
     job: Job | None = None,
     *,
     progress: Callable[[int, int], None] | None = None,
-    **knobs: Any,
+    **settings: Any,
 ) -> Simulated:
-    """Writes a job's traces, `rankN.json.gz`, and `truth.json` into a folder that is new or empty.
+    """Writes the traces of a job, `rankN.json.gz`, and `truth.json` to a new or empty folder.
 
-    Give a Job, or its knobs by name (`ranks=8, tensor=2, injections=["slow-rank:rank=3"]`). The same knobs
-    give the same bytes. `progress` is told ranks done and ranks in all. Raises ParamError, UnknownName, and
-    TwError for a folder that holds something.
+    Pass a Job, or its settings by name (`ranks=8, tensor=2, injections=["slow-rank:rank=3"]`). The same
+    settings give the same bytes. `progress` is called with ranks done and total ranks. Raises ParamError,
+    UnknownName, and TwError if the folder is not empty.
     """
     started = perf_counter()
-    job = job or _job(knobs)
-    setting = Setting(job)
-    meet(setting)
-    _check(setting)
-    place = Path(folder)
-    _make(place)
+    job = job or _job(settings)
+    state = JobState(job)
+    resolve_collectives(state)
+    _check_groups(state)
+    target = Path(folder)
+    _create_folder(target)
     files, events = [], 0
-    truth, waits = TruthFile(place), Waits()
+    truth, waits = TruthFile(target), WaitAttribution()
     groups: dict[str, Group] = {}
     try:
         for rank in range(job.ranks):
-            written = setting.planted.ever("missing-rank", rank) is None
-            count = _rank(setting, rank, place if written else None, truth, waits)
-            groups |= {group.name: group for group in setting.groups.all_of(rank)}
-            setting.groups.forget(rank)
+            written = state.faults.ever("missing-rank", rank) is None
+            count = _write_rank(state, rank, target if written else None, truth, waits)
+            groups |= {group.name: group for group in state.groups.all_of(rank)}
+            state.groups.forget(rank)
             if written:
-                files.append(place / f"rank{rank}.json.gz")
+                files.append(target / f"rank{rank}.json.gz")
                 events += count
             if progress is not None:
                 progress(rank + 1, job.ranks)
-        path = truth.finish(_facts(job, setting, list(groups.values()), events), waits.rows())
+        path = truth.finish(_facts(job, state, list(groups.values()), events), waits.rows())
     finally:
         truth.close()
     return Simulated(tuple(files), path, events, perf_counter() - started)
 
 
-def _job(knobs: dict[str, Any]) -> Job:
-    given = knobs.get("injections", ())
+def _job(settings: dict[str, Any]) -> Job:
+    given = settings.get("injections", ())
     parsed = tuple(each if isinstance(each, Injection) else Injection.parse(each) for each in given)
-    return Job(**{**knobs, "injections": parsed})
+    return Job(**{**settings, "injections": parsed})
 
 
-def _check(setting: Setting) -> None:
-    """Refuses to plant something where there is no such group or collective."""
-    for each in setting.planted.all:
+def _check_groups(state: JobState) -> None:
+    """Raises UnknownName or ParamError for an injection into an unknown group or collective."""
+    for each in state.faults.all:
         if "group" not in each.values:
             continue
-        name = each.word("group")
-        if name not in setting.groups.names():
-            raise UnknownName("group", name, setting.groups.names(), "the job has one rank: no groups")
-        count = setting.meetings.count(name)
+        name = each.text_value("group")
+        if name not in state.groups.names():
+            raise UnknownName("group", name, state.groups.names(), "a job with one rank has no groups")
+        count = state.rendezvous.count(name)
         if "collective" in each.values and not 0 <= each.number("collective") < count:
-            raise ParamError(f"{name} has no collective {each.values['collective']}", f"there are {count}")
+            raise ParamError(f"{name} has no collective {each.values['collective']}", f"it has {count}")
 
 
-def _make(place: Path) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    if any(place.iterdir()):
-        raise TwError(f"{place} is not empty", "name a folder that is new or empty")
+def _create_folder(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise TwError(f"{folder} is not empty", "use a new or empty folder")
 
 
-def _rank(setting: Setting, rank: int, place: Path | None, truth: TruthFile, waits: Waits) -> int:
-    recorder, count = write_rank(setting, rank, place)
+def _write_rank(
+    state: JobState, rank: int, folder: Path | None, truth: TruthFile, waits: WaitAttribution
+) -> int:
+    recorder, count = _write_trace(state, rank, folder)
     for arrival in recorder.truth.arrivals:
-        waits.take(rank, *arrival)
+        waits.add(rank, *arrival)
     for name, rows in recorder.truth.sections():
-        if place is not None:
+        if folder is not None:
             truth.add(name, rows)
     return count
 
 
-def _facts(job: Job, setting: Setting, groups: list[Group], events: int) -> dict[str, object]:
-    missing = [rank for rank in range(job.ranks) if setting.planted.ever("missing-rank", rank)]
+def _facts(job: Job, state: JobState, groups: list[Group], events: int) -> dict[str, object]:
+    missing = [rank for rank in range(job.ranks) if state.faults.ever("missing-rank", rank)]
     return {
         "truth": 1,
-        "job": job.said(),
+        "job": job.as_json(),
         "injected": [
             {"kind": each.kind, "rank": each.rank, "step": each.step, **each.values}
             for each in job.injections
         ],
         "missing_ranks": missing,
         "events": events,
-        "step_factors": [setting.noise.step(step) for step in range(job.steps)],
-        "run_factor": setting.noise.run,
+        "step_factors": [state.noise.step(step) for step in range(job.steps)],
+        "run_factor": state.noise.run,
         "groups": group_facts(groups),
     }
 
 
-LEVEL = 1  # of gzip: the fastest; traces are read once or twice
+GZIP_LEVEL = 1  # the fastest; these files are read once or twice
 
 
 @contextmanager
-def zipped(path: Path) -> Iterator[gzip.GzipFile]:
-    """A gzip file without name and time, so that equal text gives equal bytes; it appears when whole."""
+def gzip_writer(path: Path) -> Iterator[gzip.GzipFile]:
+    """A gzip file without name and time, for reproducible bytes; it appears once complete."""
     part = path.with_name(f".{path.name}.part")
     try:
-        with part.open("wb") as raw, gzip.GzipFile("", "wb", LEVEL, raw, mtime=0) as out:
+        with part.open("wb") as raw, gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0) as out:
             yield out
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
 
-def write_rank(setting: Setting, rank: int, folder: Path | None) -> tuple[Recorder, int]:
-    """Writes a rank's trace (nowhere without a folder); returns its recorder and the count of events."""
+def _write_trace(state: JobState, rank: int, folder: Path | None) -> tuple[Recorder, int]:
+    """Writes the trace of a rank (without a folder, nothing); returns its recorder and event count."""
     if folder is None:
-        return _record(setting, rank, lambda text: None)
-    with zipped(folder / file_name(rank)) as out:
-        return _record(setting, rank, lambda text: out.write(text.encode()))
+        return _record(state, rank, lambda text: None)
+    with gzip_writer(folder / file_name(rank)) as out:
+        return _record(state, rank, lambda text: out.write(text.encode()))
 
 
-def _record(setting: Setting, rank: int, write: Any) -> tuple[Recorder, int]:
-    job = setting.job
-    write(head(job, rank, setting.groups.all_of(rank)))
+def _record(state: JobState, rank: int, write: Any) -> tuple[Recorder, int]:
+    job = state.job
+    write(head(job, rank, state.groups.all_of(rank)))
     first = True
 
-    def put(texts: list[str]) -> None:
+    def write_events(texts: list[str]) -> None:
         nonlocal first
         write(("" if first else ",") + ",".join(texts))
         first = False
 
-    recorder = Recorder(job, rank, setting.planted, put, 0)
-    naming = names(recorder.text, recorder.span(0)[0])
+    recorder = Recorder(job, rank, state.faults, write_events, 0)
+    naming = names(recorder.text, recorder.window_ns(0)[0])
     if job.dialect == "new":
-        put(naming)
+        write_events(naming)
         recorder.written = len(naming)
-    ends_ns = setting.ends[rank]  # known from the meeting
-    recorder.roots(ends_ns + 500)
-    for _ in Clock(setting, rank, recorder).run():
-        pass  # the others have been there already
+    ends_ns = state.ends[rank]  # known from resolve_collectives
+    recorder.write_root_frames(ends_ns + 500)
+    for _ in RankSimulator(state, rank, recorder).run():
+        pass  # all collectives are resolved
     recorder.flush()
     rest = [*([] if job.dialect == "new" else naming)]
-    rest += closing(recorder.text, *recorder.span(ends_ns + 1_000))
-    put(rest)
+    rest += closing(recorder.text, *recorder.window_ns(ends_ns + 1_000))
+    write_events(rest)
     write(tail(job, rank))
     return recorder, recorder.written + len(rest)
 
 
 class TruthFile:
-    """`truth.json`, section by section: rows of a rank go to a file per section until all ranks are done."""
+    """`truth.json`; the rows of each section are collected in a temporary file until all ranks are done."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -188,7 +190,7 @@ class TruthFile:
         return self.folder / f".truth-{name}.part"
 
     def add(self, name: str, rows: list[Row]) -> None:
-        """Rows of a section."""
+        """Adds rows of a section."""
         if not rows:
             return
         out = self.parts[name]
@@ -197,7 +199,7 @@ class TruthFile:
         self.filled.add(name)
 
     def finish(self, facts: dict[str, object], stragglers: list[Row]) -> Path:
-        """Puts all sections into one file."""
+        """Writes all sections into one file."""
         path = self.folder / "truth.json"
         with path.open("w", encoding="utf-8") as out:
             out.write(json.dumps(facts)[:-1] + ', "sections": {\n')
@@ -215,7 +217,7 @@ class TruthFile:
         return path
 
     def close(self) -> None:
-        """Takes the files of the sections away."""
+        """Deletes the temporary files."""
         for name, part in self.parts.items():
             part.close()
             self._part(name).unlink(missing_ok=True)

@@ -1,6 +1,13 @@
 """Parquet files and small manifests on a disk: what a warehouse is made of."""
 
-from tracewarehouse.storage.layout import check_labels, parse_reference, run_key, run_name, uid
+from tracewarehouse.storage.layout import (
+    acknowledgement_key,
+    check_labels,
+    parse_reference,
+    run_key,
+    run_name,
+    uid,
+)
 from tracewarehouse.storage.local import disk_error, disk_errors
 from tracewarehouse.storage.model import (
     Brief,
@@ -20,7 +27,7 @@ from tracewarehouse.storage.model import (
     TableFile,
     Waiting,
 )
-from tracewarehouse.storage.results import RECORDED, Recorded, same_rows, write_result
+from tracewarehouse.storage.results import RECORDED, Recorded, request_hash, same_rows, write_result
 from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.versions import Versions
 
@@ -45,10 +52,12 @@ __all__ = [
     "TableFile",
     "Versions",
     "Waiting",
+    "acknowledgement_key",
     "check_labels",
     "disk_error",
     "disk_errors",
     "parse_reference",
+    "request_hash",
     "run_key",
     "run_name",
     "uid",

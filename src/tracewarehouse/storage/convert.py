@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import layout, publish, results, root, waiting
-from tracewarehouse.storage.codec import FORMAT, OldVersion, encode_version
-from tracewarehouse.storage.commit import footer_bytes, sha256
-from tracewarehouse.storage.format1 import Format1, OldRun
+from tracewarehouse.storage import layout, publish, renames, results, root, waiting
+from tracewarehouse.storage.codec import FORMAT, OldVersion, decode_version, encode_version
+from tracewarehouse.storage.commit import sha256
+from tracewarehouse.storage.format1 import Format1, OldRun, is_old, source_hash
+from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import disk_errors
-from tracewarehouse.storage.model import Changes, RankSource, RunVersion, TableFile
-from tracewarehouse.storage.results import RECORDED, Recorded
+from tracewarehouse.storage.model import Changes, RankSource, RunVersion
+from tracewarehouse.storage.results import RECORDED, Recorded, request_hash
 from tracewarehouse.storage.store import Store
+
+# (analysis, version, the first digits of its effective hash)
+Definition = tuple[str, int, str]
+
+METADATA_KEY = b"tracewarehouse"  # what a Parquet file of a result says of its contract and provenance
+_IDENTITY = ("analysis", "version", "run", "effective", "asked", "source")  # as format 1 named the fields
+
+
+@dataclass(frozen=True)
+class CarriedOver:
+    """Recorded results and acknowledgements that were carried over, and those of contents no longer stored.
+
+    `redefined` names analyses whose results keep their old definition, because their rows may differ now.
+    """
+
+    results: int
+    obsolete_results: int
+    redefined: tuple[str, ...]
+    acknowledgements: int = 0
+    obsolete_acknowledgements: int = 0
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """Old → new: (run key, source) of a version, definitions of analyses, (run key, request)."""
+
+    sources: Mapping[tuple[str, str], str]
+    definitions: Mapping[Definition, str]
+    requests: Mapping[tuple[str, str], str]
+
+    def result(self, old: Recorded) -> Recorded | None:
+        """What a result is recorded as today; None if its version of the run is no longer stored."""
+        source = self.sources.get((old.run, old.source))
+        if source is None:
+            return None
+        definition = self.definitions.get((old.analysis, old.version, old.effective), old.effective)
+        request = self.requests.get((old.run, old.request), old.request)
+        return replace(old, source=source, effective=definition, request=request)
 
 
 class Conversion:
@@ -54,43 +93,102 @@ class Conversion:
         with disk_errors(self.store.root):
             waiting.mark(self.store.objects, changes)
 
-    def finish(self, old: Format1, runs: Mapping[str, OldRun]) -> None:
-        """Copies recorded results, converts the versions kept for them, and marks the warehouse last."""
+    def finish(
+        self,
+        old: Format1,
+        runs: Mapping[str, OldRun],
+        definitions: Mapping[Definition, str],
+        derived: Collection[str],
+    ) -> CarriedOver:
+        """Copies recorded results and acknowledgements under the names of today, marks the warehouse last.
+
+        `definitions`: an analysis as format 1 defined it → its definition of today, where the rows are equal
+        but for names. `derived` names the derived tables.
+        """
         with disk_errors(self.store.root):
-            sources = dict(self._kept(old))
+            kept = list(old.kept())
             # By all sources, those that could not be converted too: results are not of the others alone.
+            sources = {(run_key(one.run), source_hash(one)): one.source for one in self._converted_kept()}
+            sources |= {(path.parent.name, run.source): run.version.source for path, run in kept}
             sources |= {(key, run.source): run.version.source for key, run in runs.items()}
-            self._results(old, sources)
+            moved = _Moved(sources, definitions, self._requests(runs, derived))
+            carried = self._acknowledgements(moved, self._results(old, moved))
+            for path, run in kept:
+                self.store.objects.put(
+                    {path.relative_to(self.store.root).as_posix(): encode_version(run.version)}
+                )
             self.store.objects.put({layout.WAREHOUSE: root.encode(self.identity)})
+        return carried
 
-    def _kept(self, old: Format1) -> Iterator[tuple[tuple[str, str], str]]:
-        """Writes the versions of removed runs anew; gives (run key, old source) and source of all of them."""
-        for path, run in old.kept():
-            key = path.relative_to(self.store.root).as_posix()
-            self._results(old, {(path.parent.name, run.source): run.version.source})
-            self.store.objects.put({key: encode_version(run.version)})
-            yield (path.parent.name, run.source), run.version.source
+    def _converted_kept(self) -> Iterator[RunVersion]:
+        """Versions of removed runs that an earlier call converted."""
+        for path in sorted((self.store.root / layout.KEPT).glob("*/*.parquet")):
+            if not is_old(path):
+                yield decode_version(path.read_bytes(), str(path))
 
-    def _results(self, old: Format1, sources: Mapping[tuple[str, str], str]) -> None:
-        """Every result of these versions at its new place, but those that an earlier call copied."""
+    def _requests(self, runs: Mapping[str, OldRun], derived: Collection[str]) -> dict[tuple[str, str], str]:
+        """(run key, request in format 1) → request of today, where results are of derived tables.
+
+        These are stored in new files, with other checksums. No analysis of them has parameters.
+        """
+        found = {}
+        for key, run in runs.items():
+            new = self.store.newest(key)
+            before = _derived_files(run.version, derived)
+            if new is not None and before:
+                found[key, request_hash({}, before)] = request_hash({}, _derived_files(new, derived))
+        return found
+
+    def _results(self, old: Format1, moved: _Moved) -> CarriedOver:
+        """Copies every result of these versions, except those that an earlier call copied."""
         present = {recorded for recorded, _ in results.every(self.store.objects)}
+        count = obsolete = 0
+        redefined: set[str] = set()
         with self.store.staging() as folder:
             files: dict[Recorded, tuple[Path, str]] = {}
             for number, (recorded, path) in enumerate(old.recorded()):
-                source = sources.get((recorded.run, recorded.source))
-                new = replace(recorded, source=source) if source else None
-                if new is not None and new not in present:
+                new = moved.result(recorded)
+                if new is None:
+                    obsolete += 1
+                    continue
+                count += 1
+                if new.effective == recorded.effective:
+                    redefined.add(recorded.analysis)
+                if new not in present:
                     copy = folder / f"{number}.parquet"
                     _copy_result(path, copy, new)
                     files[new] = copy, sha256(copy)
             if files:
                 results.keep(self.store.objects, files)
+        return CarriedOver(count, obsolete, tuple(sorted(redefined)))
+
+    def _acknowledgements(self, moved: _Moved, carried: CarriedOver) -> CarriedOver:
+        """Renames acknowledgements; those of versions that are no longer stored stay as they are."""
+        count = obsolete = 0
+        todays = set(moved.sources.values())
+        for data in self.store.acknowledged():
+            said = json.loads(data)
+            source = moved.sources.get((run_key(said["run"]), said["source"]))
+            if source is None:
+                count += said["source"] in todays
+                obsolete += said["source"] not in todays
+                continue
+            count += 1
+            new = {**said, "metric": renames.renamed_metric(said["metric"]), "source": source}
+            keys = [
+                layout.acknowledgement_key(one["metric"], one["run"], one["source"]) for one in (new, said)
+            ]
+            self.store.acknowledge(keys[0], json.dumps(new).encode())
+            self.store.forget_acknowledged(keys[1])
+        return replace(carried, acknowledgements=count, obsolete_acknowledgements=obsolete)
+
+
+def _key(acknowledged: Mapping[str, str]) -> str:
+    return layout.acknowledgement_key(acknowledged["metric"], acknowledged["run"], acknowledged["source"])
 
 
 def _copy_result(path: Path, copy: Path, recorded: Recorded) -> None:
     """The rows of a recorded result, whose file says what it is of in the new way."""
-    import json
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -102,12 +200,19 @@ def _copy_result(path: Path, copy: Path, recorded: Recorded) -> None:
         raise WarehouseError(
             f"{path}: damaged result: {error}", hints.fill("delete it and repeat; then {}", hints.record())
         ) from error
-    more = {name: value for name, value in said.items() if name not in vars(recorded)}
-    results.write_result(copy, recorded, table.replace_schema_metadata(None), metadata, more)
+    more = {name: value for name, value in said.items() if name not in _IDENTITY}
+    if METADATA_KEY in metadata:
+        told = json.loads(metadata[METADATA_KEY])
+        told["contract"] = renames.renamed_contract(told["contract"])
+        metadata[METADATA_KEY] = json.dumps(told).encode()
+    rows = renames.renamed_rows(recorded.analysis, table.replace_schema_metadata(None))
+    results.write_result(copy, recorded, rows, metadata, more)
 
 
-def with_footers(store: Store, files: Iterable[TableFile]) -> Iterator[TableFile]:
-    """Files of format 1 that stay, with the size and the hash of their footers."""
-    for file in files:
-        footer = footer_bytes(store.path(file.path))
-        yield replace(file, footer_bytes=len(footer), footer_sha256=hashlib.sha256(footer).hexdigest())
+def _derived_files(version: RunVersion, derived: Collection[str]) -> list[tuple[int, str, str]]:
+    return [
+        (source.rank, file.table, file.sha256)
+        for source in version.sources
+        for file in source.files
+        if file.table in derived
+    ]

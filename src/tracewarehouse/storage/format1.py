@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tracewarehouse.errors import TwError, WarehouseError
-from tracewarehouse.storage import layout
+from tracewarehouse.storage import layout, renames
 from tracewarehouse.storage.codec import first_line
 from tracewarehouse.storage.commit import sha256
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import disk_errors
-from tracewarehouse.storage.model import Json, Problem, RankSource, RunVersion, TableFile
+from tracewarehouse.storage.model import Json, Problem, RankSource, RunVersion, Status, TableFile
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.root import Identity, stored_format
 
@@ -214,7 +214,7 @@ def read_version(path: Path) -> OldRun:
         return OldRun(
             _version(head, [source for source, _ in found]),
             {source.rank: header for source, header in found},
-            _hash([[row["rank"], row["digest"], row["reader"]] for row in rows]),
+            _hash([row["rank"], row["digest"], row["reader"]] for row in rows),
         )
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise WarehouseError(f"{path}: damaged version: {first_line(error)}", _DAMAGED) from error
@@ -254,16 +254,17 @@ def _with_ranks(sources: tuple[RankSource, ...]) -> tuple[RankSource, ...]:
 
 def _source(row: Mapping[str, Any]) -> tuple[RankSource, str]:
     """A unit as a rank source, and its header."""
-    facts: dict[str, Json] = dict(row["facts"])
+    facts: dict[str, Json] = renames.renamed_facts(row["facts"])
     header = facts.pop("header", None)
     text = header if isinstance(header, str) else json.dumps({} if header is None else header)
     files = tuple(
         TableFile(**file, footer_bytes=0, footer_sha256="", first_rank=row["rank"], last_rank=row["rank"])
         for file in row["files"]
     )
-    same = ("run", "rank", "uid", "attempt", "digest", "text_bytes", "status", "committed_at")
+    same = ("run", "rank", "uid", "attempt", "digest", "text_bytes", "committed_at")
     source = RankSource(
         **{name: row[name] for name in same},
+        status=_status(row["status"]),
         manifest="",
         part="",
         format=_TIMELINE if facts.get(_TIMELINE) is True else "kineto",
@@ -275,6 +276,10 @@ def _source(row: Mapping[str, Any]) -> tuple[RankSource, str]:
     return source, text
 
 
+def _status(text: str) -> Status:
+    return renames.STATUS.get(text, text)  # type: ignore[return-value]
+
+
 def _rank_in_file(header: str) -> int | None:
     """The rank that the header says, which format 1 looked up each time."""
     said = json.loads(header) if '"distributedInfo"' in header else None
@@ -283,5 +288,10 @@ def _rank_in_file(header: str) -> int | None:
     return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
 
 
-def _hash(read: Any) -> str:
-    return hashlib.sha256(json.dumps(read, separators=(",", ":")).encode()).hexdigest()[:16]
+def source_hash(version: RunVersion) -> str:
+    """The hash by which format 1 recorded results of this content of a run."""
+    return _hash([one.rank, one.digest, one.format_version] for one in version.sources)
+
+
+def _hash(read: Iterable[list[object]]) -> str:
+    return hashlib.sha256(json.dumps(list(read), separators=(",", ":")).encode()).hexdigest()[:16]

@@ -100,6 +100,11 @@ def unconverted(run: str, rank: int, name: str) -> str:
     return f"{unconverted_of(run)}/{rank:06d}-{name}.json"
 
 
+def acknowledgement_key(metric: str, run: str, source: str) -> str:
+    """Name of the acknowledgement that a metric changed at one content (`source`) of a run."""
+    return hashlib.sha256(f"{metric}\n{run.lower()}\n{source}".encode()).hexdigest()[:16]
+
+
 def results(analysis: str, version: int) -> str:
     """The folder of the recorded results of an analysis, a folder per run inside."""
     if not _TABLE.fullmatch(analysis):

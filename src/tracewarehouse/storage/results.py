@@ -5,9 +5,11 @@ A manifest for each recording lists what it wrote, so that a result that was los
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +35,7 @@ _NAME_1 = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{16}-[0-9a-f]{16}\.parqu
 class Recorded:
     """What a recorded result is of: an analysis as it is defined, asked in some way, over what a run was.
 
-    `run` is the key of the run (lower case), `effective` the begin of the effective hash, `asked` a hash of
+    `run` is the key of the run (lower case), `effective` the begin of the effective hash, `request` a hash of
     parameters and derived tables, `source` that of the version of the run.
     """
 
@@ -41,13 +43,19 @@ class Recorded:
     version: int
     run: str
     effective: str
-    asked: str
+    request: str
     source: str
 
     def key(self, checksum: str) -> str:
         """Where its file lies, which begins its sha256 like that."""
         folder = f"{layout.results(self.analysis, self.version)}/{self.run}"
-        return f"{folder}/{self.effective}/{self.asked}-{self.source}-{checksum[:16]}.parquet"
+        return f"{folder}/{self.effective}/{self.request}-{self.source}-{checksum[:16]}.parquet"
+
+
+def request_hash(params: Mapping[str, object], derived: Iterable[tuple[int, str, str]]) -> str:
+    """8 hex digits for the parameters of a request, and for the derived tables: rank, table, sha256."""
+    listed = sorted(list(file) for file in derived)
+    return hashlib.sha256(json.dumps([sorted(params.items()), listed]).encode()).hexdigest()[:8]
 
 
 def write_result(

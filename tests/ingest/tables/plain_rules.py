@@ -173,9 +173,8 @@ def _calls(rows: Sequence[Row]) -> Iterator[Hit]:
         name = rows[links[n][0]]["name"]
         if name is not None and "GraphLaunch" not in name:
             of_call[links[n][0]].append(n)
-    yield from (
-        ("many_activities_per_launch", n, rows[n]["dur_ns"]) for all_ in of_call.values() for n in all_[1:]
-    )
+    rule = "many_activities_per_launch"
+    yield from ((rule, n, rows[n]["dur_ns"]) for all_ in of_call.values() for n in all_[1:])
     for n in calls(rows):
         row = rows[n]
         launches = row["name"] is not None and LAUNCHES.search(row["name"]) is not None

@@ -143,6 +143,25 @@ def test_slabs_do_not_change_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert build(rows).rows("kernels") == whole and len(whole) > 20
 
 
+def test_slabs_are_no_larger_than_they_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = activity_rows.random_rows(13)
+    whole = build(rows).rows("kernels")
+    parts: list[slice] = []
+    slab = kernels._slab
+
+    def noted(*given: Any) -> Any:
+        parts.append(given[-1])
+        return slab(*given)
+
+    monkeypatch.setattr(kernels, "_slab", noted)
+    monkeypatch.setattr(kernels, "_SLAB_ROWS", 7)
+    monkeypatch.setattr(kernels, "_SLAB_NAMES", 9)
+    assert build(rows).rows("kernels") == whole
+    assert 1 < max(part.stop - part.start for part in parts) <= 7
+    assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
+    assert parts[-1].stop == len(whole)
+
+
 @pytest.mark.parametrize("seed", [None, 13, 17])
 def test_tables_have_the_columns_and_types_of_their_contracts(seed: int | None) -> None:
     rows = [] if seed is None else activity_rows.random_rows(seed)

@@ -163,6 +163,8 @@ def test_without_an_id_the_arrow_links() -> None:
     assert build(rows).rows("correlations", "runtime_id", "kernel_id", "via") == [(1, 2, "flow")]
     gpu_first = [rows[2], end(20), *rows[:2], rows[3]]
     assert build(gpu_first).rows("correlations", "runtime_id", "kernel_id", "via") == [(3, 0, "flow")]
+    arrow_first = [rows[3], end(20), *rows[:3]]
+    assert build(arrow_first).rows("correlations", "runtime_id", "kernel_id", "via") == [(3, 4, "flow")]
     rows[3] = arrow("s", 13)
     assert build(rows).rows("correlations", "runtime_id", "kernel_id", "via") == [(0, 2, "flow")]
     rows[3] = arrow("s", 16)

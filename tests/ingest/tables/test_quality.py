@@ -15,14 +15,14 @@ from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.event_rules import Fired, fired, fired_on_timeline
 from tracewarehouse.ingest.tables.quality import data_quality
 
-Told = dict[str, tuple[Any, ...]]
+CliResult = dict[str, tuple[Any, ...]]
 
 
 def outcome(**said: Any) -> Outcome:
     return Outcome(digest="", header_json="{}", text_bytes=0, stored_bytes=0, **said)
 
 
-def told(columns: Columns | None, of_events: list[Fired] | None = None, **said: Any) -> Told:
+def told(columns: Columns | None, of_events: list[Fired] | None = None, **said: Any) -> CliResult:
     """Rule → severity, rows, time, example."""
     table = data_quality(of_events or [], columns, outcome(**said), rules_of())
     return {row.pop("rule"): tuple(row.values()) for row in table.to_pylist()}
@@ -216,5 +216,5 @@ def test_rows_come_by_severity_and_rule() -> None:
         Fired("invalid_time", 1, None, 0),
     ]
     assert list(told(columns_of([slice_("a", 0, 1)]), of_events, losses=losses)) == [
-        "lost_events", "duplicate_slice", "invalid_time", "non_event", "repaired_file"
+        "lost_events", "duplicate_slice", "non_event", "invalid_time", "repaired_file"
     ]  # fmt: skip

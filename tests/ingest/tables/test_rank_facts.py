@@ -121,6 +121,19 @@ def test_collectives(row: dict[str, Any], communicates: bool) -> None:
     assert facts.get("collective_args", False) == row.get("has_collective", False)
 
 
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (slice_("nn.Module: Linear_0", 0, 1, "python_function"), {"stacks", "modules"}),
+        (slice_("train.py(3): step", 0, 1, "python_function"), {"stacks"}),
+        (slice_("nn.Module: Linear_0", 0, 1, "cpu_op"), set()),
+    ],
+)
+def test_modules_are_frames_that_say_so(row: dict[str, Any], told: set[str]) -> None:
+    facts, _ = of(row)
+    assert {name for name in ("stacks", "modules") if facts.get(name)} == told
+
+
 def test_the_process_of_most_host_slices() -> None:
     many = [
         slice_("op", n, 1) | {"pid": pid}

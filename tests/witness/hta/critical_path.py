@@ -18,7 +18,7 @@ import polars as pl
 import tracewarehouse as tw
 from tracewarehouse.errors import ParamError
 from tracewarehouse.hta.critical import critical_path
-from tracewarehouse.hta.traces import Opened
+from tracewarehouse.hta.traces import LoadedTraces
 from witness.hta.breakdowns import LOAD
 from witness.hta.critical_build import SYNC, Critical, same_stream
 from witness.hta.critical_graph import Edge
@@ -201,9 +201,9 @@ def lengths_ours(annotation: str, instance: int) -> Callable[[tw.Warehouse], Tab
 
     def ours(warehouse: tw.Warehouse) -> Table:
         (run,) = (row["run_id"] for row in warehouse.query("SELECT DISTINCT run_id FROM ranks").rows())
-        opened = Opened(warehouse, run)
+        traces = LoadedTraces(warehouse, run)
         try:
-            path = critical_path(opened, opened.ranks[0], annotation, instance)
+            path = critical_path(traces, traces.ranks[0], annotation, instance)
         except ParamError:
             return {}
         times = Counter[str]()

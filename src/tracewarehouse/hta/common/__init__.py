@@ -1,1 +1,1 @@
-"""What notebooks take from `hta.common`."""
+"""Modules that notebooks import from `hta.common`."""

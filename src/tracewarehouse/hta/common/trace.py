@@ -1,10 +1,10 @@
-"""The rows of a trace by rank, as `analyzer.t` of HTA gives them."""
+"""Events of a trace by rank, as in `analyzer.t` of HTA."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tracewarehouse.hta.traces import US, Opened
+from tracewarehouse.hta.traces import US, LoadedTraces
 
 ROWS = """
     SELECT
@@ -23,28 +23,28 @@ ROWS = """
 
 
 class Trace:
-    """Rows with a length, of each rank. Names are words, so there is no table of symbols to decode."""
+    """Events with a duration, by rank. Names are strings, so there is no symbol table."""
 
     symbol_table = None
 
-    def __init__(self, opened: Opened) -> None:
-        self.opened = opened
+    def __init__(self, traces: LoadedTraces) -> None:
+        self.traces = traces
         self._frames: dict[int, Any] = {}
 
     def get_ranks(self) -> list[int]:
         """The ranks, in order."""
-        return self.opened.ranks
+        return self.traces.ranks
 
     def get_trace(self, rank: int) -> Any:
         """`index, cat, name, pid, tid, ts, dur, end, stream, correlation, index_correlation, iteration, …`.
 
-        One row per event, by its place in the file. `ts`, `dur` and `end` are µs, `ts` after the first event
-        of the run; `stream` is -1 but for GPU rows, `index_correlation` the call of a GPU row, the first GPU
-        row of a call, or -1; `iteration` the profiler step or -1. `s_cat` and `s_name` are `cat` and `name`;
-        `on_gpu` says of kernels, copies and sets that they are.
-        Asked again it is the same frame. Raises ParamError for a rank that is not there.
+        One row per event, in file order. `ts`, `dur` and `end` are in µs, `ts` since the first event of the
+        run. `stream` is -1 except for GPU activities; `index_correlation` is the call of a GPU activity, the
+        first activity of a call, or -1; `iteration` is the profiler step or -1. `s_cat` and `s_name` equal
+        `cat` and `name`; `on_gpu` is true for kernels, memcpy and memset. Repeated calls return the same
+        frame. Raises ParamError for an unknown rank.
         """
-        (rank,) = self.opened.selected([rank])
+        (rank,) = self.traces.select_ranks([rank])
         if rank not in self._frames:
             self._frames[rank] = self._read(rank)
         return self._frames[rank]
@@ -54,16 +54,16 @@ class Trace:
         return {rank: self.get_trace(rank) for rank in self.get_ranks()}
 
     def get_iterations(self, rank: int | None = None) -> list[int]:
-        """The profiler's steps of a rank, by default the first."""
+        """Profiler step numbers of a rank, by default of the first."""
         steps = self.get_trace(self.get_ranks()[0] if rank is None else rank)["iteration"].unique()
         return sorted(int(step) for step in steps if step >= 0)
 
     def decode_symbol_ids(self, use_shorten_name: bool = True) -> None:
-        """Nothing: names are words already, in full."""
+        """Does nothing: names are strings already."""
 
     def _read(self, rank: int) -> Any:
-        found = self.opened.query(ROWS.format(rank=rank)).set_index("index", drop=False).rename_axis(None)
-        found["ts"] = self.opened.since_start(found.pop("ts_ns"))
+        found = self.traces.query(ROWS.format(rank=rank)).set_index("index", drop=False).rename_axis(None)
+        found["ts"] = self.traces.since_start(found.pop("ts_ns"))
         found["dur"] = found.pop("dur_ns") / US
         found["end"] = found.ts + found.dur
         found["s_cat"], found["s_name"] = found.cat, found.name

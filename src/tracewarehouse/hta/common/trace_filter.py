@@ -1,4 +1,4 @@
-"""HTA's filters, for frames of `analyzer.t.get_trace`; a table of symbols may be given, and is not needed."""
+"""HTA's filters for frames of `analyzer.t.get_trace`; a symbol table is accepted and ignored."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tracewarehouse.errors import ParamError
 
 
 class Filter(Protocol):
-    """From a frame to those of its rows that it wants."""
+    """Selects rows of a frame."""
 
     def __call__(self, df: Any, symbol_table: object = None) -> Any:
-        """The rows, in their order."""
+        """The matching rows, in order."""
 
 
 class IterationFilter:
@@ -26,14 +26,14 @@ class IterationFilter:
 
 
 class IterationIndexFilter:
-    """Rows of profiler steps, by their place among those of the frame, from 0."""
+    """Rows of profiler steps, by their index among the steps of the frame, zero-based."""
 
     def __init__(self, iteration_index: int | Sequence[int]) -> None:
-        self.places = [iteration_index] if isinstance(iteration_index, int) else list(iteration_index)
+        self.indexes = [iteration_index] if isinstance(iteration_index, int) else list(iteration_index)
 
     def __call__(self, df: Any, symbol_table: object = None) -> Any:
         steps = sorted(step for step in df["iteration"].unique() if step >= 0)
-        return df[df["iteration"].isin([step for at, step in enumerate(steps) if at in self.places])]
+        return df[df["iteration"].isin([step for index, step in enumerate(steps) if index in self.indexes])]
 
 
 class FirstIterationFilter(IterationIndexFilter):
@@ -44,7 +44,7 @@ class FirstIterationFilter(IterationIndexFilter):
 
 
 class RankFilter:
-    """Rows of ranks, of a frame with a column `rank`."""
+    """Rows of ranks; the frame needs a column `rank`."""
 
     def __init__(self, ranks: int | Sequence[int]) -> None:
         self.ranks = [ranks] if isinstance(ranks, int) else list(ranks)
@@ -54,19 +54,19 @@ class RankFilter:
 
 
 class TimeRangeFilter:
-    """Rows that lie in a stretch of time as a whole, in the frame's µs. ParamError if it ends early."""
+    """Rows entirely within a time range in µs. Raises ParamError if it ends before it starts."""
 
     def __init__(self, time_range: tuple[float, float]) -> None:
         self.start, self.end = time_range
         if self.start > self.end:
-            raise ParamError(f"time_range {time_range} ends before it starts", "(start, end), in µs")
+            raise ParamError(f"time_range {time_range} ends before it starts", "use (start, end) in µs")
 
     def __call__(self, df: Any, symbol_table: object = None) -> Any:
         return df[(df["ts"] >= self.start) & (df["ts"] + df["dur"] <= self.end)]
 
 
 class NameFilter:
-    """Rows whose name begins with what the regular expression means."""
+    """Rows whose name starts with a match of a regular expression."""
 
     def __init__(self, name_pattern: str, symbol_table: object = None, name_column: str = "name") -> None:
         self.pattern, self.column = name_pattern, name_column
@@ -76,7 +76,7 @@ class NameFilter:
 
 
 class QueryFilter:
-    """Rows that a condition of pandas' `query` holds for."""
+    """Rows that match an expression of pandas `query`."""
 
     def __init__(self, query_str: str) -> None:
         self.condition = query_str
@@ -85,25 +85,25 @@ class QueryFilter:
         return df.query(self.condition)
 
 
-ZeroDurationFilter = QueryFilter("dur > 0")  # HTA's name: rows without length go
+ZeroDurationFilter = QueryFilter("dur > 0")  # HTA's name: drops rows with zero duration
 
 
 class GPUKernelFilter:
-    """GPU rows: kernels, copies and sets; those without a known launch too, and no synchronisations."""
+    """GPU activities (kernel, memcpy, memset), also without a known launch; no synchronizations."""
 
     def __call__(self, df: Any, symbol_table: object = None) -> Any:
         return df[df["on_gpu"]]
 
 
 class CPUOperatorFilter:
-    """All other rows."""
+    """Rows that are not GPU activities."""
 
     def __call__(self, df: Any, symbol_table: object = None) -> Any:
         return df[~df["on_gpu"]]
 
 
 class MemCopyEventFilter:
-    """Copies by their whole name, as `Memcpy HtoD (Pageable -> Device)`."""
+    """Memory copies by full name, such as `Memcpy HtoD (Pageable -> Device)`."""
 
     def __init__(self, memory_copy_type: str, symbol_table: object = None) -> None:
         self.name = memory_copy_type
@@ -113,12 +113,12 @@ class MemCopyEventFilter:
 
 
 class CompositeFilter:
-    """What all of the filters want."""
+    """Rows that match all filters."""
 
     def __init__(self, filters: Sequence[Filter]) -> None:
         self.filters = list(filters)
 
     def __call__(self, df: Any, symbol_table: object = None) -> Any:
-        for wanted in self.filters:
-            df = wanted(df, symbol_table)
+        for each in self.filters:
+            df = each(df, symbol_table)
         return df

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 SENTINEL_IDS: Final = (0, -1, 2**32 - 1, 2**63 - 1)
 
 
-def is_sentinel(ids: Ints) -> NDArray[np.bool_]:
-    """Whether a row has a number that stands for no id."""
-    return ids.valid & np.isin(ids.values, SENTINEL_IDS)
-
-
 def pairs(ids: Ints) -> NDArray[np.bool_]:
     """Whether a row has an id that other rows may share; negative ones never do."""
     return ids.valid & (ids.values > 0) & ~np.isin(ids.values, SENTINEL_IDS)

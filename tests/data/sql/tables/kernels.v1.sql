@@ -2,7 +2,7 @@
 -- kind     = "table"
 -- name     = "kernels"
 -- version  = 1
--- summary  = "Each GPU row of a rank."
+-- summary  = "Each GPU activity of a rank."
 -- requires = ["parsed@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 --

@@ -1,4 +1,4 @@
-"""`tw` as people call it: a process, or the same entry in this one; exit code, stdout and stderr apart."""
+"""Runs `tw` for tests: as a process, on a terminal, or in this process."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TW = (sys.executable, "-W", "error", "-c", "from tracewarehouse.cli import main;
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a call of `tw` gave."""
+class CliResult:
+    """Exit code and output of a call of `tw`."""
 
     code: int
     out: str
@@ -33,13 +33,13 @@ class Told:
 
 
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a process that runs this checkout's `tw`, without the caller's settings."""
+    """The environment for `tw` of this checkout, without settings of the caller."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TW_", "_TW_", "COLUMNS"))}
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", **(changes or {})}
 
 
-def process(*args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Told:
-    """Runs `tw` in a process of its own."""
+def process(*args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> CliResult:
+    """Runs `tw` as a process."""
     done = subprocess.run(
         [*TW, *map(str, args)],
         cwd=cwd,
@@ -48,11 +48,11 @@ def process(*args: str | Path, cwd: Path | None = None, env: Mapping[str, str] |
         encoding="utf-8",
         stdin=subprocess.DEVNULL,
     )
-    return Told(done.returncode, done.stdout, done.stderr)
+    return CliResult(done.returncode, done.stdout, done.stderr)
 
 
-def on_terminal(*args: str | Path, columns: int = 100, env: Mapping[str, str] | None = None) -> Told:
-    """Runs `tw` with stdout and stderr on a terminal of that width; both come back as `out`."""
+def on_terminal(*args: str | Path, columns: int = 100, env: Mapping[str, str] | None = None) -> CliResult:
+    """Runs `tw` on a terminal of this width; `out` has both stdout and stderr."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (50, columns))
     running = subprocess.Popen(
@@ -60,15 +60,15 @@ def on_terminal(*args: str | Path, columns: int = 100, env: Mapping[str, str] | 
     )
     os.close(slave)
     shown = b""
-    with suppress(OSError):  # what Linux gives at the end of a terminal
+    with suppress(OSError):  # Linux raises it at the end of a terminal
         while part := os.read(master, 65_536):
             shown += part
     os.close(master)
-    return Told(running.wait(), shown.decode().replace("\r\n", "\n"), "")
+    return CliResult(running.wait(), shown.decode().replace("\r\n", "\n"), "")
 
 
-def tw(*args: str | Path) -> Told:
-    """Runs `tw` in this process: the same entry, without the start of an interpreter."""
+def tw(*args: str | Path) -> CliResult:
+    """Runs `tw` in this process, to save the start of an interpreter."""
     from tracewarehouse.cli.app import run
 
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
@@ -76,11 +76,11 @@ def tw(*args: str | Path) -> Told:
         code = run([str(arg) for arg in args])
         out.flush()
     assert isinstance(out.buffer, io.BytesIO)
-    return Told(code, out.buffer.getvalue().decode(), err.getvalue())
+    return CliResult(code, out.buffer.getvalue().decode(), err.getvalue())
 
 
 def complete(line: str, warehouse: Path) -> list[str]:
-    """What bash would offer at the end of `line`."""
+    """What bash suggests at the end of `line`."""
     words = line.split(" ")
     settings = {
         "_TW_COMPLETE": "bash_complete",

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.history.page import page
-from tracewarehouse.history.plot import plot
-from tracewarehouse.history.series import HistoryData, Line
+from tracewarehouse.history.page import html
+from tracewarehouse.history.series import HistoryData, Series
+from tracewarehouse.history.terminal import chart_lines
 from tracewarehouse.result import Field, Result, from_rows
 
 if TYPE_CHECKING:
@@ -21,21 +21,23 @@ class History(HistoryData):
 
     @property
     def result(self) -> Result:
-        """A row per line and run, in time order: line, definition, run, time, value and level in the unit.
+        """One row per series and run, in time order: series, definition, run, time, value and level.
 
         The first run of a new level also has the change with its interval, the run before, the runs between
-        which the true place lies, and the acknowledgement; in other rows these are null.
+        which the change occurred, and the acknowledgement; in other rows these are null.
         """
-        made = from_rows(self._fields(), [row for line in self.lines for row in _rows(line)], self.notices)
-        return replace(made, provenance=self.provenance, notices=self.notices)
+        rows = from_rows(
+            self._fields(), [row for series in self.series for row in _rows(series)], self.notices
+        )
+        return replace(rows, provenance=self.provenance, notices=self.notices)
 
     def plot(self, width: int = 100) -> str:
-        """The lines drawn with characters, and their changes in words, at most `width` cells wide."""
-        return "".join(f"{text}\n" for text in plot(self, width))
+        """The series as text, at most `width` characters wide, and their changes."""
+        return "".join(f"{line}\n" for line in chart_lines(self, width))
 
     def html(self) -> str:
-        """The lines drawn in one HTML file that needs nothing else."""
-        return "".join(page(self))
+        """The series as one self-contained HTML file."""
+        return "".join(html(self))
 
     def polars(self) -> polars.DataFrame:
         """The rows of `result` as a Polars data frame."""
@@ -61,20 +63,20 @@ class History(HistoryData):
         ]
 
 
-def _rows(line: Line) -> Iterator[tuple[object, ...]]:
-    changed = {change.after: change for change in line.changes}
-    for dot in line.dots:
-        found = changed.get(dot.name) if dot.value is not None else None
-        told: tuple[object, ...] = (None,) * 7
-        if found is not None:
-            told = (
-                found.change,
-                found.low,
-                found.high,
-                found.before,
-                found.earliest,
-                found.latest,
-                found.why,
+def _rows(series: Series) -> Iterator[tuple[object, ...]]:
+    changes = {change.after: change for change in series.changes}
+    for point in series.points:
+        change = changes.get(point.name) if point.value is not None else None
+        columns: tuple[object, ...] = (None,) * 7
+        if change is not None:
+            columns = (
+                change.change,
+                change.low,
+                change.high,
+                change.before,
+                change.earliest,
+                change.latest,
+                change.why,
             )
-        known = (dot.run, dot.number, dot.stored, dot.time_ns, dot.value, dot.level)
-        yield (line.name, line.definition, *known, *told, dot.reason)
+        identity = (series.name, series.definition, point.run, point.number, point.stored, point.time_ns)
+        yield (*identity, point.value, point.level, *columns, point.reason)

@@ -1,4 +1,4 @@
-"""The parts that a program is made of: slices of the host, GPU rows, calls, collectives, instructions."""
+"""Instructions of a program and their operands: host slices, kernels, calls, collectives, memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ COMPUTE, TENSOR, DATA, STAGE = "compute", "tensor", "data", "stage"  # streams, 
 FIRST_STEP = 1  # the number of the first ProfilerStep
 
 
-class Do(IntEnum):
-    """What an instruction does; the place in a rank's table of handlers."""
+class Op(IntEnum):
+    """The operation of an instruction; the index in the table of handlers."""
 
     BEGIN = 0
     END = 1
@@ -27,7 +27,7 @@ class Do(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A slice of the host. `sequence` ties a forward operator to its backward one; `stack` is old torch's."""
+    """A host slice. `sequence` links forward and backward operators; `stack` is for old PyTorch versions."""
 
     category: str
     name: str
@@ -43,7 +43,7 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Api:
-    """A call of the GPU's runtime: its name and number, how long it takes."""
+    """A runtime call: name, number and duration."""
 
     name: str
     number: int
@@ -53,7 +53,7 @@ class Api:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A GPU row: what it is and how long it takes on an idle GPU."""
+    """A GPU activity and its duration on an idle GPU."""
 
     key: str
     name: str
@@ -71,7 +71,7 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class Collective:
-    """A collective over a group of ranks: `scope` names the kind of group, `edge` the stage pair."""
+    """A collective over a group of ranks: `scope` is the kind of group, `edge` the lower stage of a pair."""
 
     name: str
     scope: str
@@ -85,7 +85,7 @@ class Collective:
 
 @dataclass(frozen=True, eq=False)
 class Spend:
-    """Time of the host that makes no GPU work: the data loader's (`data`) or other."""
+    """Host time without GPU work: of the data loader (`data`) or other."""
 
     ns: int
     what: str = "host"
@@ -93,7 +93,7 @@ class Spend:
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """A mark on a stream that another stream or the host waits for."""
+    """An event recorded on a stream that another stream or the host waits for."""
 
     name: str
     stream: str
@@ -102,7 +102,7 @@ class Event:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Bytes allocated (or freed, negative) under a key that finds them again."""
+    """Bytes allocated (negative: freed) under a key."""
 
     bytes: int
     key: int
@@ -110,11 +110,11 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A captured graph: its nodes are kernels and collectives of one launch."""
+    """A captured graph: the kernels and collectives of one launch."""
 
     number: int
     nodes: tuple[Kernel | Collective, ...]
 
 
-Part = Frame | Kernel | Collective | Event | Spend | Memory | Graph | str | None
-Tape = tuple[tuple[Do, Part], ...]
+Operand = Frame | Kernel | Collective | Event | Spend | Memory | Graph | str | None
+Tape = tuple[tuple[Op, Operand], ...]

@@ -1,4 +1,4 @@
-"""The simulator: what is planted shows in the trace, and the truth says so."""
+"""Simulator: each injected fault is visible in the trace and in the expected results."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from simulated import plant, read, section, truth
+from simulated import read, section, simulate_injections, truth
 from tracewarehouse.simulation.paths import CAUSES
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of runs with something planted."""
-    folder = tmp_path_factory.mktemp("planted")
-    plant(folder)
+def injected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs with injected faults."""
+    folder = tmp_path_factory.mktemp("injected")
+    simulate_injections(folder)
     return folder
 
 
@@ -32,8 +32,8 @@ def only(rows: list[dict[str, Any]], **where: object) -> list[dict[str, Any]]:
     return [row for row in rows if all(row[key] == value for key, value in where.items())]
 
 
-def test_a_slow_rank_lets_the_other_wait(planted: Path) -> None:
-    folder = planted / "slow-rank"
+def test_a_slow_rank_makes_others_wait(injected: Path) -> None:
+    folder = injected / "slow-rank"
     assert sum(lengths(folder, 1, "gemm")) == pytest.approx(2 * sum(lengths(folder, 0, "gemm")), rel=0.01)
     worst = section(folder, "straggler")[0]
     others = [row["wait_ns"] for row in only(section(folder, "collectives"), rank=0)]
@@ -50,11 +50,9 @@ def test_a_slow_rank_lets_the_other_wait(planted: Path) -> None:
         ("data", 100, []),
     ],
 )
-def test_the_scheduler_finds_who_is_slow_and_why(
-    tmp_path: Path, what: str, factor: int, more: list[str]
-) -> None:
-    planted = f"slow-rank:rank=5,what={what},factor={factor}"
-    tw.simulate(tmp_path / "sim", ranks=8, tensor=2, layers=2, injections=[planted, *more])
+def test_truth_names_the_straggler_and_cause(tmp_path: Path, what: str, factor: int, more: list[str]) -> None:
+    injected = f"slow-rank:rank=5,what={what},factor={factor}"
+    tw.simulate(tmp_path / "sim", ranks=8, tensor=2, layers=2, injections=[injected, *more])
     rows = section(tmp_path / "sim", "straggler")
     assert (rows[0]["rank"], rows[0]["cause"]) == (5, what)
     assert all(sum(row[f"{each}_ns"] for each in CAUSES) == row["caused_wait_ns"] for row in rows)
@@ -67,7 +65,7 @@ def test_the_scheduler_finds_who_is_slow_and_why(
     assert set(late.values()) <= {what, "communication"}
 
 
-def test_a_slow_host_and_slow_data_make_idle_time(tmp_path: Path) -> None:
+def test_slow_host_and_slow_data_cause_idle_time(tmp_path: Path) -> None:
     for what, factor in (("host", 4), ("data", 400)):
         slow = f"slow-rank:rank=0,what={what},factor={factor}"
         tw.simulate(tmp_path / what, ranks=1, injections=[slow])
@@ -86,65 +84,65 @@ def test_a_slow_host_and_slow_data_make_idle_time(tmp_path: Path) -> None:
     )
 
 
-def test_a_slow_kernel_takes_longer(planted: Path) -> None:
-    slow, usual = (sum(lengths(planted / name, 0, "gemm")) for name in ("slow-kernel", "none"))
+def test_a_slow_kernel_takes_longer(injected: Path) -> None:
+    slow, usual = (sum(lengths(injected / name, 0, "gemm")) for name in ("slow-kernel", "none"))
     assert slow == pytest.approx(1.3 * usual, rel=0.001)
 
 
-def test_kernels_come_go_and_change_their_names(planted: Path) -> None:
-    assert sum("clone_mul" in name for name in names(planted / "extra-kernel")) == 3
-    assert any("dropout" in name for name in names(planted / "none"))
-    assert not any("dropout" in name for name in names(planted / "removed-kernel"))
-    renamed, usual = names(planted / "renamed-kernel"), names(planted / "none")
+def test_kernels_are_added_removed_and_renamed(injected: Path) -> None:
+    assert sum("clone_mul" in name for name in names(injected / "extra-kernel")) == 3
+    assert any("dropout" in name for name in names(injected / "none"))
+    assert not any("dropout" in name for name in names(injected / "removed-kernel"))
+    renamed, usual = names(injected / "renamed-kernel"), names(injected / "none")
     assert renamed.count("gelu_of_another_library") == sum("GeluCUDA" in name for name in usual) > 0
     assert not any("GeluCUDA" in name for name in renamed)
 
 
-def test_a_stall_lies_in_its_step(planted: Path) -> None:
-    stalled, usual = (lengths(planted / name, 0, "DataLoader)") for name in ("dataloader-stall", "none"))
+def test_a_stall_is_in_its_step(injected: Path) -> None:
+    stalled, usual = (lengths(injected / name, 0, "DataLoader)") for name in ("dataloader-stall", "none"))
     assert [round(one - other, 3) for one, other in zip(stalled, usual, strict=True)] == [0, 8_000, 0]
 
 
-def test_items_block_the_host(planted: Path) -> None:
-    assert names(planted / "blocking-item").count("aten::item") == 3
-    assert "aten::item" not in names(planted / "none")
-    assert max(lengths(planted / "blocking-item", 0, "cudaStreamSynchronize")) > 100
+def test_blocking_items_block_the_host(injected: Path) -> None:
+    assert names(injected / "blocking-item").count("aten::item") == 3
+    assert "aten::item" not in names(injected / "none")
+    assert max(lengths(injected / "blocking-item", 0, "cudaStreamSynchronize")) > 100
 
 
-def test_communication_is_exposed(planted: Path) -> None:
+def test_communication_is_exposed(injected: Path) -> None:
     exposed = {
-        name: section(planted / name, "comm_comp_overlap")[0] for name in ("none", "no-overlap", "slow-link")
+        name: section(injected / name, "comm_comp_overlap")[0] for name in ("none", "no-overlap", "slow-link")
     }
     assert exposed["none"]["overlap_ns"] > 0 == exposed["no-overlap"]["overlap_ns"]
     assert exposed["slow-link"]["comm_ns"] > 2 * exposed["none"]["comm_ns"]
-    slow, usual = (section(planted / name, "collectives") for name in ("slow-link", "none"))
+    slow, usual = (section(injected / name, "collectives") for name in ("slow-link", "none"))
     pairs = [(one["transfer_ns"], other["transfer_ns"]) for one, other in zip(slow, usual, strict=True)]
     assert all(one == pytest.approx(10 * other, abs=10) for one, other in pairs)
 
 
-def test_one_collective_is_long(planted: Path) -> None:
-    long, usual = (section(planted / name, "collectives") for name in ("long-collective", "none"))
+def test_one_collective_is_prolonged(injected: Path) -> None:
+    long, usual = (section(injected / name, "collectives") for name in ("long-collective", "none"))
     more = {
         row["number"]: row["transfer_ns"] - other["transfer_ns"]
         for row, other in zip(long, usual, strict=True)
     }
     assert {number: ns for number, ns in more.items() if ns} == {2: 4_000_000}
-    assert max(lengths(planted / "long-collective", 0, "nccl")) > 4_000
+    assert max(lengths(injected / "long-collective", 0, "nccl")) > 4_000
 
 
-def test_memory_grows(planted: Path) -> None:
-    events = read(planted / "growing-memory")["traceEvents"]
+def test_memory_leaks(injected: Path) -> None:
+    events = read(injected / "growing-memory")["traceEvents"]
     total = [event["args"]["Total Allocated"] for event in events if event["name"] == "[memory]"]
-    ends = [section(planted / name, "memory_peak")[0]["end_bytes"] for name in ("growing-memory", "none")]
+    ends = [section(injected / name, "memory_peak")[0]["end_bytes"] for name in ("growing-memory", "none")]
     assert ends[0] - ends[1] == 3 * 64_000_000
     assert total[-1] == ends[0]
 
 
-def test_a_clock_is_off_and_drifts(planted: Path) -> None:
-    rows = section(planted / "clock", "clocks")
+def test_a_clock_has_offset_and_drift(injected: Path) -> None:
+    rows = section(injected / "clock", "clocks")
     assert [(row["offset_ns"], row["drift_ppb"]) for row in rows] == [(0, 0), (1_500_250, 30_000)]
     off, usual = (
-        [event["ts"] for event in read(planted / name, 1)["traceEvents"] if event.get("cat") == "kernel"]
+        [event["ts"] for event in read(injected / name, 1)["traceEvents"] if event.get("cat") == "kernel"]
         for name in ("clock", "none")
     )
     shifts = [one - other for one, other in zip(off, usual, strict=True)]
@@ -152,22 +150,22 @@ def test_a_clock_is_off_and_drifts(planted: Path) -> None:
     assert shifts[-1] - shifts[0] == pytest.approx((usual[-1] - usual[0]) * 30e-6, abs=0.01)
 
 
-def test_a_rank_is_missing(planted: Path, tmp_path: Path) -> None:
-    assert [path.name for path in sorted((planted / "missing-rank").iterdir())] == [
+def test_a_rank_is_missing(injected: Path, tmp_path: Path) -> None:
+    assert [path.name for path in sorted((injected / "missing-rank").iterdir())] == [
         "rank0.json.gz",
         "truth.json",
     ]
     wh = tw.open(tmp_path / "warehouse")
-    wh.ingest(planted / "missing-rank", run="missing")
+    wh.ingest(injected / "missing-rank", run="missing")
     rules = wh.select(runs="missing").quality().rows()
     assert [row["rule"] for row in rules if row["rank"] is None] == ["ranks_missing"]
-    assert truth(planted / "missing-rank")["missing_ranks"] == [1]
+    assert truth(injected / "missing-rank")["missing_ranks"] == [1]
 
 
-def test_a_window_is_cut(planted: Path) -> None:
-    events = read(planted / "truncated-window")["traceEvents"]
+def test_a_window_is_truncated(injected: Path) -> None:
+    events = read(injected / "truncated-window")["traceEvents"]
     host = [event for event in events if event.get("cat") in ("cpu_op", "cuda_runtime")]
-    whole = read(planted / "truncated-window", 1)["traceEvents"]
+    whole = read(injected / "truncated-window", 1)["traceEvents"]
     first = min(event["ts"] for event in whole if event["ph"] == "X")
     assert min(event["ts"] for event in host) >= first + 399
     assert max(event["ts"] + event["dur"] for event in host) <= first + 1_201
@@ -182,15 +180,15 @@ def test_a_window_is_cut(planted: Path) -> None:
     )  # open at the start
 
 
-def test_rows_have_no_launch_or_launches_no_row(planted: Path) -> None:
-    before = only(section(planted / "before-window", "quality"), rank=0, rule="before_window")
+def test_lost_launches_and_lost_activities(injected: Path) -> None:
+    before = only(section(injected / "before-window", "quality"), rank=0, rule="before_window")
     assert [row["rows"] for row in before] == [25]
-    launches = only(section(planted / "lost-gpu", "quality"), rule="launch_without_gpu_activity")
-    kept, usual = (len(section(planted / name, "launch_stats")) for name in ("lost-gpu", "none"))
+    launches = only(section(injected / "lost-gpu", "quality"), rule="launch_without_gpu_activity")
+    kept, usual = (len(section(injected / name, "launch_stats")) for name in ("lost-gpu", "none"))
     assert sum(row["rows"] for row in launches) == usual - kept > 0
-    linked = [row for row in section(planted / "lost-launch", "launch_stats") if row["runtime_id"] is None]
+    linked = [row for row in section(injected / "lost-launch", "launch_stats") if row["runtime_id"] is None]
     assert 0 < len(linked) < usual / 3
-    found = only(section(planted / "lost-launch", "quality"), rule="missing_launch")
+    found = only(section(injected / "lost-launch", "quality"), rule="missing_launch")
     assert sum(row["rows"] for row in found) == len(linked)
-    starts = [e["id"] for e in read(planted / "lost-launch")["traceEvents"] if e["ph"] == "s"]
-    assert len(starts) < len([e["id"] for e in read(planted / "none")["traceEvents"] if e["ph"] == "s"])
+    starts = [e["id"] for e in read(injected / "lost-launch")["traceEvents"] if e["ph"] == "s"]
+    assert len(starts) < len([e["id"] for e in read(injected / "none")["traceEvents"] if e["ph"] == "s"])

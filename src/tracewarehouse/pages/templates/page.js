@@ -1,6 +1,6 @@
 'use strict';
 (() => {
-  const root = document.documentElement, tip = document.getElementById('tip'), said = document.getElementById('said');
+  const root = document.documentElement, tip = document.getElementById('tip'), status = document.getElementById('status');
   const dark = () => root.dataset.theme ? root.dataset.theme === 'dark'
     : matchMedia('(prefers-color-scheme: dark)').matches;
   document.getElementById('theme').addEventListener('click', () => {
@@ -39,9 +39,9 @@
     button.addEventListener('click', async () => {
       const done = await copy(button.dataset.copy);
       if (!done) getSelection().selectAllChildren(button.nextElementSibling);
-      said.textContent = done ? 'copied' : 'selected: copy it with the keyboard';
-      button.textContent = done ? 'copied' : 'selected';
-      setTimeout(() => { button.textContent = 'copy'; }, 1500);
+      status.textContent = done ? 'copied' : 'selected; press Ctrl+C to copy';
+      button.textContent = done ? 'Copied' : 'Selected';
+      setTimeout(() => { button.textContent = 'Copy'; }, 1500);
     });
   }
   const show = event => {

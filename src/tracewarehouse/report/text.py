@@ -1,0 +1,58 @@
+"""Names and numbers as report sentences print them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tracewarehouse.plot.theme import format_short
+from tracewarehouse.render.table import shortened
+from tracewarehouse.render.text import one_line
+
+_MAX_LABEL = 40  # characters of a name above a bar
+# What most kernel names contain, and what therefore does not help to recognize one.
+_BOILERPLATE = re.compile(r"^void |at::native::|\(anonymous namespace\)::|\(anonymous class\)::")
+
+
+def label(name: str | None) -> str:
+    """A name from a trace as a chart label: on one line, shortened, without C++ arguments and boilerplate."""
+    if not name:
+        return "(no name)"
+    return shortened(one_line(_BOILERPLATE.sub("", _without_arguments(name))), _MAX_LABEL)
+
+
+def _without_arguments(name: str) -> str:
+    """A C++ name without its argument list."""
+    depth = 0
+    for at in range(len(name) - 1, 0, -1):
+        depth += (name[at] == ")") - (name[at] == "(")
+        if not depth:
+            return name[:at] if name[-1] == ")" and name[at - 1] != " " else name
+    return name
+
+
+def percent(value: float, total: float) -> str:
+    """`value` as a percentage of `total`."""
+    return format_short(value / total, "ratio") if total else "0 %"
+
+
+def duration(ns: float | None) -> str:
+    """A duration in three significant digits."""
+    return "-" if ns is None else format_short(float(ns), "ns")
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 rank`, `1,024 ranks`, `2 activities`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} " + (f"{noun[:-1]}ies" if noun.endswith("ity") else f"{noun}s")
+
+
+def and_list(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def sentence(text: str) -> str:
+    """A notice as a sentence: capitalized, with a period."""
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,82 @@
+"""Display names of time categories and breakdown levels: the same in the CLI, in reports and in charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+CATEGORIES: Mapping[str, str] = {
+    "compute": "computation",
+    "exposed_comm": "exposed communication",
+    "hidden_comm": "overlapped communication",
+    "comm_wait": "waiting for the last rank",
+    "exposed_memory": "exposed memcpy/memset",
+    "other": "other GPU work",
+    "idle_host": "idle: waiting for launch",
+    "idle_dataloader": "idle: waiting for data",
+    "idle_sync": "idle: after a blocking call",
+    "idle_kernel_wait": "idle: short gap between kernels",
+    "idle_other": "idle: long gap with work queued",
+    "idle_unknown": "idle: launch not in the trace",
+    "idle_outside": "outside the GPU window",
+    "longer": "slower than base",
+    "shorter": "faster than base",
+    "base": "base",
+    "head": "head",
+}
+
+# Row labels of a heat map have room for about 14 characters.
+SHORT_CATEGORIES: Mapping[str, str] = {
+    "compute": "computation",
+    "exposed_comm": "exposed comm.",
+    "exposed_memory": "exposed memory",
+    "other": "other work",
+    "idle_host": "idle: launch",
+    "idle_dataloader": "idle: data",
+    "idle_sync": "idle: sync",
+    "idle_kernel_wait": "idle: short",
+    "idle_other": "idle: long",
+    "idle_unknown": "idle: unknown",
+    "idle_outside": "outside",
+}
+
+LEVELS: Mapping[str, str] = {
+    "breakdown": "by GPU activity and idle cause",
+    "kernels": "by kernel (calls_ns: change in call count; speed_ns: change in time per call)",
+    "operators": "by operator",
+    "categories": "by training phase and kernel kind",
+    "ranks": "by rank",
+}
+
+# What analyses call a category in their own columns and values.
+_ALIASES: Mapping[str, str] = {
+    "computation": "compute",
+    "communication": "exposed_comm",
+    "memory": "exposed_memory",
+    "compute_ns": "compute",
+    "exposed_comm_ns": "exposed_comm",
+    "exposed_memory_ns": "exposed_memory",
+    "other_ns": "other",
+    "idle_ns": "idle",
+    "host_wait": "idle_host",
+    "kernel_wait": "idle_kernel_wait",
+    "unknown": "idle_unknown",
+    "before_first": "idle_outside",
+    "after_last": "idle_outside",
+    "overlap_ns": "hidden_comm",
+    "exposed_ns": "exposed_comm",
+}
+
+
+def category(name: str) -> str:
+    """The category of a column, kernel kind or idle cause; other names are returned unchanged."""
+    return _ALIASES.get(name, name)
+
+
+def category_name(key: str) -> str:
+    """The display name of a category; a key without one is its own name."""
+    return CATEGORIES.get(key, key)
+
+
+def idle_cause(key: str) -> str:
+    """The display name of an idle category without its `idle: ` prefix."""
+    return category_name(key).removeprefix("idle: ")

@@ -1,0 +1,69 @@
+"""Answers of the stored warehouse of format 1 in the names, values and sentences of today."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.storage import renames
+
+DATA = Path(__file__).parent / "data"
+RELATIONS = {"check()", "changes"} | {contract.name for contract in Catalog.load().contracts.values()}
+# The rows of `check()` are those of all findings.
+COLUMNS = {**renames.COLUMNS, "check()": renames.COLUMNS[renames.FINDINGS[0]], "changes": {"part": "name"}}
+VALUES = {**renames.VALUES} | {
+    ("check()", column): {
+        old: new
+        for (name, other), values in renames.VALUES.items()
+        if name in renames.FINDINGS and other == column
+        for old, new in values.items()
+    }
+    for column in ("evidence_filter", "subject")
+}
+# Old sentence → sentence of today: what findings say was observed, limits the saving and could be tried.
+REWORDED: dict[str, str] = json.loads((DATA / "warehouse-1-rewordings.json").read_text(encoding="utf-8"))
+_HARDWARE = "1 × Synthetic GPU, 2 × NVIDIA H100 80GB HBM3"
+# The upgrade publishes every run once more: notices name the new versions.
+REWORDED |= {
+    f"not derived: tw derive critical_path {run}": f'not derived: wh.derive("critical_path", "{run}")'
+    for run in ("good", "odd", "slow", "timeline")
+}
+REWORDED |= {
+    "2 of 5 runs are not recorded (odd@v2, timeline@v1): tw record --all": (
+        "2 of 5 runs are not recorded (odd@v3, timeline@v2): wh.record()"
+    ),
+    "fewer than 12 runs: no change is looked for": "change detection needs at least 12 runs",
+    f"a line has runs of 2 kinds of machine ({_HARDWARE}): --where or --by a label keeps them apart": (
+        f"one series mixes 2 hardware configurations ({_HARDWARE}):"
+        ' separate them with where="label.K=V" or by="label.K"'
+    ),
+}
+
+
+def today(value: Any, contract: str = "", column: str = "") -> Any:
+    """An old answer as it is named today; `contract` is the relation it belongs to."""
+    if isinstance(value, dict):
+        renamed = COLUMNS.get(contract, {})
+        keys = {key: renames.TABLES.get(key, renamed.get(key, key)) for key in value}
+        return by_rule(
+            {
+                keys[key]: today(each, keys[key] if keys[key] in RELATIONS else contract, keys[key])
+                for key, each in value.items()
+            }
+        )
+    if isinstance(value, list):
+        return [today(each, contract, column) for each in value]
+    if not isinstance(value, str):
+        return value
+    return REWORDED.get(value, VALUES.get((contract, column), {}).get(value, value))
+
+
+def by_rule(columns: dict[str, Any]) -> dict[str, Any]:
+    """Columns of data quality in the order of the names of today; anything else as it is."""
+    if not isinstance(columns.get("rule"), list) or "affected_ns" not in columns:
+        return columns
+    ranks = [-1 if rank is None else rank for rank in columns["rank"]]
+    order = sorted(range(len(ranks)), key=lambda row: (ranks[row], columns["rule"][row]))
+    return {name: [cells[row] for row in order] for name, cells in columns.items()}
