@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -236,19 +236,26 @@ class Result:
             yield [_texts(column, write) for column, write in zip(part.columns, writers, strict=True)]
 
 
-def lazy_frame(files: Mapping[tuple[int, ...] | None, Sequence[str]], more: pa.Table) -> polars.LazyFrame:
-    """Parquet files as one Polars LazyFrame with the columns and types of `more`, whose rows come last.
+@dataclass(frozen=True)
+class FileGroup:
+    """Parquet files that are read alike: `ranks` are those to keep (None: all), `missing` are null."""
 
-    `files` maps the ranks to read (None: all) to paths.
-    """
+    paths: tuple[str, ...]
+    ranks: tuple[int, ...] | None = None
+    missing: frozenset[str] = frozenset()
+
+
+def lazy_frame(files: Iterable[FileGroup], more: pa.Table) -> polars.LazyFrame:
+    """Parquet files as one Polars LazyFrame with the columns and types of `more`, whose rows come last."""
     import polars
 
     last = polars.from_arrow(more)
     assert isinstance(last, polars.DataFrame)
     frames = []
-    for ranks, paths in files.items():
-        frame = polars.scan_parquet(list(paths), hive_partitioning=False, glob=False)
-        frame = frame if ranks is None else frame.filter(polars.col("rank").is_in(list(ranks)))
+    for group in files:
+        frame = polars.scan_parquet(list(group.paths), hive_partitioning=False, glob=False)
+        frame = frame if group.ranks is None else frame.filter(polars.col("rank").is_in(list(group.ranks)))
+        frame = frame.with_columns(**dict.fromkeys(group.missing, polars.lit(None)))
         frames.append(frame.select(last.columns).cast(last.schema))
     return polars.concat([*frames, last.lazy()])
 

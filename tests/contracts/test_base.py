@@ -8,7 +8,8 @@ from pathlib import Path, PurePath, PurePosixPath
 import pytest
 
 from tracewarehouse.contracts.catalog import Catalog, own_hash
-from tracewarehouse.contracts.contract import Contract, parse
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.parse import parse
 from tracewarehouse.contracts.sql_tokens import tokens
 from tracewarehouse.errors import ContractError
 
@@ -140,7 +141,7 @@ BAD = {
     "an own column without a type": (
         OWN.replace("-- busy_ns  =", "-- idle_ns  ="),
         BASE,
-        f"{PATH}:11: `idle_ns` has no type",
+        f"{PATH}:11: `columns.idle_ns.type` is missing",
     ),
 }
 

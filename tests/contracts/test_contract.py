@@ -9,8 +9,9 @@ import pytest
 
 from conftest import ROOT
 from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract, Ref, parse
+from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.contracts.params import Param
+from tracewarehouse.contracts.parse import parse
 from tracewarehouse.errors import ContractError
 
 BUSY = "analyses/gpu/gpu_busy.v2.sql"

@@ -13,7 +13,7 @@ from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog, read_lock
 from tracewarehouse.contracts.contract import Ref
 from tracewarehouse.devtools import release
-from tracewarehouse.devtools.codegen import analyses_py, readme_table, reference_md
+from tracewarehouse.devtools.codegen import analyses_pyi, readme_table, reference_md
 from tracewarehouse.errors import ContractError, UnknownName
 
 BUSY = "sql/analyses/gpu/gpu_busy.v2.sql"
@@ -51,7 +51,7 @@ def test_sync_writes_what_is_stale_and_only_that(checkout: Path) -> None:
 
 def test_a_new_doc_makes_the_files_stale(checkout: Path) -> None:
     change(checkout / BUSY, "on any stream", "on some stream")
-    assert [f.place for f in release.check(checkout)] == ["src/tracewarehouse/analyses.py", "sql/README.md"]
+    assert [f.place for f in release.check(checkout)] == ["sql/README.md"]
 
 
 def test_the_readme_keeps_what_is_around_its_table(checkout: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_number_is_retired_once_its_file_is_gone(checkout: Path) -> None:
 def test_texts_do_not_depend_on_the_order_of_files(checkout: Path) -> None:
     catalog = Catalog.read(checkout / "sql")
     turned = Catalog(dict(reversed(catalog.contracts.items())), catalog.folder)
-    for text in (analyses_py, reference_md, readme_table):
+    for text in (analyses_pyi, reference_md, readme_table):
         assert text(catalog) == text(turned)
 
 
@@ -134,7 +134,7 @@ def test_methods_are_formatted_and_typed(checkout: Path) -> None:
     change(checkout / BUSY, "-- [params]\n", f"-- [params]\n{params}")
     change(checkout / BUSY, "FROM kernels\n", f"FROM kernels\n    WHERE {used}\n")
     release.sync(checkout)
-    path = checkout / "src" / "tracewarehouse" / "analyses.py"
+    path = checkout / "src" / "tracewarehouse" / "analyses.pyi"
     ruff = ["ruff", "format", "--check", "--line-length", "110", "--isolated", str(path)]
     done = subprocess.run([sys.executable, "-m", *ruff], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + path.read_text()

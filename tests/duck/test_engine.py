@@ -38,7 +38,7 @@ def test_runs_the_example(con: engine.Connection, busy: Contract) -> None:
         ["a", 0, 220, 170, 170 / 220],
         ["b", 1, 0, 0, None],
     ]
-    assert engine.execute(con, busy, {"gap_ns": "50ns"})["busy_ns"].to_pylist() == [220, 0]
+    assert engine.execute(con, busy, engine.bind(busy, {"gap_ns": "50ns"}))["busy_ns"].to_pylist() == [220, 0]
 
 
 def test_fields_carry_the_contract(con: engine.Connection, busy: Contract) -> None:

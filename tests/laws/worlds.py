@@ -25,9 +25,10 @@ from tracewarehouse.contracts.columns import UNITS
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.derive import Wanted, derive
 from tracewarehouse.duck import arrow, engine
-from tracewarehouse.query.dependencies import below, names_of
+from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.result import Result
+from tracewarehouse.runs.notices import provenance_of
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.warehouse import Warehouse
 from witness import random_traces
@@ -62,17 +63,16 @@ class Kept:
 
     def connection(self, wh: Warehouse, contracts: Iterable[Contract]) -> engine.Connection:
         contracts = tuple(contracts)
-        wanted = below(wh.catalog, contracts)
-        names = names_of(wanted, [ref for contract in contracts for ref in contract.requires])
+        dependencies = Dependencies.of(wh.catalog, contracts)
         key = tuple((each.selector, each.ranks) for each in wh.selected())
         if key not in self.connections:
             # A broken view may be endless: it fails at the limit, and spills nothing.
             self.connections[key] = engine.connect(threads=1, memory_limit="2GB")
             self.connections[key].execute("SET temp_directory = ''")
         con = self.connections[key]
-        relations = Relations(wh.root, wh.selected(), names)
-        for contract in wanted:
-            self._make(con, relations, contract, (key, names[contract.ref]))
+        relations = Relations(wh.root, wh.selected(), dependencies)
+        for contract in dependencies.contracts:
+            self._make(con, relations, contract, (key, relations.names[contract.ref]))
         return con
 
     def _make(self, con: engine.Connection, relations: Relations, contract: Contract, key: object) -> None:
@@ -97,9 +97,9 @@ class KeptWarehouse(Warehouse):
         self._kept = kept or Kept()
 
     def _with(self, selected: Any) -> KeptWarehouse:
-        narrowed = KeptWarehouse(self.root, catalog=self.catalog, selected=selected, kept=self._kept)
-        narrowed.__dict__["store"] = self.store
-        return narrowed
+        return KeptWarehouse(
+            self.root, catalog=self.catalog, selected=selected, store=self.store, kept=self._kept
+        )
 
     def replace(self, contract: Contract) -> None:
         """Puts another body in the place of a contract's own; hashes stay as they were."""
@@ -111,11 +111,13 @@ class KeptWarehouse(Warehouse):
         """The rows of a SELECT over one table or view."""
         contract = self.catalog.get(sql.partition(" FROM ")[2].split()[0])
         with self._session([contract]) as con:
-            return Result(engine.query(con, sql), self._provenance(None, {}, sql))
+            return Result(engine.query(con, sql), provenance_of(self.catalog, self.selected(), sql=sql))
 
-    def _answer(self, contract: Contract, values: Mapping[str, object]) -> pa.Table:
+    def _execute(
+        self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
+    ) -> pa.Table:
         with self._session([contract]) as con:
-            return engine.execute(con, contract, values)
+            return engine.execute(con, contract, bound)
 
     @contextmanager
     def _session(self, contracts: Iterable[Contract] | None) -> Iterator[engine.Connection]:

@@ -11,7 +11,7 @@ from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.engine import execute
 from tracewarehouse.query import rank_batches
-from tracewarehouse.query.connections import session
+from tracewarehouse.query.connections import connection
 
 DATA = ROOT / "tests" / "data"
 ANALYSES = [contract.name for contract in Catalog.load().analyses()]
@@ -33,18 +33,18 @@ def test_rows_do_not_depend_on_how_they_are_asked_for(
     contract, first = wh.catalog.get(name), wh.run(name)
     whole = first.arrow()
     assert wh.run(name).arrow().equals(whole)  # it finds views that were kept
-    monkeypatch.setattr(rank_batches, "SLICE_EVENTS", 1)
+    monkeypatch.setattr(rank_batches, "BATCH_EVENTS", 1)
     assert tw.open(house).run(name).arrow().equals(whole)
     if not first.abstained:
-        with session(wh.root, wh.catalog, wh.selected(), [contract]) as con:
+        with connection(wh.root, wh.catalog, wh.selected(), [contract]) as con:
             assert execute(con, contract, {}).equals(whole)
 
 
 def test_many_ranks_are_asked_in_parts(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     selected, contract = tw.open(house).selected(), Catalog.load().get("temporal_breakdown")
-    assert len(rank_batches.slices(contract, (), selected)) == 1
-    monkeypatch.setattr(rank_batches, "SLICE_EVENTS", 1)
-    parts = rank_batches.slices(contract, (), selected)
+    assert len(rank_batches.rank_batches(contract, (), selected)) == 1
+    monkeypatch.setattr(rank_batches, "BATCH_EVENTS", 1)
+    parts = rank_batches.rank_batches(contract, (), selected)
     ranks = [(each.run, rank) for part in parts for each in part for rank in each.ranks]
     assert len(parts) == len(ranks) == sum(len(each.ranks) for each in selected)
     assert sorted(ranks) == ranks

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from small_warehouse import START, bring, kernel, kernels, small_catalog
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import Connection, Error
 from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
-from tracewarehouse.query.connections import Sessions, session
-from tracewarehouse.query.dependencies import named, readable
-from tracewarehouse.query.rank_batches import slices
+from tracewarehouse.query.connections import ConnectionPool, connection
+from tracewarehouse.query.dependencies import Dependencies, mentioned, queryable
+from tracewarehouse.query.rank_batches import rank_batches
 from tracewarehouse.query.sandbox import check_reads_only, lock
-from tracewarehouse.runs.capabilities import able, lacking
+from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.quality import usual
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
+from tracewarehouse.runs.table_versions import readable_runs
 from tracewarehouse.storage import Changes, Store
 
 
@@ -32,10 +35,14 @@ def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path / "it's a=b [c]*? warehouse", tool="1.2")
 
 
+def answer(pool: ConnectionPool, selected: tuple[SelectedRun, ...], contract: Contract) -> pa.Table:
+    return pool.execute(selected, contract, {}, Dependencies.of(pool.catalog, [contract]))
+
+
 def asked(
     store: Store, catalog: Catalog, selected: tuple[SelectedRun, ...], sql: str
 ) -> list[tuple[object, ...]]:
-    with session(store.root, catalog, selected) as con:
+    with connection(store.root, catalog, selected) as con:
         return list(con.execute(sql).fetchall())
 
 
@@ -43,7 +50,7 @@ def test_an_empty_warehouse_has_every_table_empty_and_typed(store: Store, catalo
     for contract in (*catalog.tables(), *catalog.views()):
         if not contract.transient and contract.name != "name_rules":
             columns = [(column.name, column.type) for column in contract.columns]
-            with session(store.root, catalog, ()) as con:
+            with connection(store.root, catalog, ()) as con:
                 relation = con.sql(f"SELECT * FROM {contract.name}")
                 found = list(zip(relation.columns, map(str, relation.types), strict=True))
                 assert (found, relation.fetchall()) == (columns, []), contract.name
@@ -84,7 +91,7 @@ def test_a_replaced_rank_of_a_packed_file_is_read_once(store: Store, catalog: Ca
 
 def test_a_folder_that_looks_like_a_hive_partition_adds_no_column(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "rank=7")
-    with session(store.root, catalog, select_runs(store)) as con:
+    with connection(store.root, catalog, select_runs(store)) as con:
         rows = con.execute("SELECT * FROM kernels").fetchall()
         assert {(row[0], row[1]) for row in rows} == {("rank=7", 0), ("rank=7", 1)}
         assert len(rows[0]) == 6
@@ -153,7 +160,7 @@ def test_ranks_that_lack_a_need_abstain_with_the_first_reason(store: Store, cata
     bring(store, catalog, "a", (3,), steps=1)
     bring(store, catalog, "b", (0, 1), shapes=None)
     bring(store, catalog, "c", (0,))
-    found = able(contract, select_runs(store))
+    found = with_capabilities(contract, select_runs(store))
     assert [(each.run, each.ranks) for each in found.selected] == [("a", (0, 1))]
     told = [(each.run_id, each.rank, each.reason) for each in found.abstained]
     assert sorted(told) == [
@@ -167,7 +174,7 @@ def test_ranks_that_lack_a_need_abstain_with_the_first_reason(store: Store, cata
 
 def test_a_session_for_an_analysis_holds_only_what_it_reads(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a")
-    with session(store.root, catalog, select_runs(store), [catalog.get("gemm_shapes")]) as con:
+    with connection(store.root, catalog, select_runs(store), [catalog.get("gemm_shapes")]) as con:
         sql = "SELECT table_name FROM information_schema.tables ORDER BY 1"
         assert con.execute(sql).fetchall() == [("gemms",), ("kernels",), ("name_rules",), ("ranks",)]
 
@@ -176,11 +183,12 @@ def test_two_versions_of_a_table_are_told_apart(store: Store, tmp_path: Path) ->
     catalog = small_catalog(tmp_path / "sql")
     both = {"kernels@1": kernels("a", 0), "kernels@2": [row | {"dur_ns": 99} for row in kernels("a", 0)]}
     bring(store, catalog, "a", (0,), tables=both)
-    with session(store.root, catalog, select_runs(store), [catalog.get("doubled_time")]) as con:
+    with connection(store.root, catalog, select_runs(store), [catalog.get("doubled_time")]) as con:
         assert con.execute("SELECT sum(dur_ns) FROM kernels").fetchall() == [(297,)]
         assert con.execute("SELECT sum(dur_ns) FROM kernels_v1").fetchall() == [(34,)]
         assert con.execute("SELECT sum(dur_ns) FROM gemms").fetchall() == [(14,)]
-    assert lacking([catalog.get("kernels@1"), catalog.get("kernels@2")], select_runs(store)) == {}
+    both = [catalog.get("kernels@1"), catalog.get("kernels@2")]
+    assert readable_runs(catalog, both, select_runs(store)).notices == ()
 
 
 def test_a_unit_that_holds_another_version_is_found(store: Store, tmp_path: Path) -> None:
@@ -191,14 +199,18 @@ def test_a_unit_that_holds_another_version_is_found(store: Store, tmp_path: Path
         said = {"d": {"kernels": [1]}, "e": {"kernels": [1, 2]}}.get(run)
         bring(store, catalog, run, (0,), tables=tables, said_tables=said)
     newest = catalog.get("kernels")
-    assert [each.run for each in lacking([newest], select_runs(store))[newest]] == ["a", "d"]
+    found = readable_runs(catalog, [newest], select_runs(store))
+    assert [each.run for each in found.selected] == ["b", "c", "e"]
+    assert found.notices == (
+        "a, d left out, stored without kernels@2: wh.upgrade() rebuilds the newest version of each run",
+    )
 
 
 def test_a_file_that_is_gone_is_an_error_that_names_it(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a")
     for path in (store.root / "data").rglob("*.parquet"):
         path.unlink()
-    with pytest.raises(WarehouseError) as told, session(store.root, catalog, select_runs(store)):
+    with pytest.raises(WarehouseError) as told, connection(store.root, catalog, select_runs(store)):
         pass
     assert "kernels@1 cannot be read" in told.value.message and ".parquet" in told.value.message
     assert told.value.hint is not None and "wh.verify()" in told.value.hint
@@ -208,7 +220,7 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(store: Store, catalog: Ca
 def locked(store: Store, catalog: Catalog, tmp_path: Path) -> object:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     bring(store, catalog, "a")
-    with session(store.root, catalog, select_runs(store)) as con:
+    with connection(store.root, catalog, select_runs(store)) as con:
         lock(con, store.root / "data")
         yield con
 
@@ -293,35 +305,35 @@ def test_where_two_world_sizes_tie_the_one_of_the_lower_rank_holds() -> None:
 def test_a_connection_is_kept_with_its_views_for_the_next_question(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a")
     bring(store, catalog, "b")
-    sessions = Sessions(store.root, catalog)
+    pool = ConnectionPool(store.root, catalog)
     everything = select_runs(store)
     time, gemms = [catalog.get("kernel_time")], [catalog.get("gemms")]
-    with sessions.session(everything, time) as first:
+    with pool.connection(everything, time) as first:
         assert first.sql("SELECT count(*) FROM kernels").fetchall() == [(12,)]
-    with sessions.session(everything, gemms) as second:
+    with pool.connection(everything, gemms) as second:
         assert second is first
         assert second.sql("SELECT count(*) FROM gemms").fetchall() == [(8,)]
-        with sessions.session(everything, time) as third:  # the first one is lent
+        with pool.connection(everything, time) as third:  # the first one is lent
             assert third is not first
-    with sessions.session(narrow(everything, ["b"]), time) as other:
+    with pool.connection(narrow(everything, ["b"]), time) as other:
         assert other.sql("SELECT DISTINCT run_id FROM kernels").fetchall() == [("b",)]
     bring(store, catalog, "b", (0,), content="new", replace=True)
-    with sessions.session(select_runs(store), time) as newer:
+    with pool.connection(select_runs(store), time) as newer:
         assert all(newer is not old for old in (first, third, other))
 
 
 def test_a_connection_that_failed_is_not_kept_nor_are_many(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a", tuple(range(6)))
-    sessions = Sessions(store.root, catalog)
+    pool = ConnectionPool(store.root, catalog)
     time = [catalog.get("kernel_time")]
 
     def lent(rank: int) -> Connection:
-        with sessions.session(only_ranks(select_runs(store), [rank]), time) as con:
+        with pool.connection(only_ranks(select_runs(store), [rank]), time) as con:
             return con
 
     with (
         pytest.raises(ZeroDivisionError),
-        sessions.session(only_ranks(select_runs(store), [0]), time) as failed,
+        pool.connection(only_ranks(select_runs(store), [0]), time) as failed,
     ):
         raise ZeroDivisionError
     first = lent(0)
@@ -336,10 +348,10 @@ def test_a_connection_that_failed_is_not_kept_nor_are_many(store: Store, catalog
 def test_another_version_of_a_table_is_not_taken_for_it(tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
     store = Store.create(tmp_path / "w")
-    sessions = Sessions(store.root, catalog)
-    with sessions.session((), [catalog.get("kernel_time")]) as one:
+    pool = ConnectionPool(store.root, catalog)
+    with pool.connection((), [catalog.get("kernel_time")]) as one:
         assert "kernels_v2" not in str(one.sql("SHOW TABLES").fetchall())
-    with sessions.session((), [catalog.get("doubled_time")]) as two:
+    with pool.connection((), [catalog.get("doubled_time")]) as two:
         assert two is not one
 
 
@@ -347,11 +359,11 @@ def test_a_view_that_a_second_question_reads_is_kept_and_the_answers_stay(
     store: Store, catalog: Catalog
 ) -> None:
     bring(store, catalog, "a")
-    sessions = Sessions(store.root, catalog)
+    pool = ConnectionPool(store.root, catalog)
     contract = catalog.get("gemm_shapes")
-    answers = [sessions.answer(select_runs(store), contract, {}) for _ in range(3)]
+    answers = [answer(pool, select_runs(store), contract) for _ in range(3)]
     assert answers[0].num_rows == 2 and answers[1] == answers[0] == answers[2]
-    with sessions.session(select_runs(store), [contract]) as con:
+    with pool.connection(select_runs(store), [contract]) as con:
         tables = con.sql("SELECT table_name FROM duckdb_tables()").fetchall()
         assert sorted(tables) == [("gemms",), ("ranks",)]
         assert con.sql("SELECT count(*) FROM kernels").fetchall() == [(6,)]
@@ -362,7 +374,7 @@ def test_a_file_that_is_gone_is_named_by_an_answer_too(store: Store, catalog: Ca
     for path in store.root.glob("data/kernels/a/*.parquet"):
         path.unlink()
     with pytest.raises(WarehouseError, match="kernels@1 cannot be read"):
-        Sessions(store.root, catalog).answer(select_runs(store), catalog.get("kernel_time"), {})
+        answer(ConnectionPool(store.root, catalog), select_runs(store), catalog.get("kernel_time"))
 
 
 @pytest.mark.parametrize(
@@ -377,8 +389,8 @@ def test_a_file_that_is_gone_is_named_by_an_answer_too(store: Store, catalog: Ca
     ],
 )
 def test_only_what_a_query_may_name_is_there_for_it(sql: str, names: set[str]) -> None:
-    found = {contract.name for contract in named(Catalog.load(), sql)}
-    assert names <= found < {contract.name for contract in readable(Catalog.load())}
+    found = {contract.name for contract in mentioned(Catalog.load(), sql)}
+    assert names <= found < {contract.name for contract in queryable(Catalog.load())}
     assert bool(names) == bool(found)
 
 
@@ -386,7 +398,7 @@ def test_only_what_a_query_may_name_is_there_for_it(sql: str, names: set[str]) -
     "sql", ["SHOW TABLES", "FROM duckdb_views()", "SELECT * FROM information_schema.tables"]
 )
 def test_what_asks_what_there_is_sees_everything(sql: str) -> None:
-    assert named(Catalog.load(), sql) == readable(Catalog.load())
+    assert mentioned(Catalog.load(), sql) == queryable(Catalog.load())
 
 
 def test_many_ranks_are_asked_some_at_a_time_and_answer_alike(
@@ -395,11 +407,11 @@ def test_many_ranks_are_asked_some_at_a_time_and_answer_alike(
     for run, ranks in (("b", (0, 1, 2)), ("a", (0, 1)), ("c", (0,))):
         bring(store, catalog, run, ranks, events=10)
     by_rank, by_time, by_run = (catalog.get(name) for name in ("launch_time", "kernel_time", "findings"))
-    whole = Sessions(store.root, catalog).answer(select_runs(store), by_rank, {})
-    monkeypatch.setattr("tracewarehouse.query.rank_batches.SLICE_EVENTS", 20)
-    parts = slices(by_rank, [catalog.get("kernels")], select_runs(store))
+    whole = answer(ConnectionPool(store.root, catalog), select_runs(store), by_rank)
+    monkeypatch.setattr("tracewarehouse.query.rank_batches.BATCH_EVENTS", 20)
+    parts = rank_batches(by_rank, [catalog.get("kernels")], select_runs(store))
     found = [[(each.run, each.ranks) for each in part] for part in parts]
     assert found == [[("a", (0, 1))], [("b", (0, 1))], [("b", (2,)), ("c", (0,))]]
-    assert Sessions(store.root, catalog).answer(select_runs(store), by_rank, {}) == whole
+    assert answer(ConnectionPool(store.root, catalog), select_runs(store), by_rank) == whole
     for other, read in ((by_time, "kernels"), (by_run, "kernels"), (by_rank, "data_quality")):
-        assert len(slices(other, [catalog.get(read)], select_runs(store))) == 1
+        assert len(rank_batches(other, [catalog.get(read)], select_runs(store))) == 1

@@ -12,7 +12,7 @@ from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
-from tracewarehouse.query.dependencies import below
+from tracewarehouse.query.dependencies import dependencies
 
 CATALOG = Catalog.load(ROOT / "sql")
 # Joins by hash, also in order of time within equal keys.
@@ -66,7 +66,7 @@ def _over_names(join: dict[str, Any]) -> bool:
 
 def made(con: engine.Connection, contract: Contract) -> str:
     """Makes empty tables, and the views over them, that a contract reads; gives its SELECT."""
-    for other in below(CATALOG, [contract]):
+    for other in dependencies(CATALOG, [contract]):
         if other.kind == "view" or other.is_constant:
             con.execute(
                 f"CREATE VIEW {other.name} AS {engine.sql_with_params(other, engine.bind(other, {}))}"

@@ -21,8 +21,8 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.params import Param
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.duck.engine import execute
-from tracewarehouse.query.connections import session
-from tracewarehouse.query.dependencies import below, names_of
+from tracewarehouse.query.connections import connection
+from tracewarehouse.query.dependencies import dependencies, relation_names
 from tracewarehouse.query.shell_file import refresh, write
 from tracewarehouse.runs.selection import select_runs
 from tracewarehouse.storage import Store
@@ -64,8 +64,8 @@ def check_all(wh: Warehouse, path: Path, folder: Path) -> int:
     """Compares every relation and macro of the file with what the library gives; how many there were."""
     tables = [table for table in wh.catalog.all("table") if not table.transient]
     analyses = wh.catalog.all("analysis")
-    below_all = below(wh.catalog, (*tables, *wh.catalog.all("view"), *analyses))
-    names = names_of((*below_all, *analyses))
+    below_all = dependencies(wh.catalog, (*tables, *wh.catalog.all("view"), *analyses))
+    names = relation_names((*below_all, *analyses))
     latest = wh.select("@latest")
     selects, wanted = {}, {}
     for schema, part in (("main", wh), ("latest", latest)):
@@ -98,7 +98,7 @@ def calls(contract: Contract, place: str) -> Iterator[tuple[str, str, dict[str, 
 
 
 def relation(wh: Warehouse, contract: Contract) -> pa.Table:
-    with session(wh.root, wh.catalog, wh.selected(), [contract]) as con:
+    with connection(wh.root, wh.catalog, wh.selected(), [contract]) as con:
         sql = f"SELECT * FROM {contract.name} ORDER BY ALL"
         return con.sql(sql).to_arrow_table()
 
@@ -336,7 +336,7 @@ def test_a_file_over_many_ranks_reads_each_row_once(tmp_path: Path) -> None:
     selected = select_runs(store)
     write(tmp_path / "x.duckdb", store, catalog, selected)
     assert shell(tmp_path / "x.duckdb", "SELECT count(*), count(DISTINCT rank) FROM kernels") == "210,70\n"
-    with session(store.root, catalog, selected, [catalog.get("kernel_time")]) as con:
+    with connection(store.root, catalog, selected, [catalog.get("kernel_time")]) as con:
         assert execute(con, catalog.get("kernel_time"), {}).num_rows == 70
 
 

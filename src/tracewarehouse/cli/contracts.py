@@ -82,14 +82,14 @@ def sql(session: Session, /, name: str) -> None:
     Parameters have their default values, so that the SQL can be run as it is.
     """
     from tracewarehouse.contracts.catalog import Catalog
-    from tracewarehouse.duck.engine import bind, sql_with_params
+    from tracewarehouse.duck.engine import sql_with_params
 
     contract = Catalog.load().get(name)
     if contract.filled_by_program:
         text = f"-- {contract.ref} is not computed by SQL.\n"
         session.out.print_text(text, [{"name": str(contract.ref), "sql": None}])
         return
-    text = sql_with_params(contract, bind(contract, {}))
+    text = sql_with_params(contract, {})
     session.out.print_text(text, [{"name": str(contract.ref), "sql": text}])
 
 

@@ -45,19 +45,47 @@ def sync(session: Session, /) -> None:
 
 @dev.command(
     epilog=examples(
-        "tw dev check",
+        "tw dev new host_gaps --group launch",
     )
 )
+@click.argument("name", metavar="NAME")
+@click.option("--group", default="gpu", show_default=True, help="Folder under sql/analyses.")
 @output_options
 @pass_session
-def check(session: Session, /) -> int:
+def new(session: Session, /, name: str, group: str) -> None:
+    """Write the skeleton of an analysis and of its golden file.
+
+    Both are ready to edit. Generated files are brought up to date.
+    """
+    from tracewarehouse.devtools import authoring
+
+    root = Path.cwd()
+    paths = [str(path.relative_to(root)) for path in authoring.new(root, name, group)]
+    text = "".join(f"wrote {path}\n" for path in paths)
+    steps = f"edit the first two, then: tw dev sync && tw dev check {name}\n"
+    session.out.print_text(text + steps, [{"path": path} for path in paths])
+
+
+@dev.command(
+    epilog=examples(
+        "tw dev check",
+        "tw dev check kernel_summary",
+    )
+)
+@click.argument("name", metavar="[NAME[@VERSION]]", required=False)
+@output_options
+@pass_session
+def check(session: Session, /, name: str | None) -> int:
     """Check contracts, golden files and generated files.
 
-    It needs no traces. Exit code 1 if there is a problem.
+    It needs no traces. With NAME it runs everything that CI checks of one contract, its golden files and laws
+    included. Exit code 1 if there is a problem.
     """
+    from tracewarehouse.devtools import authoring
     from tracewarehouse.devtools import release as devtools
 
-    findings = devtools.check(Path.cwd())
+    root = Path.cwd()
+    findings = devtools.check(root) if name is None else authoring.check_contract(root, name)
     lines = [f"{each.place}: {each.message}\n    {each.remedy}\n" for each in findings]
     error = ContractError(plural(len(findings), "problem")) if findings else None
     session.out.print_text("".join(lines) or "no problems found\n", [vars(each) for each in findings], error)

@@ -11,8 +11,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from tracewarehouse import hints
-from tracewarehouse.contracts.base import reader
-from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, parse, ref_of
+from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, ref_of
 from tracewarehouse.contracts.references import circle, circles, fault, faults_of
 from tracewarehouse.contracts.sql_tokens import names_read, token_texts
 from tracewarehouse.errors import ContractError, UnknownName
@@ -39,6 +38,7 @@ class Catalog:
     _hashes: dict[Ref, str] = field(default_factory=dict, repr=False, compare=False)
     _closures: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
     _refs: dict[Kind | None, tuple[Ref, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _serving: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(cls, root: Path | None = None) -> Catalog:
@@ -175,9 +175,10 @@ class Catalog:
 
         An older one lacks nullable columns of it.
         """
-        versions = (self.contracts[ref] for ref in self.refs() if ref.name == contract.name)
-        found = [each for each in versions if _compatible(each, contract)]
-        return tuple(sorted(found, key=lambda each: -each.version))
+        if contract.ref not in self._serving:
+            versions = (self.contracts[ref] for ref in reversed(self.refs()) if ref.name == contract.name)
+            self._serving[contract.ref] = tuple(each for each in versions if _compatible(each, contract))
+        return self._serving[contract.ref]
 
     def _newest(self, kind: Kind) -> tuple[Contract, ...]:
         newest = {ref.name: ref for ref in self.refs(kind)}
@@ -313,6 +314,9 @@ def contract_files(folder: Path) -> list[Path]:
 
 def read_contract(folder: Path, path: Path) -> Contract:
     """The contract in one file of the folder; raises ContractError."""
+    from tracewarehouse.contracts.base import reader
+    from tracewarehouse.contracts.parse import parse
+
     source = PurePosixPath("sql", path.relative_to(folder).as_posix())
     try:
         return parse(path.read_text(encoding="utf-8"), source, reader(folder))

@@ -1,4 +1,4 @@
-"""The TOML block on top of a `.sql` file, read key by key; an error names file, line and remedy."""
+"""The TOML block on top of a `.sql` file: its grammar as Structs; an error names file, line and remedy."""
 
 from __future__ import annotations
 
@@ -7,22 +7,112 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
+import msgspec
+from msgspec import Meta, Struct
+
+from tracewarehouse.contracts.contract import Kind, Scope
 from tracewarehouse.errors import ContractError
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+UnitName = Literal[
+    "ns", "ts", "id", "count", "bytes", "ratio", "bytes_per_ns", "flop", "flop_per_ns", "depth"
+]
+_Text = Annotated[str, Meta(pattern=r"\S")]
+_Shape = TypeVar("_Shape")
+# What msgspec says of a wrong key, and of a wrong value with its path below `$`.
+_KEY = re.compile(r"Object (missing required|contains unknown) field `(\w+)`")
+_PATH = re.compile(r" - at `\$\.(\w+)[^`]*`$")
+
+
+class ColumnEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of `[columns]`."""
+
+    type: str
+    doc: _Text
+    unit: UnitName | None = None
+    better: Literal["lower", "higher"] | None = None
+    null: bool = False
+    signed: bool = False
+    fold: str | None = None
+
+
+class ParamEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of `[params]`."""
+
+    type: Literal["BIGINT", "INTEGER", "DOUBLE", "VARCHAR", "BOOLEAN"]
+    default: str | int | float | bool | None = None
+    doc: _Text
+    unit: UnitName | None = None
+    min: int | float | None = None
+    max: int | float | None = None
+    choices: tuple[str | int | float | bool, ...] = ()
+
+
+class ChangeEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of `[changes]`; a text alone stands for one that is not compatible."""
+
+    text: _Text
+    compatible: bool = False
+
+
+class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The block; the entries of its sections are converted one by one, so that errors name them."""
+
+    kind: Kind
+    scope: Scope = "rank"
+    name: str
+    version: int
+    summary: str
+    requires: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    grain: tuple[str, ...]
+    order: tuple[str, ...] = ()
+    deprecated: _Text | None = None
+    transient: bool = False
+    derived: _Text | None = None
+    definition: Annotated[int, Meta(ge=1)] | None = None
+    params: dict[str, Any] = {}
+    columns: dict[str, Any]
+    changes: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the block stands in its file, so that an error can name the line."""
+    """Where the block is in its file, so that an error can name the line."""
 
     source: str
     lines: Sequence[str]
 
     def error(self, message: str, hint: str, key: str = "", section: str = "") -> ContractError:
+        """An error about a key, of a section if it is in one."""
         return ContractError(f"{self.source}:{self._line(key, section)}: {message}", hint)
+
+    def convert(self, value: object, shape: type[_Shape], name: str = "", section: str = "") -> _Shape:
+        """The value as a Struct; `name` is its key in the section. Raises ContractError with the line."""
+        try:
+            return msgspec.convert(value, shape)
+        except msgspec.ValidationError as error:
+            raise self._invalid(str(error), shape, name, section) from None
+
+    def _invalid(self, message: str, shape: type, name: str, section: str) -> ContractError:
+        label = f"{section}.{name}." if section else ""
+        if wrong := _KEY.match(message):
+            is_missing, key = wrong[1].startswith("missing"), wrong[2]
+            known = ", ".join(each.name for each in msgspec.structs.fields(shape))
+            text = f"`{label}{key}` is missing" if is_missing else f"unknown key `{label}{key}`"
+            line = name or ("" if is_missing else key)
+            return self.error(text, f"add {key} = …" if is_missing else f"known are {known}", line, section)
+        path = _PATH.search(message)
+        if path is None:
+            return self.error(
+                f"`{label.rstrip('.')}` is not a table", "write { key = value, … }", name, section
+            )
+        key, reason = path[1], message[: path.start()]
+        hint = _hint(key, get_type_hints(shape)[key])
+        reason = reason.replace("`array`", "`list`").replace(r"`str` matching regex '\\S'", "a text")
+        return self.error(f"`{label}{key}`: {reason}", hint, name or key, section)
 
     def _line(self, key: str, section: str) -> int:
         here = ""
@@ -36,7 +126,47 @@ class Place:
         return 1
 
 
+def _hint(key: str, annotation: Any) -> str:
+    """What to write for a key of this type."""
+    if choices := _choices(annotation):
+        return f"write one of {', '.join(choices)}"
+    text = str(annotation)
+    for word, value in (("bool", "true or false"), ("tuple", '["…"]'), ("int", "1"), ("str", '"text"')):
+        if word in text:
+            return f"write {key} = {value}"
+    return f"correct {key}"
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """The values of a Literal, also of an optional one."""
+    nested = [_choices(each) for each in get_args(annotation) if not isinstance(each, str)]
+    return tuple(each for each in get_args(annotation) if isinstance(each, str)) or sum(nested, ())
+
+
+def entries(found: Mapping[str, Any], shape: type[_Shape], place: Place, section: str) -> dict[str, _Shape]:
+    """The entries of a section, each as its Struct."""
+    for name in found:
+        if not NAME.fullmatch(name):
+            raise place.error(f"{section}: `{name}` is not snake case", "rename it", name, section)
+    return {name: place.convert(entry, shape, name, section) for name, entry in found.items()}
+
+
+def distinct(names: tuple[str, ...], key: str, place: Place) -> tuple[str, ...]:
+    """The names; raises ContractError if one occurs twice."""
+    if len(set(names)) < len(names):
+        raise place.error(f"{key} names something twice", "name each once", key)
+    return names
+
+
+def check_keys(found: Mapping[str, Any], known: Sequence[str], place: Place) -> None:
+    """Raises ContractError for a key that is not known."""
+    for key in found:
+        if key not in known:
+            raise place.error(f"unknown key `{key}`", f"known are {', '.join(known)}", key)
+
+
 def split(text: str, path: PurePath) -> tuple[dict[str, Any], Place, str, int]:
+    """The block's TOML, its place, the SELECT below it and the line of that. Raises ContractError."""
     lines = text.split("\n")
     source = path.as_posix()
     if lines[0].rstrip() != "-- /// tw":
@@ -51,11 +181,11 @@ def split(text: str, path: PurePath) -> tuple[dict[str, Any], Place, str, int]:
             )
     place = Place(source, [line[3:] for line in lines[1:end]])
     rest = lines[end + 1 :]
-    said = any(line.strip() and not line.lstrip().startswith("--") for line in rest)
-    return toml(place), place, "\n".join(rest).rstrip() if said else "", end + 2
+    has_body = any(line.strip() and not line.lstrip().startswith("--") for line in rest)
+    return _toml(place), place, "\n".join(rest).rstrip() if has_body else "", end + 2
 
 
-def toml(place: Place) -> dict[str, Any]:
+def _toml(place: Place) -> dict[str, Any]:
     try:
         return tomllib.loads("\n".join(place.lines))
     except tomllib.TOMLDecodeError as error:
@@ -66,61 +196,3 @@ def toml(place: Place) -> dict[str, Any]:
             f"{place.source}:{line}: not TOML: {reason}",
             'write `key = "text"`, `key = 1` or `key = ["a", "b"]`',
         ) from None
-
-
-def check_keys(found: Mapping[str, Any], known: Sequence[str], place: Place, where: str = "") -> None:
-    for key in found:
-        if key not in known:
-            section, _, name = where.partition(".")
-            label = f"{where}.{key}" if where else key
-            raise place.error(f"unknown key `{label}`", f"known are {', '.join(known)}", name or key, section)
-
-
-def one_of(
-    head: Mapping[str, Any], key: str, known: Sequence[str], place: Place, default: str | None = None
-) -> str:
-    value = head.get(key, default)
-    if not isinstance(value, str) or value not in known:
-        raise place.error(f"{key} {value!r} is not known", f"write one of {', '.join(known)}", key)
-    return value
-
-
-def text_or_none(head: Mapping[str, Any], key: str, place: Place) -> str | None:
-    value = head.get(key)
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise place.error(f"{key} is not a sentence", "write a text", key)
-    return value
-
-
-def flag(head: Mapping[str, Any], key: str, place: Place, column: str = "") -> bool:
-    value = head.get(key, False)
-    if not isinstance(value, bool):
-        section = "columns" if column else ""
-        raise place.error(f"{key} is {value!r}", "write true or false", column or key, section)
-    return value
-
-
-def texts(head: Mapping[str, Any], key: str, place: Place) -> tuple[str, ...]:
-    value = head.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise place.error(f"{key} is not a list of names", f'write {key} = ["…"]', key)
-    if len(set(value)) < len(value):
-        raise place.error(f"{key} names something twice", "name each once", key)
-    return tuple(value)
-
-
-def section(head: Mapping[str, Any], key: str, known: Sequence[str], place: Place) -> dict[str, Any]:
-    """The entries of `[key]`, each a table with at least a type and a doc."""
-    found = head.get(key, {})
-    if not isinstance(found, dict):
-        raise place.error(f"{key} is not a section", f"write [{key}]", key)
-    for name, entry in found.items():
-        if not NAME.fullmatch(name):
-            raise place.error(f"{key}: `{name}` is not snake case", "rename it", name, key)
-        if not isinstance(entry, dict):
-            raise place.error(f"{key}: `{name}` has no table", "write { type = …, doc = … }", name, key)
-        check_keys(entry, known, place, f"{key}.{name}")
-        for need in ("type", "doc"):
-            if not isinstance(entry.get(need), str) or not entry[need].strip():
-                raise place.error(f"`{name}` has no {need}", f'add {need} = "…"', name, key)
-    return found

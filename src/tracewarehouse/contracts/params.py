@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tracewarehouse.durations import trace_time_ns
 from tracewarehouse.errors import ParamError
 
-PARAM_TYPES = ("BIGINT", "INTEGER", "DOUBLE", "VARCHAR", "BOOLEAN")
+_PYTHON_TYPES = {"BIGINT": int, "INTEGER": int, "DOUBLE": float, "VARCHAR": str, "BOOLEAN": bool}
 _BITS = {"BIGINT": 63, "INTEGER": 31}
 _MOST_DIGITS = 40
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(?:\.0+)?")
@@ -27,6 +28,14 @@ class Param:
     min: float | None = None
     max: float | None = None
     choices: tuple[object, ...] = ()
+
+
+def python_type(param: Param) -> Any:
+    """The type of the parameter in Python code; a duration may be text like `30us`."""
+    type_: Any = _PYTHON_TYPES[param.type]
+    if param.unit == "ns":
+        type_ = type_ | str
+    return type_ if param.default is not None else type_ | None
 
 
 def bind(params: Iterable[Param], values: Mapping[str, object], owner: str) -> dict[str, object]:

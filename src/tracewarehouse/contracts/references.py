@@ -7,27 +7,13 @@ from collections.abc import Iterator, Mapping
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.errors import ContractError, UnknownName
 
-WAREHOUSE_METHODS = frozenset(
-    ("open", "select", "run", "query", "scan", "runs", "ingest", "info", "label", "remove", "verify")
-    + (
-        "clean",
-        "refresh",
-        "changes",
-        "upgrade",
-        "derive",
-        "whatif",
-        "diff",
-        "record",
-        "acknowledge",
-        "history",
-        "report",
-        "check",
-        "export",
-        "export_trace",
-        "close",
-    )
-    + ("root", "catalog", "store", "selected", "shell_file")
-)
+# The public names of `Warehouse`, which no contract may have: every analysis is a method beside them.
+WAREHOUSE_NAMES = frozenset((
+    "acknowledge", "catalog", "check", "clean", "derive", "diff", "export_trace", "history", "info", "ingest",
+    "label", "query", "record", "refresh", "remove", "report", "root", "run", "runs", "scan", "select",
+    "selected", "shell_file", "store", "upgrade", "verify", "whatif",
+))  # fmt: skip
+_RESERVED = WAREHOUSE_NAMES | {"open", "close", "export"}
 RUN_SCOPE_TABLES = ("runs", "ranks", "rank_sources", "data_quality")
 
 
@@ -60,7 +46,7 @@ def circle(contract: Contract, path: tuple[Ref, ...]) -> ContractError:
 
 def _name_faults(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
     # `Warehouse.runs()` gives the table `runs`: one meaning, so one name.
-    if contract.name in WAREHOUSE_METHODS and contract.ref.name != "runs":
+    if contract.name in _RESERVED and contract.ref.name != "runs":
         yield fault(contract, f"{contract.name} is a method of Warehouse", "rename the contract")
     if contract.group in (None, contract.name):
         return
@@ -68,7 +54,7 @@ def _name_faults(contract: Contract, contracts: Mapping[Ref, Contract]) -> Itera
     taken = other is not None and (
         other.kind == "view" or other.kind == "analysis" and other.group != contract.group
     )
-    if taken or contract.group in WAREHOUSE_METHODS:
+    if taken or contract.group in _RESERVED:
         yield fault(contract, f"group {contract.group} is another name already", "rename the folder")
 
 

@@ -11,7 +11,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
 from tracewarehouse.duck.engine import Connection
 from tracewarehouse.query.connections import create
-from tracewarehouse.query.dependencies import names_of
+from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.runs.selection import SelectedRun
 
@@ -36,10 +36,10 @@ def sources(catalog: Catalog) -> tuple[Contract, ...]:
     return tuple(contract for contract in found if contract.derived != NAME)
 
 
-def attach(con: Connection, root: Path, selected: SelectedRun, contracts: Sequence[Contract]) -> None:
-    """Makes the stored tables of the chosen ranks readable in the connection. Raises WarehouseError."""
-    relations = Relations(root, (selected,), names_of(contracts))
-    for contract in contracts:
+def attach(con: Connection, root: Path, catalog: Catalog, selected: SelectedRun) -> None:
+    """Makes the sources of a derivation readable in the connection. Raises WarehouseError."""
+    relations = Relations(root, (selected,), Dependencies.over(catalog, sources(catalog)))
+    for contract in relations.dependencies.contracts:
         create(con, relations, contract)
 
 
@@ -51,7 +51,7 @@ def build(con: Connection, catalog: Catalog, scopes: Sequence[Mapping[str, Any]]
         elif contract.filled_by_program:
             fill(con, contract, list(_walks(con)))
         else:
-            engine.create_table(con, contract, engine.sql_with_params(contract, engine.bind(contract, {})))
+            engine.create_table(con, contract, engine.sql_with_params(contract, {}))
         if contract.name == last:
             return
 

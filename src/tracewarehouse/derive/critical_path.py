@@ -9,15 +9,15 @@ from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.derive.build import NAME, attach, build, sources, stored
+from tracewarehouse.derive.build import NAME, attach, build, stored
 from tracewarehouse.derive.scopes import READS, Row, Wanted, find, names
 from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import machine
-from tracewarehouse.ingest.upgrade import rebuilt, tables_told
+from tracewarehouse.ingest.upgrade import rebuilt, table_versions_fact
 from tracewarehouse.ingest.write import too_much, write_tables
-from tracewarehouse.query.connections import session
+from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store
 
@@ -59,7 +59,7 @@ class _Make:
         con = connect(threads=self.threads, memory_limit=self.memory_limit, temp_directory=spill)
         with closing(con):
             try:
-                attach(con, self.root, SelectedRun(self.version, (source.rank,)), sources(catalog))
+                attach(con, self.root, catalog, SelectedRun(self.version, (source.rank,)))
                 build(con, catalog, self.scopes)
                 made = write_tables(con, catalog, stored(catalog), self.folder)
             except Error as error:
@@ -77,7 +77,7 @@ def _facts(catalog: Catalog, source: RankSource, scopes: Sequence[str]) -> dict[
     others = {name: held for name, held in told.items() if name not in ours} if isinstance(told, dict) else {}
     found: dict[str, Json] = dict(derived) if isinstance(derived, dict) else {}
     found[NAME] = {"hash": _hash(catalog), "scopes": list(scopes)}
-    return {**source.facts, NAME: True, "tables": tables_told(stored(catalog), others), _FACT: found}
+    return {**source.facts, NAME: True, "tables": table_versions_fact(stored(catalog), others), _FACT: found}
 
 
 def _hash(catalog: Catalog) -> str:
@@ -126,7 +126,7 @@ def scope_rows(
 ) -> list[Row]:
     """The scopes wanted of the chosen ranks, and those `known` by name."""
     contracts = [catalog.get(name, kind="table") for name in READS]
-    with session(root, catalog, (selected,), contracts) as con:
+    with connection(root, catalog, (selected,), contracts) as con:
         return find(con, wanted, known)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.derive.build import attach, back, build, longest, sources
+from tracewarehouse.derive.build import attach, back, build, longest
 from tracewarehouse.derive.critical_path import check, scope_rows
 from tracewarehouse.derive.scale import Scale, pattern
 from tracewarehouse.derive.scopes import Row, Wanted, names
@@ -113,7 +113,7 @@ def _rank(
 ) -> Iterator[tuple[object, ...]]:
     """Rows of _FIELDS."""
     with TemporaryDirectory(prefix="tw-") as folder, closing(connect(temp_directory=Path(folder))) as con:
-        attach(con, root, selected, sources(catalog))
+        attach(con, root, catalog, selected)
         build(con, catalog, scopes, last="critical_edges")
         bits = [_bit(con, number, scale) for number, scale in enumerate(scales)]
         sql = _EDGES.format(scales=" + ".join(bits) or "0")

@@ -1,4 +1,4 @@
-"""The texts that are made from the contracts: the typed methods, the reference, the README's table."""
+"""Texts that are generated from the contracts: typed methods, reference, the table of the README."""
 
 from __future__ import annotations
 
@@ -6,44 +6,37 @@ from collections.abc import Iterable, Iterator
 from textwrap import wrap
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.params import Param
+from tracewarehouse.contracts.params import Param, python_type
 
 WIDTH = 110
 BEGIN, END = "<!-- analyses -->", "<!-- /analyses -->"
-PYTHON_TYPES = {"BIGINT": "int", "INTEGER": "int", "DOUBLE": "float", "VARCHAR": "str", "BOOLEAN": "bool"}
-MODULE = '''"""The analyses as typed methods. Written by `tw dev sync` from `sql/analyses`; not by hand."""
-
-from __future__ import annotations
+STUB = '''"""The analyses as typed methods. Written by `tw dev sync` from `sql/analyses`; not by hand."""
 
 from typing import Generic, TypeVar
 
-T_co = TypeVar("T_co", covariant=True)
+from tracewarehouse.contracts.catalog import Catalog
 
+T_co = TypeVar("T_co", covariant=True)
 
 class Analyses(Generic[T_co]):
     """One method per analysis, in its newest version; `run` takes any name and version."""
 
+    catalog: Catalog
+
     def run(self, name: str, version: int | None = None, **params: object) -> T_co:
-        """What the analysis gives. Raises UnknownName, ParamError."""
-        raise NotImplementedError
+        """The rows of an analysis. Raises UnknownName, ParamError."""
+    def __dir__(self) -> list[str]: ...
 '''
 
 
-def analyses_py(catalog: Catalog) -> str:
-    """The module `analyses.py`, formatted as ruff would."""
-    return MODULE + "".join("\n" + _method(contract) for contract in catalog.analyses())
+def analyses_pyi(catalog: Catalog) -> str:
+    """The stub `analyses.pyi`, formatted as ruff would."""
+    return STUB + "".join(_method(contract) for contract in catalog.analyses())
 
 
 def _method(contract: Contract) -> str:
-    passed = "".join(f", {param.name}={param.name}" for param in contract.params)
-    call = f'        return self.run("{contract.name}"{passed})'
-    if len(call) > WIDTH:
-        inner = f'            "{contract.name}"{passed}'
-        lines = [inner] if len(inner) <= WIDTH else [f"            {a.strip()}," for a in inner.split(",")]
-        call = "\n".join(["        return self.run(", *lines, "        )"])
-    return "\n".join([_signature(contract), *_docstring(contract), call]) + "\n"
+    return "\n".join([_signature(contract), *_paragraph('"""' + contract.summary + '"""')]) + "\n"
 
 
 def _signature(contract: Contract) -> str:
@@ -58,39 +51,19 @@ def _signature(contract: Contract) -> str:
 
 
 def _argument(param: Param) -> str:
-    type_ = PYTHON_TYPES[param.type] + (" | str" if param.unit == "ns" else "")
-    if param.default is None:
-        return f"{param.name}: {type_} | None = None"
     default = f'"{param.default}"' if _plain(param.default) else repr(param.default)
-    return f"{param.name}: {type_} = {default}"
+    type_ = python_type(param)
+    return f"{param.name}: {getattr(type_, '__name__', type_)} = {default}"
 
 
 def _plain(value: object) -> bool:
     return isinstance(value, str) and not {'"', "\\"} & set(value) and value.isprintable()
 
 
-def _docstring(contract: Contract) -> list[str]:
-    lines = _paragraph('"""' + contract.summary, 8, 8)
-    if contract.deprecated:
-        lines += ["", *_paragraph(f"Deprecated: {contract.deprecated}", 8, 8)]
-    lines += ["", "        Columns:"]
-    for column in contract.columns:
-        lines += _paragraph(f"{column.name} ({_type_of(column)}): {column.doc}", 12, 16)
-    if contract.params:
-        lines += ["", "        Parameters:"]
-    for param in contract.params:
-        lines += _paragraph(f"{param.name}: {param.doc}", 12, 16)
-    return [*lines, '        """']
-
-
-def _paragraph(text: str, indent: int, hanging: int) -> list[str]:
+def _paragraph(text: str) -> list[str]:
     safe = text.replace("\\", "\\\\")
-    safe = safe[:3] + safe[3:].replace('"""', "'''")
-    return wrap(safe, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * hanging)
-
-
-def _type_of(column: Column) -> str:
-    return column.type + (f", {column.unit}" if column.unit else "")
+    safe = safe[:3] + safe[3:-3].replace('"""', "'''") + safe[-3:]
+    return wrap(safe, WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8)
 
 
 def reference_md(catalog: Catalog) -> str:

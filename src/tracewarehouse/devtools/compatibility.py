@@ -113,7 +113,7 @@ def _plan(
     for each in relations:
         engine.create_table(con, each)
     try:
-        sql = engine.sql_with_params(consumer, engine.bind(consumer, {}))
+        sql = engine.sql_with_params(consumer, {})
         return engine.result_columns(con, sql), engine.logical_plan(con, sql)
     except engine.Error as error:
         return (str(error),)

@@ -40,7 +40,7 @@ def check_binding(con: engine.Connection, contract: Contract, required: list[Con
 
 
 def _bound(con: engine.Connection, contract: Contract) -> Iterator[Finding]:
-    sql = engine.sql_with_params(contract, engine.bind(contract, {}))
+    sql = engine.sql_with_params(contract, {})
     try:
         engine.check_columns(contract, engine.result_columns(con, sql))
     except ContractError as error:
@@ -53,7 +53,7 @@ def _bound(con: engine.Connection, contract: Contract) -> Iterator[Finding]:
 
 
 def _spare(con: engine.Connection, contract: Contract, required: list[Contract]) -> Iterator[Finding]:
-    sql = engine.sql_with_params(contract, engine.bind(contract, {}))
+    sql = engine.sql_with_params(contract, {})
     for other in required:
         con.execute(f"DROP TABLE {quote_name(other.name)}")
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tracewarehouse.contracts.catalog import Catalog, Locked, read_lock, write_lock
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.devtools import definitions, wording
-from tracewarehouse.devtools.codegen import BEGIN, END, analyses_py, readme_table, reference_md
+from tracewarehouse.devtools.codegen import BEGIN, END, analyses_pyi, readme_table, reference_md
 from tracewarehouse.devtools.contract_checks import check_catalog, check_lock, finding
 from tracewarehouse.devtools.sql_style import Finding
 from tracewarehouse.errors import ContractError, UnknownName
@@ -17,7 +17,7 @@ from tracewarehouse.errors import ContractError, UnknownName
 def sync(root: Path) -> list[Path]:
     """Writes what is made from the contracts and golden files of a checkout; gives the files that changed."""
     changed = []
-    catalog = Catalog.read(_sql(root))
+    catalog = Catalog.read(sql_folder_of(root))
     locked = {catalog.folder / definitions.FILE: definitions.lock_text(catalog, root)}
     for path, text in (generated(catalog, root) | locked).items():
         if not text and not path.exists():
@@ -30,7 +30,7 @@ def sync(root: Path) -> list[Path]:
 
 def check(root: Path) -> list[Finding]:
     """Everything that can be said of the contracts of a checkout without a trace; empty when all is well."""
-    catalog, errors = Catalog.scan(_sql(root))
+    catalog, errors = Catalog.scan(sql_folder_of(root))
     if errors:
         return [finding(error) for error in errors]
     found = [*check_catalog(catalog), *_missing_goldens(catalog, root), *definitions.check(catalog, root)]
@@ -43,7 +43,7 @@ def release(root: Path, names: Iterable[str] = (), *, retire: bool = False) -> l
     Without names, all of them. With `retire`, marks released numbers whose file is gone. Raises
     ContractError where a released contract changed, UnknownName.
     """
-    catalog = Catalog.read(_sql(root))
+    catalog = Catalog.read(sql_folder_of(root))
     lock = read_lock(catalog.folder)
     new = _retired(catalog, lock, names) if retire else _released(catalog, lock, names)
     if new:
@@ -52,7 +52,8 @@ def release(root: Path, names: Iterable[str] = (), *, retire: bool = False) -> l
     return new
 
 
-def _sql(root: Path) -> Path:
+def sql_folder_of(root: Path) -> Path:
+    """The contracts of a checkout; raises ContractError where there is none."""
     for needed in (root / "sql", root / "src" / "tracewarehouse", root / "README.md"):
         if not needed.exists():
             raise ContractError(
@@ -92,7 +93,7 @@ def generated(catalog: Catalog, root: Path) -> dict[Path, str]:
     """Each generated file of a checkout with the text it should have."""
     readme = root / "README.md"
     return {
-        root / "src" / "tracewarehouse" / "analyses.py": analyses_py(catalog),
+        root / "src" / "tracewarehouse" / "analyses.pyi": analyses_pyi(catalog),
         root / "sql" / "README.md": reference_md(catalog),
         readme: _with_table(readme.read_text(encoding="utf-8"), readme_table(catalog)),
     }

@@ -75,11 +75,11 @@ def literal(value: object, type_: str) -> str:
 
 
 def sql_with_params(contract: Contract, bound: Mapping[str, object]) -> str:
-    """The body with each `$name` as a literal of its declared type."""
+    """The body with each `$name` as a literal of its declared type, the default if it is not bound."""
     if not contract.params:
         return contract.body
-    types = {param.name: param.type for param in contract.params}
-    return replace_params(contract.body, {name: literal(bound[name], type_) for name, type_ in types.items()})
+    values = {each.name: literal(bound.get(each.name, each.default), each.type) for each in contract.params}
+    return replace_params(contract.body, values)
 
 
 def order_by(contract: Contract) -> str:
@@ -97,14 +97,15 @@ def ordered(contract: Contract, sql: str) -> str:
 
 
 def execute(
-    con: Connection, contract: Contract, values: Mapping[str, object], given: str = "", few: bool = False
+    con: Connection, contract: Contract, bound: Mapping[str, object], given: str = "", few: bool = False
 ) -> pa.Table:
     """The rows of the contract's SELECT, in its order, with its field metadata.
 
-    `given` is the `WITH` of what it reads and the connection does not hold; `few`: it reads little. Raises
-    ParamError, QueryError, ContractError where names or types differ from the contract.
+    `bound` has the values of its parameters, from `bind`; the default of one that is missing. `given` is the
+    `WITH` of what it reads and the connection does not have; `few`: it reads little. Raises QueryError, and
+    ContractError if names or types differ from the contract.
     """
-    body = sql_with_params(contract, bind(contract, values))
+    body = sql_with_params(contract, bound)
     with con.cursor() as cursor:
         try:
             table = _sorted(cursor, contract, body, given, few)
@@ -177,7 +178,7 @@ def _answer(con: Connection, ask: Callable[[], Asked]) -> Asked:
     return told[0]
 
 
-def together(tables: Sequence[pa.Table]) -> pa.Table:
+def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of all, one table after the other."""
     import pyarrow as pa
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.query.connections import session
+from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.selection import SelectedRun
 
 READS = "clock_offsets"
@@ -32,7 +32,7 @@ def clocks(root: Path, catalog: Catalog, run: SelectedRun, ranks: Sequence[int])
     """The clock of each of these ranks; `run` has all ranks that may lead from one to another."""
     if len(ranks) == 1:
         return {ranks[0]: Clock()}
-    with session(root, catalog, [run], [catalog.get(READS)]) as con:
+    with connection(root, catalog, [run], [catalog.get(READS)]) as con:
         rows = con.execute(_OFFSETS).fetchall()
     found = {rank: Clock(offset, doubt, reference) for rank, reference, offset, doubt in rows}
     return {rank: found[rank] for rank in ranks}

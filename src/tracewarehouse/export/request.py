@@ -16,7 +16,7 @@ from tracewarehouse.export.counters import COUNTERS
 from tracewarehouse.export.finding_markers import FINDINGS, Rows, create_found
 from tracewarehouse.export.overlay_events import Added
 from tracewarehouse.export.overlays import OVERLAYS
-from tracewarehouse.runs.capabilities import able
+from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.selection import SelectedRun
 
 _MOMENT = "as tables tell it in ns, or with a unit since the first event: 1.2s, 350ms, 20us"
@@ -127,7 +127,7 @@ class Additions:
     def check_needs(self, selected: Sequence[SelectedRun]) -> None:
         """Raises ParamError where a rank does not carry what an addition is made of."""
         for contract in self.contracts:
-            for each in able(contract, selected).abstained:
+            for each in with_capabilities(contract, selected).abstained:
                 raise ParamError(
                     f"{each.run_id} rank {each.rank}: {contract.name}: {each.reason}",
                     "remove it from the overlays or counters",
@@ -139,7 +139,7 @@ class Additions:
             create_found(con, found)
         for contract in self.contracts:
             if contract.kind == "analysis":
-                sql = engine.sql_with_params(contract, engine.bind(contract, {}))
+                sql = engine.sql_with_params(contract, {})
                 con.execute(f"CREATE VIEW {quote_name(contract.name)} AS\n{sql}")
 
 
@@ -160,7 +160,7 @@ def suited(
     for each in _OF_A_PART:
         if not (counters if each.name in COUNTERS else overlays):
             continue
-        lacking = [able(catalog.get(name), selected).abstained for name in each.reads]
+        lacking = [with_capabilities(catalog.get(name), selected).abstained for name in each.reads]
         reasons = [f"{each.name} is not drawn: {left[0].reason}" for left in lacking if left]
         told += reasons[:1]
         kept += [] if reasons else [each]

@@ -14,7 +14,7 @@ from tracewarehouse.export.clocks import Clock
 from tracewarehouse.export.finding_markers import Rows, place_of
 from tracewarehouse.export.overlay_events import Window
 from tracewarehouse.export.request import Asked, Moment
-from tracewarehouse.query.connections import session
+from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.selection import SelectedRun
 
 Facts = Mapping[int, Mapping[str, Any]]
@@ -56,7 +56,7 @@ def windows(
 
 
 def _of_step(root: Path, catalog: Catalog, selected: SelectedRun, step: int) -> dict[int, Window]:
-    with session(root, catalog, [selected], [catalog.get("steps")]) as con:
+    with connection(root, catalog, [selected], [catalog.get("steps")]) as con:
         rows = con.execute(_STEP, {"step": step}).fetchall()
         known = [number for (number,) in con.execute("SELECT DISTINCT step FROM steps").fetchall()]
     found = {rank: (start, end) for rank, start, end in rows}

@@ -21,7 +21,7 @@ from tracewarehouse.export.overlay_events import Place, Window, added_texts
 from tracewarehouse.export.overlays import cut_mark
 from tracewarehouse.export.request import Additions, Asked, additions, suited
 from tracewarehouse.export.time_range import windows
-from tracewarehouse.query.connections import session
+from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.rows import built_rows
 from tracewarehouse.runs.selection import SelectedRun
 
@@ -157,7 +157,7 @@ class Source:
 def whole_text(source: Source, traced: Traced) -> Iterator[str]:
     """A rank's trace in pieces: the keys of its header, then the list of its events, then those added."""
     selected, rank, more = source.selected, traced.rank, traced.more
-    with session(source.root, source.catalog, [selected], more.contracts) as con:
+    with connection(source.root, source.catalog, [selected], more.contracts) as con:
         more.create(con, traced.found)
         clip.no_part(con)
         names, rest = added_texts(con, selected.run, rank, more.added, traced.place)
@@ -172,7 +172,7 @@ def part_text(source: Source, ranks: Sequence[Traced], told: Mapping[str, Any]) 
     `told` goes into the header under a key of our own; of several ranks their own headers are left out.
     """
     first = replace(source.selected, ranks=(ranks[0].rank,))
-    with session(source.root, source.catalog, [first], [source.catalog.get("ranks")]) as con:
+    with connection(source.root, source.catalog, [first], [source.catalog.get("ranks")]) as con:
         members = header_members(_header(con), _OURS) if len(ranks) == 1 else _shared_header(con)
     ours = f'"{_OURS}": {json.dumps(told, ensure_ascii=False)}'
     yield from _document(f"{members}, {ours}" if members else ours, _side_by_side(source, ranks))
@@ -182,7 +182,7 @@ def _side_by_side(source: Source, ranks: Sequence[Traced]) -> Iterator[str]:
     first_pid = 0
     for each in ranks:
         alone = replace(source.selected, ranks=(each.rank,))
-        with session(source.root, source.catalog, [alone], each.more.contracts) as con:
+        with connection(source.root, source.catalog, [alone], each.more.contracts) as con:
             each.more.create(con, each.found)
             clip.prepare(con, replace(each.place, first_pid=first_pid))
             first_pid += clip.process_count(con)

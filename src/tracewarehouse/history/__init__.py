@@ -8,7 +8,7 @@ from tracewarehouse.history.read import (
     matching_runs,
     runs_with_results,
 )
-from tracewarehouse.history.record import FailedResult, RecordProgress, RecordReport, record
+from tracewarehouse.history.record import FailedResult, RecordProgress, RecordReport, record, record_again
 from tracewarehouse.history.series import Change, Point, Series
 
 __all__ = [
@@ -24,5 +24,6 @@ __all__ = [
     "label_keys",
     "matching_runs",
     "record",
+    "record_again",
     "runs_with_results",
 ]

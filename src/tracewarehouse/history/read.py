@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracewarehouse import hints
@@ -18,7 +18,7 @@ from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
 from tracewarehouse.stats.points import FEWEST
-from tracewarehouse.storage import Recorded, Store, acknowledgement_key
+from tracewarehouse.storage import Recorded, Store, acknowledgement_key, same_rows
 from tracewarehouse.version import __version__
 
 _RUNS_NAMED = 3  # in a notice
@@ -110,18 +110,45 @@ def build_history(
 def _recorded_runs(
     store: Store, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
 ) -> list[RecordedRun]:
-    """Each run with its result under the current definition, or else under all others that exist."""
+    """Each run with its result under the current definition, or else under all others that exist.
+
+    An earlier definition whose results have the same rows counts as the current one.
+    """
     files = store.recorded(analysis.contract.name, analysis.contract.version)
     by_run: dict[tuple[str, str], list[Recorded]] = {}
     for key in files:
         by_run.setdefault((key.run, key.source), []).append(key)
-    runs = []
+    found: list[tuple[SelectedRun, list[Recorded], list[Recorded]]] = []
     for each in selected:
         present = by_run.get((each.run.lower(), each.version.source), [])
         current = [key for key in analysis.possible_keys(each.version) if key in present][:1]
-        others = [key for key in present if key.effective != analysis.definition]
-        runs.append(RecordedRun(each, {key.effective: files[key] for key in current or others}))
-    return runs
+        found.append((each, current, [key for key in present if key.effective != analysis.definition]))
+    missing = {key.effective for _, current, others in found if not current for key in others}
+    pairs = [(other, key) for _, current, others in found for key in current for other in others]
+    equal = {definition for definition in missing if _have_same_rows(store, files, definition, pairs)}
+    return [
+        RecordedRun(each, {_definition(analysis, key, equal): files[key] for key in current or others})
+        for each, current, others in found
+    ]
+
+
+def _definition(analysis: RecordedAnalysis, key: Recorded, equal: Collection[str]) -> str:
+    return analysis.definition if key.effective in equal else key.effective
+
+
+def _have_same_rows(
+    store: Store,
+    files: Mapping[Recorded, str],
+    definition: str,
+    pairs: Iterable[tuple[Recorded, Recorded]],
+) -> bool:
+    """Whether the runs that are recorded under both definitions, at least one, have the same rows."""
+    compared = [
+        same_rows(store.path(files[other]), store.path(files[key]))
+        for other, key in pairs
+        if other.effective == definition and other.request == key.request
+    ]
+    return bool(compared) and all(compared)
 
 
 def _by_definition(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,11 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.history.recorded import RecordedAnalysis
 from tracewarehouse.metric import Ranks, Side
 from tracewarehouse.metric.measure import COMPLETE, answered
-from tracewarehouse.runs.capabilities import able
+from tracewarehouse.query.dependencies import dependencies
+from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.notices import notices
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.runs.table_versions import why_outdated
 from tracewarehouse.storage import Json, Recorded, Store, write_result
 
 # Runs share a query because a connection costs more than a small analysis. Their rows must fit in memory.
@@ -68,10 +71,10 @@ def record(
 ) -> RecordReport:
     """Computes and stores the results of the selected runs, with all ranks, that are not recorded yet.
 
-    Each result is stored as soon as it is computed; a run that fails does not stop the others.
+    Each result is stored as soon as it is computed; a run that fails does not stop the others. A run whose
+    tables are of an earlier version or definition fails: its result would not be one of this release.
     """
-    recorded = [RecordedAnalysis.of(contract, catalog) for contract in analyses]
-    recorder = _Recorder(store, recorded, narrow, on_progress, selected)
+    recorder = _Recorder(store, catalog, analyses, narrow, on_progress, selected)
     for batch in _batches(selected):
         recorder.record_batch(batch)
     return RecordReport(
@@ -82,6 +85,27 @@ def record(
         recorder.bytes,
         tuple(recorder.failed),
     )
+
+
+def record_again(
+    store: Store, catalog: Catalog, selected: Sequence[SelectedRun], narrow: Narrow
+) -> tuple[str, ...]:
+    """Records results that are recorded under an earlier definition only; a line per run."""
+    runs = {(each.run.lower(), each.version.source): each for each in selected}
+    outdated: dict[tuple[str, ...], list[Contract]] = {}
+    for contract in catalog.all("analysis"):
+        keys = {(key.run, key.source) for key in store.recorded(contract.name, contract.version)}
+        selectors = tuple(sorted(runs[key].selector for key in keys & runs.keys()))
+        if selectors:
+            outdated.setdefault(selectors, []).append(contract)
+    written: Counter[str] = Counter()
+    for selectors, contracts in outdated.items():
+        some = [each for each in selected if each.selector in selectors]
+        recorder = _Recorder(store, catalog, contracts, narrow, None, some)
+        for batch in _batches(some):
+            recorder.record_batch(batch)
+        written += recorder.written_by_run
+    return tuple(f"{run}: {count} results were recorded again" for run, count in sorted(written.items()))
 
 
 def _batches(selected: Sequence[SelectedRun]) -> Iterator[list[SelectedRun]]:
@@ -105,16 +129,19 @@ class _Recorder:
     def __init__(
         self,
         store: Store,
-        analyses: Sequence[RecordedAnalysis],
+        catalog: Catalog,
+        analyses: Sequence[Contract],
         narrow: Narrow,
         on_progress: OnProgress | None,
         selected: Sequence[SelectedRun],
     ) -> None:
-        self.store, self.analyses, self.narrow, self.on_progress = store, analyses, narrow, on_progress
-        refs = [analysis.contract.ref for analysis in analyses]
+        self.store, self.catalog, self.narrow, self.on_progress = store, catalog, narrow, on_progress
+        self.analyses = [RecordedAnalysis.of(contract, catalog) for contract in analyses]
+        refs = [analysis.contract.ref for analysis in self.analyses]
         self.present = {ref: store.recorded(ref.name, ref.version).keys() for ref in refs}
-        self.missing = sum(len(self.without_result(analysis, selected)) for analysis in analyses)
-        self.written = self.bytes = 0
+        self.missing = sum(len(self.without_result(analysis, selected)) for analysis in self.analyses)
+        self.written_by_run: Counter[str] = Counter()
+        self.bytes = 0
         self.failed: list[FailedResult] = []
 
     def without_result(
@@ -130,7 +157,8 @@ class _Recorder:
         if not wanted:
             return
         steps = _complete_steps(self.narrow(batch))
-        for analysis, runs in wanted:
+        for analysis, missing in wanted:
+            runs = self.with_current_tables(analysis, missing)
             if self.on_progress is not None:
                 done = self.written + len(self.failed)
                 self.on_progress(RecordProgress(done, self.missing, analysis.contract.name))
@@ -138,6 +166,22 @@ class _Recorder:
                 self.try_together(analysis, [each for each in runs if each.run in steps], steps)
                 runs = [each for each in runs if each.run not in steps]
             self.try_together(analysis, runs, steps)
+
+    def with_current_tables(
+        self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun]
+    ) -> list[SelectedRun]:
+        """The runs whose tables are those of this release; the others fail."""
+        read = dependencies(self.catalog, [analysis.contract])
+        reasons = {each.run: why_outdated(self.catalog, read, each) for each in runs}
+        for each in runs:
+            if reason := reasons[each.run]:
+                self.failed.append(FailedResult(each.selector, str(analysis.contract.ref), reason))
+        return [each for each in runs if not reasons[each.run]]
+
+    @property
+    def written(self) -> int:
+        """The number of results written."""
+        return self.written_by_run.total()
 
     def try_together(
         self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]
@@ -164,9 +208,8 @@ class _Recorder:
         files: dict[Recorded, Path] = {}
         with self.store.staging() as folder:
             for at, each in enumerate(runs):
-                one = result.of_run(
-                    each.run, each.selector, notices(able(contract, [each]).selected, contract)
-                )
+                capable = with_capabilities(contract, [each]).selected
+                one = result.of_run(each.run, each.selector, notices(capable, contract))
                 path = folder / f"{at}.parquet"
                 key = analysis.key(each.version, each.run in steps)
                 complete = steps.get(each.run, {}) if "step" in contract.grain else {}
@@ -175,7 +218,8 @@ class _Recorder:
                 files[key] = path
             size = sum(path.stat().st_size for path in files.values())
             self.store.keep_results(files)
-        self.written, self.bytes = self.written + len(files), self.bytes + size
+        self.written_by_run.update(each.run for each in runs)
+        self.bytes += size
 
 
 def _complete_steps(side: Side) -> dict[str, Steps]:

@@ -1,8 +1,12 @@
-"""Tables of another version, rebuilt from the stored events into a new version of the run."""
+"""Tables of an earlier version or definition, rebuilt from the stored events into a new version of the run.
+
+Each run is published as soon as its ranks are committed, and a rank that a call committed before it was
+killed is not built again: repeating the call resumes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,7 +43,7 @@ EVENTS = "events"
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Make some tables of one stored rank anew, from what is stored of it."""
+    """Build some tables of one stored rank again from its stored events."""
 
     source: RankSource
     header: str
@@ -49,8 +53,9 @@ class Rebuild:
     sql: Path
 
     def run(self, progress: TaskProgress) -> Staged:
+        """The source with the new tables, ready to be committed."""
         catalog, source = Catalog.load(self.sql), self.source
-        wanted = tuple(catalog.contracts[ref] for ref in self.wanted)
+        new = _Replacement.of(catalog, source, self.wanted)
         rank = StoredRank(source, self.header, self.stored)
         large = is_large(source.text_bytes)
         try:
@@ -59,18 +64,18 @@ class Rebuild:
                 RankFiles(catalog, self.folder, alone=large, frugal=large) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
-                rank.build(rules_of(self.sql), _Some(files, {ref.name for ref in self.wanted}), Path(spill))
-                made = files.staged(source.run).get(source.rank, ())
+                some = _SomeTables(files, {ref.name for ref in self.wanted})
+                built = rank.build(rules_of(self.sql), some, Path(spill))
+                tables = files.staged(source.run).get(source.rank, ())
         except OSError as error:
             raise disk_error(self.folder, error) from error
-        told = tables_told(wanted, source.facts.get("tables"))
-        definitions = {**source.definitions, **{each.name: each.definition or 0 for each in wanted}}
-        return rebuilt(source, self.header, made, {**source.facts, "tables": told}, definitions)
+        facts = {**built.facts, "tables": new.facts["tables"]}
+        return rebuilt(source, self.header, tables, facts, new.definitions, new.kept)
 
 
 @dataclass(frozen=True)
-class _Some:
-    """Takes the wanted tables of all that are built."""
+class _SomeTables:
+    """Accepts the wanted tables of all that are built."""
 
     files: RankFiles
     wanted: Collection[str]
@@ -81,14 +86,40 @@ class _Some:
             self.files.add(run, rank, table, rows)
 
 
-def tables_told(made: Iterable[Contract], before: Json = None) -> dict[str, Json]:
-    """Table → the versions a source holds, empty ones included: no rows, no file."""
-    told: dict[str, Json] = dict(before) if isinstance(before, dict) else {}
-    for contract in made:
-        held = told.get(contract.name)
+@dataclass(frozen=True)
+class _Replacement:
+    """What a source is after some of its tables were rebuilt, apart from their files."""
+
+    facts: Mapping[str, Json]
+    definitions: Mapping[str, int]
+    kept: tuple[TableFile, ...]
+
+    @classmethod
+    def of(cls, catalog: Catalog, source: RankSource, wanted: Iterable[Ref]) -> _Replacement:
+        """A rebuilt table replaces the compatible versions of it; others stay."""
+        contracts = [catalog.contracts[ref] for ref in wanted]
+        replaced = {each.ref for contract in contracts for each in catalog.compatible(contract)}
+        held = source.facts.get("tables")
+        others: dict[str, Json] = {
+            table: [number for number in versions if Ref(table, number) not in replaced]  # type: ignore[arg-type]
+            for table, versions in (held if isinstance(held, dict) else {}).items()
+            if isinstance(versions, list)
+        }
+        return cls(
+            {**source.facts, "tables": table_versions_fact(contracts, others)},
+            {**source.definitions, **{each.name: each.definition or 0 for each in contracts}},
+            tuple(file for file in source.files if Ref(file.table, file.version) not in replaced),
+        )
+
+
+def table_versions_fact(built: Iterable[Contract], before: Json = None) -> dict[str, Json]:
+    """Table → the versions that a source holds, also of tables without rows, which have no file."""
+    fact: dict[str, Json] = dict(before) if isinstance(before, dict) else {}
+    for contract in built:
+        held = fact.get(contract.name)
         versions: list[Json] = held if isinstance(held, list) else []
-        told[contract.name] = versions if contract.version in versions else [*versions, contract.version]
-    return told
+        fact[contract.name] = versions if contract.version in versions else [*versions, contract.version]
+    return fact
 
 
 def rebuilt(
@@ -100,21 +131,10 @@ def rebuilt(
     kept: tuple[TableFile, ...] | None = None,
 ) -> Staged:
     """A stored source with these tables beside its own files (`kept`; None: all of them), to be committed."""
-    key = uid(
-        source.digest,
-        source.run,
-        source.rank,
-        part=source.part,
-        format=source.format,
-        format_version=source.format_version,
-        definitions=definitions,
-        options={name: facts.get(name) for name in ("tables", "derived")}
-        | ({"time_unit": unit} if (unit := facts.get("time_unit")) else {}),
-    )
     return Staged(
         run=source.run,
         rank=source.rank,
-        uid=key,
+        uid=_uid(source, facts, definitions),
         digest=source.digest,
         part=source.part,
         text_bytes=source.text_bytes,
@@ -129,39 +149,80 @@ def rebuilt(
     )
 
 
-def upgrade(
-    store: Store, catalog: Catalog, runs: Iterable[str], wanted: Sequence[Contract]
-) -> tuple[str, ...]:
-    """Give each run a version that also holds these tables; the tables it held stay. Gives the runs written.
+def _uid(source: RankSource, facts: Mapping[str, Json], definitions: Mapping[str, int]) -> str:
+    return uid(
+        source.digest,
+        source.run,
+        source.rank,
+        part=source.part,
+        format=source.format,
+        format_version=source.format_version,
+        definitions=definitions,
+        options={name: facts.get(name) for name in ("tables", "derived")}
+        | ({"time_unit": unit} if (unit := facts.get("time_unit")) else {}),
+    )
 
-    Raises SchemaVersionError where a run's events are of another version than the tables are made from.
+
+def upgrade(store: Store, catalog: Catalog, runs: Iterable[str]) -> tuple[str, ...]:
+    """Rebuilds the outdated tables of each run into a new version of it; a line per run and table.
+
+    Raises SchemaVersionError if a run's events are of another version than the tables are built from.
     """
-    written = []
+    lines: list[str] = []
     for run in runs:
         version = store.newest(run)
-        todo = [one for one in version.sources if _missing(one, wanted)] if version else []
+        todo = _outdated(catalog, version) if version else {}
         if version and todo:
-            written += _upgrade_run(store, catalog, version, todo, wanted)
-    return tuple(written)
+            _upgrade_run(store, catalog, version, todo)
+            refs = sorted({ref for _, wanted in todo.values() for ref in wanted})
+            lines += [f"{ref} was rebuilt for {version.run}" for ref in refs]
+    return tuple(lines)
 
 
-def _upgrade_run(
-    store: Store,
-    catalog: Catalog,
-    version: RunVersion,
-    todo: Sequence[RankSource],
-    wanted: Sequence[Contract],
-) -> list[str]:
-    jobs = min(machine.cores(), len(todo))
-    with store.staging() as staging, LocalEngine(jobs) as engine:
-        tasks = [_task(store, catalog, version, one, wanted, staging) for one in todo]
-        results = [value for _, value in sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])]
-        for result in results:
-            if isinstance(result, Failure):
-                raise TwError(result.message, result.hint)
-        sources = store.commit([result for result in results if isinstance(result, Staged)])
-        published = store.publish(version.run, Changes(sources=sources, rebuilt=True))
-    return [version.run] if published.version else []
+_Todo = dict[str, tuple[RankSource, tuple[Ref, ...]]]  # name of a source → it, and the tables to rebuild
+
+
+def _outdated(catalog: Catalog, version: RunVersion) -> _Todo:
+    """The sources whose tables are of another version or an earlier definition than those of this release."""
+    from tracewarehouse.ingest.tables.build import stored_tables
+    from tracewarehouse.runs.table_versions import is_outdated, stored_versions
+
+    found: _Todo = {}
+    for source in version.sources:
+        wanted = []
+        for table in stored_tables(catalog):
+            held = stored_versions(source, table.name)
+            if held is not None and table.version not in held or is_outdated(source, table):
+                wanted.append(table.ref)
+        if wanted:
+            found[source.name] = source, tuple(wanted)
+    return found
+
+
+def _upgrade_run(store: Store, catalog: Catalog, version: RunVersion, todo: _Todo) -> None:
+    committed = {(one.rank, one.uid): one for one in store.unpublished(version.run)}
+    sources: list[RankSource] = []
+    with store.staging() as staging:
+        tasks = []
+        for source, wanted in todo.values():
+            new = _Replacement.of(catalog, source, wanted)
+            key = source.rank, _uid(source, new.facts, new.definitions)
+            if key in committed:
+                sources.append(committed[key])
+            else:
+                tasks.append(_task(store, catalog, version, source, wanted, staging))
+        sources += store.commit(list(_built(tasks))) if tasks else ()
+        store.publish(version.run, Changes(sources=tuple(sources), rebuilt=True))
+
+
+def _built(tasks: Sequence[Rebuild]) -> Iterator[Staged]:
+    with LocalEngine(min(machine.cores(), len(tasks))) as engine:
+        results = sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])
+    for _, result in results:
+        if isinstance(result, Failure):
+            raise TwError(result.message, result.hint)
+        if isinstance(result, Staged):
+            yield result
 
 
 def _task(
@@ -169,30 +230,24 @@ def _task(
     catalog: Catalog,
     version: RunVersion,
     source: RankSource,
-    wanted: Sequence[Contract],
+    wanted: tuple[Ref, ...],
     staging: Path,
 ) -> Rebuild:
     stored = {table: stored_files(store, catalog, version, source, table) for table in READ}
-    missing = tuple(contract.ref for contract in _missing(source, wanted))
     header = store.headers([source]).get(source.name, "{}")
-    return Rebuild(source, header, stored, missing, staging / source.name, catalog.folder)
+    return Rebuild(source, header, stored, wanted, staging / source.name, catalog.folder)
 
 
 def stored_files(
     store: Store, catalog: Catalog, version: RunVersion, source: RankSource, table: str
 ) -> tuple[Path, ...]:
-    """The files that hold a table of the source. Raises SchemaVersionError where its events are others."""
-    needed = catalog.get(table, kind="table").version
-    scans = version.scan_plan(table, needed, [source.rank])
+    """The files of a table of the source. Raises SchemaVersionError if its events are of another version."""
+    needed = catalog.get(table, kind="table")
+    versions = [each.version for each in catalog.compatible(needed)]
+    scans = version.scan_plan(table, versions, [source.rank])
     if table == EVENTS and not scans and any(file.table == EVENTS for file in source.files):
         raise SchemaVersionError(
-            f"run {source.run} rank {source.rank} holds events of another version than {EVENTS}@{needed}",
+            f"run {source.run} rank {source.rank} holds events of another version than {needed.ref}",
             hints.fill("ingest the trace again with {}", hints.option("replace")),
         )
     return tuple(store.path(scan.path) for scan in scans)
-
-
-def _missing(source: RankSource, wanted: Sequence[Contract]) -> list[Contract]:
-    from tracewarehouse.runs.capabilities import held
-
-    return [contract for contract in wanted if contract.version not in held(source, contract.name)]

@@ -1,4 +1,4 @@
-"""Connections that see the chosen ranks, and nothing else."""
+"""Connections that see the selected ranks and nothing else."""
 
 from __future__ import annotations
 
@@ -17,100 +17,118 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.contracts.sql_tokens import quote_name
-from tracewarehouse.duck.engine import Connection, Error, OutOfMemory, connect, execute, together
+from tracewarehouse.duck.engine import Connection, Error, OutOfMemory, concatenate, connect, execute
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
-from tracewarehouse.query.dependencies import below, names_of, readable
-from tracewarehouse.query.rank_batches import events, slices
+from tracewarehouse.query.dependencies import Dependencies, queryable
+from tracewarehouse.query.rank_batches import event_count, rank_batches
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.runs.selection import SelectedRun
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Connections that wait for the next question: base and head of a comparison, each whole and in part.
+# Idle connections: base and head of a comparison, each in full and in part.
 _IDLE = 4
-# Up to so many events the rows of views are kept from one question to the next: about 1 GB at the most.
-_KEPT_EVENTS = 2_000_000
-# Up to so many it takes longer to understand a question than to answer it.
+# Up to so many events the rows of views are kept for later queries: about 1 GB at most.
+_CACHED_EVENTS = 2_000_000
+# Up to so many events it takes longer to plan a query than to run it.
 _FEW_EVENTS = 300_000
 
 
 @contextmanager
-def session(
+def connection(
     root: Path, catalog: Catalog, selected: Sequence[SelectedRun], contracts: Iterable[Contract] | None = None
 ) -> Iterator[Connection]:
-    """A connection of its own with views over just the files of the chosen ranks.
+    """A new connection with views over the files of the selected ranks.
 
-    It holds what `contracts` read (None: every table and view, in the newest version). Raises
-    WarehouseError where a file is gone.
+    It has what `contracts` read (None: every table and view, in the newest version). Raises
+    WarehouseError if a file is missing.
     """
-    with closing(_Open(_connect())) as opened:
-        opened.add(root, selected, *_needed(catalog, contracts))
+    contracts = queryable(catalog) if contracts is None else contracts
+    with closing(_PooledConnection(_connect())) as opened:
+        opened.add(Relations(root, tuple(selected), Dependencies.of(catalog, contracts)))
         yield opened.con
 
 
-class Sessions:
-    """Connections over chosen ranks that are kept, with their views, from one question to the next.
+class ConnectionPool:
+    """Connections over selected ranks that are reused, with their views, by later queries.
 
-    Each is lent to one caller at a time. What a version of a run holds never changes, nor do its views.
+    Each is used by one caller at a time. A published version of a run never changes, nor do its views.
     """
 
     def __init__(self, root: Path, catalog: Catalog) -> None:
         self.root = root
         self.catalog = catalog
-        self._idle: list[tuple[object, _Open]] = []
+        self._idle: list[tuple[object, _PooledConnection]] = []
         self._lock = Lock()
         weakref.finalize(self, _close_all, self._idle)
 
     @contextmanager
-    def session(self, selected: Sequence[SelectedRun], contracts: Iterable[Contract]) -> Iterator[Connection]:
-        """Like `session`; nobody may change settings of the connection. Raises WarehouseError."""
-        wanted, names = _needed(self.catalog, contracts)
-        with self._lent(selected, names) as opened:
-            opened.add(self.root, selected, wanted, names)
+    def connection(
+        self, selected: Sequence[SelectedRun], contracts: Iterable[Contract]
+    ) -> Iterator[Connection]:
+        """Like `connection`; its settings must not be changed. Raises WarehouseError."""
+        relations = Relations(self.root, tuple(selected), Dependencies.of(self.catalog, contracts))
+        with self._borrowed(relations) as opened:
+            opened.add(relations)
             yield opened.con
 
-    def answer(
-        self, selected: Sequence[SelectedRun], contract: Contract, values: Mapping[str, object]
+    def execute(
+        self,
+        selected: Sequence[SelectedRun],
+        contract: Contract,
+        bound: Mapping[str, object],
+        dependencies: Dependencies,
     ) -> pa.Table:
-        """The rows of an analysis. Raises WarehouseError, QueryError, ContractError."""
-        wanted, names = _needed(self.catalog, [contract])
-        with self._lent(selected, names) as opened:
+        """The rows of an analysis for bound parameters. Raises WarehouseError, QueryError, ContractError."""
+        relations = Relations(self.root, tuple(selected), dependencies)
+        with self._borrowed(relations) as opened:
             try:
-                parts = slices(contract, wanted, selected)
-                if len(parts) > 1 and not opened.made:
-                    each = (Relations(self.root, part, names).common(wanted, contract.body) for part in parts)
-                    return together([execute(opened.con, contract, values, given) for given in each])
-                given = opened.given(Relations(self.root, tuple(selected), names), wanted, contract)
-                return execute(opened.con, contract, values, given, events(selected) <= _FEW_EVENTS)
+                return self._rows(opened, relations, contract, bound)
             except (Error, ContractError, QueryError) as error:
                 if isinstance(error.__cause__, OutOfMemory):
                     raise
                 # On views the error names what it is about: a table's file, a line of the analysis.
-                opened.add(self.root, selected, wanted, names)
-                return execute(opened.con, contract, values)
+                opened.add(relations)
+                return execute(opened.con, contract, bound)
+
+    def _rows(
+        self,
+        opened: _PooledConnection,
+        relations: Relations,
+        contract: Contract,
+        bound: Mapping[str, object],
+    ) -> pa.Table:
+        read, selected = relations.dependencies.contracts, relations.selected
+        batches = rank_batches(contract, read, selected)
+        if len(batches) > 1 and not opened.created:
+            parts = (Relations(self.root, batch, relations.dependencies) for batch in batches)
+            clauses = (part.with_clause(read, contract.body) for part in parts)
+            return concatenate([execute(opened.con, contract, bound, clause) for clause in clauses])
+        clause = opened.with_clause(relations, contract)
+        return execute(opened.con, contract, bound, clause, event_count(selected) <= _FEW_EVENTS)
 
     @contextmanager
-    def _lent(self, selected: Sequence[SelectedRun], names: dict[Ref, str]) -> Iterator[_Open]:
+    def _borrowed(self, relations: Relations) -> Iterator[_PooledConnection]:
         # A connection does not outlive a fork.
-        key = (os.getpid(), tuple((each.selector, each.ranks) for each in selected))
-        opened = self._take(key, names) or _Open(_connect())
+        key = (os.getpid(), tuple((each.selector, each.ranks) for each in relations.selected))
+        opened = self._take(key, relations.names) or _PooledConnection(_connect())
         try:
             yield opened
         except BaseException:
             opened.close()
             raise
-        self._give_back(key, opened)
+        self._return(key, opened)
 
-    def _take(self, key: object, names: dict[Ref, str]) -> _Open | None:
+    def _take(self, key: object, names: Mapping[Ref, str]) -> _PooledConnection | None:
         with self._lock:
-            for place, (other, opened) in enumerate(self._idle):
+            for index, (other, opened) in enumerate(self._idle):
                 if other == key and opened.agrees(names):
-                    del self._idle[place]
+                    del self._idle[index]
                     return opened
         return None
 
-    def _give_back(self, key: object, opened: _Open) -> None:
+    def _return(self, key: object, opened: _PooledConnection) -> None:
         with self._lock:
             self._idle.append((key, opened))
             surplus = [old for _, old in self._idle[:-_IDLE]]
@@ -120,89 +138,82 @@ class Sessions:
 
 
 @dataclass
-class _Open:
-    """A connection, what each relation in it is made of, and the views that a question has read."""
+class _PooledConnection:
+    """A connection, the version behind each relation created in it, and the views that a query has read."""
 
     con: Connection
-    made: dict[str, Ref] = field(default_factory=dict)
-    known: set[Ref] = field(default_factory=set)
+    created: dict[str, Ref] = field(default_factory=dict)
+    read_before: set[Ref] = field(default_factory=set)
 
-    def agrees(self, names: dict[Ref, str]) -> bool:
+    def agrees(self, names: Mapping[Ref, str]) -> bool:
         """Whether no relation here is another version of what is wanted by its name."""
-        return all(self.made.get(name, ref) == ref for ref, name in names.items())
+        return all(self.created.get(name, ref) == ref for ref, name in names.items())
 
-    def add(
-        self, root: Path, selected: Sequence[SelectedRun], wanted: Iterable[Contract], names: dict[Ref, str]
-    ) -> None:
-        relations = Relations(root, tuple(selected), names)
-        for contract in wanted:
-            if names[contract.ref] not in self.made:
-                self._make(relations, contract)
+    def add(self, relations: Relations) -> None:
+        """Creates the relations that are missing."""
+        for contract in relations.dependencies.contracts:
+            if relations.names[contract.ref] not in self.created:
+                self._create(relations, contract)
 
-    def given(self, relations: Relations, wanted: Iterable[Contract], asked: Contract) -> str:
-        """The `WITH` of a question that reads these relations: to bind them there once is all they take.
+    def with_clause(self, relations: Relations, query: Contract) -> str:
+        """The `WITH` of a query that reads these relations: binding them there once is the cheapest way.
 
-        A view's rows become a table when a second question reads it.
+        A view's rows become a table when a second query reads it.
         """
-        wanted = [contract for contract in wanted if relations.names[contract.ref] not in self.made]
-        for contract in wanted:
-            if contract.is_built and not relations.tells(contract):
-                self._make(relations, contract)
-            elif contract.kind == "view" and contract.ref in asked.requires:
-                if contract.ref in self.known and events(relations.selected) <= _KEPT_EVENTS:
-                    self._keep(relations, contract, wanted)
-                self.known.add(contract.ref)
-        return relations.common(self._left(relations, asked, wanted), asked.body)
+        names = relations.names
+        missing = [each for each in relations.dependencies.contracts if names[each.ref] not in self.created]
+        for contract in missing:
+            if contract.is_built and not relations.can_inline(contract):
+                self._create(relations, contract)
+            elif contract.kind == "view" and contract.ref in query.requires:
+                if contract.ref in self.read_before and event_count(relations.selected) <= _CACHED_EVENTS:
+                    self._materialize(relations, contract, missing)
+                self.read_before.add(contract.ref)
+        return relations.with_clause(self._still_missing(relations, query, missing), query.body)
 
-    def _left(self, relations: Relations, asked: Contract, wanted: Sequence[Contract]) -> list[Contract]:
-        """What is not made yet of all that a contract stands on, but below what is made."""
-        read = set(asked.requires)
-        left = []
-        for contract in reversed(wanted):  # readers before what they read
-            if contract.ref in read and relations.names[contract.ref] not in self.made:
-                left.append(contract)
+    def _still_missing(
+        self, relations: Relations, query: Contract, missing: Sequence[Contract]
+    ) -> list[Contract]:
+        """What a query reads and no relation has, without what only existing relations read."""
+        read = set(query.requires)
+        found = []
+        for contract in reversed(missing):  # readers before what they read
+            if contract.ref in read and relations.names[contract.ref] not in self.created:
+                found.append(contract)
                 read |= set(contract.requires) if contract.kind == "view" else set()
-        return left[::-1]
+        return found[::-1]
 
-    def _keep(self, relations: Relations, view: Contract, wanted: Sequence[Contract]) -> None:
-        given = relations.common(self._left(relations, view, wanted), view.body)
+    def _materialize(self, relations: Relations, view: Contract, missing: Sequence[Contract]) -> None:
+        clause = relations.with_clause(self._still_missing(relations, view, missing), view.body)
         name = relations.names[view.ref]
         self.con.execute(
-            f"CREATE TABLE {quote_name(name)} AS {given}SELECT * FROM (\n{relations.sql(view)}\n)"
+            f"CREATE TABLE {quote_name(name)} AS {clause}SELECT * FROM (\n{relations.sql(view)}\n)"
         )
-        self.made[name] = view.ref
+        self.created[name] = view.ref
 
-    def _make(self, relations: Relations, contract: Contract) -> None:
+    def _create(self, relations: Relations, contract: Contract) -> None:
         create(self.con, relations, contract)
-        self.made[relations.names[contract.ref]] = contract.ref
+        self.created[relations.names[contract.ref]] = contract.ref
 
     def close(self) -> None:
+        """Closes the connection."""
         self.con.close()
 
 
-def _needed(
-    catalog: Catalog, contracts: Iterable[Contract] | None
-) -> tuple[tuple[Contract, ...], dict[Ref, str]]:
-    """The relations that contracts read, and what each is called."""
-    wanted = readable(catalog) if contracts is None else below(catalog, contracts := tuple(contracts))
-    direct = [ref for contract in contracts or () for ref in contract.requires]
-    return wanted, names_of(wanted, direct)
-
-
 def _connect() -> Connection:
-    # DuckDB makes the folder when it first spills, and takes it away when it closes.
+    # DuckDB creates the folder when it first spills, and deletes it when it closes.
     con = connect(temp_directory=Path(gettempdir(), f"tw-{secrets.token_hex(8)}"))
     con.execute("SET parquet_metadata_cache = true")  # the files never change
     return con
 
 
-def _close_all(idle: list[tuple[object, _Open]]) -> None:
+def _close_all(idle: list[tuple[object, _PooledConnection]]) -> None:
     for _, opened in idle:
         opened.close()
 
 
 def create(con: Connection, relations: Relations, contract: Contract, replace: bool = False) -> None:
-    """Makes one relation; raises WarehouseError where its files cannot be read."""
+    """Creates one relation; raises WarehouseError if its files cannot be read."""
     try:
         relations.create(con, contract, replace)
     except Error as error:

@@ -1,44 +1,79 @@
-"""What contracts read, in order, and what each of it is called; looks into contracts only."""
+"""The relations that contracts read: in order, with their names, and the stored versions that serve them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 
 _WORD: Final = re.compile(r"\w+")
-# What such a word begins asks what there is.
-_ASKS_FOR_ALL: Final = ("show", "describe", "summarize", "duckdb_", "pragma", "information_schema", "pg_")
+# A word that begins like this lists relations, so that all of them must exist.
+_LISTS_RELATIONS: Final = ("show", "describe", "summarize", "duckdb_", "pragma", "information_schema", "pg_")
 
 
-def readable(catalog: Catalog) -> tuple[Contract, ...]:
-    """The newest version of every table and view that people read, each after what it stands on."""
+@dataclass(frozen=True)
+class Dependencies:
+    """The tables and views that contracts read, each after what it reads itself.
+
+    `names` has the name of each relation. `compatible` has the versions of each stored table whose rows can
+    be read for it, newest first; an older one than it lacks nullable columns.
+    """
+
+    contracts: tuple[Contract, ...]
+    names: Mapping[Ref, str]
+    compatible: Mapping[Ref, tuple[Contract, ...]]
+
+    @classmethod
+    def of(cls, catalog: Catalog, contracts: Iterable[Contract]) -> Dependencies:
+        """What these contracts read; tables and views among them are included."""
+        contracts = tuple(contracts)
+        direct = [ref for contract in contracts for ref in contract.requires]
+        return cls.over(catalog, dependencies(catalog, contracts), direct)
+
+    @classmethod
+    def over(
+        cls,
+        catalog: Catalog,
+        contracts: tuple[Contract, ...],
+        unqualified: Iterable[Ref] = (),
+        others: Iterable[Contract] = (),
+    ) -> Dependencies:
+        """These relations; `others` are named too. A version in `unqualified` has the bare name."""
+        names = relation_names((*contracts, *others), unqualified)
+        return cls(
+            contracts, names, {each.ref: catalog.compatible(each) for each in contracts if each.is_stored}
+        )
+
+
+def queryable(catalog: Catalog) -> tuple[Contract, ...]:
+    """The newest version of every table and view that users can query, each after what it reads."""
     tables = [table for table in catalog.tables() if not table.transient]
-    return below(catalog, (*tables, *catalog.views()))
+    return dependencies(catalog, (*tables, *catalog.views()))
 
 
-def named(catalog: Catalog, sql: str) -> tuple[Contract, ...]:
-    """Of what people read all that the SQL may name, and what that stands on, each after that.
+def mentioned(catalog: Catalog, sql: str) -> tuple[Contract, ...]:
+    """The queryable tables and views that the SQL may name, with what they read, each after that.
 
-    It is everything where the SQL asks what there is.
+    All of them if the SQL lists relations.
     """
     words = {word.lower() for word in _WORD.findall(sql)}
-    if any(word.startswith(_ASKS_FOR_ALL) for word in words):
-        return readable(catalog)
+    if any(word.startswith(_LISTS_RELATIONS) for word in words):
+        return queryable(catalog)
     refs = (*catalog.refs("table"), *catalog.refs("view"))
     found = [catalog.get(name) for name in sorted(words & {ref.name for ref in refs})]
-    return below(catalog, (contract for contract in found if not contract.transient))
+    return dependencies(catalog, (contract for contract in found if not contract.transient))
 
 
-def below(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contract, ...]:
-    """The contracts (but analyses) with all that must be there for them, each after what it stands on."""
+def dependencies(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contract, ...]:
+    """The contracts (except analyses) and all tables and views that they read, each after what it reads."""
     order: dict[Ref, Contract] = {}
 
     def visit(contract: Contract) -> None:
-        if contract.kind != "table":  # a table's own sources were there when it was made
+        if contract.kind != "table":  # what a table is built from was read at ingest
             for ref in contract.requires:
                 visit(catalog.contracts[ref])
         if contract.kind != "analysis":
@@ -49,8 +84,8 @@ def below(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contract, ..
     return tuple(order.values())
 
 
-def names_of(contracts: Iterable[Contract], plain: Iterable[Ref] = ()) -> dict[Ref, str]:
-    """Ref → name of its relation: bare for `plain` and else the newest, `kernels_v1` for older ones."""
+def relation_names(contracts: Iterable[Contract], unqualified: Iterable[Ref] = ()) -> dict[Ref, str]:
+    """Ref → name of its relation: bare for `unqualified`, else for the newest; else `kernels_v1`."""
     refs = {contract.ref for contract in contracts}
-    bare = {ref.name: ref for ref in sorted(refs)} | {ref.name: ref for ref in plain}
+    bare = {ref.name: ref for ref in sorted(refs)} | {ref.name: ref for ref in unqualified}
     return {ref: ref.name if bare[ref.name] == ref else f"{ref.name}_v{ref.version}" for ref in refs}

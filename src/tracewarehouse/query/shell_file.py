@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -30,11 +29,10 @@ from tracewarehouse.query.shell_template import (
     point,
     point_latest,
     relations_of,
-    shape,
     skeleton,
 )
 from tracewarehouse.result import Abstained
-from tracewarehouse.runs.capabilities import able
+from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import Store, disk_errors
 
@@ -60,17 +58,6 @@ def refresh(store: Store, catalog: Catalog) -> Path:
             return path
 
 
-def _blank(store: Store, catalog: Catalog) -> bytes:
-    """The file over no run, kept in the warehouse from one refresh to the next where that can be."""
-    name = f"{shape(catalog)}.duckdb"
-    kept = store.shell(name)
-    if kept is None:
-        kept = skeleton(catalog)
-        with suppress(WarehouseError):
-            store.keep_shell(name, kept)
-    return kept
-
-
 def is_current(path: Path, root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> bool:
     """Whether the file is over just these ranks, by these contracts and in this place."""
     if not path.exists():
@@ -90,8 +77,8 @@ def _stamp(root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> str
 
 
 def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[SelectedRun]) -> None:
-    """Writes a DuckDB file over just the selected ranks. Raises WarehouseError."""
-    path.write_bytes(_blank(store, catalog))
+    """Writes a DuckDB file over the selected ranks. Raises WarehouseError."""
+    path.write_bytes(skeleton(catalog))
     root, con = store.root, connect()
     try:
         attach(con, path)
@@ -116,7 +103,7 @@ def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[Selecte
 def _point(con: Connection, relations: Relations, contracts: Contracts) -> None:
     """Puts the files of some runs under the views of the current schema, which has none yet."""
     for contract in contracts:
-        if contract.is_stored and relations.holds(contract):
+        if contract.is_stored and relations.has_rows(contract):
             point(con, relations, contract)
 
 
@@ -126,7 +113,7 @@ def _fill(con: Connection, catalog: Catalog, relations: Relations, contracts: Co
     for contract in contracts:
         if contract.is_built:
             relations.create(con, contract, replace=True)
-    abstained = {each: able(each, selected).abstained for each in catalog.all("analysis")}
+    abstained = {each: with_capabilities(each, selected).abstained for each in catalog.all("analysis")}
     rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in _abstained_rows(selected, abstained)]
     insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)
     about = {"stamp": _stamp(root, catalog, selected), "warehouse": str(root)}

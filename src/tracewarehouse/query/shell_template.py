@@ -32,7 +32,7 @@ from tracewarehouse.duck.engine import (
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query import user_cache
 from tracewarehouse.query.connections import create
-from tracewarehouse.query.dependencies import below, names_of
+from tracewarehouse.query.dependencies import Dependencies, dependencies
 from tracewarehouse.query.relations import Relations, typed_sql
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.version import __version__
@@ -133,8 +133,8 @@ def relations_of(
     """All that a file holds but the analyses, over some runs, and the contracts of it in order."""
     tables = [table for table in catalog.all("table") if not table.transient]
     analyses = catalog.all("analysis")
-    contracts = below(catalog, (*tables, *catalog.all("view"), *analyses))
-    return Relations(root, selected, names_of((*contracts, *analyses))), contracts
+    contracts = dependencies(catalog, (*tables, *catalog.all("view"), *analyses))
+    return Relations(root, selected, Dependencies.over(catalog, contracts, others=analyses)), contracts
 
 
 def point(con: Connection, relations: Relations, contract: Contract) -> None:

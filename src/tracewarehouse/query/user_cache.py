@@ -1,33 +1,35 @@
-"""Files that take seconds to make, kept in the user's cache from one warehouse to the next.
+"""Files that take seconds to build, cached for the user across warehouses.
 
-Nothing depends on it: where the folder cannot be used, or holds something else, the file is made again.
+The folder is the user's alone, and bounded. Nothing depends on it: if it cannot be used, or holds something
+else, the file is built again. Entries hold no data of a warehouse, so removing runs leaves them alone.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 _DIGEST_BYTES = sha256().digest_size
-# Of other versions of the tool, or of its contracts.
-_KEPT = 8
+# Entries of other versions of the tool, or of its contracts.
+_MAX_FILES = 8
+_MAX_BYTES = 256 << 20
 
 
 def folder() -> Path:
-    """Where the user's cache is; raises RuntimeError where there is no home."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "tracewarehouse"
+    """The user's cache folder for this tool; raises RuntimeError if there is no home folder."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("tracewarehouse", appauthor=False)
 
 
 def get(name: str) -> bytes | None:
-    """What is kept under that name, None where there is nothing or it is not whole."""
+    """The bytes cached under that name, None if there are none or they are damaged."""
     with suppress(OSError, RuntimeError):
         path = folder() / name
-        kept = path.read_bytes()
-        digest, data = kept[:_DIGEST_BYTES], kept[_DIGEST_BYTES:]
+        stored = path.read_bytes()
+        digest, data = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
         if sha256(data).digest() == digest:
             path.touch()
             return data
@@ -35,16 +37,25 @@ def get(name: str) -> bytes | None:
 
 
 def put(name: str, data: bytes) -> None:
-    """Keeps it where that can be, and lets go of what was not used for longest."""
+    """Caches the bytes if that is possible, and deletes what was not used for longest."""
     with suppress(OSError, RuntimeError):
-        place = folder()
-        place.mkdir(parents=True, exist_ok=True)
-        part = place / f".{name}.{secrets.token_hex(8)}"
+        target = folder()
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target.chmod(0o700)
+        part = target / f".{name}.{secrets.token_hex(8)}"
         try:
             part.write_bytes(sha256(data).digest() + data)
-            part.replace(place / name)
+            part.replace(target / name)
         finally:
             part.unlink(missing_ok=True)
-        unused_first = sorted(place.iterdir(), key=lambda path: path.stat().st_mtime)
-        for old in unused_first[:-_KEPT]:
-            old.unlink(missing_ok=True)
+        _trim(target)
+
+
+def _trim(target: Path) -> None:
+    """Deletes the files that were not used for longest, down to the limits."""
+    known = [(path.stat(), path) for path in target.iterdir()]
+    total = 0
+    for number, (stat, path) in enumerate(sorted(known, key=lambda each: -each[0].st_mtime_ns)):
+        total += stat.st_size
+        if number >= _MAX_FILES or total > _MAX_BYTES:
+            path.unlink(missing_ok=True)

@@ -1,15 +1,16 @@
-"""What an analysis needs of a trace: ranks that lack it are left out, and said to be."""
+"""What an analysis needs of a trace: ranks that lack it abstain, each with a reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.contract import DERIVED_NEEDS, Contract
 from tracewarehouse.result import Abstained
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Rank, RankSource
+from tracewarehouse.runs.table_versions import stored_versions
+from tracewarehouse.storage import Rank
 
 _MISSING = {
     "gpu": "no GPU rows recorded",
@@ -28,36 +29,36 @@ _MISSING = {
 
 
 @dataclass(frozen=True)
-class Able:
-    """The ranks an analysis can look at, and those that abstain."""
+class CapableRanks:
+    """The ranks that have what an analysis needs, and those that abstain."""
 
     selected: tuple[SelectedRun, ...]
     abstained: tuple[Abstained, ...]
 
 
-def able(contract: Contract, selected: Sequence[SelectedRun]) -> Able:
-    """The chosen ranks that carry what the contract needs; the rest with the first thing they lack."""
-    kept: list[SelectedRun] = []
-    left_out: list[Abstained] = []
+def with_capabilities(contract: Contract, selected: Sequence[SelectedRun]) -> CapableRanks:
+    """The selected ranks that have what the contract needs; the rest with the first thing they lack."""
+    capable: list[SelectedRun] = []
+    abstained: list[Abstained] = []
     for each in selected:
         reasons = _reasons(contract, each)
-        left_out += [Abstained(each.run, rank, reason) for rank, reason in reasons.items()]
+        abstained += [Abstained(each.run, rank, reason) for rank, reason in reasons.items()]
         ranks = tuple(rank for rank in each.ranks if rank not in reasons)
         if ranks:
-            kept.append(replace(each, ranks=ranks))
-    return Able(tuple(kept), tuple(left_out))
+            capable.append(replace(each, ranks=ranks))
+    return CapableRanks(tuple(capable), tuple(abstained))
 
 
 def _reasons(contract: Contract, selected: SelectedRun) -> dict[int, str]:
     ranks = selected.by_rank
-    of_a_rank = [need for need in contract.needs if not need.startswith("ranks>=")]
+    rank_needs = [need for need in contract.needs if not need.startswith("ranks>=")]
     versions = {ref.name: ref.version for ref in contract.requires}
-    found = {rank.rank: _lack(rank, of_a_rank, versions) for rank in ranks}
-    reasons = {rank: reason for rank, reason in found.items() if reason}
-    able_ranks = len(ranks) - len(reasons)
+    lacks = {rank.rank: _lack(rank, rank_needs, versions) for rank in ranks}
+    reasons = {rank: reason for rank, reason in lacks.items() if reason}
+    capable_ranks = len(ranks) - len(reasons)
     for need in contract.needs:
-        if need.startswith("ranks>=") and able_ranks < _number(need):
-            few = f"{_plural(able_ranks, 'rank')}, needs {_number(need)}"
+        if need.startswith("ranks>=") and capable_ranks < _number(need):
+            few = f"{_plural(capable_ranks, 'rank')}, needs {_number(need)}"
             return {rank.rank: reasons.get(rank.rank, few) for rank in ranks}
     return reasons
 
@@ -65,7 +66,7 @@ def _reasons(contract: Contract, selected: SelectedRun) -> dict[int, str]:
 def _lack(rank: Rank, needs: Sequence[str], versions: Mapping[str, int]) -> str | None:
     for need in needs:
         if need in DERIVED_NEEDS:
-            if versions.get(need) not in held(rank, need):
+            if versions.get(need) not in (stored_versions(rank, need) or ()):
                 return hints.fill("not derived: {}", hints.derive(need, rank.run))
             continue
         if need.startswith("steps>="):
@@ -83,31 +84,3 @@ def _number(need: str) -> int:
 
 def _plural(count: object, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
-def held(source: Rank | RankSource, table: str) -> frozenset[int]:
-    """The versions of a table that a source or a rank holds; none where nothing is known of it."""
-    told = source.facts.get("tables")
-    if isinstance(told, dict) and table in told:
-        versions = told[table]
-        listed = versions if isinstance(versions, list) else [versions]
-        return frozenset(version for version in listed if isinstance(version, int))
-    return frozenset(file.version for file in source.files if file.table == table)
-
-
-def lacking(
-    contracts: Iterable[Contract], selected: Sequence[SelectedRun]
-) -> dict[Contract, tuple[SelectedRun, ...]]:
-    """Stored tables, each with the chosen runs that hold it in other versions only; not what is derived."""
-    found: dict[Contract, tuple[SelectedRun, ...]] = {}
-    for contract in contracts:
-        if contract.is_stored and not contract.derived:
-            runs = tuple(each for each in selected if any(_lacks(rank, contract) for rank in each.by_rank))
-            if runs:
-                found[contract] = runs
-    return found
-
-
-def _lacks(rank: Rank, contract: Contract) -> bool:
-    versions = held(rank, contract.name)
-    return bool(versions) and contract.version not in versions

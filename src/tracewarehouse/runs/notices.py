@@ -1,35 +1,38 @@
-"""What people must be told beside rows: damage and gaps of what they look at."""
+"""What comes with the rows of a result: notices of damage and gaps, and the provenance."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tracewarehouse import hints
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.result import Provenance
 from tracewarehouse.runs.quality import expected_ranks
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.version import __version__
 
 NOTHING_STORED = hints.fill("the warehouse is empty: {} ingests traces", hints.ingest())
 
 
 def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -> tuple[str, ...]:
     """One line each for GPU time without a launch (where launches matter), damaged ranks, missing ranks."""
-    told = _coverage(selected) if contract and "launches" in contract.needs else []
+    lines = _coverage(selected) if contract and "launches" in contract.needs else []
     damaged = [rank for each in selected for rank in each.by_rank if rank.status == "damaged"]
     if damaged:
         named = ", ".join(f"{rank.run} rank {rank.rank}" for rank in damaged[:3])
         more = ", …" if len(damaged) > 3 else ""
-        told.append(f"{len(damaged)} damaged {'rank' if len(damaged) == 1 else 'ranks'} ({named}{more})")
+        lines.append(f"{len(damaged)} damaged {'rank' if len(damaged) == 1 else 'ranks'} ({named}{more})")
     for each in selected:
         expected = expected_ranks(each.version) or 0
         missing = set(range(expected)) - set(each.version.ranks)
         if missing:
-            told.append(f"{each.run} has {expected - len(missing)} of {expected} ranks")
-    return tuple(told)
+            lines.append(f"{each.run} has {expected - len(missing)} of {expected} ranks")
+    return tuple(lines)
 
 
 def nothing_stored(selected: Sequence[SelectedRun]) -> tuple[str, ...]:
-    """What to tell where there is nothing to look at, so that no rows are not taken for good news."""
+    """The notice of an empty warehouse, so that an empty result is not taken for good news."""
     return () if selected else (NOTHING_STORED,)
 
 
@@ -38,10 +41,36 @@ def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
     gpu_ns, launch_known_ns = (_total(selected, fact) for fact in ("gpu_ns", "launch_known_ns"))
     if launch_known_ns >= gpu_ns:
         return []
-    tenths = launch_known_ns * 1000 // gpu_ns  # rounded down: less than all is never told as all
+    tenths = launch_known_ns * 1000 // gpu_ns  # rounded down: 99.99 % is not shown as 100 %
     return [f"coverage: {tenths / 10} % of GPU time is linked to its launch"]
 
 
 def _total(selected: Sequence[SelectedRun], fact: str) -> int:
     values = (rank.facts.get(fact) for each in selected for rank in each.by_rank)
     return sum(value for value in values if isinstance(value, int))
+
+
+def provenance_of(
+    catalog: Catalog,
+    selected: Sequence[SelectedRun],
+    contract: Contract | None = None,
+    bound: Mapping[str, object] | None = None,
+    read: Iterable[Contract] | None = None,
+    sql: str | None = None,
+) -> Provenance:
+    """Where a result comes from; `read` are the tables and views below the contract, None for itself."""
+    analysis = contract if contract and contract.kind == "analysis" else None
+    if read is None:
+        read = [contract] if contract else []
+    return Provenance(
+        tool=__version__,
+        runs=tuple(each.selector for each in selected),
+        analysis=analysis.name if analysis else None,
+        version=analysis.version if analysis else None,
+        own_hash=catalog.own_hash(contract) if contract else None,
+        effective_hash=catalog.effective_hash(contract) if contract else None,
+        params=dict(bound or {}),
+        tables={each.name: each.version for each in read},
+        ranks={each.run: list(each.ranks) for each in selected if each.is_part} or None,
+        sql=sql,
+    )

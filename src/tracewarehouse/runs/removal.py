@@ -1,8 +1,8 @@
-"""Which runs are to be taken out: by selector, by label, by age."""
+"""Removal of runs: which ones the conditions match, by selector, label or age, and what is taken out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,16 +10,66 @@ from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import ParamError
 from tracewarehouse.runs.selection import SelectedRun, known
 from tracewarehouse.runs.selectors import parse_labels
+from tracewarehouse.storage import Store
 
 
 @dataclass(frozen=True)
 class Removed:
-    """A run that was taken out, or would be; bytes are freed by `clean`, recorded `results` are kept."""
+    """A run that was removed, or would be; `clean` frees the bytes, recorded `results` are kept."""
 
     run: str
     ranks: int
     bytes: int
     results: int = 0
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What a removal takes out: published runs, runs that only wait for ranks, results kept of others."""
+
+    published: tuple[SelectedRun, ...]
+    waiting: Mapping[str, int]
+    kept: tuple[str, ...]
+    keep_results: bool = False
+
+    def report(self, store: Store) -> tuple[Removed, ...]:
+        """A line for each run."""
+        versions = (each.version for each in self.published)
+        results = store.results_of(versions) if self.keep_results else {}
+        return (
+            *(_published(each, results.get(each.run, 0)) for each in self.published),
+            *(Removed(run, ranks, 0) for run, ranks in self.waiting.items()),
+            *(Removed(run, 0, 0) for run in self.kept),
+        )
+
+    def apply(self, store: Store) -> None:
+        """Removes the runs. Older versions stay readable until `clean`."""
+        for run in (*(each.run for each in self.published), *self.waiting):
+            store.remove(run, self.keep_results)
+        for run in self.kept:
+            store.drop_kept(run)
+
+
+def _published(selected: SelectedRun, results: int) -> Removed:
+    return Removed(selected.run, len(selected.version.ranks), selected.version.bytes, results)
+
+
+def waiting_only(store: Store, names: Iterable[str]) -> dict[str, int]:
+    """The runs of these names that only wait for other ranks, each with the number of its ranks."""
+    wanted = set(names)
+    waiting = store.waiting_runs() if wanted else {}
+    return {
+        run: len({one.source.rank for one in waits})
+        for run, waits in waiting.items()
+        if run in wanted and not store.newest(run)
+    }
+
+
+def kept_only(store: Store, names: Iterable[str]) -> tuple[str, ...]:
+    """The runs of these names that were removed earlier and whose recorded results were kept."""
+    names = tuple(dict.fromkeys(names))
+    kept = {version.run for version in store.kept()} if names else set()
+    return tuple(run for run in names if run in kept and not store.newest(run))
 
 
 def parse_where(texts: Iterable[str]) -> dict[str, str]:
@@ -44,7 +94,7 @@ def parse_age_ns(age: str | timedelta) -> int:
 def matching(
     selected: Sequence[SelectedRun], labels: dict[str, str], older_than_ns: int | None, now_ns: int
 ) -> tuple[SelectedRun, ...]:
-    """Those that have all the labels and are older than that; age counts as the order of runs does."""
+    """The runs that have all the labels and are older; their age is by the time that orders runs."""
     limit = None if older_than_ns is None else now_ns - older_than_ns
     return tuple(
         each

@@ -27,7 +27,7 @@ from tracewarehouse.storage.model import (
     TableFile,
     Waiting,
 )
-from tracewarehouse.storage.results import RECORDED, Recorded, request_hash, write_result
+from tracewarehouse.storage.results import RECORDED, Recorded, request_hash, same_rows, write_result
 from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.versions import Versions
 
@@ -61,5 +61,6 @@ __all__ = [
     "run_key",
     "run_name",
     "uid",
+    "same_rows",
     "write_result",
 ]

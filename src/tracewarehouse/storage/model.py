@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -215,10 +215,14 @@ def _merged_tables(held: Iterable[dict[str, Json]]) -> dict[str, Json]:
 
 @dataclass(frozen=True)
 class Scan:
-    """A file to read; `ranks` are those to keep, None where every row belongs."""
+    """A file to read, and the version of its table.
+
+    `ranks` are those to keep, None if every row belongs: other ranks may share the file.
+    """
 
     path: str
     ranks: tuple[int, ...] | None
+    version: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -306,23 +310,32 @@ class RunVersion:
         return {table: tuple(sorted(found[table])) for table in sorted(found)}
 
     def scan_plan(
-        self, table: str, version: int | None = None, ranks: Iterable[int] | None = None
+        self, table: str, version: int | Sequence[int] | None = None, ranks: Iterable[int] | None = None
     ) -> tuple[Scan, ...]:
-        """The files that hold a table for these ranks (None: all), in order of rank.
+        """The files of a table for these ranks (None: all), in order of rank, relative to the root.
 
-        Paths are relative to the root. `Scan.ranks` is set where a file also holds rows of
-        ranks that were not asked for, or that this version no longer takes from it.
+        Of several versions each source is read in the first one that it holds; None means every version.
         """
         wanted = None if ranks is None else frozenset(ranks)
-        sharing: dict[str, tuple[int, list[int]]] = {}
+        versions = (version,) if isinstance(version, int) else version
+        sharing: dict[str, tuple[TableFile, list[int]]] = {}
         for source in self.sources:
-            for file in source.files:
-                fits = file.table == table and version in (None, file.version)
-                if fits and (wanted is None or source.rank in wanted):
-                    sharing.setdefault(file.path, (file.file_ranks, []))[1].append(source.rank)
+            if wanted is None or source.rank in wanted:
+                for file in _files_of(source, table, versions):
+                    sharing.setdefault(file.path, (file, []))[1].append(source.rank)
         return tuple(
-            Scan(path, None if len(here) == held else tuple(here)) for path, (held, here) in sharing.items()
+            Scan(path, None if len(here) == file.file_ranks else tuple(here), file.version)
+            for path, (file, here) in sharing.items()
         )
+
+
+def _files_of(source: RankSource, table: str, versions: Sequence[int] | None) -> list[TableFile]:
+    """The files of a table, in the first of the versions that the source holds."""
+    files = [file for file in source.files if file.table == table]
+    if versions is None:
+        return files
+    found = ([file for file in files if file.version == version] for version in versions)
+    return next((each for each in found if each), [])
 
 
 # Whether the new source starts with all bytes of the stored, damaged one.

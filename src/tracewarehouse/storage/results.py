@@ -148,6 +148,15 @@ def fault(path: Path, recorded: Recorded) -> str | None:
     return None
 
 
+def same_rows(one: Path, other: Path) -> bool:
+    """Whether two results have the same rows; their columns may have other names."""
+    import pyarrow.parquet as pq
+
+    tables = [pq.read_table(str(path)) for path in (one, other)]
+    columns = [table.rename_columns([str(at) for at in range(table.num_columns)]) for table in tables]
+    return bool(columns[0].schema.equals(columns[1].schema) and columns[0].equals(columns[1]))
+
+
 def of_format_1(objects: Objects) -> Iterator[str]:
     """The keys of results as format 1 laid them, a level higher: `tw upgrade` leaves them to `clean`."""
     for entry in objects.walk(f"{layout.RESULTS}/"):

@@ -142,20 +142,6 @@ class Store(Versions):
         with disk_errors(self.root):
             self.objects.delete([f"{layout.ACKNOWLEDGED}/{key}.json"])
 
-    def shell(self, name: str) -> bytes | None:
-        """A file over no run that was kept, None where there is none of that name."""
-        try:
-            return self.objects.get(f"{layout.SHELL}/{name}")
-        except FileNotFoundError:
-            return None
-
-    def keep_shell(self, name: str, data: bytes) -> None:
-        """Keeps a file over no run in place of those of other names; raises WarehouseError."""
-        with disk_errors(self.root):
-            others = [other for other in names_in(self.objects, layout.SHELL) if other != name]
-            self.objects.put({f"{layout.SHELL}/{name}": data})
-            self.objects.delete(f"{layout.SHELL}/{other}" for other in others)
-
     # Housekeeping
 
     def verify(self) -> list[Problem]:

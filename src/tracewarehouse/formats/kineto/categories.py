@@ -103,4 +103,4 @@ def _device_rules() -> str:
 
 def _select(name: str) -> str:
     contract = Catalog.load().get(name, kind="table")
-    return engine.sql_with_params(contract, engine.bind(contract, {}))
+    return engine.sql_with_params(contract, {})

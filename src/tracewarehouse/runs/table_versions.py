@@ -1,0 +1,167 @@
+"""Versions of tables that stored runs hold: runs that lack what a query reads are left out, with a notice.
+
+Reading never writes: only `tw upgrade` builds a table that a stored run lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tracewarehouse import hints
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.errors import SchemaVersionError
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Rank, RankSource
+
+_UPGRADE = hints.fill("{} rebuilds the newest version of each run", hints.call("upgrade"))
+
+
+@dataclass(frozen=True)
+class ReadableRuns:
+    """The selected runs whose ranks all hold what is read, and notices about the others."""
+
+    selected: tuple[SelectedRun, ...]
+    notices: tuple[str, ...] = ()
+
+
+def stored_versions(source: Rank | RankSource, table: str) -> frozenset[int] | None:
+    """The versions of a table that a source or a rank holds, without rows too; None if that is unknown."""
+    in_files = frozenset(file.version for file in source.files if file.table == table)
+    tables = source.facts.get("tables")
+    if not isinstance(tables, dict):
+        return in_files or None
+    listed = tables.get(table, [])
+    versions = listed if isinstance(listed, list) else [listed]
+    return in_files.union(version for version in versions if isinstance(version, int))
+
+
+def readable_runs(
+    catalog: Catalog, contracts: Iterable[Contract], selected: Sequence[SelectedRun]
+) -> ReadableRuns:
+    """The runs that hold every column of these tables, in this version or a later compatible one.
+
+    A run is left out as a whole: its ranks never have rows of different definitions. Raises
+    SchemaVersionError if no run is left.
+    """
+    tables = [each for each in contracts if _is_checked(each)]
+    serving = [
+        {each.version for each in catalog.compatible(table) if each.version >= table.version}
+        for table in tables
+    ]
+    return _split(catalog, tables, serving, selected, _built_earlier(tables, selected))
+
+
+def queryable_runs(
+    catalog: Catalog,
+    contracts: Iterable[Contract],
+    selected: Sequence[SelectedRun],
+    names: Collection[str] | None,
+) -> ReadableRuns:
+    """Like `readable_runs`, for SQL of a user: a column that a run was stored without is null there.
+
+    A notice says so if the SQL names the column (`names`; None: it may name all of them).
+    """
+    tables = [each for each in contracts if _is_checked(each)]
+    serving = [{each.version for each in catalog.compatible(table)} for table in tables]
+    notices = [*_built_earlier(tables, selected), *_null_columns(catalog, tables, selected, names)]
+    return _split(catalog, tables, serving, selected, notices)
+
+
+def why_outdated(catalog: Catalog, contracts: Iterable[Contract], run: SelectedRun) -> str | None:
+    """Why a run does not have the tables of this release: it lacks some, or they were built earlier."""
+    try:
+        notices = readable_runs(catalog, contracts, [run]).notices
+    except SchemaVersionError as error:
+        return hints.fill("{}: {}", error.message, error.hint)
+    return notices[0] if notices else None
+
+
+def _is_checked(contract: Contract) -> bool:
+    """Derived tables are a need of the analyses that read them: `tw derive` builds them."""
+    return contract.is_stored and not contract.derived
+
+
+def _split(
+    catalog: Catalog,
+    tables: Sequence[Contract],
+    serving: Sequence[Collection[int]],
+    selected: Sequence[SelectedRun],
+    notices: Iterable[str],
+) -> ReadableRuns:
+    """The runs that hold each table in one of the versions that serve it, and notices about the others."""
+    missing: list[tuple[Contract, list[SelectedRun]]] = []
+    for table, versions in zip(tables, serving, strict=True):
+        runs = [each for each in selected if any(_lacks(rank, table, versions) for rank in each.by_rank)]
+        missing += [(table, runs)] if runs else []
+    left_out = {each.run for _, runs in missing for each in runs}
+    readable = tuple(each for each in selected if each.run not in left_out)
+    if left_out and not readable:
+        refs = ", ".join(str(table.ref) for table, _ in missing)
+        verb = "does" if len(selected) == 1 else "do"
+        raise SchemaVersionError(
+            f"{', '.join(each.selector for each in selected)} {verb} not hold {refs}",
+            _remedy(catalog, [table for table, _ in missing]),
+        )
+    lines = (
+        hints.fill("{} left out, stored without {}: {}", _named(runs), table.ref, _remedy(catalog, [table]))
+        for table, runs in missing
+    )
+    return ReadableRuns(readable, (*lines, *notices))
+
+
+def _lacks(rank: Rank, table: Contract, versions: Collection[int]) -> bool:
+    stored = stored_versions(rank, table.name)
+    return stored is not None and stored.isdisjoint(versions)
+
+
+def _remedy(catalog: Catalog, tables: Iterable[Contract]) -> str:
+    """What helps where tables are missing: nothing builds a version that a later one has replaced."""
+    for table in tables:
+        newest = catalog.get(table.name, kind="table")
+        if newest not in catalog.compatible(table):
+            return f"{newest.ref} has replaced {table.ref}; run a newer version of the analysis"
+    return _UPGRADE
+
+
+def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) -> Iterator[str]:
+    """Tables whose stored rows were built by an earlier definition than that of this release."""
+    for table in tables:
+        runs = [each for each in selected if any(is_outdated(one, table) for one in each.sources)]
+        if runs:
+            yield hints.fill(
+                "{} of {} was built by an earlier definition: {}", table.ref, _named(runs), _UPGRADE
+            )
+
+
+def is_outdated(source: RankSource, table: Contract) -> bool:
+    """Whether an earlier definition of the table built the source's rows."""
+    definition = source.definitions.get(table.name)
+    return bool(definition and table.definition) and definition < table.definition  # type: ignore[operator]
+
+
+def _null_columns(
+    catalog: Catalog,
+    tables: Iterable[Contract],
+    selected: Sequence[SelectedRun],
+    names: Collection[str] | None,
+) -> Iterator[str]:
+    """Columns that the SQL names and that some runs were stored without."""
+    for table in tables:
+        older = [each for each in catalog.compatible(table) if each.version < table.version]
+        if not older:
+            continue
+        newer = {each.version for each in catalog.compatible(table)} - {each.version for each in older}
+        runs = [each for each in selected if any(_lacks(rank, table, newer) for rank in each.by_rank)]
+        known = {column.name for column in older[0].columns}
+        added = [column.name for column in table.columns if column.name not in known]
+        named = [name for name in added if names is None or name in names]
+        if runs and named:
+            column = f"{table.name}.{', '.join(named)}"
+            yield hints.fill("{} is null in {}, stored without it: {}", column, _named(runs), _UPGRADE)
+
+
+def _named(runs: Sequence[SelectedRun]) -> str:
+    more = f" and {len(runs) - 3} more" if len(runs) > 3 else ""
+    return ", ".join(each.run for each in runs[:3]) + more

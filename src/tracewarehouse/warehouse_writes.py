@@ -1,0 +1,236 @@
+"""The writing side of a warehouse: what changes its folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels
+from tracewarehouse.version import __version__
+from tracewarehouse.warehouse_base import WarehouseBase
+
+if TYPE_CHECKING:
+    from tracewarehouse.derive import Derived
+    from tracewarehouse.history import RecordProgress, RecordReport
+    from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
+    from tracewarehouse.runs.removal import Removed
+
+
+class WarehouseWrites(WarehouseBase):
+    """What writes: ingest, record, label, remove, upgrade, derive, clean, refresh."""
+
+    def ingest(
+        self,
+        *paths: str | PathLike[str],
+        run: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        rank: int | None = None,
+        expect_ranks: int | None = None,
+        jobs: int | None = None,
+        replace: bool = False,
+        settle_s: float = 30.0,
+        strict: bool = False,
+        inbox: bool = False,
+        temp_dir: str | PathLike[str] | None = None,
+        time_unit: Literal["us", "ns"] | None = None,
+        progress: Watch | None = None,
+    ) -> IngestReport:
+        """Ingests trace files and folders; the report says what became of each file.
+
+        A file that cannot be read stops no other. The same content again writes nothing. What does not fit
+        into memory is kept in `temp_dir` meanwhile, None for the warehouse's disk. `time_unit` is the unit
+        of the times in the files where it is not that of their format. `refresh` afterwards writes the file
+        for DuckDB shells.
+        """
+        from tracewarehouse.ingest.outcome import Options
+        from tracewarehouse.ingest.pipeline import ingest
+
+        options = Options(
+            run=run,
+            labels=dict(labels or {}),
+            rank=rank,
+            expect_ranks=expect_ranks,
+            jobs=jobs,
+            replace=replace,
+            settle_s=settle_s,
+            strict=strict,
+            inbox=inbox,
+            temp_dir=Path(temp_dir) if temp_dir is not None else None,
+            time_unit=time_unit,
+        )
+        store = Store.create(self.root, tool=__version__)
+        return ingest(store, self.catalog, paths, options, progress)
+
+    def record(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        analyses: str | Iterable[str] | None = None,
+        progress: Callable[[RecordProgress], None] | None = None,
+    ) -> RecordReport:
+        """Keeps results of analyses (`name` or `name@2`; None: the newest of each) for `history`.
+
+        Of the runs (selectors; None: all) it works out what is not recorded yet, whole and with the defaults
+        of all parameters, steps apart where an analysis can tell them. Raises UnknownName.
+        """
+        from tracewarehouse.history import record
+
+        named = [analyses] if isinstance(analyses, str) else analyses
+        contracts = (
+            self.catalog.analyses()
+            if named is None
+            else tuple(self.catalog.get(name, kind="analysis") for name in dict.fromkeys(named))
+        )
+        selected = self.select(runs).selected()
+        return record(self.store, self.catalog, selected, contracts, self._with, progress)
+
+    def acknowledge(self, metric: str, run: str, why: str | None) -> str:
+        """Keeps why a metric changed at a run, for its history to show; None takes that back. Gives the run.
+
+        Raises UnknownName, ParamError.
+        """
+        from tracewarehouse.history import acknowledge
+        from tracewarehouse.metric import parse_metric
+
+        runs = self._recorded(run)
+        if len(runs) != 1:
+            names = ", ".join(each.selector for each in runs)
+            raise UnknownName("single run", run, [], f"it matches {names}")
+        acknowledge(self.store, parse_metric(metric, self.catalog), runs[0], why)
+        return runs[0].selector
+
+    def _recorded(
+        self, runs: str | Iterable[str] | None, where: str | Iterable[str] = ()
+    ) -> tuple[SelectedRun, ...]:
+        """The runs of these selectors, including those of which only results are left."""
+        from tracewarehouse.history import matching_runs, runs_with_results
+
+        selected = (
+            runs_with_results(self.store, self.selected()) if self._selected is None else self._selected
+        )
+        named = [runs] if isinstance(runs, str) else runs
+        return matching_runs(selected, named, [where] if isinstance(where, str) else where)
+
+    def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
+        """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
+        one = self._one(self._unversioned(run, "a label")).selected()[0]
+        return self.store.relabel(one.run, check_labels(labels))
+
+    def remove(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        where: str | Iterable[str] = (),
+        older_than: str | timedelta | None = None,
+        keep_results: bool = False,
+        dry_run: bool = False,
+    ) -> tuple[Removed, ...]:
+        """Takes out the runs that all conditions mean: selectors, `label.K=V`, an age like `90d`.
+
+        At least one condition is needed. Older versions stay readable until `clean`. With `keep_results` what
+        was recorded of them stays for good, and a history goes on to show it; removing such a run by its name
+        again lets go of that, too. Raises UnknownName.
+        """
+        from tracewarehouse.runs.removal import (
+            Removal,
+            kept_only,
+            matching,
+            parse_age_ns,
+            parse_where,
+            waiting_only,
+        )
+
+        wanted = [runs] if isinstance(runs, str) else list(runs or ())
+        labels = parse_where([where] if isinstance(where, str) else where)
+        age_ns = None if older_than is None else parse_age_ns(older_than)
+        if not wanted and not labels and age_ns is None:
+            raise ParamError("nothing to select runs by", "specify runs, a label or an age")
+        wanted = [self._unversioned(each, "removal") for each in wanted]
+        waiting = waiting_only(self.store, wanted)
+        kept = () if keep_results else kept_only(self.store, wanted)
+        named = [each for each in wanted if each not in waiting and each not in kept]
+        selected = self._matching(named) if wanted else self.selected()
+        published = matching(selected, labels, age_ns, time.time_ns())
+        removal = Removal(published, waiting, kept, keep_results)
+        report = removal.report(self.store)
+        if not dry_run:
+            removal.apply(self.store)
+        return report
+
+    def refresh(self) -> Path:
+        """Writes `warehouse.duckdb` for DuckDB shells, over the runs as they are now; gives its path.
+
+        `tw shell` and `tw ingest` do so too. Whatever else writes leaves the file as it was: out of date.
+        """
+        from tracewarehouse.query.shell_file import refresh
+
+        return refresh(self.store, self.catalog)
+
+    def upgrade(self) -> UpgradeReport:
+        """Rebuilds tables that are stored in another version or by an earlier definition, from `events`.
+
+        Results that were recorded under an earlier definition are recorded again. A warehouse of format 1 is
+        converted first, rank by rank; repeat the call after a kill. The report has a line per run converted,
+        per table and run rebuilt, and per run recorded; nothing to do gives none. It names the ranks that
+        could not be converted, whose stored files are damaged: their traces are to be ingested again.
+        """
+        from tracewarehouse.history import record_again
+        from tracewarehouse.ingest.outcome import UpgradeReport
+        from tracewarehouse.ingest.upgrade import upgrade
+        from tracewarehouse.storage.format1 import Format1
+
+        converted = UpgradeReport(())
+        if Format1.is_at(self.root):
+            from tracewarehouse.ingest.from_format1 import convert
+
+            converted = convert(self.root, self.catalog, __version__)
+            self.refresh()
+        rebuilt = upgrade(self.store, self.catalog, [each.run for each in self.selected()])
+        recorded = record_again(self.store, self.catalog, self.selected(), self._with)
+        return replace(converted, lines=(*converted.lines, *rebuilt, *recorded))
+
+    def derive(
+        self,
+        name: str,
+        run: str,
+        *,
+        ranks: int | Iterable[int] | None = None,
+        steps: int | Iterable[int] = (),
+        annotations: str | Iterable[str] = (),
+        entire_trace: bool = False,
+    ) -> Derived:
+        """Makes tables that need more than SQL, as a new version of the run; `critical_path` is the only one.
+
+        By default for each complete step, or the whole trace where there are no steps; else for steps by
+        number, annotations as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. Scopes that
+        are already derived are not computed again. Raises UnknownName, ParamError.
+        """
+        from tracewarehouse.derive import Wanted, derive
+        from tracewarehouse.derive.build import NAME, sources
+        from tracewarehouse.runs.table_versions import readable_runs
+
+        if name != NAME:
+            raise UnknownName("derivation", name, [NAME])
+        entire_run = self._one(self._unversioned(run, "a derivation"))
+        part = entire_run if ranks is None else entire_run.select(ranks=ranks)
+        readable = readable_runs(self.catalog, sources(self.catalog), part.selected())
+        wanted = Wanted.of(steps, annotations, entire_trace)
+        derived = derive(self.store, self.catalog, readable.selected[0], wanted)
+        return replace(derived, notices=(*readable.notices, *derived.notices))
+
+    def verify(self) -> list[Problem]:
+        """What is wrong with the stored files, of format 1 too; nothing in a sound warehouse."""
+        from tracewarehouse.storage.format1 import Format1
+
+        return Format1(self.root).verify() if Format1.is_at(self.root) else self.store.verify()
+
+    def clean(self, grace_s: float = 86_400.0) -> CleanReport:
+        """Takes away files that no kept version needs and that are older than `grace_s` seconds."""
+        return self.store.clean(grace_s)

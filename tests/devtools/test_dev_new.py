@@ -1,0 +1,84 @@
+"""One `.sql` file and one golden file are an analysis: nothing else is edited by hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from later_release import edit
+
+SQL = "sql/analyses/gpu/long_kernels.v1.sql"
+GOLDEN = "tests/golden/analyses/gpu/long_kernels.v1.golden"
+
+
+def tw(checkout: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tracewarehouse", "dev", *command],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout / "src")},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout with a new analysis as `tw dev new` writes it."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("sql", "src", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    done = tw(folder, "new", "long_kernels")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == [f"wrote {SQL}", f"wrote {GOLDEN}"]
+    return folder
+
+
+def test_what_is_left_to_do_is_found(checkout: Path) -> None:
+    done = tw(checkout, "check", "long_kernels")
+    assert done.returncode == 1
+    places = [line.partition(": ")[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
+    assert places == [f"{SQL}:5", f"{SQL}:14", f"{GOLDEN}:1"]
+
+
+def test_a_sql_file_and_a_golden_file_are_enough(checkout: Path) -> None:
+    edit(checkout / SQL, "TODO: what a row says, in one sentence.", "Kernels of at least 20 ns per rank.")
+    edit(checkout / SQL, "TODO: what is counted.", "Kernels of at least `least_ns`.")
+    params = (
+        '-- [params]\n-- least_ns = { type = "BIGINT", default = 20, unit = "ns", min = 0, doc = "Least." }\n'
+    )
+    edit(checkout / SQL, "--\n-- [columns]\n", f"--\n{params}--\n-- [columns]\n")
+    edit(checkout / SQL, "FROM kernels\n", "FROM kernels\nWHERE dur_ns >= $least_ns\n")
+    edit(
+        checkout / GOLDEN, "# TODO: what the trace shows, and why these rows must come out.", "# One is long."
+    )
+    edit(checkout / GOLDEN, "a,0,2", "a,0,1")
+    assert tw(checkout, "sync").returncode == 0
+    done = tw(checkout, "check", "long_kernels")
+    assert (done.returncode, done.stdout) == (0, "no problems found\n"), done.stdout + done.stderr
+    assert (tw(checkout, "check").stdout) == "no problems found\n"
+    stub = (checkout / "src/tracewarehouse/analyses.pyi").read_text()
+    assert "def long_kernels(self, *, least_ns: int | str = 20) -> T_co:" in stub
+
+
+def test_a_wrong_row_is_found_by_its_golden_file(checkout: Path) -> None:
+    text = (checkout / GOLDEN).read_text()
+    (checkout / GOLDEN).write_text(text.replace("a,0,", "a,0,9"))
+    done = tw(checkout, "check", "long_kernels")
+    (checkout / GOLDEN).write_text(text)
+    assert done.returncode == 1
+    assert done.stdout.startswith("tests/golden/analyses/gpu::long_kernels.v1: fails"), done.stdout
+
+
+def test_a_name_that_exists_is_refused(checkout: Path) -> None:
+    done = tw(checkout, "new", "kernel_summary")
+    assert done.returncode == 1 and "kernel_summary exists" in done.stderr
+    assert tw(checkout, "new", "Long-Kernels").returncode == 1
+    assert tw(checkout, "check", "kernel_sumary").returncode == 1
