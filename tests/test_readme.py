@@ -1,4 +1,7 @@
-"""The README is true: every line of its code blocks is run, but those that install, which `.ci/run` runs."""
+"""The README and the guides are true: every line of their code blocks is run.
+
+Lines that install are run by `.ci/run`.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,28 @@ from cli_runner import environment
 from conftest import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDES = sorted((ROOT / "notebooks" / "guides").glob("*.md"))
 INSTALLS = "python3 -m venv "
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, text: str = README) -> list[str]:
     """The code blocks of one language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def shell_lines() -> list[str]:
+def shell_lines(text: str = README) -> list[str]:
     """Every line of the bash blocks."""
-    return [line for block in blocks("bash") for line in block.splitlines() if line]
+    return [line for block in blocks("bash", text) for line in block.splitlines() if line]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as after installing: `tw` on the PATH, the data of the first steps."""
-    folder = tmp_path_factory.mktemp("readme")
+    return installed(tmp_path_factory.mktemp("readme"))
+
+
+def installed(folder: Path) -> Path:
+    """Prepares a folder as it is after installing."""
     shutil.copytree(ROOT / "tests" / "data" / "first-steps", folder / "tests" / "data" / "first-steps")
     tw = folder / "bin" / "tw"
     tw.parent.mkdir()
@@ -81,6 +89,19 @@ def test_the_python_blocks_run(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_every_file_it_points_to_is_there() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+def test_the_shell_lines_of_a_guide_run_in_order(guide: Path, tmp_path: Path) -> None:
+    installed(tmp_path)
+    for line in shell_lines(guide.read_text(encoding="utf-8")):
+        done = run(line, tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) < 200
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *GUIDES], ids=lambda path: path.stem)
+def test_links_point_to_files_that_exist(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target

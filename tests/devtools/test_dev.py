@@ -13,7 +13,7 @@ from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog, read_lock
 from tracewarehouse.contracts.contract import Ref
 from tracewarehouse.devtools import release
-from tracewarehouse.devtools.codegen import analyses_pyi, readme_table, reference_md
+from tracewarehouse.devtools.codegen import analyses_pyi, reference_md
 from tracewarehouse.errors import ContractError, UnknownName
 
 BUSY = "sql/analyses/gpu/gpu_busy.v2.sql"
@@ -52,15 +52,6 @@ def test_sync_writes_what_is_stale_and_only_that(checkout: Path) -> None:
 def test_a_new_doc_makes_the_files_stale(checkout: Path) -> None:
     change(checkout / BUSY, "on any stream", "on some stream")
     assert [f.place for f in release.check(checkout)] == ["sql/README.md"]
-
-
-def test_the_readme_keeps_what_is_around_its_table(checkout: Path) -> None:
-    text = (checkout / "README.md").read_text()
-    assert text.startswith("# Mine\n\n<!-- analyses -->\n| analysis |")
-    assert text.endswith("|\n<!-- /analyses -->\n\nMore.\n")
-    (checkout / "README.md").write_text("# Mine\n")
-    (finding,) = release.check(checkout)
-    assert finding.message == "no place for the analyses"
 
 
 def test_broken_contracts_come_all_at_once(checkout: Path) -> None:
@@ -118,7 +109,7 @@ def test_a_number_is_retired_once_its_file_is_gone(checkout: Path) -> None:
 def test_texts_do_not_depend_on_the_order_of_files(checkout: Path) -> None:
     catalog = Catalog.read(checkout / "sql")
     turned = Catalog(dict(reversed(catalog.contracts.items())), catalog.folder)
-    for text in (analyses_pyi, reference_md, readme_table):
+    for text in (analyses_pyi, reference_md):
         assert text(catalog) == text(turned)
 
 

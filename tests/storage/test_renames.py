@@ -83,14 +83,14 @@ def test_what_is_not_carried_over_is_reported(tmp_path: Path) -> None:
     acknowledged.with_name("0123456789abcdef.json").write_text(json.dumps(said))
     assert convert(root, Catalog.load(), "0.2").lines[5:] == (
         "recorded results: 7 carried over",
-        "recorded results of step_summary keep their old definition, a separate series: tw record --all",
+        "recorded results of step_summary keep their old definition, a separate series",
         "recorded results: 1 not carried over, their versions of runs are no longer stored",
         "acknowledgements: 1 carried over",
         "acknowledgements: 1 not carried over, their versions of runs are no longer stored",
     )
     wh = tw.Warehouse(root)
     assert wh.verify() == []
-    series = {line.definition: [dot.run for dot in line.dots] for line in wh.history("step_time").lines}
+    series = {line.definition: [dot.run for dot in line.points] for line in wh.history("step_time").series}
     assert series.pop(CONTRACTS_HASH) == ["gone", "good", "slow"]
 
 
@@ -104,8 +104,8 @@ def test_results_of_derived_tables_are_carried_over(tmp_path: Path) -> None:
     assert wh.derive("critical_path", "good").version is None
     recorded = wh.record("good", analyses=["critical_path_breakdown"])
     assert (recorded.written, recorded.present) == (0, 1)
-    (line,) = wh.history("critical_path_breakdown.segments[category=host]").lines
-    assert [dot.value for dot in line.dots] == [7.0]
+    (line,) = wh.history("critical_path_breakdown.segments[category=host]").series
+    assert [dot.value for dot in line.points] == [7.0]
 
 
 def write_result_of_format_1(root: Path, analysis: str, run: str) -> None:

@@ -33,7 +33,7 @@ def dev() -> None:
 def sync(session: Session, /) -> None:
     """Regenerate files derived from the contracts.
 
-    These are the typed methods, the SQL reference and the table in the README.
+    These are the typed methods and the SQL reference.
     """
     from tracewarehouse.devtools import release as devtools
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tracewarehouse.contracts.catalog import Catalog, Locked, read_lock, write_lock
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.devtools import definitions, wording
-from tracewarehouse.devtools.codegen import BEGIN, END, analyses_pyi, readme_table, reference_md
+from tracewarehouse.devtools.codegen import analyses_pyi, reference_md
 from tracewarehouse.devtools.contract_checks import check_catalog, check_lock, finding
 from tracewarehouse.devtools.sql_style import Finding
 from tracewarehouse.errors import ContractError, UnknownName
@@ -91,29 +91,14 @@ def _retired(catalog: Catalog, lock: dict[Ref, Locked], names: Iterable[str]) ->
 
 def generated(catalog: Catalog, root: Path) -> dict[Path, str]:
     """Each generated file of a checkout with the text it should have."""
-    readme = root / "README.md"
     return {
         root / "src" / "tracewarehouse" / "analyses.pyi": analyses_pyi(catalog),
         root / "sql" / "README.md": reference_md(catalog),
-        readme: _with_table(readme.read_text(encoding="utf-8"), readme_table(catalog)),
     }
 
 
-def _with_table(text: str, table: str) -> str:
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ContractError("README.md:1: no place for the analyses", f"add the lines {BEGIN} and {END}")
-    return before + table + after
-
-
 def _stale(catalog: Catalog, root: Path) -> Iterator[Finding]:
-    try:
-        files = generated(catalog, root)
-    except ContractError as error:
-        yield finding(error)
-        return
-    for path, text in files.items():
+    for path, text in generated(catalog, root).items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             place = path.relative_to(root).as_posix()
             yield Finding(place, "does not say what the contracts say", "run `tw dev sync`")

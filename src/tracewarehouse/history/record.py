@@ -105,7 +105,10 @@ def record_again(
         for batch in _batches(some):
             recorder.record_batch(batch)
         written += recorder.written_by_run
-    return tuple(f"{run}: {count} results were recorded again" for run, count in sorted(written.items()))
+    return tuple(
+        f"{run}: recorded {count} result{'' if count == 1 else 's'} again"
+        for run, count in sorted(written.items())
+    )
 
 
 def _batches(selected: Sequence[SelectedRun]) -> Iterator[list[SelectedRun]]:
