@@ -165,5 +165,5 @@ def test_a_catalog_reads_the_bases_of_its_folder(tmp_path: Path) -> None:
     catalog, errors = Catalog.scan(tmp_path)
     assert [column.name for column in catalog.get("busy").columns] == ["run_id", "rank", "busy_ns"]
     assert [error.message for error in errors] == [
-        "sql/analyses/gpu/busy.v1.sql:1: requires runs@1, which is not there"
+        "sql/analyses/gpu/busy.v1.sql:1: requires runs@1, which does not exist"
     ]

@@ -83,9 +83,9 @@ def test_what_is_read_late_is_checked_as_well(sql: Path) -> None:
     text = (sql / BUSY).read_text()
     (sql / BUSY).write_text(text.replace("kernels@1", "kernals@1"))
     catalog = Catalog.load(sql)
-    with pytest.raises(ContractError, match="requires kernals@1, which is not there"):
+    with pytest.raises(ContractError, match="requires kernals@1, which does not exist"):
         catalog.get("gpu_busy")
-    with pytest.raises(ContractError, match="requires kernals@1, which is not there"):
+    with pytest.raises(ContractError, match="requires kernals@1, which does not exist"):
         catalog.get("gpu_busy")
 
 
@@ -149,7 +149,7 @@ def test_a_changed_table_moves_what_stands_on_it(sql: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        (KERNELS, "parsed@1", "parsed@2", "requires parsed@2, which is not there"),
+        (KERNELS, "parsed@1", "parsed@2", "requires parsed@2, which does not exist"),
         (KERNELS, "parsed@1", "gpu_busy@2", "may not require the analysis gpu_busy@2"),
         (KERNELS, "parsed@1", "kernel_ends@1", "may not require the view kernel_ends@1"),
         (BUSY, "kernels@1", "parsed@1", "may not require the table parsed@1"),

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, ref_of
-from tracewarehouse.contracts.references import circle, circles, fault, faults_of
+from tracewarehouse.contracts.references import cycle, cycles, reference_error, reference_errors
 from tracewarehouse.contracts.sql_tokens import names_read, token_texts
 from tracewarehouse.errors import ContractError, UnknownName
 
@@ -68,7 +68,7 @@ class Catalog:
             except ContractError as error:
                 errors.append(error)
         catalog = cls(MappingProxyType(found), folder)
-        return catalog, errors or list(catalog.faults())
+        return catalog, errors or list(catalog.reference_errors())
 
     def get(self, name: str, version: int | None = None, kind: Kind | None = None) -> Contract:
         """The contract of that name, newest unless a version is given (`name@2` too)."""
@@ -188,14 +188,16 @@ class Catalog:
         known = self.contracts
         return known.kind(ref) if isinstance(known, SqlFiles) else known[ref].kind
 
-    def faults(self) -> Iterator[ContractError]:
+    def reference_errors(self) -> Iterator[ContractError]:
         """What is wrong between contracts: `requires` that cannot be, names used twice."""
         kinds: dict[str, str] = {}
         for contract in self.contracts.values():
             if kinds.setdefault(contract.name, contract.kind) != contract.kind:
-                yield fault(contract, f"{contract.name} is a {kinds[contract.name]} too", "rename one")
-            yield from faults_of(contract, self.contracts)
-        yield from circles(self.contracts)
+                yield reference_error(
+                    contract, f"{contract.name} is a {kinds[contract.name]} too", "rename one"
+                )
+            yield from reference_errors(contract, self.contracts)
+        yield from cycles(self.contracts)
 
 
 def _compatible(one: Contract, other: Contract) -> bool:
@@ -273,7 +275,7 @@ class SqlFiles(Mapping[Ref, Contract]):
     def __getitem__(self, ref: Ref) -> Contract:
         if ref in self._reading:
             above = tuple(self._reading)
-            raise circle(self._reading[ref], (*above[above.index(ref) :], ref))
+            raise cycle(self._reading[ref], (*above[above.index(ref) :], ref))
         if ref not in self._read:
             self._read[ref] = self._checked(ref, read_contract(self.folder, self._paths[ref]))
         return self._read[ref]
@@ -291,7 +293,7 @@ class SqlFiles(Mapping[Ref, Contract]):
     def _checked(self, ref: Ref, contract: Contract) -> Contract:
         self._reading[ref] = contract
         try:
-            for error in faults_of(contract, self):
+            for error in reference_errors(contract, self):
                 raise error
         finally:
             del self._reading[ref]

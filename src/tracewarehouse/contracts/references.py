@@ -1,4 +1,4 @@
-"""What can be wrong between contracts: `requires` that cannot be, names used twice, circles."""
+"""What can be wrong between contracts: impossible `requires`, names used twice, cycles."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _RESERVED = WAREHOUSE_NAMES | {"open", "close", "export"}
 RUN_SCOPE_TABLES = ("runs", "ranks", "rank_sources", "data_quality")
 
 
-def faults_of(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
+def reference_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
     """What is wrong between one contract and the others; looks at what it requires, and no further."""
-    yield from _name_faults(contract, contracts)
-    yield from _require_faults(contract, contracts)
+    yield from _name_errors(contract, contracts)
+    yield from _require_errors(contract, contracts)
 
 
-def circles(contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
-    """A fault for each contract that requires itself by way of others."""
+def cycles(contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
+    """An error for each contract that requires itself through others."""
     done: set[Ref] = set()
 
     def visit(ref: Ref, above: tuple[Ref, ...]) -> Iterator[ContractError]:
         if ref in above:
-            yield circle(contracts[ref], (*above[above.index(ref) :], ref))
+            yield cycle(contracts[ref], (*above[above.index(ref) :], ref))
         elif ref in contracts and ref not in done:
             for below in contracts[ref].requires:
                 yield from visit(below, (*above, ref))
@@ -39,15 +39,15 @@ def circles(contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
         yield from visit(ref, ())
 
 
-def circle(contract: Contract, path: tuple[Ref, ...]) -> ContractError:
+def cycle(contract: Contract, path: tuple[Ref, ...]) -> ContractError:
     """The error about a contract whose `requires` lead back to it along this path."""
-    return fault(contract, f"requires itself: {' → '.join(map(str, path))}", "break the circle")
+    return reference_error(contract, f"requires itself: {' → '.join(map(str, path))}", "break the cycle")
 
 
-def _name_faults(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
+def _name_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
     # `Warehouse.runs()` gives the table `runs`: one meaning, so one name.
     if contract.name in _RESERVED and contract.ref.name != "runs":
-        yield fault(contract, f"{contract.name} is a method of Warehouse", "rename the contract")
+        yield reference_error(contract, f"{contract.name} is a method of Warehouse", "rename the contract")
     if contract.group in (None, contract.name):
         return
     other = next((contracts[ref] for ref in contracts if ref.name == contract.group), None)
@@ -55,20 +55,22 @@ def _name_faults(contract: Contract, contracts: Mapping[Ref, Contract]) -> Itera
         other.kind == "view" or other.kind == "analysis" and other.group != contract.group
     )
     if taken or contract.group in _RESERVED:
-        yield fault(contract, f"group {contract.group} is another name already", "rename the folder")
+        yield reference_error(
+            contract, f"group {contract.group} is another name already", "rename the folder"
+        )
 
 
-def _require_faults(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
+def _require_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
     for ref in contract.requires:
         required = contracts.get(ref)
         if required is None:
             unknown = UnknownName("table or view", str(ref), map(str, contracts))
-            yield fault(contract, f"requires {ref}, which is not there", unknown.hint or "add it")
+            yield reference_error(contract, f"requires {ref}, which does not exist", unknown.hint or "add it")
         elif remedy := _why_not(contract, required):
-            yield fault(contract, f"may not require the {required.kind} {ref}", remedy)
+            yield reference_error(contract, f"may not require the {required.kind} {ref}", remedy)
 
 
-def fault(contract: Contract, message: str, hint: str) -> ContractError:
+def reference_error(contract: Contract, message: str, hint: str) -> ContractError:
     """The error about a contract as a whole."""
     return ContractError(f"{contract.source}:1: {message}", hint)
 

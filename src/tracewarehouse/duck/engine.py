@@ -23,11 +23,11 @@ from tracewarehouse.errors import ContractError, QueryError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Asked = TypeVar("Asked")
+T = TypeVar("T")
 Connection = duckdb.DuckDBPyConnection
 Error = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException
-# A name that the connection does not hold.
+# A name that the connection does not have.
 NotThere = (duckdb.CatalogException, duckdb.BinderException)
 DUCKDB_VERSION: str = duckdb.__version__
 
@@ -47,7 +47,7 @@ def connect(
     config: dict[str, str | bool | int | float | list[str]] = {
         "python_enable_replacements": False,
         "autoinstall_known_extensions": False,
-        # How many rows there are is estimated: a join for few of them would compare each with each of many.
+        # Row counts are estimates: a join for few rows would compare each of them with each of many.
         "asof_loop_join_threshold": 0,
         "nested_loop_join_threshold": 0,
         "merge_join_threshold": 0,
@@ -110,10 +110,10 @@ def execute(
         try:
             table = _sorted(cursor, contract, body, given, few)
         except Error as error:
-            told = query_error(error, f"{error_place(contract, error)}: ")
+            failure = query_error(error, f"{error_place(contract, error)}: ")
             # A checked SELECT fails over what it reads more likely than by itself.
-            told.with_hint(told.hint or hints.fill("{} checks the stored files", hints.call("verify")))
-            raise told from error
+            failure.with_hint(failure.hint or hints.fill("{} checks the stored files", hints.call("verify")))
+            raise failure from error
     return _as(table, schema_of(contract))
 
 
@@ -140,26 +140,26 @@ def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], 
     if not few:
         bound = con.sql(sql)
         columns = list(zip(bound.columns, map(str, bound.types), strict=True))
-        return columns, _answer(con, bound.to_arrow_table)
-    _answer(con, lambda: con.execute(sql))
+        return columns, _interruptible(con, bound.to_arrow_table)
+    _interruptible(con, lambda: con.execute(sql))
     columns = [(name, str(type_)) for name, type_, *_ in con.description or ()]
     with warnings.catch_warnings():
-        # It tells of a copy of the rows: a relation parses and binds the text once more, and takes longer.
+        # It warns of a copy of the rows; a relation would parse and bind the text again, and take longer.
         warnings.filterwarnings("ignore", "Arrow output on a DB-API result")
         return columns, con.to_arrow_table()
 
 
-def _answer(con: Connection, ask: Callable[[], Asked]) -> Asked:
-    """What is asked of the connection; Ctrl-C stops it at once, which DuckDB only does between its tasks."""
+def _interruptible(con: Connection, call: Callable[[], T]) -> T:
+    """The result of the call; Ctrl-C stops it at once, which DuckDB only does between its tasks."""
     if current_thread() is not main_thread():
-        return ask()
-    told: list[Asked] = []
+        return call()
+    results: list[T] = []
     failed: list[BaseException] = []
     done = Event()
 
     def work() -> None:
         try:
-            told.append(ask())
+            results.append(call())
         except BaseException as error:
             failed.append(error)
         finally:
@@ -170,32 +170,32 @@ def _answer(con: Connection, ask: Callable[[], Asked]) -> Asked:
         done.wait()
     except KeyboardInterrupt:
         con.interrupt()
-        while not done.wait(0.1):  # a question that has not begun is not stopped by the first
+        while not done.wait(0.1):  # a query that has not begun is not stopped by the first
             con.interrupt()
         raise
     if failed:
         raise failed[0]
-    return told[0]
+    return results[0]
 
 
 def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all, one table after the other."""
+    """The rows of all tables, in their order."""
     import pyarrow as pa
 
     return pa.concat_tables(tables)
 
 
 def query(con: Connection, sql: str) -> pa.Table:
-    """The rows of a statement that someone wrote, with DuckDB's type in each field's metadata.
+    """The rows of a user's statement, with DuckDB's type in each field's metadata.
 
-    Raises QueryError with DuckDB's own words.
+    Raises QueryError with DuckDB's message.
     """
     import pyarrow as pa
 
     with con.cursor() as cursor:
         try:
             bound = relation(cursor, sql)
-            table = _answer(cursor, bound.to_arrow_table)
+            table = _interruptible(cursor, bound.to_arrow_table)
         except Error as error:
             raise query_error(error) from error
         types = map(str, bound.types)
@@ -234,11 +234,11 @@ def logical_plan(con: Connection, sql: str) -> str:
 
 
 def relation(con: Connection, sql: str) -> duckdb.DuckDBPyRelation:
-    """The SELECT, bound but not run; where it does not bind, DuckDB's error names the line."""
+    """The SELECT, bound but not run; DuckDB's error names the line if it does not bind."""
     try:
         return con.sql(sql)
     except (duckdb.BinderException, duckdb.CatalogException):
-        con.execute(sql)  # fails alike, and unlike sql() tells the line
+        con.execute(sql)  # fails too, and unlike sql() it names the line
         raise
 
 
@@ -284,7 +284,7 @@ def _column_hint(declared: list[str], found: list[str]) -> str:
 def create_table(
     con: Connection, contract: Contract, sql: str | None = None, name: str | None = None
 ) -> None:
-    """Makes the table of the contract, empty or from a SELECT of its columns; `name` if not its own."""
+    """Creates the table of the contract, empty or from a SELECT of its columns; `name` replaces its own."""
     columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in contract.columns)
     con.execute(f"CREATE TABLE {quote_name(name or contract.name)} ({columns})")
     if sql is not None:
@@ -306,7 +306,7 @@ def _parsed(sql: str) -> duckdb.Statement:
 def create_from_rows(
     con: Connection, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]]
 ) -> None:
-    """Makes a table of that name, columns and types, and fills it with the rows."""
+    """Creates a table of that name, columns and types with the rows."""
     columns = ", ".join(f"{quote_name(column)} {type_}" for column, type_ in types.items())
     con.execute(f"CREATE TABLE {quote_name(name)} ({columns})")
     insert_rows(con, name, types, rows)
@@ -315,7 +315,7 @@ def create_from_rows(
 def insert_rows(
     con: Connection, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]]
 ) -> None:
-    """Fills a table of those columns and types with more rows."""
+    """Adds rows to a table of those columns and types."""
     if not rows:
         return
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""`warehouse.duckdb`: the warehouse for people with a DuckDB shell. Derived, and written as a whole.
+"""`warehouse.duckdb`: the warehouse for DuckDB shells. It is derived and always written in full.
 
 It holds no events, only views over the Parquet files by absolute path. `tw ingest`, `tw refresh` and
 `tw shell` write it; whatever else publishes leaves it stale: its stamp says which versions it was made of.
@@ -26,10 +26,10 @@ from tracewarehouse.query.shell_template import (
     SCHEMAS,
     Contracts,
     attach,
-    point,
-    point_latest,
     relations_of,
-    skeleton,
+    set_files,
+    set_latest_run,
+    template,
 )
 from tracewarehouse.result import Abstained
 from tracewarehouse.runs.capabilities import with_capabilities
@@ -78,7 +78,7 @@ def _stamp(root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> str
 
 def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[SelectedRun]) -> None:
     """Writes a DuckDB file over the selected ranks. Raises WarehouseError."""
-    path.write_bytes(skeleton(catalog))
+    path.write_bytes(template(catalog))
     root, con = store.root, connect()
     try:
         attach(con, path)
@@ -87,8 +87,8 @@ def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[Selecte
         relations, contracts = relations_of(catalog, root, tuple(selected))
         for schema, part in zip(SCHEMAS, (relations, replace(relations, selected=latest)), strict=True):
             con.execute(f"USE tw_file.{schema}")
-            _point(con, part, contracts)
-        point_latest(con, latest[0].run if latest else None)
+            _set_files(con, part, contracts)
+        set_latest_run(con, latest[0].run if latest else None)
         con.execute("USE tw_file.main")
         _fill(con, catalog, relations, contracts)
         con.execute("COMMIT")
@@ -100,11 +100,11 @@ def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[Selecte
         con.close()
 
 
-def _point(con: Connection, relations: Relations, contracts: Contracts) -> None:
+def _set_files(con: Connection, relations: Relations, contracts: Contracts) -> None:
     """Puts the files of some runs under the views of the current schema, which has none yet."""
     for contract in contracts:
         if contract.is_stored and relations.has_rows(contract):
-            point(con, relations, contract)
+            set_files(con, relations, contract)
 
 
 def _fill(con: Connection, catalog: Catalog, relations: Relations, contracts: Contracts) -> None:

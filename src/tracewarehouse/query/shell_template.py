@@ -1,7 +1,7 @@
-"""Everything there is to ask, as a DuckDB file over no run: `warehouse.duckdb` is a copy with runs in it.
+"""All tables, views and analyses as a DuckDB file without runs: `warehouse.duckdb` is a copy with runs in it.
 
-Views and macros are the same whatever the runs are, and binding them takes seconds: it is done once. What
-differs by run is told by macros that the views call: `tw_files_kernels()` names the files of a table,
+Views and macros do not depend on the runs, and binding them takes seconds: it is done once. What
+differs by run is in macros that the views call: `tw_files_kernels()` names the files of a table,
 `latest.tw_run()` the latest run. Replacing a macro costs little, and its view keeps its types and comments.
 Tables of rows are in `main` only, and `latest` has views of them; of files it reads just those of its run.
 """
@@ -71,36 +71,36 @@ COLUMNS = {
 
 
 def attach(con: Connection, path: Path) -> None:
-    """Opens a file for writing under the name `tw_file`; made where it is not there."""
+    """Opens a file for writing under the name `tw_file`, a new one if it does not exist."""
     con.execute(f"ATTACH {quote_text(str(path))} AS tw_file (STORAGE_VERSION '{_STORAGE_VERSION}')")
 
 
-def shape(catalog: Catalog) -> str:
-    """A hash of all that a skeleton is made of."""
+def template_key(catalog: Catalog) -> str:
+    """A hash of all that determines a template."""
     return sha256(repr((_LAYOUT, __version__, catalog.digest)).encode()).hexdigest()[:16]
 
 
-def skeleton(catalog: Catalog) -> bytes:
-    """The file's bytes; who asks while another thread makes them waits for it. Raises WarehouseError."""
-    key = shape(catalog)
-    with _making:
-        if key not in _made:
-            _made.clear()
-            name = f"{key}-{_maker()}.duckdb"
+def template(catalog: Catalog) -> bytes:
+    """The file's bytes, built once per process. Raises WarehouseError."""
+    key = template_key(catalog)
+    with _lock:
+        if key not in _templates:
+            _templates.clear()
+            name = f"{key}-{_code_hash()}.duckdb"
             if (found := user_cache.get(name)) is None:
-                user_cache.put(name, found := _fresh(catalog))
-            _made[key] = found
-        return _made[key]
+                user_cache.put(name, found := _build(catalog))
+            _templates[key] = found
+        return _templates[key]
 
 
-def _fresh(catalog: Catalog) -> bytes:
+def _build(catalog: Catalog) -> bytes:
     with TemporaryDirectory(prefix="tw-") as folder:
-        path = Path(folder, "skeleton.duckdb")
+        path = Path(folder, "template.duckdb")
         _write(path, catalog)
         return path.read_bytes()
 
 
-def _maker() -> str:
+def _code_hash() -> str:
     """A hash of what turns contracts into a file: DuckDB's version and the modules of `query` and `runs`."""
     package = Path(__file__).parents[1]
     modules = sorted(path for name in ("query", "runs") for path in (package / name).glob("*.py"))
@@ -108,8 +108,8 @@ def _maker() -> str:
     return sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
-_made: dict[str, bytes] = {}
-_making = Lock()
+_templates: dict[str, bytes] = {}
+_lock = Lock()
 
 
 def _write(path: Path, catalog: Catalog) -> None:
@@ -130,27 +130,27 @@ def _write(path: Path, catalog: Catalog) -> None:
 def relations_of(
     catalog: Catalog, root: Path, selected: tuple[SelectedRun, ...]
 ) -> tuple[Relations, Contracts]:
-    """All that a file holds but the analyses, over some runs, and the contracts of it in order."""
+    """All that a file holds but the analyses, over some runs, and its contracts in order."""
     tables = [table for table in catalog.all("table") if not table.transient]
     analyses = catalog.all("analysis")
     contracts = dependencies(catalog, (*tables, *catalog.all("view"), *analyses))
     return Relations(root, selected, Dependencies.over(catalog, contracts, others=analyses)), contracts
 
 
-def point(con: Connection, relations: Relations, contract: Contract) -> None:
-    """Puts the files of the chosen ranks under a stored table's view in the current schema."""
+def set_files(con: Connection, relations: Relations, contract: Contract) -> None:
+    """Sets the files that a stored table's view in the current schema reads."""
     name = quote_name(f"tw_files_{relations.names[contract.ref]}")
     con.execute(f"CREATE OR REPLACE MACRO {name}() AS TABLE\n{relations.files_sql(contract)}")
 
 
-def point_latest(con: Connection, run: str | None) -> None:
-    """Says which run is the latest, None for none."""
+def set_latest_run(con: Connection, run: str | None) -> None:
+    """Sets the latest run, None for none."""
     con.execute(f"CREATE OR REPLACE MACRO {_LATEST}.{_RUN}() AS {literal(run, 'VARCHAR')}")
 
 
 @dataclass(frozen=True)
 class _Schema:
-    """Everything there is to ask, over no run, as the current schema of a connection."""
+    """All tables, views and analyses, without runs, as the current schema of a connection."""
 
     con: Connection
     catalog: Catalog
@@ -162,11 +162,11 @@ class _Schema:
         for contract in contracts:
             create_table(self.con, contract, name=relations.names[contract.ref])
         if self.name == _LATEST:
-            point_latest(self.con, None)
-        self._told(ABSTAINED, [], by_run=True)
+            set_latest_run(self.con, None)
+        self._create_table(ABSTAINED, [], by_run=True)
         for contract in analyses:
             self._analysis(relations, contract)
-        # Users before what they use: whatever is bound stands on tables, not on views upon views.
+        # Readers before what they read: whatever is bound reads tables, not views upon views.
         for contract in reversed(contracts):
             self.con.execute(f"DROP TABLE {quote_name(relations.names[contract.ref])}")
             self._relation(relations, contract)
@@ -175,7 +175,7 @@ class _Schema:
     def _relation(self, relations: Relations, contract: Contract) -> None:
         name = relations.names[contract.ref]
         if contract.is_stored:
-            point(self.con, relations, contract)
+            set_files(self.con, relations, contract)
             typed = typed_sql(contract, f"{quote_name(f'tw_files_{name}')}()")
             self.con.execute(f"CREATE VIEW {quote_name(name)} AS\n{typed}")
         elif contract.is_built and self.name == _LATEST:
@@ -184,12 +184,12 @@ class _Schema:
             create(self.con, relations, contract)
 
     def _of_main(self, name: str, by_run: bool) -> None:
-        """A view of what `main` has by that name, of the latest run where it is `by_run`."""
+        """A view of the relation of that name in `main`, with `by_run` of the latest run only."""
         where = f" WHERE run_id = {_RUN}()" if by_run else ""
         self.con.execute(f"CREATE VIEW {quote_name(name)} AS FROM {_MAIN}.{quote_name(name)}{where}")
 
     def _analysis(self, relations: Relations, contract: Contract) -> None:
-        """A macro with the contract's parameters, and a view of its answer to their defaults.
+        """A macro with the contract's parameters, and a view of its rows for their defaults.
 
         A macro is read where it is called, so it names the schema of what it reads; in a view it is read
         where the view stands, so that the view also answers in a database that is attached.
@@ -198,9 +198,9 @@ class _Schema:
         defaults = bind(contract, {})
         heads, arguments = [], {}
         for param in contract.params:
-            told = quote_name(param.name)
-            heads.append(f"{told} {param.type} := {literal(defaults[param.name], param.type)}")
-            arguments[param.name] = f"CAST({told} AS {param.type})"
+            value = quote_name(param.name)
+            heads.append(f"{value} {param.type} := {literal(defaults[param.name], param.type)}")
+            arguments[param.name] = f"CAST({value} AS {param.type})"
         body = self._body(relations, contract, arguments, self.name)
         self._run(contract, f"CREATE MACRO {name}({', '.join(heads)}) AS TABLE\n{ordered(contract, body)}")
         self._run(contract, f"CREATE VIEW {name} AS FROM {name}()")
@@ -222,7 +222,7 @@ class _Schema:
             self.con.execute(sql)
         except Error as error:
             what = str(error).partition("\n")[0]
-            raise WarehouseError(f"{contract.ref} cannot be made: {what}") from error
+            raise WarehouseError(f"{contract.ref} cannot be created: {what}") from error
 
     def _explain(self, relations: Relations, contracts: Iterable[Contract]) -> None:
         rows = []
@@ -230,9 +230,9 @@ class _Schema:
             name = relations.names[contract.ref]
             rows += _help_rows(contract, name)
             self.con.execute(";".join(_comments(contract, quote_name(name), self.name)))
-        self._told(_HELP, rows, by_run=False)
+        self._create_table(_HELP, rows, by_run=False)
 
-    def _told(self, table: str, rows: Sequence[Sequence[object]], by_run: bool) -> None:
+    def _create_table(self, table: str, rows: Sequence[Sequence[object]], by_run: bool) -> None:
         if self.name == _LATEST:
             self._of_main(table, by_run)
             return
@@ -241,7 +241,7 @@ class _Schema:
 
 
 def _not_abstained(analysis: Contract, required: Contract, schema: str | None) -> str:
-    """The condition that keeps what an analysis may look at."""
+    """The condition that leaves out ranks that abstain."""
     if required.is_constant:
         return ""
     place = f"{quote_name(schema)}.{ABSTAINED}" if schema else ABSTAINED
@@ -264,15 +264,15 @@ def _help_rows(contract: Contract, name: str) -> list[tuple[object, ...]]:
 
 
 def _comments(contract: Contract, name: str, schema: str) -> Iterator[str]:
-    """The statements that tell what a relation is, and in `main` what each of its columns is.
+    """The comments on a relation, and in `main` on each of its columns.
 
     There are over a thousand columns: once is enough.
     """
-    told = quote_text(contract.summary)
+    comment = quote_text(contract.summary)
     table = contract.is_built and schema == _MAIN
-    yield f"COMMENT ON {'TABLE' if table else 'VIEW'} {name} IS {told}"
+    yield f"COMMENT ON {'TABLE' if table else 'VIEW'} {name} IS {comment}"
     if contract.kind == "analysis":
-        yield f"COMMENT ON MACRO TABLE {name} IS {told}"
+        yield f"COMMENT ON MACRO TABLE {name} IS {comment}"
     for column in contract.columns if schema == _MAIN else ():
         unit = f" [{column.unit}]" if column.unit else ""
         yield f"COMMENT ON COLUMN {name}.{quote_name(column.name)} IS {quote_text(column.doc + unit)}"
