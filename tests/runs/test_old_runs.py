@@ -191,8 +191,8 @@ def test_upgrade_rebuilds_and_records_again_what_was_redefined(redefined: Wareho
     assert redefined.upgrade().lines == (
         "steps@1 was rebuilt for a",
         "steps@1 was rebuilt for b",
-        "a: 1 results were recorded again",
-        "b: 1 results were recorded again",
+        "a: recorded 1 result again",
+        "b: recorded 1 result again",
     )
     version = redefined.store.newest("a")
     assert version is not None
