@@ -40,7 +40,7 @@ CASES = (
     ("a number at the top", "ingest number.json", 1),
     ("a text at the top", "ingest text.json", 1),
     ("a missing file", "ingest missing.json", 1),
-    ("a folder without traces", "ingest nothing", 1),
+    ("no traces found in this folder", "ingest nothing", 1),
     ("one bad file among good ones", "ingest good.json empty.json --run mixed", 4),
     ("the same, strict", "ingest good.json empty.json --run mixed2 --strict", 1),
     ("a run name that leaves the folder", "ingest good.json --run ../../x", 0),

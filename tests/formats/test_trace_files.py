@@ -23,17 +23,17 @@ REFUSED = {
     "blanks": (b" \n\0 ", "byte 0: the file is empty"),
     "html": (b"<!DOCTYPE html><html>503</html>", "byte 0: this is an HTML page, not JSON"),
     "xml": (b"<?xml version='1.0'?><a/>", "byte 0: this is markup (XML or HTML), not JSON"),
-    "text": (b"Traceback (most recent call last):", "byte 0: this is no JSON object or list"),
-    "number": (b"17", "byte 0: this is no JSON object or list"),
-    "string": (b'"traceEvents"', "byte 0: this is no JSON object or list"),
+    "text": (b"Traceback (most recent call last):", "byte 0: not a JSON object or array"),
+    "number": (b"17", "byte 0: not a JSON object or array"),
+    "string": (b'"traceEvents"', "byte 0: not a JSON object or array"),
     "null events": (b'{"traceEvents": null}', "traceEvents is null"),
     "text events": (b'{"traceEvents": "none"}', "traceEvents is no list"),
     "object events": (b'{"traceEvents": {"a": 1}, "b": 2,}', "traceEvents is no list"),
     "zip": (b"PK\x03\x04rest", "byte 0: this is a zip archive, not a trace"),
     "zstd": (b"\x28\xb5\x2f\xfdrest", "byte 0: this is zstd data, not a trace"),
-    "tar": (b"x" * 257 + b"ustar" + b"\0" * 300, "byte 0: this is a tar archive, not a trace"),
-    "half an event": (KINETO_HEAD + EVENT[:30], "byte 37: no complete event is left"),
-    "half a header": (b'{"schemaVersion": 1, "devi', "byte 21: no complete event is left"),
+    "tar": (b"x" * 257 + b"ustar" + b"\0" * 300, "byte 0: a tar archive, not a trace"),
+    "half an event": (KINETO_HEAD + EVENT[:30], "byte 37: no complete event found"),
+    "half a header": (b'{"schemaVersion": 1, "devi', "byte 21: no complete event found"),
 }
 
 

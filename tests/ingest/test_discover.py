@@ -72,7 +72,7 @@ def test_what_cannot_be_taken_is_listed_and_stops_nothing(tmp_path: Path) -> Non
     assert [one.path.name for one in found.files] == ["rank0.json"]
     assert {one.path.name: one.reason for one in found.refused} == {
         "missing": "no such file or folder",
-        "empty": "a folder without traces",
+        "empty": "no traces found in this folder",
         "pipe": "neither a file nor a folder",
     }
 

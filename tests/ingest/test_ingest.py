@@ -184,7 +184,7 @@ def test_a_trace_cut_in_its_header_is_refused_in_a_walk_too(tmp_path: Path, text
     report = take(tmp_path / "wh", tmp_path / "job")
     assert (states(report)[path.name], report.exit_code) == ("refused", 4)
     (refused,) = report.of("refused")
-    assert "no complete event is left" in str(refused.reason) and "again" in str(refused.hint)
+    assert "no complete event found" in str(refused.reason) and "again" in str(refused.hint)
 
 
 def test_nothing_but_refusals_is_an_error(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_nothing_but_refusals_is_an_error(tmp_path: Path) -> None:
     assert (only(report).state, report.exit_code) == ("refused", 1)
     (tmp_path / "empty").mkdir()
     report = take(tmp_path / "wh", tmp_path / "empty")
-    assert (only(report).reason, report.exit_code) == ("a folder without traces", 1)
+    assert (only(report).reason, report.exit_code) == ("no traces found in this folder", 1)
 
 
 def test_strict_stores_all_or_nothing(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_the_set_with_broken_ranks(tmp_path: Path) -> None:
         "EXPECT.json": ("skipped", None),
     }
     refused = report.of("refused")[0]
-    assert refused.reason == "rank 0 of run multirank-broken-derived is taken by rank0.json.gz"
+    assert refused.reason == "rank 0 of run multirank-broken-derived is already assigned to rank0.json.gz"
     assert refused.hint is not None and refused.hint.startswith("ingest this file alone with rank=2")
     assert dict(report.runs[0].rules)["world_size_differs"].startswith("rank 3: world size 16")
     hinted = take(tmp_path / "wh", folder / "rank2.json.gz", rank=2)

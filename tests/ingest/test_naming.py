@@ -120,14 +120,14 @@ def test_the_broken_set_of_ranks() -> None:
         "broken/rank3.json.gz": ("broken", 3),
     }
     (refusal,) = naming.refusals
-    assert refusal.reason == "rank 0 of run broken is taken by rank0.json.gz"
+    assert refusal.reason == "rank 0 of run broken is already assigned to rank0.json.gz"
     assert refusal.hint.startswith("ingest this file alone with rank=2")
 
 
 def test_the_hint_works() -> None:
     naming = assign([trace("broken/rank2.json.gz", 0)], rank=2, window=no_window)
     assert placed(naming) == {"broken/rank2.json.gz": ("broken", 2)}
-    assert naming.assigned[0].notes == ("stored as rank 2; it says rank 0",)
+    assert naming.assigned[0].notes == ("stored as rank 2, although the file says rank 0",)
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_where_a_rank_comes_from(said: int | None, name: str, asked: int | None,
 
 def test_a_name_that_disagrees_with_the_trace_is_told() -> None:
     (one,) = assign([trace("d/rank5.json", 3)], window=no_window).assigned
-    assert one.notes == ("its name says rank 5, the trace rank 3",)
+    assert one.notes == ("the file name says rank 5, the trace rank 3",)
 
 
 def test_a_file_without_a_rank_beside_ranks_is_refused() -> None:
     naming = assign([trace("d/rank0.json", 0), trace("d/.json")], window=no_window)
     assert placed(naming) == {"d/rank0.json": ("d", 0)}
-    assert naming.refusals[0].reason == "says no rank, and run d has ranks"
+    assert naming.refusals[0].reason == "the file does not specify a rank, and run d has several"
 
 
 def test_tensor_ranks_count_where_no_two_are_alike() -> None:

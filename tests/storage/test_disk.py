@@ -90,7 +90,7 @@ def test_a_file_that_may_not_grow_is_told_and_publishes_nothing(tmp_path: Path) 
     processes(limited, [(str(store.root), str(tmp_path / "told"))])
     assert (tmp_path / "told").read_text().splitlines() == [
         f"{store.root}: no space left to write",
-        "free some space and repeat; what is published stays whole",
+        "free some space and repeat; published runs are not affected",
     ]
     assert store.versions("run") == (1,)
     assert list((store.root / "_tw" / "staging").iterdir()) == []
@@ -145,7 +145,7 @@ def test_a_warehouse_that_may_only_be_read_is_read(shared_folder: Path) -> None:
         for path in [store.root, *store.root.rglob("*")]:
             path.chmod(0o755)
     assert message.startswith(str(store.root / "_tw" / "staging"))
-    assert message.endswith("may not be written or read")
+    assert message.endswith("permission denied")
     assert hint == "check its owner and permissions"
     assert store.versions("run") == (1,)
 
@@ -156,4 +156,4 @@ def test_a_place_that_may_not_be_written_holds_no_warehouse(shared_folder: Path)
         message, _ = told_to_nobody(Store.create, shared_folder / "warehouse").splitlines()
     finally:
         shared_folder.chmod(0o755)
-    assert message == f"{shared_folder / 'warehouse'}: may not be written or read"
+    assert message == f"{shared_folder / 'warehouse'}: permission denied"

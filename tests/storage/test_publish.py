@@ -303,6 +303,6 @@ def test_a_source_of_a_broken_off_call_is_found_until_it_was_published(store: St
 def test_a_source_whose_files_are_gone_is_not_published(store: Store) -> None:
     source = commit(store, 0)
     store.path(source.files[0].path).unlink()
-    with pytest.raises(Exception, match="gone before rank 0 was published"):
+    with pytest.raises(Exception, match="deleted before rank 0 was published"):
         store.publish("run", Changes(sources=(source,)))
     assert store.runs() == ()

@@ -111,7 +111,7 @@ def check_readable(path: Path, buffer: Buffer) -> None:
             raise TraceFormatError(path, f"this is {what}, not a trace", offset=0, hint=hint)
     if head[257:262] == b"ustar":
         raise TraceFormatError(
-            path, "this is a tar archive, not a trace", offset=0, hint="unpack it and name the folder"
+            path, "a tar archive, not a trace", offset=0, hint="unpack it and name the folder"
         )
 
 
@@ -123,7 +123,7 @@ class ForeignFileError(TraceFormatError):
         self.description = DESCRIPTIONS.get(format, f"of format {format}")
         if format == NO_EVENTS:
             super().__init__(
-                path, "there are no events in it", hint="the profiler wrote no events: record again"
+                path, "it contains no events", hint="the profiler recorded no events; record again"
             )
         else:
             super().__init__(
@@ -140,7 +140,7 @@ def not_json(path: Path, buffer: Buffer, at: int) -> TraceFormatError:
         return TraceFormatError(path, f"this is {what}, not JSON", offset=at, hint=hint)
     return TraceFormatError(
         path,
-        "this is no JSON object or list",
+        "not a JSON object or array",
         offset=at,
-        hint="a trace is a JSON object with traceEvents or a list of events",
+        hint="a trace is a JSON object with traceEvents, or an array of events",
     )

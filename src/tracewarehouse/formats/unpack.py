@@ -262,7 +262,7 @@ def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
         if not rest:
             return None
         if rest[:1] != GZIP_MAGIC[:1]:
-            return "bytes that are no gzip follow the compressed data"
+            return "bytes that are not gzip follow the compressed data"
         pieces.give_back(rest)
 
 
@@ -328,7 +328,7 @@ def _unreadable(path: Path, error: OSError) -> TraceFormatError:
     if isinstance(error, FileNotFoundError):
         return TraceFormatError(path, "no such file", hint="check the path")
     if isinstance(error, PermissionError):
-        return TraceFormatError(path, "the file may not be read", hint="check the file's permissions")
+        return TraceFormatError(path, "permission denied", hint="check the file's permissions")
     return TraceFormatError(
         path, f"the file cannot be read: {error.strerror or error}", hint="check the disk and the path"
     )

@@ -118,7 +118,7 @@ def _look_in_folder(folder: Path) -> Iterator[Candidate | NotFound | Passed]:
         yield found
     if empty:
         hint = "traces end in .json, .json.gz, .jsonl or .trace; a file of another name can be named itself"
-        yield NotFound(folder, "a folder without traces", hint)
+        yield NotFound(folder, "no traces found in this folder", hint)
 
 
 def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | NotFound | Passed]:

@@ -283,10 +283,12 @@ def _with_rank(one: _Named, by_place: int | None, asked: int | None, *, lone: bo
     # With one file there is no doubt what `--rank` is about: the person who typed it is believed.
     if asked is not None and lone:
         other = said if said is not None else token
-        notes = (f"stored as rank {asked}; it says rank {other}",) if other not in (None, asked) else ()
+        note = f"stored as rank {asked}, although the file says rank {other}"
+        notes = (note,) if other not in (None, asked) else ()
         return replace(one, rank=asked, notes=notes)
     if said is not None:
-        notes = (f"its name says rank {token}, the trace rank {said}",) if token not in (None, said) else ()
+        note = f"the file name says rank {token}, the trace rank {said}"
+        notes = (note,) if token not in (None, said) else ()
         return replace(one, rank=said, notes=notes)
     return replace(one, rank=token if token is not None else asked)
 
@@ -314,7 +316,7 @@ def _place(run: str, members: Sequence[_Named], windows: WindowsOf, out: _Outcom
         file = one.file
         if one.rank is None:
             reason, hint = (
-                f"says no rank, and run {run} has ranks",
+                f"the file does not specify a rank, and run {run} has several",
                 hints.fill("ingest this file alone with {}", hints.option("rank", "N")),
             )
             out.refusals.append(Refusal(file.path, reason, hint, run, part=file.part))
@@ -380,5 +382,5 @@ def _taken(run: str, one: _Named, holder: _Named) -> Refusal:
     )
     if token is not None and token != one.rank:
         hint = hints.fill("ingest this file alone with {}, the rank in its name", hints.option("rank", token))
-    reason = f"rank {one.rank} of run {run} is taken by {holder.file.path.name}"
+    reason = f"rank {one.rank} of run {run} is already assigned to {holder.file.path.name}"
     return Refusal(one.file.path, reason, hint, run, one.rank, one.file.part)

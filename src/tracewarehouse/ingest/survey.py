@@ -130,7 +130,7 @@ def _judge(
 ) -> None:
     path = file.path
     if options.inbox and not path.exists():
-        others.append(FileOutcome(path, "skipped", reason="another ingest stored it"))
+        others.append(FileOutcome(path, "skipped", reason="already ingested by another process"))
     elif isinstance(opened, Failure):
         others.append(_failed(path, opened))
     elif opened.format is None:

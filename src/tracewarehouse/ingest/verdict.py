@@ -115,7 +115,7 @@ def _judge_one(
 
 def _other_spelling(store: Store, place: Assignment) -> FileOutcome:
     other = store.spelling(place.run)
-    reason = f"run {place.run}: there is a run {other}, and names are unique without regard to case"
+    reason = f"run {place.run}: run names are case-insensitive, and run {other} already exists"
     hint = hints.fill("use {}, or another name", hints.option("run", other))
     return FileOutcome(place.path, "refused", place.run, place.rank, reason, hint)
 
@@ -136,7 +136,7 @@ def _refused(store: Store, one: Refusal, read: Read) -> FileOutcome:
 def conflict(place: Assignment, stored: RankSource | None) -> FileOutcome:
     """The refusal of a file whose place is held by other content."""
     source = stored.facts.get("source_name") if stored else None
-    reason = f"rank {place.rank} of run {place.run} is stored with other content"
+    reason = f"rank {place.rank} of run {place.run} already exists with different content"
     hint = hints.fill(
         "{} overwrites it, {} stores it as another run", hints.option("replace"), hints.option("run", "NAME")
     )
@@ -151,7 +151,7 @@ def not_read(
     path = source.path
     run, rank = (place.run, place.rank) if place else (None, None)
     if options.inbox and not path.exists():
-        return FileOutcome(path, "skipped", run, rank, "another ingest stored it")
+        return FileOutcome(path, "skipped", run, rank, "already ingested by another process")
     if report.why == "changed":
         return FileOutcome(path, "pending", run, rank, "changed while it was read", "ingest it again later")
     if report.why == "unfinished":

@@ -207,12 +207,12 @@ def _shown(text: str) -> str:
 
 
 def check_labels(labels: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The labels as they are; raises ParamError for an empty key, or a key or value that is no string."""
+    """The labels as they are; raises ParamError for an empty key, or a key or value that is not a string."""
     for key, value in labels.items():
         if not isinstance(key, str) or not key.strip():
             raise ParamError(f"label {key!r} has no name", "a label is K=V, both of them text")
         if not isinstance(value, str | None):
-            raise ParamError(f"label {key}: {value!r} is no string", f"write it as text: {str(value)!r}")
+            raise ParamError(f"label {key}: {value!r} is not a string", f"write it as text: {str(value)!r}")
     return dict(labels)
 
 

@@ -209,12 +209,12 @@ def disk_error(root: Path, error: OSError) -> WarehouseError:
     place = error.filename if isinstance(error.filename, str) else str(root)
     if error.errno in _FULL:
         return WarehouseError(
-            f"{root}: no space left to write", "free some space and repeat; what is published stays whole"
+            f"{root}: no space left to write", "free some space and repeat; published runs are not affected"
         )
     if error.errno in _REFUSED:
-        return WarehouseError(f"{place}: may not be written or read", "check its owner and permissions")
+        return WarehouseError(f"{place}: permission denied", "check its owner and permissions")
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
-        return WarehouseError(f"{place}: a file is in the way of a folder", "move it away and repeat")
+        return WarehouseError(f"{place}: expected a folder, found a file", "move it away and repeat")
     return WarehouseError(
         f"{place}: {error.strerror or error}", hints.fill("{} lists damaged files", hints.call("verify"))
     )

@@ -61,7 +61,7 @@ def _start(base: RunVersion, changes: Changes) -> RunVersion:
         return RunVersion(run, base.number, (), {}, None, base.created_at, base.tool)
     if run != base.run:
         raise RunExists(
-            f"run {run}: there is a run {base.run}, and names are unique without regard to case",
+            f"run {run}: run names are case-insensitive, and run {base.run} already exists",
             hints.fill("use {}, or another name", hints.option("run", base.run)),
         )
     return base

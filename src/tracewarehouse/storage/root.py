@@ -81,7 +81,7 @@ def _decode(root: Path, data: bytes) -> Identity:
         check_understood(said, str(path))
         return Identity(**{name: said[name] for name in Identity.__dataclass_fields__})
     except (ValueError, TypeError, KeyError) as error:
-        raise WarehouseError(f"{path}: damaged: {error}", "put this small file back from a backup") from error
+        raise WarehouseError(f"{path}: damaged: {error}", "restore this file from a backup") from error
 
 
 def _check_format(root: Path, found: int) -> None:

@@ -199,7 +199,7 @@ def _rows(store: Versions, run: str, path: str, file: TableFile) -> Iterator[Pro
     try:
         rows = pq.read_metadata(store.path(path)).num_rows
     except (pa.ArrowException, OSError) as error:
-        yield Problem(run, path, f"no Parquet file: {error}")
+        yield Problem(run, path, f"not a Parquet file: {error}")
     else:
         if rows != file.file_rows:
             yield Problem(run, path, f"{rows} rows, {file.file_rows} were written")

@@ -126,8 +126,8 @@ def test_what_a_format_fills_itself_stands() -> None:
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"couters": pa.table({"event_id": [1]})}, "couters is no stored table"),
-        ({"kernel_rules": pa.table({"rule_id": [1]})}, "kernel_rules is no stored table"),
+        ({"couters": pa.table({"event_id": [1]})}, "couters is not a stored table"),
+        ({"kernel_rules": pa.table({"rule_id": [1]})}, "kernel_rules is not a stored table"),
         ({"counters": pa.table({"event_id": [1], "colour": ["red"]})}, "counters has no column colour"),
         ({"counters": pa.table({"event_id": ["one"]})}, "counters: event_id is string, not int64"),
         ({"counters": pa.table({"name": pa.array([5]).dictionary_encode()})}, "counters: name is dictionary"),

@@ -141,7 +141,7 @@ def read(warehouse: tw.Warehouse, run: str, files: Mapping[int, Path]) -> tuple[
 
 def _has_lists(seen: tw.Warehouse) -> bool:
     quality = seen.run("quality").rows()
-    return any("traceEvents comes more than once" in (row["example"] or "") for row in quality)
+    return any("traceEvents occurs more than once" in (row["example"] or "") for row in quality)
 
 
 def _last_list(path: Path) -> int:

@@ -122,12 +122,12 @@ class Document:
         if wrong is not None:
             what = "null" if wrong.startswith("null") else "no list"
             raise TraceFormatError(
-                path, f"traceEvents is {what}", hint="the profiler wrote no events: record again"
+                path, f"traceEvents is {what}", hint="the profiler recorded no events; record again"
             )
         if self.losses.damaged:
             at = self.losses.losses[0].byte_from
             raise TraceFormatError(
-                path, "no complete event is left", offset=at, hint="copy or record the trace again"
+                path, "no complete event found", offset=at, hint="copy or record the trace again"
             )
         name = foreign.list_format(msgspec.json.decode(self.first)) if self.first else None
         raise foreign.ForeignFileError(path, name or foreign.object_format(self.members))

@@ -89,7 +89,7 @@ class DocumentWalker:
             self.starts = False
             self.at = len(self.buffer)
             return
-        self.losses.lose(at, found.start(), 0, "bytes before the events that are no JSON")
+        self.losses.lose(at, found.start(), 0, "bytes before the events that are not JSON")
         yield from self._object(found.start())
 
     def _array(self, at: int, *, lines: bool = False) -> Iterator[Chunk]:
@@ -139,7 +139,7 @@ class DocumentWalker:
             return False
         sign = bytes(self.buffer[key.end() : key.end() + 1])
         if sign == b"[" and self._arrays:
-            self.losses.repair(key.start(), "traceEvents comes more than once; the events of each are kept")
+            self.losses.repair(key.start(), "traceEvents occurs more than once; the events of each are kept")
         elif sign != b"[":
             self.wrong_events = bytes(self.buffer[key.end() : key.end() + 4]).decode(errors="replace")
         return sign == b"["
@@ -184,7 +184,7 @@ class DocumentWalker:
             return
         if value != b"null":
             self.members[name] = value
-        reason = f"the key {name!r} comes more than once; the last value that is not null is kept"
+        reason = f"the key {name!r} occurs more than once; the last value that is not null is kept"
         self.losses.lose(start, stop, 0, reason, damaged=False)
 
     def _end_missing(self) -> None:

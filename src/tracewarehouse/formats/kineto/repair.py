@@ -125,7 +125,7 @@ class _Repairer:
             return f'"{token}"' if _BARE_KEY.fullmatch(token) else None
         if _LITERAL.fullmatch(token):
             return token
-        self.note("a value that is no JSON (NaN, Infinity, …) is kept as a string")
+        self.note("a value that is not JSON (NaN, Infinity, …) is kept as a string")
         return self._string(f'"{token}"')
 
     def _string(self, token: str) -> str | None:
@@ -138,7 +138,7 @@ class _Repairer:
         pairs = _PAIR.findall(body)
         if all(pair in _ESCAPES or len(pair) == 5 for pair in pairs) and not _odd_tail(body):
             return body
-        self.note("backslashes that were not escaped are taken literally")
+        self.note("unescaped backslashes are read literally")
         body = _PAIR.sub(lambda m: m[0] if m[1] in '"\\' else f"\\\\{m[1]}", body)
         return body + "\\" if _odd_tail(body) else body
 

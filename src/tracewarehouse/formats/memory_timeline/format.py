@@ -139,7 +139,7 @@ class MemoryTimelineSource:
         self._losses = document.losses
         if not self._rows:
             raise TraceFormatError(
-                self._path, "no complete element is left", hint="copy or record the timeline again"
+                self._path, "no complete element found", hint="copy or record the timeline again"
             )
 
     def _add(self, found: Sequence[Batch]) -> None:

@@ -71,7 +71,7 @@ def build(tables: Mapping[str, Columns | pa.Table], outcome: Outcome, rules: Rul
     work = _Work(tables, rules)
     for name, rows in work.given():
         if name not in missing:
-            raise TwError(f"{name} is no stored table", "the format is at fault")
+            raise TwError(f"{name} is not a stored table", "the format is at fault")
         add(name, _as_declared(name, missing.pop(name), rows))
     for name, rows in work.built():
         if name in missing:
