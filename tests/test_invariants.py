@@ -93,7 +93,7 @@ RULES = {
     "every copy and set has its direction": """FROM (
         SELECT run_id, rank, device, count(*) AS rows FROM kernels WHERE kind = 'memory' GROUP BY ALL
         ) LEFT JOIN (
-        SELECT run_id, rank, device, sum(count)::BIGINT AS counted, bool_and(untimed <= count) AS fits
+        SELECT run_id, rank, device, sum(count)::BIGINT AS counted, bool_and(unusable <= count) AS fits
         FROM memory_bandwidth_summary GROUP BY ALL) USING (run_id, rank, device)
         WHERE counted IS DISTINCT FROM rows OR NOT fits""",
     "no bandwidth is left over": """FROM memory_bandwidth
@@ -140,7 +140,7 @@ RULES = {
         SELECT run_id, rank, step, sum(exclusive_ns)::BIGINT AS kernels_ns FROM step_kernels GROUP BY ALL
         ) FULL JOIN (
         SELECT run_id, rank, step, sum(category_ns)::BIGINT AS busy_ns FROM step_account
-        WHERE NOT starts_with(part, 'idle') GROUP BY ALL) USING (run_id, rank, step)
+        WHERE NOT starts_with(category, 'idle') GROUP BY ALL) USING (run_id, rank, step)
         WHERE coalesce(kernels_ns, 0) <> coalesce(busy_ns, 0)""",
     "each GPU row starts in one step at most": """FROM (
         SELECT run_id, rank, sum(count)::BIGINT AS starts FROM step_kernels GROUP BY ALL) JOIN (

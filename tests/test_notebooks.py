@@ -12,7 +12,7 @@ from conftest import ROOT
 
 # What the planted runs show is held here: on one's own runs a notebook asserts only what is true of any.
 SAYS = {
-    "first_look": ("the other ranks wait for rank 2", "│ 0    ┆ 1.0    ┆ 1.0     │", "input_bound"),
+    "first_look": ("the other ranks wait for rank 2", "│ 0    ┆ 1.0          ┆ 1.0     │", "input_bound"),
     "compare_two_runs": (
         *(", slower; mean", "slower (within-run only); mean"),
         "what changed most: sm90_xmma_gemm",

@@ -160,12 +160,12 @@ def _launch(row: Slice, call: Slice | None) -> Row:
 
 def launch_coverage(trace: Trace) -> list[Row]:
     """GPU time by what is known of its launch."""
-    states = ("known", "before_window", "missing")
+    states = {"known": "launch_known", "before_window": "before_window", "missing": "missing"}
     answer = []
     for device, rows in devices(trace.gpu).items():
         sums = {
-            f"{state}_ns": sum(row.length for row in rows if trace.launch_state(row) == state)
-            for state in states
+            f"{name}_ns": sum(row.length for row in rows if trace.launch_state(row) == state)
+            for state, name in states.items()
         }
         answer.append({"device": device, "gpu_ns": sum(row.length for row in rows)} | sums)
     return answer

@@ -100,7 +100,7 @@ def _launches(parts: list[Launch], runtime_cutoff: int, delay_cutoff: int) -> Ro
     quick = [(call, rows) for call, rows in calls if rows and call.length <= runtime_cutoff]
     late = [call for call, rows in calls if rows and min(row.start for row in rows) > call.end + delay_cutoff]
     return {
-        "known": bool(LAUNCH.search(calls[0][0].name)) if calls else None,
+        "recognized": bool(LAUNCH.search(calls[0][0].name)) if calls else None,
         "launches": len(calls),
         "gpu_activities": sum(len(rows) for _, rows in parts),
         "short_kernels": sum(sum(row.length for row in rows) < call.length for call, rows in quick),
