@@ -68,6 +68,11 @@ def test_where_the_call_before_is_too_far_one_after_may_be_near() -> None:
     assert launched(rows) == [(1, "known")]
 
 
+def test_where_every_call_of_an_id_is_too_far_one_of_another_id_launched_nothing() -> None:
+    rows = [call(LAUNCH, 0, 1, 7), call(LAUNCH, 60 * HOUR_NS - 9, 1, 8), gpu("a", 60 * HOUR_NS, 1, 7)]
+    assert launched(rows) == [(None, "missing")]
+
+
 def test_times_at_both_ends_of_64_bits_are_far_apart() -> None:
     rows = [call(LAUNCH, -(2**63) + 5, 1, 7), gpu("a", 2**63 - 5, 1, 7)]
     assert launched(rows) == [(None, "missing")]

@@ -92,6 +92,15 @@ def test_times_far_apart_on_several_lanes() -> None:
     assert parents(rows) == [None, None, 1, 0]
 
 
+def test_ends_near_the_end_of_64_bits_on_several_lanes() -> None:
+    inside = [slice_("a", 0, 2**63 - 10, tid="2"), slice_("b", 5, 5, tid="2")]
+    assert parents([slice_("c", 0, 1), slice_("d", 2**60, 1), *inside]) == [None, None, None, 2]
+
+
+def test_starts_far_before_zero_and_an_end_far_after_it() -> None:
+    assert parents([slice_("a", -(2**62), 2**63 - 10), slice_("b", -(2**62) + 100, 5)]) == [None, 0]
+
+
 def test_a_rank_without_rows_and_one_without_host_slices() -> None:
     assert build([]).rows("events") == []
     assert tree([gpu("a", 0, 1)]) == [(None,) * 5]

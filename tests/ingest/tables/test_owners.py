@@ -64,6 +64,11 @@ def test_equal_paths_are_one_text() -> None:
     assert column.to_pylist() == ["a > b", "a > b"] and len(column.dictionary) == 1
 
 
+def test_an_operator_in_the_first_row_of_a_file() -> None:
+    rows = [slice_("aten::add", 0, 9), call("cudaLaunchKernel", 1, 1, 1), gpu("a", 4, 1, 1)]
+    assert build(rows).rows("kernels", "op_id", "top_op_id") == [(0, 0)]
+
+
 def test_a_call_outside_belongs_to_nothing() -> None:
     names = ("op_id", "top_op_id", "module_id", "annotation_id", "op_sig", "path_sig", "pass")
     assert owned([slice_("before", 0, 50), slice_("other", 0, 99, tid="2")], *names) == (None,) * 6 + (
