@@ -98,8 +98,9 @@ def refresh(session: Session, /) -> None:
 def upgrade(session: Session, /) -> int:
     """Rebuild tables for the versions that this release reads.
 
-    They are rebuilt from the stored events. A warehouse of an earlier format is converted; exit code 4 if a
-    rank cannot be converted because its files are damaged.
+    They are rebuilt from the stored events; results recorded under an earlier definition are recorded again.
+    A warehouse of an earlier format is converted; exit code 4 if a rank cannot be converted because its files
+    are damaged.
     """
     report = session.open().upgrade()
     lost = [one.line for one in report.unconverted]
