@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from activity_rows import build, call, gpu, slice_
 
+from tracewarehouse.ingest.tables.paths import LONGEST
+
 LAUNCH = "cudaLaunchKernel"
 EVALUATE = "autograd::engine::evaluate_function: "
 
@@ -85,6 +87,13 @@ def test_what_has_ended_below_a_crossing_slice_does_not_count() -> None:
     assert owned(rows[1:], "op_id", "top_op_id", "path_sig", at=40) == (1, 1, "mm")
     ended = [slice_("linear", 0, 40), slice_("plain", 30, 50, "overhead"), slice_("late", 36, 3)]
     assert owned(ended, "op_id", "path_sig", "pass", at=40) == (None, None, "other")
+
+
+def test_a_path_below_a_crossing_slice_is_cut_like_any_other() -> None:
+    rows = [slice_("op", n, 5000 - n) for n in range(LONGEST + 1)]
+    rows += [slice_("ended", 2000, 10), slice_("open", 2005, 100), call("cudaLaunchKernel", 2050, 1, 1)]
+    (text,) = build([*rows, gpu("a", 3000, 1, 1)]).rows("kernels", "path_sig")
+    assert text == " > ".join(["…", *["op"] * (LONGEST - 1), "open"])
 
 
 def test_a_module_and_a_pass_that_have_ended_do_not_count() -> None:

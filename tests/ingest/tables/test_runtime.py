@@ -80,6 +80,12 @@ def test_annotations_on_the_host_and_on_the_gpu() -> None:
     ]
 
 
+@pytest.mark.parametrize("calls", [[], [call("without an id", 0, 1)]])
+def test_a_synchronization_where_no_call_has_an_id(calls: list[dict[str, Any]]) -> None:
+    rows = [*calls, slice_("Context Sync", 6, 1, "cuda_sync", correlation=8)]
+    assert build(rows).rows("syncs", "runtime_id") == [None]
+
+
 def test_a_synchronization_and_the_first_call_of_its_id() -> None:
     wait = {
         "sync_kind": "Stream Wait Event",

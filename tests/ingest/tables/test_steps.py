@@ -50,6 +50,12 @@ def test_without_steps_there_is_no_row_and_no_step() -> None:
     assert built.rows("kernels", "step") == [None]
 
 
+@pytest.mark.parametrize("number", [0, 2**31 - 1, 2**31, 2**62])
+def test_numbers_of_steps_may_be_large(number: int) -> None:
+    built = build([step(number, 0, 10), slice_("a", 1, 1)])
+    assert built.rows("steps", "step") == [number] and built.rows("events", "step") == [number, number]
+
+
 def test_a_step_inside_another_takes_over_while_it_lasts() -> None:
     rows = [step(1, 0, 10), step(2, 2, 3), *(slice_("a", at, 1) for at in (1, 2, 4, 5, 7, 9, 10))]
     assert step_of(rows, "a") == [1, 2, 2, 1, 1, 1, None]
