@@ -119,7 +119,7 @@ def test_ranks_of_other_layouts_are_paired_by_role(house: Path) -> None:
 def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:
     change = tw.open(house).diff("base", "batch").changes()
     assert change.account is not None and change.account.per == "window"
-    assert (change.verdict.word, change.verdict.reason) == ("inconclusive", "one window per side")
+    assert (change.verdict.word, change.verdict.reason) == ("inconclusive", "one sample per side")
     with pytest.raises(ParamError, match="per 'weeks' is not known"):
         tw.open(house).diff("base", "slow").changes(per="weeks")
 

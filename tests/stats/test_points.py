@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tracewarehouse.stats.points import FEWEST, _candidates, _noise, change_points
+from tracewarehouse.stats.points import MIN_RUNS, _candidates, _noise, change_points
 
 RUNS, STEP, NOISE = 500, 0.03, 0.01
 NOISES: dict[str, Callable[[random.Random], float]] = {
@@ -138,7 +138,7 @@ def test_spikes_and_short_series_have_no_change() -> None:
     assert change_points([]) == change_points([5.0]) == ()
     assert change_points([100.0] * 50) == change_points([0.0] * 50) == ()
     assert change_points([100.0] * 30 + [900.0] + [100.0] * 30) == ()
-    assert change_points([100.0] * 5 + [200.0] * (FEWEST - 6)) == ()
+    assert change_points([100.0] * 5 + [200.0] * (MIN_RUNS - 6)) == ()
     assert len(change_points([100.0] * 6 + [200.0] * 6)) == 1
 
 

@@ -15,7 +15,7 @@ from tracewarehouse.diff.roles import roles
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.metric import Side
 from tracewarehouse.result import Abstained, Provenance, Result
-from tracewarehouse.stats import ENOUGH
+from tracewarehouse.stats import MIN_SAMPLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ def account(base: Side, head: Side, *, per: str | None = None, alpha: float = 0.
     """
     per, notices = unit_of(per, (base, head))
     told = spent("base", base, per), spent("head", head, per)
-    by_run = sum(len(side.selected()) for side in (base, head)) >= ENOUGH
+    by_run = sum(len(side.selected()) for side in (base, head)) >= MIN_SAMPLES
     sums = amounts(*told, by_run, roles(base, head))
     levels = tuple(_level(name, sums, per, alpha, _provenance(told)) for name in LEVELS)
     means = [Fraction(side.length_ns, side.units) for side in sums]

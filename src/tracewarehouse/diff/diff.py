@@ -18,7 +18,7 @@ from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.metric import BY_STEP, COMPLETE, Side
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import SelectedRun, spans
-from tracewarehouse.stats import ENOUGH
+from tracewarehouse.stats import MIN_SAMPLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -169,10 +169,10 @@ def _units(made: Plan, answers: Sequence[_Answer]) -> tuple[str | None, dict[str
     if not made.pooled:
         return None, none
     by_run = {each.who: each.units(("run_id",)) for each in answers}
-    if sum(map(len, by_run.values())) >= ENOUGH:
+    if sum(map(len, by_run.values())) >= MIN_SAMPLES:
         return "runs", by_run
     by_step = {each.who: each.units(("run_id", "step")) for each in answers if each.steps is not None}
-    known = len(by_step) == len(answers) and sum(map(len, by_step.values())) >= ENOUGH
+    known = len(by_step) == len(answers) and sum(map(len, by_step.values())) >= MIN_SAMPLES
     return ("steps, within these runs only", by_step) if known else (None, none)
 
 
@@ -264,7 +264,7 @@ def judged(
     """The columns for each row, by the tables `base` and `head` of the connection."""
     from tracewarehouse.stats import rows
 
-    if sum(map(len, sides.values())) < ENOUGH or not all(map(len, sides.values())):
+    if sum(map(len, sides.values())) < MIN_SAMPLES or not all(map(len, sides.values())):
         return [_row(plan.deciding, None, min_effect)] * len(keys)
     base, head = (_values(con, plan, side, units, keys) for side, units in sides.items())
     sizes = [max(map(_mean, pair)) for pair in zip(base, head, strict=True)]

@@ -115,23 +115,14 @@ def judge(
     return _by_interval(gate, one, other, known)
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A relative change and where it may lie."""
-
-    change: float
-    low: float
-    high: float
-
-
-def _interval(base: Measured, head: Measured, alpha: float) -> Interval | None:
-    """The change between runs, on logs; None where runs are few or something is 0."""
-    from tracewarehouse.stats import ENOUGH, shifted
+def _relative_change(base: Measured, head: Measured, alpha: float) -> ShiftTest | None:
+    """The relative change between runs; None if there are few runs or a value is not positive."""
+    from tracewarehouse.stats import MIN_SAMPLES, relative_shift
 
     values = base.values, head.values
-    if min(map(len, values)) == 0 or sum(map(len, values)) < ENOUGH or min(map(min, values)) <= 0:
+    if min(map(len, values)) == 0 or sum(map(len, values)) < MIN_SAMPLES or min(map(min, values)) <= 0:
         return None
-    return Interval(*shifted(*values, alpha))
+    return relative_shift(*values, alpha)
 
 
 def _by_value(gate: Gate, base: float | None, head: float, value: float) -> Judged:

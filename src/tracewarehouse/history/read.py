@@ -18,7 +18,7 @@ from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
-from tracewarehouse.stats.points import FEWEST, Point, change_points
+from tracewarehouse.stats.points import MIN_RUNS, Point, change_points
 from tracewarehouse.storage import Recorded, Store
 from tracewarehouse.version import __version__
 
@@ -179,10 +179,10 @@ def _notices(asking: Asking, subjects: Sequence[Subject], lines: Sequence[Line],
     silent = Counter(dot.reason for one in lines for dot in one.dots if dot.value is None)
     for reason, count in silent.items():
         yield f"{count:,} of {len(subjects):,} runs tell nothing: {reason}"
-    short = [one for one in lines if sum(dot.value is not None for dot in one.dots) < FEWEST]
+    short = [one for one in lines if sum(dot.value is not None for dot in one.dots) < MIN_RUNS]
     if short:
         where = "" if len(lines) == 1 else f" in {len(short)} of {len(lines)} lines"
-        yield f"fewer than {FEWEST} runs{where}: no change is looked for"
+        yield f"fewer than {MIN_RUNS} runs{where}: no change is looked for"
 
 
 def _machines(subject: Subject) -> str:
