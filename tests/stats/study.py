@@ -74,7 +74,9 @@ def _pair(runs: int, noise: Noise, seed: int) -> Pair:
     drawn = [factors(seed + run, noise) for run in range(2 * runs)]
     times = tuple(step_times(run) for run in drawn)
     units = [_units(row_times(run), own, runs) for run, own in zip(drawn, times, strict=True)]
-    return Pair(StepTimes(times[:runs]), StepTimes(times[runs:]), np.hstack(units[:runs]), np.hstack(units[runs:]))
+    return Pair(
+        StepTimes(times[:runs]), StepTimes(times[runs:]), np.hstack(units[:runs]), np.hstack(units[runs:])
+    )
 
 
 def _units(row: Floats, times: tuple[int, ...], runs: int) -> Floats:
@@ -279,7 +281,8 @@ def _power_line(name: str, shift: float, said: tuple[str, ...]) -> str:
 def method_lines() -> Iterator[str]:
     yield "## Ranks or Student's t"
     yield ""
-    yield f"Why ranks are used from {ENOUGH_FOR_RANKS} runs per side on: the part of {DRAWS:,} pairs in which"
+    least = MIN_SAMPLES_FOR_RANKS
+    yield f"Why ranks are used from {least} runs per side on: the part of {DRAWS:,} pairs in which"
     yield "each method finds 2 %, with the noise above, and where runs have heavy tails (Student's t with 3"
     yield "degrees of freedom, scaled by 0.7 %)."
     yield ""

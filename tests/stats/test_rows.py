@@ -9,7 +9,13 @@ import pytest
 from scipy import special, stats
 
 from tracewarehouse.stats import row_tests
-from tracewarehouse.stats.rows import variance_prior, inverse_trigamma, mean_squared_correlation, residuals, moderated_variances
+from tracewarehouse.stats.rows import (
+    inverse_trigamma,
+    mean_squared_correlation,
+    moderated_variances,
+    residuals,
+    variance_prior,
+)
 
 
 def table(seed: int, count: int, units: int, own: float = 0.02, run: float = 0.0) -> np.ndarray:

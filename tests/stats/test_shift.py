@@ -11,7 +11,7 @@ from statistics import fmean, median
 import pytest
 from scipy import stats
 
-from tracewarehouse.stats.shift import mann_whitney, student_t, shift, mann_whitney_cdf
+from tracewarehouse.stats.shift import mann_whitney, mann_whitney_cdf, shift, student_t
 from tracewarehouse.stats.verdict import MAX_BLOCKS, blocks, lag1_autocorrelation, runs_needed
 
 

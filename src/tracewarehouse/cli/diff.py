@@ -25,7 +25,7 @@ from tracewarehouse.errors import TwError
 if TYPE_CHECKING:
     from tracewarehouse.diff import Diff
     from tracewarehouse.diff.change import Change
-    from tracewarehouse.diff.gate import Judged
+    from tracewarehouse.diff.gate import GateResult
 
 
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
@@ -172,7 +172,7 @@ def _whole(session: Session, compared: Diff, own: dict[str, Any]) -> None:
     if own["junit"] is not None:
         own["junit"].write_text(junit(change, own["strict"]), encoding="utf-8")
     _told(session, change, levels, error)
-    for each in change.open:
+    for each in change.inconclusive:
         if not own["strict"]:
             session.out.notice(f"warning: gate {each.gate.text} is inconclusive: {each.reason}")
     if error is not None:
@@ -191,7 +191,7 @@ def _told(session: Session, change: Change, levels: tuple[str, ...], error: TwEr
         session.out.say(said, [] if not session.json else [_row(change)], error)
     else:
         session.out.show(change.rows(levels), error)
-    for notice in change.account.notices if change.account else ():
+    for notice in change.breakdown.notices if change.breakdown else ():
         session.out.notice(notice)
 
 
@@ -203,7 +203,7 @@ def _lines(path: Path | None) -> list[str]:
 
 
 def _failed(change: Change, strict: bool) -> GateFailed | None:
-    bad = [*change.failed, *(change.open if strict else ())]
+    bad = [*change.failed, *(change.inconclusive if strict else ())]
     if not bad:
         return None
     return GateFailed(
@@ -222,8 +222,8 @@ def _row(change: Change) -> dict[str, object]:
         "gates": [
             {"gate": each.gate.text, **{key: getattr(each, key) for key in _JUDGED}} for each in change.gates
         ],
-        "account": None if change.account is None else change.rows().rows(),
-        "lacks": change.lacks,
+        "account": None if change.breakdown is None else change.rows().rows(),
+        "lacks": change.no_breakdown_reason,
     }
 
 
@@ -233,7 +233,7 @@ _JUDGED = ("outcome", "base", "head", "value", "low", "high", "reason")
 def junit(change: Change, strict: bool) -> str:
     """A test case per gate; an inconclusive one is skipped, or with `strict` a failure."""
     bad = sum(_fails(each, strict) for each in change.gates)
-    skipped = len(change.open) if not strict else 0
+    skipped = len(change.inconclusive) if not strict else 0
     suite = ElementTree.Element(
         "testsuite",
         {"name": "tw diff", "tests": str(len(change.gates)), "failures": str(bad), "skipped": str(skipped)},
@@ -248,11 +248,11 @@ def junit(change: Change, strict: bool) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
-def _fails(judged: Judged, strict: bool) -> bool:
+def _fails(judged: GateResult, strict: bool) -> bool:
     return judged.outcome == "fail" or strict and judged.outcome == "inconclusive"
 
 
-def _said(judged: Judged) -> str:
+def _said(judged: GateResult) -> str:
     return f"{judged.outcome}: base {judged.base}, head {judged.head}" + (
         f", {judged.reason}" if judged.reason else ""
     )

@@ -11,7 +11,7 @@ from tracewarehouse.result import Field
 
 if TYPE_CHECKING:
     from tracewarehouse.diff.change import Change
-    from tracewarehouse.diff.gate import Judged
+    from tracewarehouse.diff.gate import GateResult
 
 _SHOWN = (
     "part",
@@ -44,7 +44,7 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
         return "\n".join(table(fields, rows, width=width, keys=("part", "gate")).lines())
 
     parts = [_first(change, ""), *_gates(change, laid_out)]
-    if change.account is not None:
+    if change.breakdown is not None:
         parts += [f"{_title(change, name)}\n{_level(change, name, top, laid_out)}" for name in levels]
     return "\n\n".join(parts) + "\n"
 
@@ -52,7 +52,7 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
 def comment(change: Change, levels: Sequence[str], top: int) -> str:
     """The same as Markdown: the verdict in sight, levels folded away."""
     parts = [f"### {change.line}", _first(change, "- ", verdict=False), *_gates(change, _marked)]
-    if change.account is not None:
+    if change.breakdown is not None:
         for name in levels:
             opened = " open" if name in _ENTIRE else ""
             inner = _level(change, name, top, _marked)
@@ -77,8 +77,8 @@ def _first(change: Change, mark: str, verdict: bool = True) -> str:
         lines += ["", change.line]
     if change.verdict.reason and change.verdict.unit != "window":
         lines.append(f"{mark}{change.verdict.reason}")
-    if change.lacks:
-        lines.append(f"{mark}no account: {change.lacks}")
+    if change.no_breakdown_reason:
+        lines.append(f"{mark}no breakdown: {change.no_breakdown_reason}")
     return "\n".join(lines)
 
 
@@ -91,15 +91,15 @@ def _named(runs: Sequence[str]) -> str:
 
 
 def _title(change: Change, name: str) -> str:
-    account = change.account
+    account = change.breakdown
     assert account is not None
     times = f"{show(float(account.base_mean), 'ns')} → {show(float(account.head_mean), 'ns')}"
     return f"mean {account.per} {times} {_TITLES[name]}"
 
 
 def _level(change: Change, name: str, top: int, layout: Layout) -> str:
-    assert change.account is not None
-    result = change.account.level(name).result(None if name in _ENTIRE else top)
+    assert change.breakdown is not None
+    result = change.breakdown.level(name).result(None if name in _ENTIRE else top)
     fields = [field for field in result.columns() if field.name in _SHOWN]
     rows = result.rows()
     kept = [field for field in fields if any(row[field.name] is not None for row in rows)]
@@ -113,13 +113,13 @@ def _gates(change: Change, layout: Layout) -> Iterator[str]:
         yield layout(fields, [_gate(each) for each in change.gates])
 
 
-def _gate(judged: Judged) -> list[object]:
+def _gate(judged: GateResult) -> list[object]:
     unit = judged.gate.metric.column.unit
     base, head = (None if value is None else show(value, unit) for value in (judged.base, judged.head))
     return [judged.gate.text, judged.outcome, base, head, _bounded(judged), judged.reason]
 
 
-def _bounded(judged: Judged) -> str | None:
+def _bounded(judged: GateResult) -> str | None:
     """What was held against the bound, with its interval."""
     if judged.value is None:
         return None

@@ -10,11 +10,11 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
 from tracewarehouse.history.recorded import Asking
-from tracewarehouse.metric import Ranks, Side
-from tracewarehouse.metric.measure import COMPLETE, answered
+from tracewarehouse.metric import Ranks
+from tracewarehouse.metric.measure import COMPLETE, ranks_with_data
 from tracewarehouse.runs.capabilities import able
 from tracewarehouse.runs.notices import notices
-from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.runs.selection import SelectedRun, Selection
 from tracewarehouse.storage import Json, Recorded, Store, write_result
 
 # Runs are asked together: opening a session costs more than a small analysis. Their rows must fit in memory.
@@ -55,7 +55,7 @@ class Step:
 
 
 Watch = Callable[[Step], None]
-Narrow = Callable[[Sequence[SelectedRun]], Side]
+Narrow = Callable[[Sequence[SelectedRun]], Selection]
 
 
 def record(
@@ -131,7 +131,7 @@ class _Work:
             if self.watch is not None:
                 done = self.written + len(self.failed)
                 self.watch(Step(done, self.lacking, asking.contract.name))
-            if asking.asks_for_steps:
+            if asking.steps_optional:
                 self.together(asking, [each for each in runs if each.run in steps], steps)
                 runs = [each for each in runs if each.run not in steps]
             self.together(asking, runs, steps)
@@ -153,7 +153,7 @@ class _Work:
         """Works out a result for each run, all of which have complete steps or none, and takes it in."""
         contract, by_step = asking.contract, runs[0].run in steps
         result = self.narrow(runs).run(contract.name, contract.version, **asking.params(by_step))
-        ranks = answered(result, runs)
+        ranks = ranks_with_data(result, runs)
         files: dict[Recorded, Path] = {}
         with self.store.staging() as folder:
             for at, each in enumerate(runs):
@@ -171,7 +171,7 @@ class _Work:
         self.written, self.bytes = self.written + len(files), self.bytes + size
 
 
-def _complete_steps(side: Side) -> dict[str, Steps]:
+def _complete_steps(side: Selection) -> dict[str, Steps]:
     """Run → rank → complete steps, for the runs that have some."""
     found: dict[str, dict[int, list[int]]] = {}
     for row in side.query(COMPLETE).rows():
@@ -184,7 +184,7 @@ def _told(each: SelectedRun, ranks: Ranks, steps: Steps) -> dict[str, Json]:
     return {
         "run_id": each.run,
         "number": each.version.number,
-        "ranks": list(ranks.telling),
+        "ranks": list(ranks.with_data),
         "reason": ranks.reason,
         "complete": {str(rank): list(numbers) for rank, numbers in sorted(steps.items())},
     }

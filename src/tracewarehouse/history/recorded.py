@@ -92,7 +92,7 @@ def _listed(paths: Iterable[str]) -> str:
 
 def _complete_steps(metric: Metric, steps: Mapping[str, Mapping[str, list[int]]]) -> list[Step] | None:
     """The complete steps of each run; None where the metric is not per step."""
-    if not metric.tells_steps or metric.asks_for_steps and not any(steps.values()):
+    if not metric.has_steps or metric.steps_optional and not any(steps.values()):
         return None
     return [
         (run, int(rank), step)
@@ -117,7 +117,7 @@ class Asking:
         return cls(contract, catalog.effective_hash(contract), frozenset(each.name for each in below))
 
     @property
-    def asks_for_steps(self) -> bool:
+    def steps_optional(self) -> bool:
         """Whether the analysis tells steps only where a parameter asks for it."""
         return any(param.name == BY_STEP for param in self.contract.params)
 
@@ -128,7 +128,7 @@ class Asking:
 
     def params(self, by_step: bool) -> dict[str, object]:
         """What the analysis is run with: steps apart where it can tell them and the run has complete ones."""
-        return {BY_STEP: True} if self.asks_for_steps and by_step else {}
+        return {BY_STEP: True} if self.steps_optional and by_step else {}
 
     def recorded(self, version: RunVersion, by_step: bool) -> Recorded:
         """What its result for that version of a run is recorded as."""

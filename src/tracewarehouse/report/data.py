@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.metric import Side
 from tracewarehouse.plot.lines import Bin, edges
 from tracewarehouse.plot.theme import brief
 from tracewarehouse.result import Result
+from tracewarehouse.runs.selection import Selection
 
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 class Asked:
     """One run, or part of one, that can be asked; every result is a relation for `rows`."""
 
-    def __init__(self, side: Side, con: Connection) -> None:
+    def __init__(self, side: Selection, con: Connection) -> None:
         self.side = side
         (self.selected,) = side.selected()
         starts = (rank.facts.get("start_ns") for rank in self.selected.by_rank)
@@ -101,7 +101,7 @@ class Asked:
 
 
 @contextmanager
-def asking(side: Side) -> Iterator[Asked]:
+def asking(side: Selection) -> Iterator[Asked]:
     """An `Asked` for one run, with a connection for its sums."""
     from tracewarehouse.duck.engine import connect
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tracewarehouse.metric import Side
 from tracewarehouse.plot.theme import brief
 from tracewarehouse.report.comms import comms
 from tracewarehouse.report.content import Tile
@@ -19,6 +18,7 @@ from tracewarehouse.report.overview import kind, overview, shares, step_times
 from tracewarehouse.report.run_facts import facts, quality, unknown
 from tracewarehouse.report.wording import MEANINGS, part, plural, time
 from tracewarehouse.result import Result
+from tracewarehouse.runs.selection import Selection
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SECTIONS = (kernels, comms, memory, host, quality)
 
 
-def one_run(side: Side, info: RunInfo, found: Result, say: Callable[[str], None]) -> Page:
+def one_run(side: Selection, info: RunInfo, found: Result, say: Callable[[str], None]) -> Page:
     """All of it, of one run with its findings; `say` is told of what is being worked out."""
     with asking(side) as asked:
         say("working out overview")

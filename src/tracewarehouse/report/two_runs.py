@@ -15,7 +15,7 @@ from tracewarehouse.report.wording import MEANINGS, and_list, label, part, plura
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
-    from tracewarehouse.diff.breakdown import Account
+    from tracewarehouse.diff.breakdown import Breakdown
     from tracewarehouse.diff.change import Change
     from tracewarehouse.diff.levels import Row
     from tracewarehouse.history import History, Line
@@ -37,7 +37,7 @@ def two_runs(
     """All of it: the comparison, the step times of both sides, the history of step times if recorded."""
     say("working out the page")
     sections = [_verdict(change, times), *_account(change), *_history(change, past)]
-    account = change.account
+    account = change.breakdown
     parts = [row.part for row in account.level("breakdown").rows] if account else []
     return Page(
         name=f"{_named(change.base)}-{_named(change.head)}",
@@ -59,12 +59,13 @@ def _named(runs: Sequence[str]) -> str:
 def _facts(change: Change) -> Iterator[tuple[str, str]]:
     yield "Base", ", ".join(change.base)
     yield "Head", ", ".join(change.head)
-    if change.account:
-        units = change.account.per.partition(":")[0]
-        account = change.account
+    if change.breakdown:
+        units = change.breakdown.per.partition(":")[0]
+        account = change.breakdown
         yield (
             "Compared",
-            f"{account.base_units:,} of base, {account.head_units:,} of head: each {units} of each rank",
+            f"{account.base_intervals:,} of base, {account.head_intervals:,} of head: "
+            f"each {units} of each rank",
         )
     yield (
         "Noise",
@@ -92,10 +93,10 @@ def _signed(value: float | None) -> str:
 def _unknown(change: Change) -> Iterator[str]:
     if change.verdict.reason:
         yield f"{change.verdict.reason[0].upper()}{change.verdict.reason[1:]}."
-    if change.lacks:
-        yield f"Where the time went: {change.lacks}."
-    if change.account:
-        for notice in change.account.notices:
+    if change.no_breakdown_reason:
+        yield f"Where the time went: {change.no_breakdown_reason}."
+    if change.breakdown:
+        for notice in change.breakdown.notices:
             yield f"{notice[0].upper()}{notice[1:]}."
 
 
@@ -134,9 +135,9 @@ def _spread(times: Sequence[Measured]) -> Part:
 
 
 def _account(change: Change) -> Iterator[Section]:
-    account = change.account
+    account = change.breakdown
     if account is None:
-        yield Section("account", "Account", f"There is no account: {change.lacks}.")
+        yield Section("account", "Account", f"There is no breakdown: {change.no_breakdown_reason}.")
         return
     base, head = float(account.base_mean), float(account.head_mean)
     first = account.level("breakdown").rows[0]
@@ -171,7 +172,7 @@ def _account(change: Change) -> Iterator[Section]:
         )
 
 
-def _of_ranks(account: Account) -> str:
+def _of_ranks(account: Breakdown) -> str:
     own = [row for row in account.level("ranks").rows if row.part.endswith(" own")]
     told = "A late rank's own time grows; of the others, which wait for it, only their communication does."
     if not own:
@@ -185,7 +186,7 @@ def _time(ns: float) -> str:
     return f"+{time(ns)}" if ns > 0 else time(ns)
 
 
-def _lead(account: Account, name: str, what: str) -> str:
+def _lead(account: Breakdown, name: str, what: str) -> str:
     rows = [row for row in account.level(name).rows if row.delta]
     longer = sum(row.delta > 0 for row in rows)
     certain = sum(bool(row.test and row.test.significant) for row in rows)
@@ -193,7 +194,7 @@ def _lead(account: Account, name: str, what: str) -> str:
     return f"{said}; {certain:,} by more than their noise."
 
 
-def _waterfall(account: Account) -> Part:
+def _waterfall(account: Breakdown) -> Part:
     """Base, each part's change on top of the one before, head; the axis is cut below them all."""
     per = account.per.partition(":")[2] or account.per
     running = float(account.base_mean)
@@ -214,7 +215,7 @@ def _waterfall(account: Account) -> Part:
     return Part("From base to head", said, (Picture(f"Base, parts, head{cut}", bars(told, PAGE, low=low)),))
 
 
-def _movers(account: Account, name: str, title: str, what: str) -> Part:
+def _movers(account: Breakdown, name: str, title: str, what: str) -> Part:
     rows = [row for row in account.level(name).rows if row.delta]
     if not rows:
         return Part(title, "Nothing changed.")
@@ -253,7 +254,7 @@ def _words(row: Row) -> str:
     )
 
 
-def _table(change: Change, account: Account, name: str) -> Table:
+def _table(change: Change, account: Breakdown, name: str) -> Table:
     result = account.level(name).result()
     assert result.contract is not None
     rows = result.head(ROWS).rows()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.runs.selectors import Known, Pick, pick
 from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store
+
+if TYPE_CHECKING:
+    from tracewarehouse.result import Result
 
 
 @dataclass(frozen=True)
@@ -161,3 +165,19 @@ def spans(ranks: Iterable[int]) -> str:
         else:
             found.append([rank, rank])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+class Selection(Protocol):
+    """Selected runs that can be queried, as a `Warehouse`."""
+
+    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The rows of an analysis."""
+        ...
+
+    def query(self, sql: str) -> Result:
+        """The rows of a SELECT."""
+        ...
+
+    def selected(self) -> tuple[SelectedRun, ...]:
+        """The runs, each with its selected ranks."""
+        ...

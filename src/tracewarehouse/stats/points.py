@@ -2,13 +2,12 @@
 
 Two thresholds. Candidates are the exact optimum of kernel change-point detection with a linear penalty
 (Arlot, Celisse, Harchaoui 2019; the penalty as in PELT, Killick et al. 2012). The kernel is Gaussian, so
-bounded: an outlier costs the same however far off it is, and spikes make no change points. A candidate is kept
-if the 99 % interval of Hodges and Lehmann for the shift between its two segments excludes 0 (a rank test, dual
-to that of Mann and Whitney) and the shift is as large as requested; the weakest is removed first, and the rest
-is tested again. The uncertainty of the position follows Bai (1997). The constants are measured: at 1 % noise,
-normal or heavy-tailed, 97 % of steps of 3 % are located within one run (93 % if every twentieth run is an
-outlier), and 400,000 runs without a step gave no false positive.
-"""
+bounded: an outlier costs the same however far off it is, and spikes make no change points. A candidate is
+kept if the 99 % interval of Hodges and Lehmann for the shift between its two segments excludes 0 (a rank
+test, dual to that of Mann and Whitney) and the shift is as large as requested; the weakest is removed first,
+and the rest is tested again. The uncertainty of the position follows Bai (1997). The constants are measured:
+at 1 % noise, normal or heavy-tailed, 97 % of steps of 3 % are located within one run (93 % if every twentieth
+run is an outlier), and 400,000 runs without a step gave no false positive."""
 
 from __future__ import annotations
 
@@ -95,7 +94,7 @@ class _LevelShift:
 
 
 def _noise(scaled: Floats) -> float:
-    """The standard deviation of the noise, from differences of adjacent values: level changes do not count."""
+    """The standard deviation of the noise, from differences of adjacent values, so without level changes."""
     import numpy as np
 
     steps = np.abs(np.diff(scaled))
@@ -147,7 +146,9 @@ def _shift(before: Floats, after: Floats) -> _LevelShift:
     return _LevelShift(reported, max(strict.low, -strict.high), median(sides[0]))
 
 
-def _points(scaled: Floats, noise: float, bounds: Sequence[int], shifts: Sequence[_LevelShift]) -> list[Point]:
+def _points(
+    scaled: Floats, noise: float, bounds: Sequence[int], shifts: Sequence[_LevelShift]
+) -> list[Point]:
     import numpy as np
 
     edges = [0, *bounds, len(scaled)]

@@ -67,7 +67,10 @@ def row_tests(
     present = (left > 0).any(axis=1) | (right > 0).any(axis=1)
     tested = (np.asarray(weights, dtype=np.float64) >= min_share) & present & enough
     complete = tested & (left > 0).all(axis=1) & (right > 0).all(axis=1)
-    tests = {**_welch_on_logs(left, right, complete, alpha), **_welch_on_values(left, right, tested & ~complete, alpha)}
+    tests = {
+        **_welch_on_logs(left, right, complete, alpha),
+        **_welch_on_values(left, right, tested & ~complete, alpha),
+    }
     q = dict(zip(sorted(tests), _adjusted([tests[row].p for row in sorted(tests)]), strict=True))
     return [
         _row_test(tests[row], q[row], alpha) if row in tests else _untested(left[row], right[row])
@@ -112,7 +115,10 @@ def _welch_on_logs(left: Floats, right: Floats, rows: Mask, alpha: float) -> dic
     low, high, p = _welch(difference, _side_variances(sides), (left.shape[1], right.shape[1]), alpha)
     relative = (np.expm1(np.minimum(value, 700)) for value in (difference, low, high))
     columns = zip(np.flatnonzero(rows), *relative, p, strict=True)
-    return {int(row): ShiftTest(*map(float, values), method="moderated Welch") for row, *values in columns}
+    return {
+        int(row): ShiftTest(float(change), float(low), float(high), float(p), "moderated Welch")
+        for row, change, low, high, p in columns
+    }
 
 
 def _side_variances(sides: tuple[Floats, Floats]) -> tuple[Variances, Variances]:
@@ -132,7 +138,7 @@ def _both(base: Variances | None, head: Variances | None) -> tuple[Variances, Va
 def _welch(
     difference: Floats, variances: tuple[Variances, Variances], counts: tuple[int, int], alpha: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Ends of the interval, and p; degrees of freedom by Satterthwaite. Without variance there is no doubt."""
+    """Ends of the interval, and p; degrees of freedom by Satterthwaite. Without variance p is 0 or 1."""
     import numpy as np
     from scipy.special import stdtr, stdtrit
 

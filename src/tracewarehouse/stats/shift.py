@@ -105,7 +105,7 @@ def _order_counts(base: int, head: int) -> list[int]:
 
 
 def student_t(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
-    """The difference of means with Student's t; both sides share one variance, so one may be a single value."""
+    """The difference of means with Student's t; both share one variance, so one may be a single value."""
     from scipy.special import stdtr, stdtrit
 
     method = "Student's t"

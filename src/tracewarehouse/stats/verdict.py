@@ -203,7 +203,7 @@ CERTAIN = 12.0  # distance in standard errors above which the power is 1 without
 
 
 def runs_needed(deviation: float, effect: float, *, alpha: float = 0.05, power: float = 0.8) -> int:
-    """Runs per side that detect an effect with this power; both numbers on the scale of logs of runs' medians.
+    """Runs per side that detect an effect with this power; both numbers are of logs of runs' medians.
 
     The smallest number for which Student's t has the power, by the noncentral t, searched from the
     approximation of Guenther (1981). The effect must not be 0.
