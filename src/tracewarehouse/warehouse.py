@@ -370,13 +370,13 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.derive.build import sources
         from tracewarehouse.derive.scale import parse
-        from tracewarehouse.derive.scopes import Wanted
+        from tracewarehouse.derive.scopes import ScopeRequest
         from tracewarehouse.derive.whatif import whatif
 
         scales = [parse(text) for text in ([scale] if isinstance(scale, str) else scale)]
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
         part, told = part._with_tables(sources(self.catalog))
-        wanted = Wanted.of(steps, annotations, whole)
+        wanted = ScopeRequest.of(steps, annotations, whole)
         found = whatif(self.root, self.catalog, part.selected()[0], wanted, scales, by)
         return replace(found, notices=(*told, *found.notices))
 
@@ -554,7 +554,7 @@ class Warehouse(Analyses[Result]):
         number, annotations as `NAME#K` (the K-th of that name, from 0), or the `whole` trace. What is derived
         already stays, and is not made again. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.derive import Wanted, derive
+        from tracewarehouse.derive import ScopeRequest, derive
         from tracewarehouse.derive.build import NAME, sources
 
         if name != NAME:
@@ -562,7 +562,7 @@ class Warehouse(Analyses[Result]):
         whole_run = self._one(self._whole(run, "a derivation"))
         part = whole_run if ranks is None else whole_run.select(ranks=ranks)
         part, told = part._with_tables(sources(self.catalog))
-        wanted = Wanted.of(steps, annotations, whole)
+        wanted = ScopeRequest.of(steps, annotations, whole)
         derived = derive(self.store, self.catalog, part.selected()[0], wanted)
         return replace(derived, notices=(*told, *derived.notices))
 
