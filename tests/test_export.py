@@ -150,7 +150,7 @@ def test_times_are_in_the_trace_s_own_units(dialect: str, tmp_path: Path) -> Non
     assert len(drawn) == len(rows) + len(speeds) > 100
     for row in rows:
         counted = drawn[f"queue_length stream {row['stream']}", row["ts_ns"]]
-        assert counted == {"rows": row["queue_length"]}
+        assert counted == {"activities": row["queue_length"]}
     for row in speeds:
         counted = drawn[f"memory_bandwidth {row['direction']}", row["ts_ns"]]
         assert counted == {"GB/s": Decimal(repr(row["bandwidth_bytes_per_ns"]))}
@@ -202,7 +202,7 @@ def test_annotations_stand_over_the_rows_launched_within(tmp_path: Path) -> None
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
     added = check(warehouse, "a", tmp_path / "a" / "rank0.json", {"overlays": ["annotations"]})
     slices = [event for event in added if event["ph"] == "X"]
-    assert [(e["name"], 1_000 * e["ts"], 1_000 * e["dur"], e["args"]["GPU rows"]) for e in slices] == [
+    assert [(e["name"], 1_000 * e["ts"], 1_000 * e["dur"], e["args"]["GPU activities"]) for e in slices] == [
         ("ProfilerStep#1", 200, 250, 3),
         ("forward", 200, 200, 2),
         ("ProfilerStep#2", 600, 50, 1),
@@ -242,7 +242,7 @@ def test_sequences_stand_over_their_rows(tmp_path: Path) -> None:
     added = check(warehouse, "a", tmp_path / "a" / "rank0.json", {"overlays": ["kernel_sequences"]})
     tracks = {event["tid"]: event["args"]["name"] for event in added if event["name"] == "thread_name"}
     slices = [
-        (tracks[e["tid"]], e["name"], 1_000 * e["ts"], 1_000 * e["dur"], e["args"]["times in the trace"])
+        (tracks[e["tid"]], e["name"], 1_000 * e["ts"], 1_000 * e["dur"], e["args"]["occurrences"])
         for e in added
         if e["ph"] == "X"
     ]
@@ -264,7 +264,7 @@ def test_each_time_that_a_sequence_comes_is_drawn(tmp_path: Path) -> None:
     for event in added:
         if event.get("cat") == "overlay":
             args = event["args"]
-            key = (event["name"].rpartition(" #")[0], args["times in the trace"], args["sequence"])
+            key = (event["name"].rpartition(" #")[0], args["occurrences"], args["sequence"])
             found[key].add(args["operator"])
     rows = warehouse.select("sim").kernel_sequences().rows()
     assert sorted((name, count) for name, count, _ in found) == sorted((r["name"], r["count"]) for r in rows)

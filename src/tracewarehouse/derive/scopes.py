@@ -111,7 +111,7 @@ def _numbered(text: str) -> str:
 
 
 def find_scopes(con: Connection, request: ScopeRequest, known: Iterable[str] = ()) -> list[ScopeRow]:
-    """The requested scopes and those `known` by name, by rank and time; the connection has the tables READS."""
+    """The requested scopes and those `known` by name, by rank and time. It reads the tables READS."""
     listed = sorted(known)
     matches = [_ANNOTATION.fullmatch(scope) for scope in (*request.scopes, *listed)]
     values = {
