@@ -134,13 +134,13 @@ def scope_rows(
 
 
 def check_scopes(
-    selected: SelectedRun, request: ScopeRequest, found: Mapping[int, Sequence[ScopeRow]]
+    selected: SelectedRun, request: ScopeRequest, by_rank: Mapping[int, Sequence[ScopeRow]]
 ) -> tuple[str, ...]:
     """A notice for each scope that some ranks lack; raises UnknownName for one that all ranks lack."""
     notices = []
     for scope in request.scopes:
-        without = [rank for rank, rows in found.items() if scope not in scope_names(rows)]
-        if len(without) == len(found):
+        without = [rank for rank, rows in by_rank.items() if scope not in scope_names(rows)]
+        if len(without) == len(by_rank):
             kind, _, name = scope.partition(" ")
             hint = f"not in {selected.run}: see tw show step_summary, tw query 'FROM annotations'"
             raise UnknownName(kind, name, [], hint)

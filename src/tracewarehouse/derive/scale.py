@@ -66,42 +66,42 @@ class _Reader:
         if not self.accept("="):
             raise self.error("expected `=` and a factor" if filters else "expected `[` or `=`")
         start = self.at
-        found = _NUMBER.match(self.text, self.at)
-        self.at = found.end() if found else self.at
-        if found is None or self.at < len(self.text):
-            self.at = start if found is None else self.at
+        match = _NUMBER.match(self.text, self.at)
+        self.at = match.end() if match else self.at
+        if match is None or self.at < len(self.text):
+            self.at = start if match is None else self.at
             raise self.error(
-                "expected a factor, for example 0.5" if found is None else "unexpected text after the factor"
+                "expected a factor, for example 0.5" if match is None else "unexpected text after the factor"
             )
-        return Scale(what, Fraction(Decimal(found[0])), **filters)
+        return Scale(what, Fraction(Decimal(match[0])), **filters)
 
     def filters(self) -> dict[str, str]:
         """`kind=…,name=…]`"""
-        found: dict[str, str] = {}
+        filters: dict[str, str] = {}
         while True:
             start = self.at
             key = self.word("a filter", FILTERS)
-            if key in found:
+            if key in filters:
                 self.at = start
                 raise self.error(f"duplicate filter: {key}")
             if not self.accept("="):
                 raise self.error("expected `=`")
             start = self.at
-            found[key] = self.value()
-            if key == "kind" and found[key] not in KINDS:
+            filters[key] = self.value()
+            if key == "kind" and filters[key] not in KINDS:
                 self.at = start
                 raise self.error(f"expected a kind of GPU activity: {', '.join(KINDS)}")
             if self.accept("]"):
-                return found
+                return filters
             if not self.accept(","):
                 raise self.error("expected `,` or `]`")
 
     def word(self, what: str, known: tuple[str, ...]) -> str:
-        found = _WORD.match(self.text, self.at)
-        if found is None or found[0] not in known:
+        match = _WORD.match(self.text, self.at)
+        if match is None or match[0] not in known:
             raise self.error(f"expected {what}: {', '.join(known)}")
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def value(self) -> str:
         """Quoted text, or text up to the next `,` or `]`."""
@@ -110,13 +110,13 @@ class _Reader:
             end = self.text.find(quote, self.at + 1)
             if end < 0:
                 raise self.error("unterminated quote")
-            found, self.at = self.text[self.at + 1 : end], end + 1
-            return found
-        found = re.compile(r"[^,\]]*").match(self.text, self.at)[0]  # type: ignore[index]
-        if not found:
+            value, self.at = self.text[self.at + 1 : end], end + 1
+            return value
+        value = re.compile(r"[^,\]]*").match(self.text, self.at)[0]  # type: ignore[index]
+        if not value:
             raise self.error("expected a value")
-        self.at += len(found)
-        return found
+        self.at += len(value)
+        return value
 
     def accept(self, token: str) -> bool:
         accepted = self.text.startswith(token, self.at)

@@ -90,14 +90,14 @@ def whatif(
     if by not in ("category", "op"):
         raise ParamError(f"unknown by {by!r}", "use category or op")
     scopes = scope_rows(root, catalog, selected, request)
-    found = {rank: [row for row in scopes if row["rank"] == rank] for rank in selected.ranks}
-    notices = check_scopes(selected, request, found)
+    by_rank = {rank: [row for row in scopes if row["rank"] == rank] for rank in selected.ranks}
+    notices = check_scopes(selected, request, by_rank)
     columns = [
         number for number, field in enumerate(_FIELDS) if by == "op" or field.name not in ("op", "name")
     ]
     rows = [
         [row[number] for number in columns]
-        for rank, of_rank in found.items()
+        for rank, of_rank in by_rank.items()
         if of_rank
         for row in _rank_rows(root, catalog, SelectedRun(selected.version, (rank,)), of_rank, scales, by)
     ]
@@ -158,9 +158,9 @@ class _Graph:
         ]
         base, new = self._path(self.edges, by), self._path(scaled, by)
         length: Part = (LENGTH, None, None)
-        found = {length: (base.total(), new.total())}
+        times = {length: (base.total(), new.total())}
         parts = sorted(base.keys() | new.keys(), key=lambda part: (-new[part], -base[part], str(part)))
-        return found | {part: (base[part], new[part]) for part in parts if part[0] != "end"}
+        return times | {part: (base[part], new[part]) for part in parts if part[0] != "end"}
 
     def _path(self, edges: Sequence[tuple[int, int, int]], by: str) -> Counter[Part]:
         """Part → its time on the longest path."""

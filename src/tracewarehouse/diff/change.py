@@ -104,9 +104,9 @@ def changes(
     base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, gates: Iterable[Gate] = ()
 ) -> Change:
     """Compares two sides; raises NotComparable unless `force`, ParamError, TwError."""
-    found = differences(base, head)
+    config_differences = differences(base, head)
     if not options.force:
-        check(found)
+        check(config_differences)
     if options.steps:
         base, head = _StepSelection(base, options.steps), _StepSelection(head, options.steps)
     parts, reason = _breakdown(base, head, catalog, options)
@@ -115,7 +115,7 @@ def changes(
     return Change(
         base=tuple(each.run for each in base.selected()),
         head=tuple(each.run for each in head.selected()),
-        differences=found,
+        differences=config_differences,
         verdict=step_verdict,
         breakdown=parts,
         no_breakdown_reason=reason,

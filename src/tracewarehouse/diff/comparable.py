@@ -70,13 +70,13 @@ def differences(base: Selection, head: Selection) -> tuple[Difference, ...]:
     facts = tuple(
         _SideFacts(name, side, side.query(_RANKS).rows()) for name, side in (("base", base), ("head", head))
     )
-    found = [each for check in _CHECKS for each in check(*facts)]
-    return tuple(sorted(found, key=lambda each: not each.hard))
+    all_differences = [each for check in _CHECKS for each in check(*facts)]
+    return tuple(sorted(all_differences, key=lambda each: not each.hard))
 
 
-def check(found: Iterable[Difference]) -> None:
+def check(differences: Iterable[Difference]) -> None:
     """Raises NotComparable for a hard difference."""
-    hard = [each.message for each in found if each.hard]
+    hard = [each.message for each in differences if each.hard]
     if hard:
         raise NotComparable(f"not comparable: {'; '.join(hard)}", "use --force to compare anyway")
 

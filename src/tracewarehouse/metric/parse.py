@@ -80,19 +80,19 @@ class _Reader:
     def filters(self, contract: Contract) -> tuple[tuple[Column, object], ...]:
         """`kind=…,name=…]`"""
         known = {column.name: column for column in filterable(contract)}
-        found: dict[Column, object] = {}
+        filters: dict[Column, object] = {}
         while True:
             start = self.at
             word = self.word("a column to filter by")
             if word not in known:
                 raise self.unknown(f"column of {contract.ref} to filter by", word, known, start)
-            if known[word] in found:
+            if known[word] in filters:
                 raise self.error(f"duplicate filter: {word}", at=start)
             if not self.accept("="):
                 raise self.error("expected `=`")
-            found[known[word]] = self.value(known[word])
+            filters[known[word]] = self.value(known[word])
             if self.accept("]"):
-                return tuple(found.items())
+                return tuple(filters.items())
             if not self.accept(","):
                 raise self.error("expected `,` or `]`")
 
@@ -115,18 +115,18 @@ class _Reader:
                 raise self.error("unterminated quote")
             self.at = end + 1
             return True, self.text[start + 1 : end]
-        found = _VALUE.match(self.text, start)
-        if found is None or not found[0].strip():
+        match = _VALUE.match(self.text, start)
+        if match is None or not match[0].strip():
             raise self.error("expected a value", 'quote a text with , or ]: name="f<int, 4>"')
-        self.at = found.end()
-        return False, found[0].strip()
+        self.at = match.end()
+        return False, match[0].strip()
 
     def word(self, what: str) -> str:
-        found = _WORD.match(self.text, self.at)
-        if found is None:
+        match = _WORD.match(self.text, self.at)
+        if match is None:
             raise self.error(f"expected {what}")
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def accept(self, token: str) -> bool:
         accepted = self.text.startswith(token, self.at)

@@ -1,7 +1,6 @@
 """Verdict on the step times of two sides (slower, faster, no change, inconclusive) and the runs it needs.
 
-Also the blocks of steps that stand for independent measurements when a side has one run, and the number of
-runs that a conclusion takes.
+With one run per side, blocks of its steps serve as independent samples.
 """
 
 from __future__ import annotations
