@@ -73,7 +73,7 @@ def parts(level: Level) -> dict[str, tuple[Fraction, str | None]]:
     return {row.part: (row.delta, row.change) for row in level.rows}
 
 
-def test_kernels_tell_who_changed_and_how(wh: tw.Warehouse) -> None:
+def test_kernels_show_what_changed_and_how(wh: tw.Warehouse) -> None:
     found = told(wh, ["base"], ["head"])
     assert (found.per, found.base_intervals, found.head_intervals, found.replicate) == (
         "step",
@@ -99,7 +99,7 @@ def test_other_ranks_are_paired_in_order(wh: tw.Warehouse) -> None:
     assert {name: rows[name][1] for name in ("relu", "more")} == {"relu": "gone", "more": "new"}
 
 
-def test_runs_are_what_is_measured_where_there_are_several(wh: tw.Warehouse) -> None:
+def test_several_runs_are_the_replicates(wh: tw.Warehouse) -> None:
     found = told(wh, ["base", "b1"], ["head", "h1"], per="step")
     assert (found.replicate, found.base_intervals) == ("run", 21)
     rows = {row.part: row for row in found.level("kernels").rows}
@@ -108,7 +108,7 @@ def test_runs_are_what_is_measured_where_there_are_several(wh: tw.Warehouse) -> 
     assert rows["gemm"].test.low is not None and rows["gemm"].test.low < rows["gemm"].test.change
 
 
-def test_few_steps_are_told_by_the_window(wh: tw.Warehouse) -> None:
+def test_few_steps_fall_back_to_the_window(wh: tw.Warehouse) -> None:
     found = told(wh, ["short"], ["base"])
     assert (found.per, found.base_intervals) == ("window", 1)
     assert found.notices[0] == "fewer than 3 complete steps: the breakdown covers the entire trace"
@@ -116,13 +116,13 @@ def test_few_steps_are_told_by_the_window(wh: tw.Warehouse) -> None:
     assert all(row.test is None or not row.test.tested for row in found.level("kernels").rows)
 
 
-def test_ranks_that_cannot_tell_are_named(wh: tw.Warehouse) -> None:
+def test_ranks_without_data_are_listed(wh: tw.Warehouse) -> None:
     found = told(wh, ["base", "host"], ["head"], per="step")
     assert [(each.run_id, each.reason) for each in found.abstained] == [("host", "no GPU rows recorded")]
     assert (found.base_intervals, found.delta) == (18, 0)
 
 
-def test_annotations_are_units_of_their_own(wh: tw.Warehouse) -> None:
+def test_breakdown_per_annotation(wh: tw.Warehouse) -> None:
     found = told(wh, ["b1"], ["h1"], per="annotation:part")
     assert (found.base_intervals, found.head_intervals, found.delta) == (2, 1, -200)
 
@@ -137,7 +137,7 @@ def test_annotations_are_units_of_their_own(wh: tw.Warehouse) -> None:
         ("base", "base", "annotation:", "unknown per 'annotation:'"),
     ],
 )
-def test_what_cannot_be_told_is_refused(
+def test_missing_data_is_an_error(
     wh: tw.Warehouse, base: str, head: str, per: str | None, message: str
 ) -> None:
     with pytest.raises(TwError) as raised:
@@ -158,7 +158,7 @@ def cell(name: str, path: str | None, op: str | None = "op", count: int = 1) -> 
     return LocatedKernel("computation", name, path, op, count, count)
 
 
-def test_a_kernel_is_renamed_place_by_place() -> None:
+def test_a_kernel_is_replaced_location_by_location() -> None:
     base = [cell("a", "p1"), cell("a", "p2"), cell("b", "p3"), cell("c", "p4"), cell("d", "p5", "sig")]
     head = [cell("A", "p1"), cell("a", "p2"), cell("b", "p3"), cell("x", "p3"), cell("D", "p6", "sig")]
     forth, back = replacements(base, head)
@@ -166,13 +166,13 @@ def test_a_kernel_is_renamed_place_by_place() -> None:
     assert back == {head[0]: "a", head[4]: "d"}
 
 
-def test_of_several_at_a_place_the_most_frequent_are_paired() -> None:
+def test_of_several_at_a_location_the_most_frequent_are_paired() -> None:
     base = [cell("a", "p", count=9), cell("b", "p", count=2)]
     head = [cell("B", "p", count=2), cell("A", "p", count=9), cell("C", "p", count=1)]
     assert replacements(base, head)[0] == {base[0]: "A", base[1]: "B"}
 
 
-def test_what_has_no_place_is_never_renamed() -> None:
+def test_kernels_without_a_location_are_never_replaced() -> None:
     assert replacements([cell("a", None, None)], [cell("b", None, None)]) == ({}, {})
 
 
@@ -197,7 +197,7 @@ def test_rounding_keeps_the_sum() -> None:
         ((2, 2), (60, 60), (60, 60), "unchanged", 0),
     ],
 )
-def test_calls_and_speed_are_the_change(
+def test_calls_and_speed_sum_to_the_change(
     counts: tuple[int, int], ns: tuple[int, int], lengths: tuple[int, int], change: str, calls: int
 ) -> None:
     row = Row("x", *map(Fraction, ns), *map(Fraction, counts), *map(Fraction, lengths))

@@ -60,7 +60,7 @@ def test_a_compiled_model_is_launched_by_graphs_and_copies_more(per: str | None,
     assert (second.part, second.change) == ("CompiledFunction (graph launch)", "new")
 
 
-def test_twins_on_two_gpus_share_their_places(tmp_path: Path) -> None:
+def test_identical_layers_on_two_gpus_share_their_locations(tmp_path: Path) -> None:
     found = told("twins", tmp_path)
     assert found.per == "window"
     renamed = [row for row in found.level("kernels").rows if row.change == "renamed"]

@@ -139,7 +139,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Warehouse, Pat
 
 
 @pytest.mark.parametrize("kind", QUICK)
-def test_the_first_row_names_what_was_planted(planted: tuple[tw.Warehouse, Path], kind: str) -> None:
+def test_the_first_row_names_the_injected_fault(planted: tuple[tw.Warehouse, Path], kind: str) -> None:
     judge(*planted, kind)
 
 

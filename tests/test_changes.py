@@ -49,7 +49,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("host", "head has no GPU activities, base has"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_with_the_reason(house: Path, head: str, first: str) -> None:
+def test_incompatible_configurations_are_an_error_with_the_reason(house: Path, head: str, first: str) -> None:
     with pytest.raises(NotComparable) as error:
         tw.open(house).diff("base", head).changes()
     assert error.value.message.startswith(f"not comparable: {first}")
@@ -65,7 +65,7 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(house: Path, head: s
         ("lacks", "only in base: rank 1"),
     ],
 )
-def test_other_differences_are_told(house: Path, head: str, message: str) -> None:
+def test_other_configuration_differences_are_reported(house: Path, head: str, message: str) -> None:
     change = tw.open(house).diff("base", head).changes()
     assert any(each.message.startswith(message) and not each.hard for each in change.differences)
 
@@ -124,7 +124,7 @@ def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:
         tw.open(house).diff("base", "slow").changes(per="weeks")
 
 
-def test_a_run_without_a_gpu_has_no_account_and_says_so(house: Path) -> None:
+def test_a_run_without_a_gpu_has_no_breakdown_and_says_so(house: Path) -> None:
     change = tw.open(house).diff("host", "base").changes(force=True)
     assert change.breakdown is None and change.no_breakdown_reason
     told = front_door.tw("diff", "host", "base", "--anyway", "-w", house)

@@ -123,7 +123,7 @@ def test_without_steps_it_is_per_rank(house: Path) -> None:
     assert tw.open(house).diff("a", "host").name_summary().notices[0].startswith("values are per rank")
 
 
-def test_what_several_ranks_do_not_tell_is_left_out(house: Path) -> None:
+def test_columns_that_cannot_be_combined_are_left_out(house: Path) -> None:
     row = next(row for row in tw.open(house).diff("a", "b").kernel_summary().rows() if row["name"] == "gemm")
     assert (row["base_min_ns"], row["head_min_ns"]) == (10.0, 10.0)
     assert (row["base_max_ns"], row["head_max_ns"]) == (999.0, 20.0)
@@ -150,7 +150,7 @@ def test_rank_by_rank_every_measure_is_compared(house: Path) -> None:
     assert gemm["change"] == "decreased"
 
 
-def test_what_cannot_be_compared_is_told(house: Path) -> None:
+def test_invalid_comparisons_are_errors(house: Path) -> None:
     wh = tw.open(house)
     with pytest.raises(TwError, match="head has no data to compare: no GPU rows recorded"):
         wh.diff("a", "host").temporal_breakdown()

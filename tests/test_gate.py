@@ -49,7 +49,7 @@ def test_a_gate_is_a_metric_and_a_bound(text: str, op: str, bound: float, signed
         ("kernel_summary.sum_n<=+3%", "unknown measure of kernel_summary@1: sum_n"),
     ],
 )
-def test_a_bad_gate_points_at_the_place(text: str, message: str) -> None:
+def test_a_bad_gate_points_at_the_position(text: str, message: str) -> None:
     with pytest.raises(TwError) as error:
         gate(text)
     assert message in error.value.message

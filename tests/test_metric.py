@@ -113,7 +113,7 @@ def test_a_metric_within_a_longer_text() -> None:
         ("step_time<=3%", ParamError, "character 10", "unexpected text", "for example"),
     ],
 )
-def test_what_is_no_metric_is_pointed_at(
+def test_a_bad_metric_points_at_the_position(
     text: str, error: type[TwError], place: str, says: str, hint: str
 ) -> None:
     with pytest.raises(error) as caught:
@@ -158,7 +158,7 @@ def test_other_folds(house: tw.Warehouse) -> None:
     assert of(house, "comm_comp_overlap.overlap", "b").reason == "comm_ns is 0"
 
 
-def test_a_column_without_a_fold_wants_one_row(house: tw.Warehouse) -> None:
+def test_a_column_without_a_fold_needs_one_row(house: tw.Warehouse) -> None:
     assert values(house, "kernel_summary.p50_ns[name=gemm]", "a") == {"a": 20.0}
     assert values(house, "kernel_summary.p50_ns[name=gemm,rank=1]", "b") == {"b": 40.0}
     with pytest.raises(TwError, match="p50_ns cannot be aggregated over rows; run b has 2 rows") as told:
@@ -166,7 +166,7 @@ def test_a_column_without_a_fold_wants_one_row(house: tw.Warehouse) -> None:
     assert told.value.hint == "select one with a filter: kernel_summary.p50_ns[name=gemm,rank=…]"
 
 
-def test_what_tells_nothing_says_why(house: tw.Warehouse) -> None:
+def test_runs_without_a_value_have_a_reason(house: tw.Warehouse) -> None:
     found = of(house, "step_time", "a", "host", "short")
     assert {each.run: (each.value, each.reason) for each in found.runs} == {
         "a": (100.0, None),

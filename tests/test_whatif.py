@@ -58,7 +58,7 @@ def test_as_it_is(wh: Warehouse) -> None:
     assert told(wh, "all=1") == {name: (ns, ns) for name, ns in BASE.items()}
 
 
-def test_what_is_on_the_path_saves_until_something_else_decides(wh: Warehouse) -> None:
+def test_savings_end_when_another_path_is_critical(wh: Warehouse) -> None:
     assert told(wh, "kernels[name=gemm]=0.9")["length"] == (230, 220)
     # Then relu's launch decides, at 60: 70 of relu, 10 back to the host, 20 to the end of the step.
     assert told(wh, "kernels[name=gemm]=0")["length"] == (230, 160)
@@ -67,7 +67,7 @@ def test_what_is_on_the_path_saves_until_something_else_decides(wh: Warehouse) -
     assert nothing["computation"] == (170, 0)
 
 
-def test_what_has_slack_changes_nothing(wh: Warehouse) -> None:
+def test_activities_with_slack_save_nothing(wh: Warehouse) -> None:
     for scale in ("kernels[kind=memory]=0", "kernels[kind=memory]=1.2", "host[op=aten::relu]=0", "earlier=0"):
         assert told(wh, scale) == {name: (ns, ns) for name, ns in BASE.items()}, scale
     longer = told(wh, "kernels[kind=memory]=3")  # 30 to 240: now the step ends when the copy does
@@ -98,7 +98,7 @@ def test_nothing_is_stored(wh: Warehouse) -> None:
     assert wh.critical_path_breakdown().abstained
 
 
-def test_a_version_may_be_asked(wh: Warehouse) -> None:
+def test_a_version_can_be_selected(wh: Warehouse) -> None:
     result = wh.whatif("job@v1", ["launch=0"], steps=5, ranks=0)
     assert result.provenance.runs == ("job@v1",)
     with pytest.raises(UnknownName, match="step: 6"):

@@ -30,7 +30,7 @@ def test_inverse_trigamma() -> None:
 
 
 @pytest.mark.parametrize(("own", "prior"), [(4, 3.0), (8, 10.0), (2, 40.0)])
-def test_the_prior_is_found_again(own: int, prior: float) -> None:
+def test_the_prior_is_recovered(own: int, prior: float) -> None:
     """Variances seen are s0² F(own, prior) distributed; here its quantiles, so without chance."""
     quantiles = (np.arange(20_000) + 0.5) / 20_000
     centre, found = variance_prior(0.3 * stats.f.ppf(quantiles, own, prior), own)
@@ -53,7 +53,7 @@ def test_a_moderated_variance_lies_between_its_own_and_the_common_one() -> None:
     assert found.freedom == pytest.approx(np.full(300, prior + 4))
 
 
-def test_rows_that_share_the_fate_of_a_run_add_no_freedom() -> None:
+def test_rows_that_vary_with_their_run_add_no_freedom() -> None:
     apart = np.log(table(1, 200, 6))
     shared = np.log(table(2, 200, 6, own=0.0005, run=0.02))
     assert mean_squared_correlation(residuals(apart)) == pytest.approx(1 / 5, abs=0.02)
@@ -62,7 +62,7 @@ def test_rows_that_share_the_fate_of_a_run_add_no_freedom() -> None:
     assert moderated_variances(apart, 0.0).freedom.min() > 50
 
 
-def test_likeness_is_the_mean_squared_correlation() -> None:
+def test_mean_squared_correlation_matches_numpy() -> None:
     values = np.log(table(3, 30, 7, run=0.02))
     square = np.corrcoef(values) ** 2
     assert mean_squared_correlation(residuals(values)) == pytest.approx((square.sum() - 30) / (30 * 29))
@@ -99,14 +99,14 @@ def test_small_rows_are_left_out_and_cost_nothing() -> None:
     assert last.change == pytest.approx(right[-1].mean() / left[-1].mean() - 1)
 
 
-def test_rows_that_never_vary_leave_no_doubt() -> None:
+def test_rows_without_variance_have_p_0_or_1() -> None:
     found = row_tests([[5] * 3, [5] * 3, [7] * 3], [[5] * 3, [6] * 3, [7] * 3], [0.3] * 3)
     assert [one.p for one in found] == [1, 0, 1]
     assert (found[1].low, found[1].high) == pytest.approx((0.2, 0.2))
     assert [one.significant for one in found] == [False, True, False]
 
 
-def test_a_row_that_never_varies_among_rows_that_do_gets_their_doubt() -> None:
+def test_a_row_without_variance_gets_the_moderated_one() -> None:
     left, right = table(1, 50, 5), table(2, 50, 5)
     left[0], right[0] = 1000, 1001
     found = row_tests(left, right, [0.02] * 50)[0]
@@ -114,7 +114,7 @@ def test_a_row_that_never_varies_among_rows_that_do_gets_their_doubt() -> None:
     assert found.low is not None and found.low < 0 < found.change
 
 
-def test_new_and_gone_rows() -> None:
+def test_added_and_removed_rows() -> None:
     new, gone = row_tests([[0] * 5, [3, 3.1, 3, 3, 3]], [[3, 3.1, 3, 3, 3], [0] * 5], [0.1, 0.1])
     assert (new.change, gone.change) == (math.inf, -1)
     assert new.p == gone.p and new.p is not None and new.p < 1e-4
@@ -136,7 +136,7 @@ def test_a_row_that_is_absent_now_and_then_is_tested_by_its_values() -> None:
     assert found.change == pytest.approx(np.mean(right) / np.mean(left) - 1)
 
 
-def test_one_unit_against_several_takes_their_spread() -> None:
+def test_one_sample_against_several_takes_their_variance() -> None:
     left, right = table(1, 3, 1), table(2, 3, 5)
     found = row_tests(left, right, [0.3] * 3)[0]
     logs = np.log(right[0])
@@ -147,11 +147,11 @@ def test_one_unit_against_several_takes_their_spread() -> None:
 
 
 @pytest.mark.parametrize("units", [(0, 5), (1, 1), (1, 2)])
-def test_too_few_units_test_nothing(units: tuple[int, int]) -> None:
+def test_too_few_samples_are_not_tested(units: tuple[int, int]) -> None:
     found = row_tests([[1.0] * units[0]] * 3, [[2.0] * units[1]] * 3, [0.3] * 3)
     assert [one.tested for one in found] == [False] * 3
 
 
-def test_nothing_at_all() -> None:
+def test_no_rows() -> None:
     assert row_tests([], [], []) == []
     assert not row_tests([[0] * 5], [[0] * 5], [1.0])[0].tested

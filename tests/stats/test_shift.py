@@ -109,7 +109,7 @@ def test_blocks_grow_with_the_correlation_of_neighbours() -> None:
     assert len(blocks([7] * 50)) == 50
 
 
-def test_neighbours_are_a_correlation_of_ranks() -> None:
+def test_lag1_autocorrelation_uses_ranks() -> None:
     values = [3.0, 900.0, 5.0, 5.0, 1.0, 7.0]
     ranks = stats.rankdata(values) - 3.5
     assert lag1_autocorrelation(values) == pytest.approx(float(ranks[1:] @ ranks[:-1] / (ranks @ ranks)))

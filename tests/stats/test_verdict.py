@@ -30,7 +30,7 @@ def flat(*times: int, steps: int = 4) -> StepTimes:
     return StepTimes(tuple((time,) * steps for time in times))
 
 
-def test_the_line_tells_both_centres() -> None:
+def test_the_line_has_both_medians() -> None:
     found = Verdict("slower", 103.1e6, 106.2e6, 0.03, 0.021, 0.039, 0.01, 1e8, 1.034e8, 0.034, "run")
     assert found.line() == "median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %"
 
@@ -69,7 +69,7 @@ def test_one_slow_step_in_each_run_moves_the_mean_only() -> None:
     assert found.mean_change == pytest.approx(0.15, abs=0.01)
 
 
-def test_means_of_the_whole_account_replace_those_of_the_steps() -> None:
+def test_total_means_replace_those_of_the_steps() -> None:
     found = verdict(side(1, 5), side(2, 5), total_means=(2e6, 3e6))
     assert (found.base_mean_ns, found.head_mean_ns, found.mean_change) == (2e6, 3e6, 0.5)
 
@@ -83,7 +83,7 @@ def test_equivalence_is_an_interval_within_the_least_effect() -> None:
     )
 
 
-def test_runs_without_noise_leave_no_doubt() -> None:
+def test_runs_without_noise_are_conclusive() -> None:
     assert verdict(flat(10**6, 10**6), flat(10**6, 10**6)).line() == (
         "median step 1.000 → 1.000 ms, +0.00 % [0.00, 0.00], no change; mean +0.0 %"
     )
@@ -114,7 +114,7 @@ def test_one_run_against_several_is_a_comparison_of_runs() -> None:
     assert verdict(side(1, 1), side(2, 2)).unit == "step"
 
 
-def test_steps_that_hang_together_are_few_blocks() -> None:
+def test_correlated_steps_are_few_blocks() -> None:
     """Two long waves: hundreds of steps, and hardly a handful of independent values."""
     wave = [round(NS * (1 + 0.02 * math.sin(step / 40))) for step in range(400)]
     later = [round(NS * (1 + 0.02 * math.sin(step / 40 + 1))) for step in range(400)]
@@ -135,7 +135,7 @@ def test_fewer_than_three_steps_are_a_window(steps: int) -> None:
     )
 
 
-def test_no_step_at_all_says_which_side() -> None:
+def test_without_steps_the_reason_names_the_side() -> None:
     assert verdict(StepTimes(()), flat(5)).line() == "inconclusive: no complete step in base"
     assert verdict(flat(5), StepTimes(((), ()))).line() == "inconclusive: no complete step in head"
     assert verdict(StepTimes(()), StepTimes(())).line() == "inconclusive: no complete step in base and head"
@@ -155,7 +155,7 @@ def test_a_change_is_relative() -> None:
     )
 
 
-def test_bad_input_is_told() -> None:
+def test_bad_input_is_an_error() -> None:
     with pytest.raises(ParamError, match="a step of 0 ns"):
         flat(5, 0)
     for bad in ({"alpha": 0.0}, {"alpha": 1.0}, {"min_effect": -0.1}):
@@ -163,7 +163,7 @@ def test_bad_input_is_told() -> None:
             verdict(flat(5), flat(5), **bad)
 
 
-def test_runs_for_a_conclusion_find_what_was_seen_or_exclude_what_matters() -> None:
+def test_runs_to_conclude_detect_the_observed_effect_or_exclude_min_effect() -> None:
     """With 3 + 3 values the variance is taken for 1.19 times what it looks: its median bias."""
     base, spread = [0.0, 0.01, -0.01], 0.01 * math.sqrt((1 - 1 / 18) ** -3)
     for shift, told in (
@@ -176,7 +176,7 @@ def test_runs_for_a_conclusion_find_what_was_seen_or_exclude_what_matters() -> N
     assert runs_to_conclude(base, [0.001 + value for value in base], alpha=0.05, min_effect=0) is None
 
 
-def test_runs_that_cannot_be_had_are_not_asked_for() -> None:
+def test_thousands_of_runs_are_not_suggested() -> None:
     found = verdict(side(1, 3, spread=0.5), side(1, 3, spread=0.5))
     assert (found.word, found.needs_runs) == ("inconclusive", None)
     assert found.line().partition("], ")[2].startswith("inconclusive; mean")
