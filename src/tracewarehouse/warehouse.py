@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tracewarehouse.derive import Derived
     from tracewarehouse.diff import Diff
     from tracewarehouse.duck.engine import Connection
-    from tracewarehouse.export import Asked, Exported
+    from tracewarehouse.export import Exported, ExportRequest
     from tracewarehouse.history import History, RecordProgress, RecordReport
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.query.connections import Sessions
@@ -143,10 +143,10 @@ class Warehouse(Analyses[Result]):
         also what was judged and found well, as severity none. `saving_ns` is what could be saved at most of
         the time that was judged. Ranks whose trace lacks what a rule needs are in `Result.abstained`.
         """
-        from tracewarehouse.findings import ask
+        from tracewarehouse.findings import run_rules
 
         ranks = [(each.run, rank) for each in self.selected() for rank in each.ranks]
-        return ask(self.catalog, self.run, ranks, passed=passed)
+        return run_rules(self.catalog, self.run, ranks, passed=passed)
 
     def history(
         self,
@@ -292,15 +292,15 @@ class Warehouse(Analyses[Result]):
         `overlays` of `export.OVERLAYS`: they add events and change none; parts have some unless `plain`. The
         rank may be left out where the run has one. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.export import asked, contracts_read, export, place_of
+        from tracewarehouse.export import contracts_read, export, export_request, worst_occurrence
         from tracewarehouse.query.dependencies import below
 
-        wanted = asked(counters, overlays, start, end, step, around, margin, plain)
+        wanted = export_request(counters, overlays, start, end, step, around, margin, plain)
         whole = self._one(run)
         part = whole if rank is None else whole.select(ranks=rank)
         found = self._found(whole, part, wanted)
         if rank is None and around is not None:
-            part = whole.select(ranks=place_of(around, found, run)[0])
+            part = whole.select(ranks=worst_occurrence(around, found, run)[0])
         (selected,) = part.selected()
         if rank is None and len(selected.ranks) != 1:
             hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
@@ -308,7 +308,7 @@ class Warehouse(Analyses[Result]):
         whole, _ = whole._with_tables(below(self.catalog, contracts_read(self.catalog, wanted)))
         return export(self.root, self.catalog, whole.selected()[0], selected.ranks, wanted, found)
 
-    def _found(self, whole: Warehouse, part: Warehouse, wanted: Asked) -> list[dict[str, Any]]:
+    def _found(self, whole: Warehouse, part: Warehouse, wanted: ExportRequest) -> list[dict[str, Any]]:
         """Findings of a part to draw, or where one is asked for, of its ranks in the whole run."""
         from tracewarehouse.findings import rules
 
@@ -380,13 +380,13 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.derive.build import sources
         from tracewarehouse.derive.scale import parse
-        from tracewarehouse.derive.scopes import Wanted
+        from tracewarehouse.derive.scopes import ScopeRequest
         from tracewarehouse.derive.whatif import whatif
 
         scales = [parse(text) for text in ([scale] if isinstance(scale, str) else scale)]
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
         part, told = part._with_tables(sources(self.catalog))
-        wanted = Wanted.of(steps, annotations, entire_trace)
+        wanted = ScopeRequest.of(steps, annotations, entire_trace)
         found = whatif(self.root, self.catalog, part.selected()[0], wanted, scales, by)
         return replace(found, notices=(*told, *found.notices))
 
@@ -564,7 +564,7 @@ class Warehouse(Analyses[Result]):
         number, annotations as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. Scopes that
         are already derived are not computed again. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.derive import Wanted, derive
+        from tracewarehouse.derive import ScopeRequest, derive
         from tracewarehouse.derive.build import NAME, sources
 
         if name != NAME:
@@ -572,7 +572,7 @@ class Warehouse(Analyses[Result]):
         whole_run = self._one(self._whole(run, "a derivation"))
         part = whole_run if ranks is None else whole_run.select(ranks=ranks)
         part, told = part._with_tables(sources(self.catalog))
-        wanted = Wanted.of(steps, annotations, entire_trace)
+        wanted = ScopeRequest.of(steps, annotations, entire_trace)
         derived = derive(self.store, self.catalog, part.selected()[0], wanted)
         return replace(derived, notices=(*told, *derived.notices))
 

@@ -27,12 +27,12 @@ BROKEN = {
     "time goes forwards": """
         SELECT * FROM critical_edges WHERE from_node >= to_node OR weight_ns < 0 OR slack_ns < 0
     """,
-    "one thing decides": """
+    "one dependency is limiting": """
         SELECT run_id, rank, scope, to_node FROM critical_edges
         GROUP BY ALL
-        HAVING count(*) FILTER (decides) <> 1
+        HAVING count(*) FILTER (is_limiting) <> 1
     """,
-    "what decides has no slack": "SELECT * FROM critical_edges WHERE decides AND slack_ns > 0",
+    "a limiting dependency has no slack": "SELECT * FROM critical_edges WHERE is_limiting AND slack_ns > 0",
     "each node is reached": """
         SELECT * FROM critical_nodes AS node
         ANTI JOIN critical_edges AS edge
@@ -50,7 +50,7 @@ BROKEN = {
           scope AS (
             SELECT run_id, rank, scope, min(ts_ns) AS start_ns, max(ts_ns) AS end_ns
             FROM critical_nodes
-            WHERE place = 'scope'
+            WHERE kind = 'scope'
             GROUP BY ALL
           )
         SELECT run_id, rank, scope FROM scope JOIN part USING (run_id, rank, scope)

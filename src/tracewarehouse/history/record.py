@@ -10,11 +10,11 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
 from tracewarehouse.history.recorded import RecordedAnalysis
-from tracewarehouse.metric import Ranks, Side
-from tracewarehouse.metric.measure import COMPLETE, answered
+from tracewarehouse.metric import Ranks
+from tracewarehouse.metric.measure import COMPLETE, ranks_with_data
 from tracewarehouse.runs.capabilities import able
 from tracewarehouse.runs.notices import notices
-from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.runs.selection import SelectedRun, Selection
 from tracewarehouse.storage import Json, Recorded, Store, write_result
 
 # Runs share a query because a connection costs more than a small analysis. Their rows must fit in memory.
@@ -55,7 +55,7 @@ class RecordProgress:
 
 
 OnProgress = Callable[[RecordProgress], None]
-Narrow = Callable[[Sequence[SelectedRun]], Side]
+Narrow = Callable[[Sequence[SelectedRun]], Selection]
 
 
 def record(
@@ -160,7 +160,7 @@ class _Recorder:
         """Computes and stores a result per run; either all of the runs have complete steps or none."""
         contract, by_step = analysis.contract, runs[0].run in steps
         result = self.narrow(runs).run(contract.name, contract.version, **analysis.params(by_step))
-        ranks = answered(result, runs)
+        ranks = ranks_with_data(result, runs)
         files: dict[Recorded, Path] = {}
         with self.store.staging() as folder:
             for at, each in enumerate(runs):
@@ -178,7 +178,7 @@ class _Recorder:
         self.written, self.bytes = self.written + len(files), self.bytes + size
 
 
-def _complete_steps(side: Side) -> dict[str, Steps]:
+def _complete_steps(side: Selection) -> dict[str, Steps]:
     """Run → rank → complete steps, for the runs that have any."""
     steps: dict[str, dict[int, list[int]]] = {}
     for row in side.query(COMPLETE).rows():
@@ -191,7 +191,7 @@ def _metadata(each: SelectedRun, ranks: Ranks, steps: Steps) -> dict[str, Json]:
     return {
         "run_id": each.run,
         "number": each.version.number,
-        "ranks": list(ranks.telling),
+        "ranks": list(ranks.with_data),
         "reason": ranks.reason,
         "complete": {str(rank): list(numbers) for rank, numbers in sorted(steps.items())},
     }

@@ -229,7 +229,9 @@ def _recordings(carried: CarriedOver) -> Iterator[str]:
         yield f"recorded results: {carried.results:,} carried over"
     if carried.redefined:
         names = ", ".join(carried.redefined)
-        yield f"recorded results of {names} keep their old definition, a separate series: tw record --all"
+        yield hints.fill(
+            "recorded results of {} keep their old definition, a separate series: {}", names, hints.record()
+        )
     if carried.obsolete_results:
         yield (
             f"recorded results: {carried.obsolete_results:,} not carried over,"
