@@ -34,6 +34,19 @@ REWORDED |= {
     "2 of 5 runs are not recorded (odd@v2, timeline@v1): tw record --all": (
         "2 of 5 runs are not recorded (odd@v3, timeline@v2): wh.record()"
     ),
+    **{
+        f"nothing to judge by: {rules}": f"no applicable data: {rules}"
+        for rules in ("allocator_calls", "pageable_copies, tensor_cores")
+    },
+    **{
+        f"change and verdict are those of {measure}: --measure chooses another": (
+            f"rows are classified by {measure} (change with measure=NAME)"
+        )
+        for measure in ("count", "window_ns")
+    },
+    "mean window 1.197 → 1.485 ms, +24.0 %, inconclusive: one window per side; mean +24.0 %": (
+        "mean window 1.197 → 1.485 ms, +24.0 %, inconclusive: one sample per side; mean +24.0 %"
+    ),
     "fewer than 12 runs: no change is looked for": "change detection needs at least 12 runs",
     f"a line has runs of 2 kinds of machine ({_HARDWARE}): --where or --by a label keeps them apart": (
         f"one series mixes 2 hardware configurations ({_HARDWARE}):"

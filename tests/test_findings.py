@@ -99,12 +99,12 @@ def test_no_saving_is_more_than_there_is(everything: Result) -> None:
         assert row["saving_limit"] and row["advice"] and row["observation"].endswith(".")
 
 
-def test_rules_find_what_is_planted_and_nothing_else(everything: Result) -> None:
+def test_rules_find_injected_faults_and_nothing_else(everything: Result) -> None:
     for run, (_, _, wanted) in PLANTED.items():
         assert told(everything, run) == wanted, run
 
 
-def test_the_gravest_comes_first(everything: Result) -> None:
+def test_the_most_severe_comes_first(everything: Result) -> None:
     rows = everything.rows()
     order = [(-SEVERITIES.index(row["severity"]), -(row["saving_ns"] or 0)) for row in rows]
     assert order == sorted(order) and len(rows) > 2
@@ -211,7 +211,7 @@ def test_tensor_cores_save_the_kernels_that_do_without(wh: Warehouse, everything
     assert saving > 0
 
 
-def test_what_cannot_be_judged_is_told_with_its_rules(wh: Warehouse, tmp_path: Path) -> None:
+def test_skipped_ranks_are_listed_with_their_rules(wh: Warehouse, tmp_path: Path) -> None:
     trace = tmp_path / "host.json"
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
     trace.write_text(json.dumps({"traceEvents": [event]}))
@@ -275,7 +275,7 @@ MATMULS: dict[str, bool | None] = {
 }
 
 
-def test_names_tell_tensor_cores() -> None:
+def test_kernel_names_identify_tensor_cores() -> None:
     from tracewarehouse.duck import engine
 
     body = CATALOG.get("matmul_rules").body
@@ -315,12 +315,12 @@ def test_fail_on_a_severity(wh: Warehouse) -> None:
     assert failed.errors[-1] == "tw: 2 findings of severity warning or higher"
 
 
-def test_all_tells_what_is_well_too(wh: Warehouse) -> None:
+def test_all_includes_passing_checks(wh: Warehouse) -> None:
     rows = json.loads(command("check", "quiet", "-w", wh.root, "--all", "-f", "json").out)
     assert {row["severity"] for row in rows} == {"none"}
     assert {row["rule"] for row in rows} == {rule.name for rule in RULES}
 
 
-def test_rows_left_out_are_told(wh: Warehouse) -> None:
+def test_omitted_rows_are_reported(wh: Warehouse) -> None:
     cut = command("check", "data", "-w", wh.root, "-f", "table", "--head", "1")
     assert "1 finding: 1 critical" in cut.out and "… 1 more row (use --head N)" in cut.err

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracewarehouse.diff import Diff
-    from tracewarehouse.export import Asked, Exported
+    from tracewarehouse.export import Exported, ExportRequest
     from tracewarehouse.history import History
     from tracewarehouse.query.dependencies import Dependencies
     from tracewarehouse.report import Page
@@ -87,10 +87,10 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         also what was judged and found well, as severity none. `saving_ns` is what could be saved at most of
         the time that was judged. Ranks whose trace lacks what a rule needs are in `Result.abstained`.
         """
-        from tracewarehouse.findings import ask
+        from tracewarehouse.findings import run_rules
 
         ranks = [(each.run, rank) for each in self.selected() for rank in each.ranks]
-        return ask(self.catalog, self.run, ranks, passed=passed)
+        return run_rules(self.catalog, self.run, ranks, passed=passed)
 
     def history(
         self,
@@ -222,16 +222,16 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         `overlays` of `export.OVERLAYS`: they add events and change none; parts have some unless `plain`. The
         rank may be left out where the run has one. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.export import asked, contracts_read, export, place_of
+        from tracewarehouse.export import contracts_read, export, export_request, worst_occurrence
         from tracewarehouse.query.dependencies import dependencies
         from tracewarehouse.runs.table_versions import queryable_runs
 
-        wanted = asked(counters, overlays, start, end, step, around, margin, plain)
+        wanted = export_request(counters, overlays, start, end, step, around, margin, plain)
         whole = self._one(run)
         part = whole if rank is None else whole.select(ranks=rank)
         found = self._found(whole, part, wanted)
         if rank is None and around is not None:
-            part = whole.select(ranks=place_of(around, found, run)[0])
+            part = whole.select(ranks=worst_occurrence(around, found, run)[0])
         (selected,) = part.selected()
         if rank is None and len(selected.ranks) != 1:
             hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
@@ -240,7 +240,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         (run_read,) = queryable_runs(self.catalog, read, whole.selected(), ()).selected
         return export(self.root, self.catalog, run_read, selected.ranks, wanted, found)
 
-    def _found(self, whole: Warehouse, part: Warehouse, wanted: Asked) -> list[dict[str, Any]]:
+    def _found(self, whole: Warehouse, part: Warehouse, wanted: ExportRequest) -> list[dict[str, Any]]:
         """Findings of a part to draw, or where one is asked for, of its ranks in the whole run."""
         from tracewarehouse.findings import rules
 
@@ -312,14 +312,14 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         """
         from tracewarehouse.derive.build import sources
         from tracewarehouse.derive.scale import parse
-        from tracewarehouse.derive.scopes import Wanted
+        from tracewarehouse.derive.scopes import ScopeRequest
         from tracewarehouse.derive.whatif import whatif
         from tracewarehouse.runs.table_versions import readable_runs
 
         scales = [parse(text) for text in ([scale] if isinstance(scale, str) else scale)]
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
         readable = readable_runs(self.catalog, sources(self.catalog), part.selected())
-        wanted = Wanted.of(steps, annotations, entire_trace)
+        wanted = ScopeRequest.of(steps, annotations, entire_trace)
         found = whatif(self.root, self.catalog, readable.selected[0], wanted, scales, by)
         return replace(found, notices=(*readable.notices, *found.notices))
 

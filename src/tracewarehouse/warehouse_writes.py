@@ -212,7 +212,7 @@ class WarehouseWrites(WarehouseBase):
         number, annotations as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. Scopes that
         are already derived are not computed again. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.derive import Wanted, derive
+        from tracewarehouse.derive import ScopeRequest, derive
         from tracewarehouse.derive.build import NAME, sources
         from tracewarehouse.runs.table_versions import readable_runs
 
@@ -221,7 +221,7 @@ class WarehouseWrites(WarehouseBase):
         entire_run = self._one(self._unversioned(run, "a derivation"))
         part = entire_run if ranks is None else entire_run.select(ranks=ranks)
         readable = readable_runs(self.catalog, sources(self.catalog), part.selected())
-        wanted = Wanted.of(steps, annotations, entire_trace)
+        wanted = ScopeRequest.of(steps, annotations, entire_trace)
         derived = derive(self.store, self.catalog, readable.selected[0], wanted)
         return replace(derived, notices=(*readable.notices, *derived.notices))
 

@@ -72,13 +72,13 @@ def test_a_blocking_item_ends_running_ahead(wh: Warehouse) -> None:
     assert waits <= {"cudaStreamSynchronize", "cudaMemcpyAsync"} and waits
 
 
-def test_a_collective_that_nothing_hides_is_on_the_path(wh: Warehouse) -> None:
+def test_an_exposed_collective_is_on_the_path(wh: Warehouse) -> None:
     hidden, exposed = categories(wh, "two"), categories(wh, "two-no-overlap")
     assert exposed["communication"] > 1.5 * hidden["communication"] > 0
     assert length(wh, "two-no-overlap", "kernels[kind=communication]=0") < length(wh, "two-no-overlap")
 
 
-def test_what_if_is_what_the_other_job_took(wh: Warehouse) -> None:
+def test_what_if_matches_the_simulated_job(wh: Warehouse) -> None:
     slow = "kernels[name=*gemm*]=1.5"
     took = length(wh, "large-slow-gemm")
     # Each kernel's length is rounded to ns on its own, in both.

@@ -70,7 +70,7 @@ def test_the_same_again_writes_nothing(wh: Warehouse) -> None:
     assert files_under(wh.root) == files
 
 
-def test_what_was_derived_stays_beside_what_is_added(wh: Warehouse) -> None:
+def test_derived_scopes_are_kept_when_others_are_added(wh: Warehouse) -> None:
     wh.derive("critical_path", "job", steps=[1], ranks=[0, 1])
     before = wh.select(ranks=0).critical_path_breakdown().rows()
     done = wh.derive("critical_path", "job", annotations="forward#3", ranks=0)
@@ -83,7 +83,7 @@ def test_what_was_derived_stays_beside_what_is_added(wh: Warehouse) -> None:
     assert scopes(wh)[0] == ["annotation forward#3", "step 1", "trace"]
 
 
-def test_ranks_without_a_path_abstain_and_say_what_to_do(wh: Warehouse) -> None:
+def test_ranks_without_a_path_abstain_with_a_remedy(wh: Warehouse) -> None:
     told = wh.critical_path_breakdown().abstained
     assert [each.reason for each in told] == ['not derived: wh.derive("critical_path", "job")'] * 3
     wh.derive("critical_path", "job", ranks=[2])
@@ -106,14 +106,14 @@ def test_older_versions_and_removal_hold(wh: Warehouse) -> None:
     assert not list((wh.root / "data").rglob("*critical*.parquet"))
 
 
-def test_the_same_trace_again_keeps_what_was_derived(wh: Warehouse, tmp_path: Path) -> None:
+def test_reingesting_the_same_trace_keeps_derived_tables(wh: Warehouse, tmp_path: Path) -> None:
     wh.derive("critical_path", "job")
     report = wh.ingest(tmp_path / "traces" / "job")
     assert {file.state for file in report.files} == {"same"}
     assert scopes(wh) == {rank: ["step 1", "step 2"] for rank in range(3)}
 
 
-def test_another_trace_in_its_place_takes_what_was_derived_away(wh: Warehouse, tmp_path: Path) -> None:
+def test_replacing_the_trace_removes_derived_tables(wh: Warehouse, tmp_path: Path) -> None:
     wh.derive("critical_path", "job")
     sketch.write(lines(1, steps=5), tmp_path / "other")
     wh.ingest(tmp_path / "other" / "job", run="job", replace=True)
@@ -124,7 +124,7 @@ def test_another_trace_in_its_place_takes_what_was_derived_away(wh: Warehouse, t
     ]
 
 
-def test_upgrade_keeps_what_was_derived(wh: Warehouse, newer: Any) -> None:
+def test_upgrade_keeps_derived_tables(wh: Warehouse, newer: Any) -> None:
     wh.derive("critical_path", "job")
     later = Warehouse(wh.root, catalog=newer)
     assert later.upgrade().lines == ("runtime@2 was rebuilt for job",)
@@ -133,7 +133,7 @@ def test_upgrade_keeps_what_was_derived(wh: Warehouse, newer: Any) -> None:
     assert later.verify() == []
 
 
-def test_what_was_derived_otherwise_is_derived_again(wh: Warehouse, tmp_path: Path) -> None:
+def test_outdated_derived_tables_are_derived_again(wh: Warehouse, tmp_path: Path) -> None:
     wh.derive("critical_path", "job", steps=1)
     sql = Path(shutil.copytree(ROOT / "sql", tmp_path / "sql"))
     starts = sql / "derived" / "critical_start_dependencies.v1.sql"
@@ -146,7 +146,9 @@ def test_what_was_derived_otherwise_is_derived_again(wh: Warehouse, tmp_path: Pa
     assert other.verify() == []
 
 
-def test_what_nobody_has_is_an_error_and_what_some_lack_is_told(wh: Warehouse, tmp_path: Path) -> None:
+def test_a_scope_that_all_ranks_lack_is_an_error_one_that_some_lack_a_notice(
+    wh: Warehouse, tmp_path: Path
+) -> None:
     with pytest.raises(UnknownName, match="step: 9"):
         wh.derive("critical_path", "job", steps=9)
     with pytest.raises(UnknownName, match="annotation: backward#0"):
@@ -179,7 +181,7 @@ def test_an_annotation_may_have_a_number_sign_in_its_name(tmp_path: Path) -> Non
     }
 
 
-def test_without_steps_it_is_the_whole_trace(tmp_path: Path) -> None:
+def test_without_steps_the_entire_trace_is_derived(tmp_path: Path) -> None:
     text = "job 0 op t1 mm 10 90\njob 1 gpu s7 gemm 50 20\njob 2 count Power 1 0\n"
     sketch.write(text, tmp_path)
     warehouse = tw.open(tmp_path / "wh")

@@ -58,7 +58,7 @@ def test_as_it_is(wh: Warehouse) -> None:
     assert told(wh, "all=1") == {name: (ns, ns) for name, ns in BASE.items()}
 
 
-def test_what_is_on_the_path_saves_until_something_else_decides(wh: Warehouse) -> None:
+def test_savings_end_when_another_path_is_critical(wh: Warehouse) -> None:
     assert told(wh, "kernels[name=gemm]=0.9")["length"] == (230, 220)
     # Then relu's launch decides, at 60: 70 of relu, 10 back to the host, 20 to the end of the step.
     assert told(wh, "kernels[name=gemm]=0")["length"] == (230, 160)
@@ -67,7 +67,7 @@ def test_what_is_on_the_path_saves_until_something_else_decides(wh: Warehouse) -
     assert nothing["computation"] == (170, 0)
 
 
-def test_what_has_slack_changes_nothing(wh: Warehouse) -> None:
+def test_activities_with_slack_save_nothing(wh: Warehouse) -> None:
     for scale in ("kernels[kind=memory]=0", "kernels[kind=memory]=1.2", "host[op=aten::relu]=0", "earlier=0"):
         assert told(wh, scale) == {name: (ns, ns) for name, ns in BASE.items()}, scale
     longer = told(wh, "kernels[kind=memory]=3")  # 30 to 240: now the step ends when the copy does
@@ -98,12 +98,12 @@ def test_nothing_is_stored(wh: Warehouse) -> None:
     assert wh.critical_path_breakdown().abstained
 
 
-def test_a_version_may_be_asked(wh: Warehouse) -> None:
+def test_a_version_can_be_selected(wh: Warehouse) -> None:
     result = wh.whatif("job@v1", ["launch=0"], steps=5, ranks=0)
     assert result.provenance.runs == ("job@v1",)
     with pytest.raises(UnknownName, match="step: 6"):
         wh.whatif("job", "launch=0", steps=6)
-    with pytest.raises(ParamError, match="neither category nor op"):
+    with pytest.raises(ParamError, match="unknown by"):
         wh.whatif("job", "launch=0", by="stream")
 
 
@@ -127,23 +127,23 @@ def test_scales_are_read(text: str, scale: Scale) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "what"),
     [
-        ("", "its end", "what to scale expected"),
-        ("kernel=1", "character 1", "what to scale expected"),
-        ("kernels", "its end", "`[` or `=` expected"),
-        ("kernels[]=1", "character 9", "a filter expected"),
-        ("kernels[knd=x]=1", "character 9", "a filter expected"),
-        ("kernels[kind]=1", "character 13", "`=` expected"),
-        ("kernels[kind=]=1", "character 14", "a value expected"),
-        ("kernels[kind=comm]=1", "character 14", "no kind of GPU row"),
-        ("kernels[kind=memory=1", "character 14", "no kind of GPU row"),
-        ("kernels[name=x,name=y]=1", "character 16", "name stands there twice"),
-        ("kernels[name='x]=1", "character 14", "this quote has no end"),
-        ("kernels[name='x'y]=1", "character 17", "`,` or `]` expected"),
-        ("kernels[name=x", "its end", "`,` or `]` expected"),
-        ("kernels[name=x]", "its end", "`=` and a factor expected"),
-        ("kernels=", "its end", "a factor expected"),
-        ("kernels=-1", "character 9", "a factor expected"),
-        ("kernels=0.5x", "character 12", "nothing more expected"),
+        ("", "end", "expected what to scale"),
+        ("kernel=1", "character 1", "expected what to scale"),
+        ("kernels", "end", "expected `[` or `=`"),
+        ("kernels[]=1", "character 9", "expected a filter"),
+        ("kernels[knd=x]=1", "character 9", "expected a filter"),
+        ("kernels[kind]=1", "character 13", "expected `=`"),
+        ("kernels[kind=]=1", "character 14", "expected a value"),
+        ("kernels[kind=comm]=1", "character 14", "expected a kind of GPU activity"),
+        ("kernels[kind=memory=1", "character 14", "expected a kind of GPU activity"),
+        ("kernels[name=x,name=y]=1", "character 16", "duplicate filter: name"),
+        ("kernels[name='x]=1", "character 14", "unterminated quote"),
+        ("kernels[name='x'y]=1", "character 17", "expected `,` or `]`"),
+        ("kernels[name=x", "end", "expected `,` or `]`"),
+        ("kernels[name=x]", "end", "expected `=` and a factor"),
+        ("kernels=", "end", "expected a factor"),
+        ("kernels=-1", "character 9", "expected a factor"),
+        ("kernels=0.5x", "character 12", "unexpected text"),
     ],
 )
 def test_a_slip_is_pointed_at(text: str, place: str, what: str) -> None:
@@ -163,5 +163,5 @@ def test_on_the_command_line(wh: Warehouse) -> None:
     told = cli_runner.tw("whatif", "job", "--scale", "launch=0", "--json", "-w", str(wh.root))
     assert json.loads(told.out)["result"][0]["category"] == "length"
     slip = cli_runner.tw("whatif", "job", "--scale", "kernels[", "-w", str(wh.root))
-    assert slip.code == 1 and "its end: a filter expected" in slip.err
+    assert slip.code == 1 and "end: expected a filter" in slip.err
     assert cli_runner.tw("whatif", "job", "-w", str(wh.root)).code == 2

@@ -10,8 +10,8 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.diff.amounts import Cell, renames
-from tracewarehouse.diff.breakdown import Account, account
+from tracewarehouse.diff.amounts import LocatedKernel, replacements
+from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.levels import Level, Row, rounded
 from tracewarehouse.errors import ParamError, TwError
 
@@ -59,8 +59,8 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     return made
 
 
-def told(wh: tw.Warehouse, base: list[str], head: list[str], per: str | None = None) -> Account:
-    found = account(wh.select(base), wh.select(head), per=per)
+def told(wh: tw.Warehouse, base: list[str], head: list[str], per: str | None = None) -> Breakdown:
+    found = breakdown(wh.select(base), wh.select(head), per=per)
     for level in found.levels:
         assert (level.base, level.head, level.delta) == (found.base_mean, found.head_mean, found.delta)
         whole = level.result().rows()
@@ -73,9 +73,14 @@ def parts(level: Level) -> dict[str, tuple[Fraction, str | None]]:
     return {row.part: (row.delta, row.change) for row in level.rows}
 
 
-def test_kernels_tell_who_changed_and_how(wh: tw.Warehouse) -> None:
+def test_kernels_show_what_changed_and_how(wh: tw.Warehouse) -> None:
     found = told(wh, ["base"], ["head"])
-    assert (found.per, found.base_units, found.head_units, found.replicate) == ("step", 18, 18, "step")
+    assert (found.per, found.base_intervals, found.head_intervals, found.replicate) == (
+        "step",
+        18,
+        18,
+        "step",
+    )
     assert found.base_mean == found.head_mean - 30 + 30  # each step ends with relu, at the same time
     rows = parts(found.level("kernels"))
     assert rows["gemm"] == (20, "slower")
@@ -94,51 +99,51 @@ def test_other_ranks_are_paired_in_order(wh: tw.Warehouse) -> None:
     assert {name: rows[name][1] for name in ("relu", "more")} == {"relu": "removed", "more": "added"}
 
 
-def test_runs_are_what_is_measured_where_there_are_several(wh: tw.Warehouse) -> None:
+def test_several_runs_are_the_replicates(wh: tw.Warehouse) -> None:
     found = told(wh, ["base", "b1"], ["head", "h1"], per="step")
-    assert (found.replicate, found.base_units) == ("run", 21)
+    assert (found.replicate, found.base_intervals) == ("run", 21)
     rows = {row.part: row for row in found.level("kernels").rows}
-    assert len(rows["gemm"].base_units) == 2
+    assert len(rows["gemm"].base_replicates) == 2
     assert rows["gemm"].test is not None and rows["gemm"].test.tested
     assert rows["gemm"].test.low is not None and rows["gemm"].test.low < rows["gemm"].test.change
 
 
-def test_few_steps_are_told_by_the_window(wh: tw.Warehouse) -> None:
+def test_few_steps_fall_back_to_the_window(wh: tw.Warehouse) -> None:
     found = told(wh, ["short"], ["base"])
-    assert (found.per, found.base_units) == ("window", 1)
-    assert found.notices[0] == "fewer than 3 complete steps of a rank: the account is per window"
+    assert (found.per, found.base_intervals) == ("window", 1)
+    assert found.notices[0] == "fewer than 3 complete steps: the breakdown covers the entire trace"
     assert found.base_mean == 1_050  # from the first gemm to the end of the second
     assert all(row.test is None or not row.test.tested for row in found.level("kernels").rows)
 
 
-def test_ranks_that_cannot_tell_are_named(wh: tw.Warehouse) -> None:
+def test_ranks_without_data_are_listed(wh: tw.Warehouse) -> None:
     found = told(wh, ["base", "host"], ["head"], per="step")
     assert [(each.run_id, each.reason) for each in found.abstained] == [("host", "no GPU rows recorded")]
-    assert (found.base_units, found.delta) == (18, 0)
+    assert (found.base_intervals, found.delta) == (18, 0)
 
 
-def test_annotations_are_units_of_their_own(wh: tw.Warehouse) -> None:
+def test_breakdown_per_annotation(wh: tw.Warehouse) -> None:
     found = told(wh, ["b1"], ["h1"], per="annotation:part")
-    assert (found.base_units, found.head_units, found.delta) == (2, 1, -200)
+    assert (found.base_intervals, found.head_intervals, found.delta) == (2, 1, -200)
 
 
 @pytest.mark.parametrize(
     ("base", "head", "per", "message"),
     [
-        ("short", "base", "step", "base has nothing to account for: no complete step"),
-        ("host", "base", None, "base has nothing to account for: no GPU rows recorded"),
-        ("base", "base", "annotation:none", "base has nothing to account for: no none"),
-        ("base", "base", "epoch", "per 'epoch' is not known"),
-        ("base", "base", "annotation:", "per 'annotation:' is not known"),
+        ("short", "base", "step", "base has no data to break down: no complete step"),
+        ("host", "base", None, "base has no data to break down: no GPU rows recorded"),
+        ("base", "base", "annotation:none", "base has no data to break down: no none"),
+        ("base", "base", "epoch", "unknown per 'epoch'"),
+        ("base", "base", "annotation:", "unknown per 'annotation:'"),
     ],
 )
-def test_what_cannot_be_told_is_refused(
+def test_missing_data_is_an_error(
     wh: tw.Warehouse, base: str, head: str, per: str | None, message: str
 ) -> None:
     with pytest.raises(TwError) as raised:
-        account(wh.select(base), wh.select(head), per=per)
+        breakdown(wh.select(base), wh.select(head), per=per)
     assert raised.value.message == message
-    assert isinstance(raised.value, ParamError) == message.startswith("per ")
+    assert isinstance(raised.value, ParamError) == message.startswith("unknown per ")
 
 
 @pytest.mark.deep
@@ -149,26 +154,26 @@ def test_the_same_run_twice_changes_nothing(wh: tw.Warehouse) -> None:
     assert {row["share"] for row in found.level("kernels").result().rows()} == {None}
 
 
-def cell(name: str, path: str | None, op: str | None = "op", count: int = 1) -> Cell:
-    return Cell("computation", name, path, op, count, count)
+def cell(name: str, path: str | None, op: str | None = "op", count: int = 1) -> LocatedKernel:
+    return LocatedKernel("computation", name, path, op, count, count)
 
 
-def test_a_kernel_is_renamed_place_by_place() -> None:
+def test_a_kernel_is_replaced_location_by_location() -> None:
     base = [cell("a", "p1"), cell("a", "p2"), cell("b", "p3"), cell("c", "p4"), cell("d", "p5", "sig")]
     head = [cell("A", "p1"), cell("a", "p2"), cell("b", "p3"), cell("x", "p3"), cell("D", "p6", "sig")]
-    forth, back = renames(base, head)
+    forth, back = replacements(base, head)
     assert forth == {base[0]: "A", base[4]: "D"}  # d: another path, the same operator and shapes
     assert back == {head[0]: "a", head[4]: "d"}
 
 
-def test_of_several_at_a_place_the_most_frequent_are_paired() -> None:
+def test_of_several_at_a_location_the_most_frequent_are_paired() -> None:
     base = [cell("a", "p", count=9), cell("b", "p", count=2)]
     head = [cell("B", "p", count=2), cell("A", "p", count=9), cell("C", "p", count=1)]
-    assert renames(base, head)[0] == {base[0]: "A", base[1]: "B"}
+    assert replacements(base, head)[0] == {base[0]: "A", base[1]: "B"}
 
 
-def test_what_has_no_place_is_never_renamed() -> None:
-    assert renames([cell("a", None, None)], [cell("b", None, None)]) == ({}, {})
+def test_kernels_without_a_location_are_never_replaced() -> None:
+    assert replacements([cell("a", None, None)], [cell("b", None, None)]) == ({}, {})
 
 
 def test_rounding_keeps_the_sum() -> None:
@@ -192,7 +197,7 @@ def test_rounding_keeps_the_sum() -> None:
         ((2, 2), (60, 60), (60, 60), "unchanged", 0),
     ],
 )
-def test_calls_and_speed_are_the_change(
+def test_calls_and_speed_sum_to_the_change(
     counts: tuple[int, int], ns: tuple[int, int], lengths: tuple[int, int], change: str, calls: int
 ) -> None:
     row = Row("x", *map(Fraction, ns), *map(Fraction, counts), *map(Fraction, lengths))

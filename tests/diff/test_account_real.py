@@ -8,7 +8,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import real_traces
-from tracewarehouse.diff.breakdown import Account, account
+from tracewarehouse.diff.breakdown import Breakdown, breakdown
 
 TRACES = real_traces()
 pytestmark = [pytest.mark.deep, pytest.mark.skipif(TRACES is None, reason="needs the real traces")]
@@ -26,13 +26,13 @@ PAIRS = {
 }
 
 
-def told(pair: str, folder: Path, per: str | None = None) -> Account:
+def told(pair: str, folder: Path, per: str | None = None) -> Breakdown:
     """The account of a pair; its levels add up to the change exactly."""
     assert TRACES is not None
     wh = tw.open(folder / "warehouse")
     for name, path in zip(("base", "head"), PAIRS[pair], strict=True):
         wh.ingest(TRACES / path, run=name)
-    found = account(wh.select("base"), wh.select("head"), per=per)
+    found = breakdown(wh.select("base"), wh.select("head"), per=per)
     for level in found.levels:
         assert (level.base, level.head) == (found.base_mean, found.head_mean), level.name
         assert sum(row["delta_ns"] for row in level.result(5).rows()) == round(found.head_mean) - round(
@@ -60,7 +60,7 @@ def test_a_compiled_model_is_launched_by_graphs_and_copies_more(per: str | None,
     assert (second.part, second.change) == ("CompiledFunction (graph launch)", "added")
 
 
-def test_twins_on_two_gpus_share_their_places(tmp_path: Path) -> None:
+def test_identical_layers_on_two_gpus_share_their_locations(tmp_path: Path) -> None:
     found = told("twins", tmp_path)
     assert found.per == "window"
     renamed = [row for row in found.level("kernels").rows if row.change == "replaced"]

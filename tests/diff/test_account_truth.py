@@ -11,7 +11,7 @@ import pytest
 
 import tracewarehouse as tw
 from simulated import read, section
-from tracewarehouse.diff.breakdown import Account, account
+from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.levels import Row
 from tracewarehouse.simulation import Noise
 
@@ -107,7 +107,7 @@ def judge(wh: tw.Warehouse, folder: Path, kind: str) -> None:
     """The first row of the level that tells names it, within 5 % of the truth; all levels are whole."""
     ranks, _, level, part, change = PLANTED[kind]
     base, head = folder / "sim" / f"none{ranks}", folder / "sim" / kind
-    found = account(wh.select(base.name), wh.select(head.name), per="step")
+    found = breakdown(wh.select(base.name), wh.select(head.name), per="step")
     whole(found, base, head)
     first, truth = found.level(level).rows[0], truth_ns(kind, base, head)
     assert first.part.startswith(part) and first.change == change, first
@@ -116,7 +116,7 @@ def judge(wh: tw.Warehouse, folder: Path, kind: str) -> None:
         assert first.part.endswith(" → another_gelu") and first.head == kernel_ns(head, "another_gelu")
 
 
-def whole(found: Account, base: Path, head: Path) -> None:
+def whole(found: Breakdown, base: Path, head: Path) -> None:
     """Means are those of the scheduler; every level adds up to them exactly, and so do printed rows."""
     assert (found.base_mean, found.head_mean) == (mean_ns(base), mean_ns(head))
     for level in found.levels:
@@ -139,7 +139,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Warehouse, Pat
 
 
 @pytest.mark.parametrize("kind", QUICK)
-def test_the_first_row_names_what_was_planted(planted: tuple[tw.Warehouse, Path], kind: str) -> None:
+def test_the_first_row_names_the_injected_fault(planted: tuple[tw.Warehouse, Path], kind: str) -> None:
     judge(*planted, kind)
 
 
@@ -153,7 +153,7 @@ def test_the_first_row_names_everything_that_can_be_planted(tmp_path: Path, knob
 
 def test_a_slow_rank_makes_the_others_wait(planted: tuple[tw.Warehouse, Path]) -> None:
     wh, folder = planted
-    found = account(wh.select("none2"), wh.select("slow-rank"), per="step")
+    found = breakdown(wh.select("none2"), wh.select("slow-rank"), per="step")
     rows = {row.part: row.delta for row in found.level("ranks").rows}
     by_rank: dict[str, Fraction] = defaultdict(Fraction)
     for part, delta in rows.items():

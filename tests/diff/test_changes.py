@@ -46,10 +46,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("base", "the same run on both sides: base@v1"),
         ("amd", "GPU model: base NVIDIA H100 80GB HBM3, head AMD Instinct MI300X"),
         ("wide", "world size: base 2, head 4"),
-        ("host", "head has no GPU rows and the other side has"),
+        ("host", "head has no GPU activities, base has"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_with_the_reason(house: Path, head: str, first: str) -> None:
+def test_incompatible_configurations_are_an_error_with_the_reason(house: Path, head: str, first: str) -> None:
     with pytest.raises(NotComparable) as error:
         tw.open(house).diff("base", head).changes()
     assert error.value.message.startswith(f"not comparable: {first}")
@@ -59,13 +59,13 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(house: Path, head: s
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        ("batch", "other shapes: "),
-        ("batch", "complete steps of a rank: base 6, head 1"),
-        ("lacks", "head: lacks lacks ranks 1 of 2"),
-        ("lacks", "ranks only in base: 1"),
+        ("batch", "input shapes differ for "),
+        ("batch", "complete steps per rank: base 6, head 1"),
+        ("lacks", "head: lacks lacks rank 1 of 2 ranks"),
+        ("lacks", "only in base: rank 1"),
     ],
 )
-def test_other_differences_are_told(house: Path, head: str, message: str) -> None:
+def test_other_configuration_differences_are_reported(house: Path, head: str, message: str) -> None:
     change = tw.open(house).diff("base", head).changes()
     assert any(each.message.startswith(message) and not each.hard for each in change.differences)
 
@@ -78,8 +78,8 @@ def test_a_slower_kernel_is_the_first_row_of_an_account_that_adds_up(house: Path
         r" mean \+[\d.]+ %",
         change.line,
     )
-    assert change.account is not None
-    wanted = {(round(change.account.base_mean), round(change.account.head_mean))}
+    assert change.breakdown is not None
+    wanted = {(round(change.breakdown.base_mean), round(change.breakdown.head_mean))}
     rows = change.rows().rows()
     levels = {row["level"] for row in rows}
     assert levels == {"breakdown", "kernels", "operators", "categories", "ranks"}
@@ -92,9 +92,9 @@ def test_a_slower_kernel_is_the_first_row_of_an_account_that_adds_up(house: Path
 
 def test_only_some_steps_are_looked_at(house: Path) -> None:
     diff = tw.open(house).diff("base", "slow")
-    account, all_steps = diff.changes(steps=(2, 3, 4)).account, diff.changes().account
+    account, all_steps = diff.changes(steps=(2, 3, 4)).breakdown, diff.changes().breakdown
     assert account is not None and all_steps is not None
-    assert (account.base_units, all_steps.base_units) == (2 * 3, 2 * 6)
+    assert (account.base_intervals, all_steps.base_intervals) == (2 * 3, 2 * 6)
     of_steps = "SELECT sum(period_ns) AS sum_ns FROM steps WHERE step BETWEEN 2 AND 4"
     (told,) = tw.open(house).select("base").query(of_steps).rows()
     assert account.base_mean * 6 == told["sum_ns"]
@@ -118,17 +118,17 @@ def test_ranks_of_other_layouts_are_paired_by_role(house: Path) -> None:
 
 def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:
     change = tw.open(house).diff("base", "batch").changes()
-    assert change.account is not None and change.account.per == "window"
-    assert (change.verdict.word, change.verdict.reason) == ("inconclusive", "one window per side")
-    with pytest.raises(ParamError, match="per 'weeks' is not known"):
+    assert change.breakdown is not None and change.breakdown.per == "window"
+    assert (change.verdict.word, change.verdict.reason) == ("inconclusive", "one sample per side")
+    with pytest.raises(ParamError, match="unknown per 'weeks'"):
         tw.open(house).diff("base", "slow").changes(per="weeks")
 
 
-def test_a_run_without_a_gpu_has_no_account_and_says_so(house: Path) -> None:
+def test_a_run_without_a_gpu_has_no_breakdown_and_says_so(house: Path) -> None:
     change = tw.open(house).diff("host", "base").changes(force=True)
-    assert change.account is None and change.lacks
+    assert change.breakdown is None and change.no_breakdown_reason
     told = cli_runner.tw("diff", "host", "base", "--force", "-w", house)
-    assert told.code == 0 and f"no breakdown: {change.lacks}" in told.out
+    assert told.code == 0 and f"no breakdown: {change.no_breakdown_reason}" in told.out
 
 
 def test_gates_decide_about_the_exit_code(house: Path, tmp_path: Path) -> None:

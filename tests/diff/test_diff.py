@@ -83,7 +83,7 @@ def test_names_come_and_go_per_step_and_rank(house: Path) -> None:
     }
     assert result.notices == (
         "values are per step and rank: base has 2, head has 2",
-        "change and verdict are those of count: --measure chooses another",  # relu is shorter all the same
+        "rows are classified by count (change with measure=NAME)",  # relu is shorter all the same
     )
     by_time = tw.open(house).diff("a", "b", measure="sum_ns").name_summary()
     assert (kernels(by_time.rows())["relu"]["change"], len(by_time.notices)) == ("decreased", 1)
@@ -123,7 +123,7 @@ def test_without_steps_it_is_per_rank(house: Path) -> None:
     assert tw.open(house).diff("a", "host").name_summary().notices[0].startswith("values are per rank")
 
 
-def test_what_several_ranks_do_not_tell_is_left_out(house: Path) -> None:
+def test_columns_that_cannot_be_combined_are_left_out(house: Path) -> None:
     row = next(row for row in tw.open(house).diff("a", "b").kernel_summary().rows() if row["name"] == "gemm")
     assert (row["base_min_ns"], row["head_min_ns"]) == (10.0, 10.0)
     assert (row["base_max_ns"], row["head_max_ns"]) == (999.0, 20.0)
@@ -144,21 +144,21 @@ def test_a_row_per_run_is_one_row(house: Path) -> None:
 def test_rank_by_rank_every_measure_is_compared(house: Path) -> None:
     result = tw.open(house).diff("a", "b", by_rank=True).kernel_summary()
     assert {row["rank"] for row in result.rows()} == {0}
-    assert result.notices[0] == "ranks only in head, left out: 1"
+    assert result.notices[0] == "ignored, only in head: rank 1"
     gemm = next(row for row in result.rows() if row["name"] == "gemm")
     assert (gemm["base_p50_ns"], gemm["head_p50_ns"], gemm["delta_p50_ns"]) == (30, 10, -20)
     assert gemm["change"] == "decreased"
 
 
-def test_what_cannot_be_compared_is_told(house: Path) -> None:
+def test_invalid_comparisons_are_errors(house: Path) -> None:
     wh = tw.open(house)
-    with pytest.raises(TwError, match="head has nothing to compare: no GPU rows recorded"):
+    with pytest.raises(TwError, match="head has no data to compare: no GPU rows recorded"):
         wh.diff("a", "host").temporal_breakdown()
-    with pytest.raises(ParamError, match="one run on each side"):
+    with pytest.raises(ParamError, match="exactly one run per side"):
         wh.diff(["a", "b"], "b", by_rank=True).temporal_breakdown()
-    with pytest.raises(ParamError, match="no rank in common"):
+    with pytest.raises(ParamError, match="share no rank"):
         wh.diff("a", "host", by_rank=True).temporal_breakdown()
-    with pytest.raises(ParamError, match="says of no measure what it is of several ranks"):
+    with pytest.raises(ParamError, match="has no measure that can be combined over ranks"):
         wh.diff("a", "b").launch_stats()
     with pytest.raises(TwError, match="no complete step"):
         wh.diff("a", "host").step_summary()

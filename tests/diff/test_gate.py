@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.diff.gate import Gate, Interval, judge, parse
+from tracewarehouse.diff.gate import Gate, evaluate, parse
 from tracewarehouse.diff.gate import _by_interval as by_interval
 from tracewarehouse.errors import TwError
 from tracewarehouse.metric import Measured, RunValue
-from tracewarehouse.stats import shifted
+from tracewarehouse.stats import ShiftTest, relative_shift
 
 
 def gate(text: str) -> Gate:
@@ -40,16 +40,16 @@ def test_a_gate_is_a_metric_and_a_bound(text: str, op: str, bound: float, signed
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("step_time", "character 10: <=, <, >= or > and a bound expected"),
-        ("step_time<=+3q", "character 10: <=, <, >= or > and a bound expected"),
-        ("step_time<=3%", "character 13: % of what? step_time is no ratio"),
-        ("step_time<=3", "character 13: a unit expected"),
-        ("kernel_summary.count<=3ms", "character 24: kernel_summary.count is no time"),
+        ("step_time", "character 10: expected <=, <, >= or > and a bound"),
+        ("step_time<=+3q", "character 10: expected <=, <, >= or > and a bound"),
+        ("step_time<=3%", "character 13: % needs a sign"),
+        ("step_time<=3", "character 13: expected a unit"),
+        ("kernel_summary.count<=3ms", "character 24: kernel_summary.count is not a duration"),
         ("step_tme<=+3%", "character 1: unknown analysis: step_tme"),
         ("kernel_summary.sum_n<=+3%", "unknown measure of kernel_summary@1: sum_n"),
     ],
 )
-def test_a_bad_gate_points_at_the_place(text: str, message: str) -> None:
+def test_a_bad_gate_points_at_the_position(text: str, message: str) -> None:
     with pytest.raises(TwError) as error:
         gate(text)
     assert message in error.value.message
@@ -70,7 +70,7 @@ def test_a_bad_gate_points_at_the_place(text: str, message: str) -> None:
 def test_an_interval_across_the_bound_is_inconclusive(
     text: str, low: float, high: float, outcome: str
 ) -> None:
-    judged = by_interval(gate(text), 100.0, 102.0, Interval((low + high) / 2, low, high))
+    judged = by_interval(gate(text), 100.0, 102.0, ShiftTest((low + high) / 2, low, high, 0.5, "test"))
     assert judged.outcome == outcome
     assert (judged.reason is not None) == (outcome == "inconclusive")
 
@@ -81,10 +81,12 @@ def test_junit_counts_what_failed() -> None:
     from tracewarehouse.cli.diff import junit
 
     judged = [
-        by_interval(gate("step_time<=+3%"), 100.0, 100.0 * (1 + change), Interval(change, change, high))
+        by_interval(
+            gate("step_time<=+3%"), 100.0, 100.0 * (1 + change), ShiftTest(change, change, high, 0.5, "test")
+        )
         for change, high in ((0.01, 0.02), (0.02, 0.04), (0.05, 0.06))
     ]
-    change = cast(Any, SimpleNamespace(gates=judged, open=[judged[1]], line="the verdict <&>"))
+    change = cast(Any, SimpleNamespace(gates=judged, inconclusive=[judged[1]], line="the verdict <&>"))
     for strict, failures, skipped in ((False, "1", "1"), (True, "2", "0")):
         suite = ElementTree.fromstring(junit(change, strict))
         assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", failures, skipped)
@@ -102,7 +104,8 @@ def test_the_interval_of_a_gate_has_the_requested_significance_level(monkeypatch
     sides = measured(text, 100, 101, 102, 101), measured(text, 102, 103, 105, 104)
     monkeypatch.setattr("tracewarehouse.diff.gate.measure", lambda _, *sides: sides)
     base, head = cast(Any, sides)
-    default, strict = judge(gate(text), base, head), judge(gate(text), base, head, alpha=0.001)
+    default, strict = evaluate(gate(text), base, head), evaluate(gate(text), base, head, alpha=0.001)
     for found, alpha in ((default, 0.05), (strict, 0.001)):
-        assert (found.value, found.low, found.high) == shifted(base.values, head.values, alpha)
+        test = relative_shift(base.values, head.values, alpha)
+        assert (found.value, found.low, found.high) == (test.estimate, test.low, test.high)
     assert strict.low is not None and default.low is not None and strict.low < default.low

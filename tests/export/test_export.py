@@ -150,13 +150,13 @@ def test_times_are_in_the_trace_s_own_units(dialect: str, tmp_path: Path) -> Non
     assert len(drawn) == len(rows) + len(speeds) > 100
     for row in rows:
         counted = drawn[f"queue_length stream {row['stream']}", row["ts_ns"]]
-        assert counted == {"rows": row["queue_length"]}
+        assert counted == {"activities": row["queue_length"]}
     for row in speeds:
         counted = drawn[f"memory_bandwidth {row['direction']}", row["ts_ns"]]
         assert counted == {"GB/s": Decimal(repr(row["bandwidth_bytes_per_ns"]))}
 
 
-def test_what_is_added_changes_no_answer(tmp_path: Path) -> None:
+def test_added_events_change_no_result(tmp_path: Path) -> None:
     before = tw.open(tmp_path / "before")
     before.ingest(FIRST_STEPS / "rank0.json.gz", run="first")
     before.derive("critical_path", "first")
@@ -196,7 +196,7 @@ ANNOTATED = """
 """
 
 
-def test_annotations_stand_over_the_rows_launched_within(tmp_path: Path) -> None:
+def test_annotations_cover_the_activities_launched_within(tmp_path: Path) -> None:
     sketch.write(ANNOTATED, tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
@@ -235,14 +235,14 @@ SEQUENCES = """
 """
 
 
-def test_sequences_stand_over_their_rows(tmp_path: Path) -> None:
+def test_sequences_cover_their_activities(tmp_path: Path) -> None:
     sketch.write(SEQUENCES, tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
     added = check(warehouse, "a", tmp_path / "a" / "rank0.json", {"overlays": ["kernel_sequences"]})
     tracks = {event["tid"]: event["args"]["name"] for event in added if event["name"] == "thread_name"}
     slices = [
-        (tracks[e["tid"]], e["name"], 1_000 * e["ts"], 1_000 * e["dur"], e["args"]["times in the trace"])
+        (tracks[e["tid"]], e["name"], 1_000 * e["ts"], 1_000 * e["dur"], e["args"]["occurrences"])
         for e in added
         if e["ph"] == "X"
     ]
@@ -255,7 +255,7 @@ def test_sequences_stand_over_their_rows(tmp_path: Path) -> None:
     ]
 
 
-def test_each_time_that_a_sequence_comes_is_drawn(tmp_path: Path) -> None:
+def test_each_occurrence_of_a_sequence_is_drawn(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", ranks=1, steps=2, layers=2)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "sim" / "rank0.json.gz", run="sim")
@@ -264,7 +264,7 @@ def test_each_time_that_a_sequence_comes_is_drawn(tmp_path: Path) -> None:
     for event in added:
         if event.get("cat") == "overlay":
             args = event["args"]
-            key = (event["name"].rpartition(" #")[0], args["times in the trace"], args["sequence"])
+            key = (event["name"].rpartition(" #")[0], args["occurrences"], args["sequence"])
             found[key].add(args["operator"])
     rows = warehouse.select("sim").kernel_sequences().rows()
     assert sorted((name, count) for name, count, _ in found) == sorted((r["name"], r["count"]) for r in rows)
@@ -281,7 +281,7 @@ CRITICAL = """
 """
 
 
-def test_the_critical_path_has_a_track_and_arrows(tmp_path: Path) -> None:
+def test_the_critical_path_has_a_track_and_flows(tmp_path: Path) -> None:
     sketch.write(CRITICAL, tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
@@ -312,7 +312,7 @@ def test_real_traces_with_everything(name: str, tmp_path: Path) -> None:
     check(warehouse, "real", folder / name, REAL[name])
 
 
-def test_what_the_trace_does_not_carry_is_said(tmp_path: Path) -> None:
+def test_missing_data_of_an_addition_is_an_error(tmp_path: Path) -> None:
     sketch.write("a 0 gpu s7 k1 0 10\na 0 gpu s7 k2 20 10\n", tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
@@ -344,6 +344,6 @@ def test_a_drawn_trace_goes_into_a_new_file_away_from_the_old_one(tmp_path: Path
     assert len(json.loads(gzip.decompress(kept))["traceEvents"]) == 3
 
 
-def test_help_names_what_can_be_drawn() -> None:
+def test_help_lists_counters_and_overlays() -> None:
     told = run_tw("export", "trace", "--help").out
     assert [name for name in (*COUNTERS, *OVERLAYS) if name not in told] == []

@@ -87,27 +87,33 @@ def test_a_metric_within_a_longer_text() -> None:
 @pytest.mark.parametrize(
     ("text", "error", "place", "says", "hint"),
     [
-        ("", ParamError, "its end", "an analysis expected", "step_time"),
+        ("", ParamError, "end", "expected an analysis", "step_time"),
         ("step_tim", UnknownName, "character 1", "unknown analysis: step_tim", "step_time"),
         ("kernel_sumary.sum_ns", UnknownName, "character 1", "unknown analysis", "kernel_summary"),
         ("kernel_summary@9.sum_ns", UnknownName, "character 1", "unknown version", "kernel_summary@1"),
-        ("kernel_summary", ParamError, "its end", "`.` and a column", "sum_ns"),
+        ("kernel_summary", ParamError, "end", "`.` and a column", "sum_ns"),
         ("kernel_summary.sum", UnknownName, "character 16", "unknown measure", "sum_ns"),
         ("kernel_summary.name", UnknownName, "character 16", "unknown measure", "available: count"),
         ("kernel_summary.sum_ns[kid=a]", UnknownName, "character 23", "to filter by: kid", "kind"),
         ("kernel_summary.sum_ns[run_id=a]", UnknownName, "character 23", "to filter by", "device"),
         ("kernel_summary.sum_ns[count=1]", UnknownName, "character 23", "to filter by", "device"),
-        ("kernel_summary.sum_ns[kind]", ParamError, "character 27", "`=` expected", "such as"),
-        ("kernel_summary.sum_ns[kind=]", ParamError, "character 28", "a value expected", "quotes"),
-        ("kernel_summary.sum_ns[kind=a", ParamError, "its end", "`,` or `]`", "such as"),
-        ("kernel_summary.sum_ns[kind='a]", ParamError, "character 28", "no end", "such as"),
-        ("kernel_summary.sum_ns[kind=a,kind=b]", ParamError, "character 30", "twice", "such as"),
-        ("kernel_summary.sum_ns[rank=x]", ParamError, "character 28", "a whole number", "such as"),
+        ("kernel_summary.sum_ns[kind]", ParamError, "character 27", "expected `=`", "for example"),
+        ("kernel_summary.sum_ns[kind=]", ParamError, "character 28", "expected a value", "quote"),
+        ("kernel_summary.sum_ns[kind=a", ParamError, "end", "`,` or `]`", "for example"),
+        ("kernel_summary.sum_ns[kind='a]", ParamError, "character 28", "unterminated quote", "for example"),
+        (
+            "kernel_summary.sum_ns[kind=a,kind=b]",
+            ParamError,
+            "character 30",
+            "duplicate filter: kind",
+            "for example",
+        ),
+        ("kernel_summary.sum_ns[rank=x]", ParamError, "character 28", "an integer", "for example"),
         ("step_time.period_ns", UnknownName, "character 1", "unknown analysis: step_time", "step_summary"),
-        ("step_time<=3%", ParamError, "character 10", "nothing more expected", "such as"),
+        ("step_time<=3%", ParamError, "character 10", "unexpected text", "for example"),
     ],
 )
-def test_what_is_no_metric_is_pointed_at(
+def test_a_bad_metric_points_at_the_position(
     text: str, error: type[TwError], place: str, says: str, hint: str
 ) -> None:
     with pytest.raises(error) as caught:
@@ -152,15 +158,15 @@ def test_other_folds(house: tw.Warehouse) -> None:
     assert of(house, "comm_comp_overlap.overlap", "b").reason == "comm_ns is 0"
 
 
-def test_a_column_without_a_fold_wants_one_row(house: tw.Warehouse) -> None:
+def test_a_column_without_a_fold_needs_one_row(house: tw.Warehouse) -> None:
     assert values(house, "kernel_summary.p50_ns[name=gemm]", "a") == {"a": 20.0}
     assert values(house, "kernel_summary.p50_ns[name=gemm,rank=1]", "b") == {"b": 40.0}
-    with pytest.raises(TwError, match="does not say what p50_ns is of several rows, and run b has 2") as told:
+    with pytest.raises(TwError, match="p50_ns cannot be aggregated over rows; run b has 2 rows") as told:
         of(house, "kernel_summary.p50_ns[name=gemm]", "a", "b")
-    assert told.value.hint == "name one: kernel_summary.p50_ns[name=gemm,rank=…]"
+    assert told.value.hint == "select one with a filter: kernel_summary.p50_ns[name=gemm,rank=…]"
 
 
-def test_what_tells_nothing_says_why(house: tw.Warehouse) -> None:
+def test_runs_without_a_value_have_a_reason(house: tw.Warehouse) -> None:
     found = of(house, "step_time", "a", "host", "short")
     assert {each.run: (each.value, each.reason) for each in found.runs} == {
         "a": (100.0, None),

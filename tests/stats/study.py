@@ -20,9 +20,9 @@ import numpy as np
 
 from stats.simulated_runs import ALIKE, HEAVY, ROWS, STEPS, Floats, factors, row_times, shares, step_times
 from tracewarehouse.simulation import Noise
-from tracewarehouse.stats import RowTest, Steps, Verdict, blocks, rows, runs_needed, verdict
-from tracewarehouse.stats.shift import ENOUGH_FOR_RANKS, by_ranks, by_student
-from tracewarehouse.stats.verdict import runs_for_a_conclusion
+from tracewarehouse.stats import RowTest, StepTimes, Verdict, blocks, row_tests, runs_needed, verdict
+from tracewarehouse.stats.shift import MIN_SAMPLES_FOR_RANKS, mann_whitney, student_t
+from tracewarehouse.stats.verdict import runs_to_conclude
 
 FILE = Path(__file__).with_name("POWER.md")
 SEED = 20_260_504
@@ -42,8 +42,8 @@ CHANGE = ("slower", "faster")
 class Pair:
     """Two equal sides: their steps, and their rows by units."""
 
-    base: Steps
-    head: Steps
+    base: StepTimes
+    head: StepTimes
     base_rows: Floats
     head_rows: Floats
 
@@ -56,12 +56,12 @@ class Pair:
         head = self.head_rows.copy()
         if slow is not None:
             head[slow] *= KERNEL
-        return rows(self.base_rows, head, shares())
+        return row_tests(self.base_rows, head, shares())
 
 
-def longer(side: Steps, shift: float) -> Steps:
+def longer(side: StepTimes, shift: float) -> StepTimes:
     """The same steps, each longer by a part of it."""
-    return Steps(tuple(tuple(round(time * (1 + shift)) for time in run) for run in side.runs))
+    return StepTimes(tuple(tuple(round(time * (1 + shift)) for time in run) for run in side.runs))
 
 
 @cache
@@ -74,7 +74,9 @@ def _pair(runs: int, noise: Noise, seed: int) -> Pair:
     drawn = [factors(seed + run, noise) for run in range(2 * runs)]
     times = tuple(step_times(run) for run in drawn)
     units = [_units(row_times(run), own, runs) for run, own in zip(drawn, times, strict=True)]
-    return Pair(Steps(times[:runs]), Steps(times[runs:]), np.hstack(units[:runs]), np.hstack(units[runs:]))
+    return Pair(
+        StepTimes(times[:runs]), StepTimes(times[runs:]), np.hstack(units[:runs]), np.hstack(units[runs:])
+    )
 
 
 def _units(row: Floats, times: tuple[int, ...], runs: int) -> Floats:
@@ -118,7 +120,7 @@ def medians(pair: int, head: int, run: int) -> int:
 
 def of_medians(pair: int, runs: int, shift: float) -> Verdict:
     """A verdict on runs known by their medians alone; it uses no more of them."""
-    base, head = (Steps(tuple((medians(pair, side, run),) for run in range(runs))) for side in (0, 1))
+    base, head = (StepTimes(tuple((medians(pair, side, run),) for run in range(runs))) for side in (0, 1))
     return verdict(base, longer(head, shift))
 
 
@@ -144,7 +146,7 @@ def told(pair: int, shift: float, pilot: int) -> int:
         [math.log(medians(pair, side, run)) + side * math.log1p(shift) for run in range(pilot)]
         for side in (0, 1)
     )
-    needed = runs_for_a_conclusion(base, head, alpha=0.05, min_effect=LEAST)
+    needed = runs_to_conclude(base, head, alpha=0.05, min_effect=LEAST)
     return min(needed or MOST, MOST)
 
 
@@ -226,8 +228,8 @@ def correlated(kept: float, steps: int) -> tuple[int, int]:
     blocked = single = 0
     for pair in range(PAIRS):
         base, head = (_drifting(kept, steps, SEED + 2 * pair + side) for side in (0, 1))
-        blocked += verdict(Steps((base,)), Steps((head,)), min_effect=0).word in CHANGE
-        alone = (Steps(tuple((time,) for time in side)) for side in (base, head))
+        blocked += verdict(StepTimes((base,)), StepTimes((head,)), min_effect=0).word in CHANGE
+        alone = (StepTimes(tuple((time,) for time in side)) for side in (base, head))
         single += verdict(*alone, min_effect=0).word in CHANGE
     return blocked, single
 
@@ -279,7 +281,8 @@ def _power_line(name: str, shift: float, said: tuple[str, ...]) -> str:
 def method_lines() -> Iterator[str]:
     yield "## Ranks or Student's t"
     yield ""
-    yield f"Why ranks are used from {ENOUGH_FOR_RANKS} runs per side on: the part of {DRAWS:,} pairs in which"
+    least = MIN_SAMPLES_FOR_RANKS
+    yield f"Why ranks are used from {least} runs per side on: the part of {DRAWS:,} pairs in which"
     yield "each method finds 2 %, with the noise above, and where runs have heavy tails (Student's t with 3"
     yield "degrees of freedom, scaled by 0.7 %)."
     yield ""
@@ -297,7 +300,7 @@ def methods(runs: int) -> Iterator[float]:
         [[[medians(pair, side, run) for run in range(runs)] for side in (0, 1)] for pair in range(DRAWS)]
     )
     for sample in (known, heavy[:, :, :runs]):
-        for method in (by_ranks, by_student):
+        for method in (mann_whitney, student_t):
             yield sum(method(base, head + shift, 0.05).p <= 0.05 for base, head in sample) / DRAWS
 
 

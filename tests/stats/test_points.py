@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tracewarehouse.stats.points import FEWEST, _candidates, _noise, change_points
+from tracewarehouse.stats.points import MIN_RUNS, _candidates, _noise, change_points
 
 RUNS, STEP, NOISE = 500, 0.03, 0.01
 NOISES: dict[str, Callable[[random.Random], float]] = {
@@ -111,7 +111,7 @@ def test_history_finds_its_changes_and_no_others(kind: str, capsys: pytest.Captu
     assert place >= 0.95 * hit and size >= 0.9 * hit
 
 
-def test_a_step_without_noise_is_placed_and_sized_exactly() -> None:
+def test_a_step_without_noise_is_located_and_sized_exactly() -> None:
     (point,) = change_points([100.0] * 20 + [103.0] * 20)
     assert (point.at, point.earliest, point.latest) == (20, 19, 21)
     assert (point.change, point.low, point.high) == (0.03, 0.03, 0.03)
@@ -119,7 +119,7 @@ def test_a_step_without_noise_is_placed_and_sized_exactly() -> None:
     assert back.change == -3 / 103
 
 
-def test_two_changes_and_what_lies_between() -> None:
+def test_two_changes_and_the_segment_between() -> None:
     chance = random.Random(3)
     values = [level + chance.gauss(0, 0.5) for level in [100] * 30 + [110] * 8 + [100] * 30]
     first, second = change_points(values)
@@ -128,7 +128,7 @@ def test_two_changes_and_what_lies_between() -> None:
     assert second.change is not None and -0.10 < second.change < -0.08
 
 
-def test_small_changes_are_told_on_request() -> None:
+def test_small_changes_are_reported_on_request() -> None:
     values = [100.0 + at % 2 / 10 for at in range(40)] + [100.5 + at % 2 / 10 for at in range(40)]
     assert change_points(values) == ()
     assert [point.at for point in change_points(values, min_effect=0.001)] == [40]
@@ -138,7 +138,7 @@ def test_spikes_and_short_series_have_no_change() -> None:
     assert change_points([]) == change_points([5.0]) == ()
     assert change_points([100.0] * 50) == change_points([0.0] * 50) == ()
     assert change_points([100.0] * 30 + [900.0] + [100.0] * 30) == ()
-    assert change_points([100.0] * 5 + [200.0] * (FEWEST - 6)) == ()
+    assert change_points([100.0] * 5 + [200.0] * (MIN_RUNS - 6)) == ()
     assert len(change_points([100.0] * 6 + [200.0] * 6)) == 1
 
 
@@ -151,7 +151,7 @@ def test_levels_of_0_and_below() -> None:
     assert (point.at, point.change) == (20, -1.0)
 
 
-def test_noise_is_told_without_the_changes() -> None:
+def test_noise_excludes_level_changes() -> None:
     chance = random.Random(4)
     values = [100 * (at // 50) + chance.gauss(0, 2) for at in range(400)]
     assert 1.6 < _noise(np.array(values)) < 2.4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 from statistics import fmean, median
@@ -10,8 +11,8 @@ from statistics import fmean, median
 import pytest
 from scipy import stats
 
-from tracewarehouse.stats.shift import by_ranks, by_student, shift, tails
-from tracewarehouse.stats.verdict import MOST, blocks, neighbours, runs_needed
+from tracewarehouse.stats.shift import mann_whitney, mann_whitney_cdf, shift, student_t
+from tracewarehouse.stats.verdict import MAX_BLOCKS, blocks, lag1_autocorrelation, runs_needed
 
 
 def draw(seed: int, base: int, head: int, by: float = 0.0) -> tuple[list[float], list[float]]:
@@ -24,9 +25,9 @@ def draw(seed: int, base: int, head: int, by: float = 0.0) -> tuple[list[float],
 def test_ranks_agree_with_scipy(base: int, head: int, by: float) -> None:
     left, right = draw(base * head, base, head, by)
     method = "exact" if base * head < 2_500 else "asymptotic"
-    found = by_ranks(left, right, 0.05)
+    found = mann_whitney(left, right, 0.05)
     assert found.p == pytest.approx(stats.mannwhitneyu(left, right, method=method).pvalue)
-    assert found.by == pytest.approx(median(b - a for a in left for b in right))
+    assert found.estimate == pytest.approx(median(b - a for a in left for b in right))
     assert (found.p > 0.05) == (found.low <= 0 <= found.high)
 
 
@@ -37,12 +38,12 @@ def test_tails_count_every_order(base: int, head: int) -> None:
         for order in combinations(range(base + head), base)
     ]
     expected = [sum(u <= least for u in orders) / len(orders) for least in range(base * head + 1)]
-    assert tails(base, head).tolist() == pytest.approx(expected)
+    assert mann_whitney_cdf(base, head).tolist() == pytest.approx(expected)
 
 
 def test_the_interval_of_ranks_is_the_set_of_shifts_that_the_test_accepts() -> None:
     left, right = draw(3, 9, 8, 0.5)
-    found = by_ranks(left, right, 0.05)
+    found = mann_whitney(left, right, 0.05)
     for by in (b - a for a in left for b in right):
         for aside in (by - 1e-9, by + 1e-9):
             p = stats.mannwhitneyu(left, [value - aside for value in right], method="exact").pvalue
@@ -51,16 +52,17 @@ def test_the_interval_of_ranks_is_the_set_of_shifts_that_the_test_accepts() -> N
 
 def test_ties_make_no_alarm() -> None:
     same = [1.0, 2.0] * 5
-    assert by_ranks(same, same, 0.05).p == 1
-    assert by_ranks([1.0] * 10, [1.0] * 10, 0.05) == by_student([1.0] * 3, [1.0] * 3, 0.05)
-    apart = by_ranks([1.0] * 10, [1.5] * 10, 0.05)
-    assert (apart.by, apart.low, apart.high) == (0.5, 0.5, 0.5)
+    assert mann_whitney(same, same, 0.05).p == 1
+    constant = mann_whitney([1.0] * 10, [1.0] * 10, 0.05), student_t([1.0] * 3, [1.0] * 3, 0.05)
+    assert constant[0] == replace(constant[1], method="Mann-Whitney")
+    apart = mann_whitney([1.0] * 10, [1.5] * 10, 0.05)
+    assert (apart.estimate, apart.low, apart.high) == (0.5, 0.5, 0.5)
     assert apart.p == pytest.approx(2 / math.comb(20, 10))
 
 
 def test_student_agrees_with_scipy() -> None:
     left, right = draw(1, 3, 4, 2.0)
-    found, known = by_student(left, right, 0.1), stats.ttest_ind(right, left)
+    found, known = student_t(left, right, 0.1), stats.ttest_ind(right, left)
     interval = known.confidence_interval(0.9)
     assert found.p == pytest.approx(known.pvalue)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
@@ -69,16 +71,16 @@ def test_student_agrees_with_scipy() -> None:
 def test_student_takes_one_value_against_several() -> None:
     """Crawford and Howell (1998): a single case against a sample."""
     left = [1.0, 2.0, 4.0, 3.0]
-    found = by_student([9.0], left, 0.05)
+    found = student_t([9.0], left, 0.05)
     t = (fmean(left) - 9) / (stats.tstd(left) * math.sqrt(5 / 4))
     assert found.p == pytest.approx(2 * stats.t.sf(-t, 3))
 
 
 def test_few_values_go_to_student_and_many_to_ranks() -> None:
     left, right = draw(2, 8, 8)
-    assert shift(left, right, 0.05) == by_ranks(left, right, 0.05)
-    assert shift(left[:7], right, 0.05) == by_student(left[:7], right, 0.05)
-    assert shift(left, right, 1e-9) == by_student(left, right, 1e-9)  # no ranks are that rare
+    assert shift(left, right, 0.05) == mann_whitney(left, right, 0.05)
+    assert shift(left[:7], right, 0.05) == student_t(left[:7], right, 0.05)
+    assert shift(left, right, 1e-9) == student_t(left, right, 1e-9)  # no ranks are that rare
 
 
 def autoregressive(by: float, count: int, seed: int) -> list[float]:
@@ -89,10 +91,10 @@ def autoregressive(by: float, count: int, seed: int) -> list[float]:
 
 
 def test_blocks_hold_each_step_once() -> None:
-    for count in (0, 1, 3, 10, 11, 4 * MOST + 7):
+    for count in (0, 1, 3, 10, 11, 4 * MAX_BLOCKS + 7):
         found = blocks(autoregressive(0.5, count, count))
         assert [step for block in found for step in block] == list(range(count))
-        assert len(found) <= MOST
+        assert len(found) <= MAX_BLOCKS
 
 
 def test_blocks_grow_with_the_correlation_of_neighbours() -> None:
@@ -102,15 +104,15 @@ def test_blocks_grow_with_the_correlation_of_neighbours() -> None:
     assert lengths[0] < 1.7
     assert lengths == sorted(lengths)
     values = autoregressive(0.6, 200, 1)
-    near = neighbours(values) + (1 + 3 * neighbours(values)) / 200
+    near = lag1_autocorrelation(values) + (1 + 3 * lag1_autocorrelation(values)) / 200
     assert len(blocks(values)) == 200 // math.ceil(2 * (1 + near) / (1 - near))
     assert len(blocks([7] * 50)) == 50
 
 
-def test_neighbours_are_a_correlation_of_ranks() -> None:
+def test_lag1_autocorrelation_uses_ranks() -> None:
     values = [3.0, 900.0, 5.0, 5.0, 1.0, 7.0]
     ranks = stats.rankdata(values) - 3.5
-    assert neighbours(values) == pytest.approx(float(ranks[1:] @ ranks[:-1] / (ranks @ ranks)))
+    assert lag1_autocorrelation(values) == pytest.approx(float(ranks[1:] @ ranks[:-1] / (ranks @ ranks)))
 
 
 def test_runs_needed_are_those_of_the_noncentral_t() -> None:

@@ -66,7 +66,7 @@ def test_one_slow_kernel_of_many_is_found() -> None:
 
 
 @pytest.mark.deep
-def test_the_whole_study_is_as_written() -> None:
+def test_the_complete_study_is_as_written() -> None:
     assert list(lines()) == KNOWN
 
 

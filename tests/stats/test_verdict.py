@@ -9,16 +9,16 @@ from statistics import fmean, median
 import pytest
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.stats import Steps, Verdict, runs_needed, verdict
-from tracewarehouse.stats.verdict import runs_for_a_conclusion
+from tracewarehouse.stats import StepTimes, Verdict, runs_needed, verdict
+from tracewarehouse.stats.verdict import runs_to_conclude
 
 NS = 103_100_000
 
 
-def side(seed: int, runs: int, steps: int = 20, by: float = 1.0, spread: float = 0.003) -> Steps:
+def side(seed: int, runs: int, steps: int = 20, by: float = 1.0, spread: float = 0.003) -> StepTimes:
     random = Random(seed)
     factors = [by * math.exp(spread * random.gauss(0, 1)) for _ in range(runs)]
-    return Steps(
+    return StepTimes(
         tuple(
             tuple(round(NS * factor * math.exp(0.01 * random.gauss(0, 1))) for _ in range(steps))
             for factor in factors
@@ -26,11 +26,11 @@ def side(seed: int, runs: int, steps: int = 20, by: float = 1.0, spread: float =
     )
 
 
-def flat(*times: int, steps: int = 4) -> Steps:
-    return Steps(tuple((time,) * steps for time in times))
+def flat(*times: int, steps: int = 4) -> StepTimes:
+    return StepTimes(tuple((time,) * steps for time in times))
 
 
-def test_the_line_tells_both_centres() -> None:
+def test_the_line_has_both_medians() -> None:
     found = Verdict("slower", 103.1e6, 106.2e6, 0.03, 0.021, 0.039, 0.01, 1e8, 1.034e8, 0.034, "run")
     assert found.line() == "median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %"
 
@@ -63,13 +63,13 @@ def test_several_runs_are_compared_by_their_medians() -> None:
 
 def test_one_slow_step_in_each_run_moves_the_mean_only() -> None:
     base = side(3, 5)
-    head = Steps(tuple((run[0] * 4, *run[1:]) for run in base.runs))
+    head = StepTimes(tuple((run[0] * 4, *run[1:]) for run in base.runs))
     found = verdict(base, head)
     assert found.word == "no change"
     assert found.mean_change == pytest.approx(0.15, abs=0.01)
 
 
-def test_means_of_the_whole_account_replace_those_of_the_steps() -> None:
+def test_total_means_replace_those_of_the_steps() -> None:
     found = verdict(side(1, 5), side(2, 5), total_means=(2e6, 3e6))
     assert (found.base_mean_ns, found.head_mean_ns, found.mean_change) == (2e6, 3e6, 0.5)
 
@@ -83,7 +83,7 @@ def test_equivalence_is_an_interval_within_the_least_effect() -> None:
     )
 
 
-def test_runs_without_noise_leave_no_doubt() -> None:
+def test_runs_without_noise_are_conclusive() -> None:
     assert verdict(flat(10**6, 10**6), flat(10**6, 10**6)).line() == (
         "median step 1.000 → 1.000 ms, +0.00 % [0.00, 0.00], no change; mean +0.0 %"
     )
@@ -96,7 +96,7 @@ def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
     assert (found.word, found.unit) == ("inconclusive", "run")
     assert found.needs_runs is not None and found.needs_runs > 3
     logs = [[math.log(median(run)) for run in side(seed, 3, spread=0.02).runs] for seed in (1, 2)]
-    assert found.needs_runs == (runs_for_a_conclusion(*logs, alpha=0.05, min_effect=0.01) or 0) - 3
+    assert found.needs_runs == (runs_to_conclude(*logs, alpha=0.05, min_effect=0.01) or 0) - 3
     assert f"inconclusive (needs about {found.needs_runs} more runs per side); mean" in found.line()
     assert found.reason is not None
 
@@ -114,12 +114,12 @@ def test_one_run_against_several_is_a_comparison_of_runs() -> None:
     assert verdict(side(1, 1), side(2, 2)).unit == "step"
 
 
-def test_steps_that_hang_together_are_few_blocks() -> None:
+def test_correlated_steps_are_few_blocks() -> None:
     """Two long waves: hundreds of steps, and hardly a handful of independent values."""
     wave = [round(NS * (1 + 0.02 * math.sin(step / 40))) for step in range(400)]
     later = [round(NS * (1 + 0.02 * math.sin(step / 40 + 1))) for step in range(400)]
-    assert verdict(Steps((tuple(wave),)), Steps((tuple(later),))).word == "inconclusive"
-    short = Steps(((1, 2, 4, 8, 16),))
+    assert verdict(StepTimes((tuple(wave),)), StepTimes((tuple(later),))).word == "inconclusive"
+    short = StepTimes(((1, 2, 4, 8, 16),))
     found = verdict(short, short)
     assert (found.word, found.low, found.p) == ("inconclusive", None, None)
     assert found.change == 0
@@ -128,34 +128,34 @@ def test_steps_that_hang_together_are_few_blocks() -> None:
 @pytest.mark.parametrize("steps", [1, 2])
 def test_fewer_than_three_steps_are_a_window(steps: int) -> None:
     found = verdict(flat(2_000_000, steps=steps), flat(3_000_000, steps=9))
-    assert (found.word, found.unit, found.reason) == ("inconclusive", "window", "one window per side")
+    assert (found.word, found.unit, found.reason) == ("inconclusive", "window", "one sample per side")
     assert (
         found.line()
-        == "median step 2.000 → 3.000 ms, +50.0 %, inconclusive: one window per side; mean +50.0 %"
+        == "median step 2.000 → 3.000 ms, +50.0 %, inconclusive: one sample per side; mean +50.0 %"
     )
 
 
-def test_no_step_at_all_says_which_side() -> None:
-    assert verdict(Steps(()), flat(5)).line() == "inconclusive: no complete step in base"
-    assert verdict(flat(5), Steps(((), ()))).line() == "inconclusive: no complete step in head"
-    assert verdict(Steps(()), Steps(())).line() == "inconclusive: no complete step in base and head"
+def test_without_steps_the_reason_names_the_side() -> None:
+    assert verdict(StepTimes(()), flat(5)).line() == "inconclusive: no complete step in base"
+    assert verdict(flat(5), StepTimes(((), ()))).line() == "inconclusive: no complete step in head"
+    assert verdict(StepTimes(()), StepTimes(())).line() == "inconclusive: no complete step in base and head"
 
 
 def test_runs_without_steps_do_not_count() -> None:
     base = side(1, 4)
-    assert verdict(Steps((*base.runs, ())), side(2, 4)) == verdict(base, side(2, 4))
+    assert verdict(StepTimes((*base.runs, ())), side(2, 4)) == verdict(base, side(2, 4))
 
 
 def test_a_change_is_relative() -> None:
     base, head = side(1, 5), side(2, 5)
-    longer = [Steps(tuple(tuple(time * 7 for time in run) for run in one.runs)) for one in (base, head)]
+    longer = [StepTimes(tuple(tuple(time * 7 for time in run) for run in one.runs)) for one in (base, head)]
     one, other = verdict(base, head), verdict(*longer)
     assert (one.change, one.low, one.high, one.p) == pytest.approx(
         (other.change, other.low, other.high, other.p)
     )
 
 
-def test_bad_input_is_told() -> None:
+def test_bad_input_is_an_error() -> None:
     with pytest.raises(ParamError, match="a step of 0 ns"):
         flat(5, 0)
     for bad in ({"alpha": 0.0}, {"alpha": 1.0}, {"min_effect": -0.1}):
@@ -163,7 +163,7 @@ def test_bad_input_is_told() -> None:
             verdict(flat(5), flat(5), **bad)
 
 
-def test_runs_for_a_conclusion_find_what_was_seen_or_exclude_what_matters() -> None:
+def test_runs_to_conclude_detect_the_observed_effect_or_exclude_min_effect() -> None:
     """With 3 + 3 values the variance is taken for 1.19 times what it looks: its median bias."""
     base, spread = [0.0, 0.01, -0.01], 0.01 * math.sqrt((1 - 1 / 18) ** -3)
     for shift, told in (
@@ -172,11 +172,11 @@ def test_runs_for_a_conclusion_find_what_was_seen_or_exclude_what_matters() -> N
         (0.0, runs_needed(spread, math.log(1.01), power=0.9)),
     ):
         head = [shift + value for value in base]
-        assert runs_for_a_conclusion(base, head, alpha=0.05, min_effect=0.01) == told
-    assert runs_for_a_conclusion(base, [0.001 + value for value in base], alpha=0.05, min_effect=0) is None
+        assert runs_to_conclude(base, head, alpha=0.05, min_effect=0.01) == told
+    assert runs_to_conclude(base, [0.001 + value for value in base], alpha=0.05, min_effect=0) is None
 
 
-def test_runs_that_cannot_be_had_are_not_asked_for() -> None:
+def test_thousands_of_runs_are_not_suggested() -> None:
     found = verdict(side(1, 3, spread=0.5), side(1, 3, spread=0.5))
     assert (found.word, found.needs_runs) == ("inconclusive", None)
     assert found.line().partition("], ")[2].startswith("inconclusive; mean")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.diff import Diff
     from tracewarehouse.diff.change import Change
-    from tracewarehouse.diff.gate import Judged
+    from tracewarehouse.diff.gate import GateResult
 
 
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
@@ -190,7 +190,7 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> No
     if own["junit"] is not None:
         own["junit"].write_text(junit(change, own["strict"]), encoding="utf-8")
     _print_levels(session, change, levels, error)
-    for each in change.open:
+    for each in change.inconclusive:
         if not own["strict"]:
             session.out.notice(f"warning: gate {each.gate.text} is inconclusive: {each.reason}")
     if error is not None:
@@ -209,7 +209,7 @@ def _print_levels(session: Session, change: Change, levels: tuple[str, ...], err
         session.out.print_text(lines, [] if not session.json else [_row(change)], error)
     else:
         session.out.print_result(change.rows(levels), error)
-    for notice in change.account.notices if change.account else ():
+    for notice in change.breakdown.notices if change.breakdown else ():
         session.out.notice(notice)
 
 
@@ -221,13 +221,13 @@ def _gates_of_file(path: Path | None) -> list[str]:
 
 
 def _gate_error(change: Change, strict: bool) -> GateFailed | None:
-    failed = [*change.failed, *(change.open if strict else ())]
+    failed = [*change.failed, *(change.inconclusive if strict else ())]
     if not failed:
         return None
     texts = ", ".join(each.gate.text for each in failed)
     return GateFailed(
         f"{len(failed)} of {plural(len(change.gates), 'gate')} failed: {texts}",
-        "the breakdown above shows where the time went" if change.account else None,
+        "the breakdown above shows where the time went" if change.breakdown else None,
     )
 
 
@@ -242,8 +242,8 @@ def _row(change: Change) -> dict[str, object]:
             {"gate": each.gate.text, **{key: getattr(each, key) for key in _GATE_FIELDS}}
             for each in change.gates
         ],
-        "account": None if change.account is None else change.rows().rows(),
-        "lacks": change.lacks,
+        "account": None if change.breakdown is None else change.rows().rows(),
+        "lacks": change.no_breakdown_reason,
     }
 
 
@@ -253,7 +253,7 @@ _GATE_FIELDS = ("outcome", "base", "head", "value", "low", "high", "reason")
 def junit(change: Change, strict: bool) -> str:
     """JUnit XML with a test case per gate; an inconclusive gate is skipped, or with `strict` a failure."""
     failures = sum(_fails(each, strict) for each in change.gates)
-    skipped = len(change.open) if not strict else 0
+    skipped = len(change.inconclusive) if not strict else 0
     suite = ElementTree.Element(
         "testsuite",
         {
@@ -273,11 +273,11 @@ def junit(change: Change, strict: bool) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
-def _fails(judged: Judged, strict: bool) -> bool:
+def _fails(judged: GateResult, strict: bool) -> bool:
     return judged.outcome == "fail" or strict and judged.outcome == "inconclusive"
 
 
-def _gate_message(judged: Judged) -> str:
+def _gate_message(judged: GateResult) -> str:
     return f"{judged.outcome}: base {judged.base}, head {judged.head}" + (
         f", {judged.reason}" if judged.reason else ""
     )

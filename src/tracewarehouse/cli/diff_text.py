@@ -13,7 +13,7 @@ from tracewarehouse.wording import LEVELS
 
 if TYPE_CHECKING:
     from tracewarehouse.diff.change import Change
-    from tracewarehouse.diff.gate import Judged
+    from tracewarehouse.diff.gate import GateResult
 
 _COLUMNS = (
     "name",
@@ -39,7 +39,7 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
         return "\n".join(table(fields, rows, width=width, keys=("name", "gate")).lines())
 
     parts = [_summary(change, ""), *_gates(change, plain)]
-    if change.account is not None:
+    if change.breakdown is not None:
         parts += [f"{_title(change, name)}\n{_level(change, name, top, plain)}" for name in levels]
     return "\n\n".join(parts) + "\n"
 
@@ -47,7 +47,7 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
 def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
     """The same as Markdown: the verdict visible, levels collapsed."""
     parts = [f"### {change.line}", _summary(change, "- ", verdict=False), *_gates(change, _markdown)]
-    if change.account is not None:
+    if change.breakdown is not None:
         for name in levels:
             opened = " open" if name in _SHORT_LEVELS else ""
             inner = _level(change, name, top, _markdown)
@@ -72,8 +72,8 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
         lines += ["", change.line]
     if change.verdict.reason and change.verdict.unit != "window":
         lines.append(f"{mark}{change.verdict.reason}")
-    if change.lacks:
-        lines.append(f"{mark}no breakdown: {cli_text(change.lacks)}")
+    if change.no_breakdown_reason:
+        lines.append(f"{mark}no breakdown: {cli_text(change.no_breakdown_reason)}")
     return "\n".join(lines)
 
 
@@ -86,15 +86,15 @@ def _run_list(runs: Sequence[str]) -> str:
 
 
 def _title(change: Change, name: str) -> str:
-    account = change.account
+    account = change.breakdown
     assert account is not None
     times = f"{show(float(account.base_mean), 'ns')} → {show(float(account.head_mean), 'ns')}"
     return f"mean {account.per} {times} {LEVELS[name]}"
 
 
 def _level(change: Change, name: str, top: int, layout: Layout) -> str:
-    assert change.account is not None
-    result = change.account.level(name).result(None if name in _SHORT_LEVELS else top)
+    assert change.breakdown is not None
+    result = change.breakdown.level(name).result(None if name in _SHORT_LEVELS else top)
     fields = [field for field in result.columns() if field.name in _COLUMNS]
     rows = result.rows()
     filled = [field for field in fields if any(row[field.name] is not None for row in rows)]
@@ -108,13 +108,13 @@ def _gates(change: Change, layout: Layout) -> Iterator[str]:
         yield layout(fields, [_gate_row(each) for each in change.gates])
 
 
-def _gate_row(judged: Judged) -> list[object]:
+def _gate_row(judged: GateResult) -> list[object]:
     unit = judged.gate.metric.column.unit
     base, head = (None if value is None else show(value, unit) for value in (judged.base, judged.head))
     return [judged.gate.text, judged.outcome, base, head, _gate_value(judged), judged.reason]
 
 
-def _gate_value(judged: Judged) -> str | None:
+def _gate_value(judged: GateResult) -> str | None:
     """The value compared with the bound, with its interval."""
     if judged.value is None:
         return None

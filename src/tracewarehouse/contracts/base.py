@@ -38,7 +38,8 @@ def inherit(
     """
     base, sql = _base(head["like"], place, read)
     own = {key: value for key, value in head.items() if key != "like"}
-    merged: dict[str, Any] = {**{key: base[key] for key in ("grain", "order") if key in base}, **own}
+    merged: dict[str, Any] = {key: base[key] for key in ("grain", "order") if key in base}
+    merged.update(own)
     for key in ("params", "columns"):
         if key in base or key in own:
             merged[key] = _merge(base.get(key, {}), own.get(key, {}))
@@ -69,11 +70,10 @@ def _merge(base: Any, own: Any) -> Any:
     """The entries of a section in the order of the base, own ones last; keys of an entry that are own win."""
     if not (isinstance(base, dict) and isinstance(own, dict)):
         return own or base
-    names = dict.fromkeys((*base, *own))
-    return {name: _entry(base.get(name), own.get(name)) for name in names}
+    return {name: _entry(base.get(name), own.get(name)) for name in base | own}
 
 
 def _entry(base: Any, own: Any) -> Any:
     if isinstance(base, dict) and isinstance(own, dict):
-        return {**base, **own}
+        return base | own
     return base if own is None else own

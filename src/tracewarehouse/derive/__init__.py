@@ -1,6 +1,6 @@
-"""Tables that are made on demand, and what would be if their parts took longer or shorter."""
+"""Tables that are computed on demand (critical path), and what-if estimates based on them."""
 
 from tracewarehouse.derive.critical_path import Derived, derive
-from tracewarehouse.derive.scopes import Wanted
+from tracewarehouse.derive.scopes import ScopeRequest
 
-__all__ = ["Derived", "Wanted", "derive"]
+__all__ = ["Derived", "ScopeRequest", "derive"]

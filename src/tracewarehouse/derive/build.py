@@ -1,4 +1,4 @@
-"""The tables of a derivation made in a connection that holds the stored tables of one rank."""
+"""Builds the tables of a derivation for one rank, in a connection with its stored tables; longest paths."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ NAME = "critical_path"
 
 
 def tables(catalog: Catalog) -> tuple[Contract, ...]:
-    """The tables that a derivation makes, each after what it stands on."""
+    """The tables of the derivation, each after those it depends on."""
     last = catalog.get(NAME, kind="table")
     return tuple(contract for contract in (*catalog.closure(last), last) if contract.derived == NAME)
 
 
 def stored(catalog: Catalog) -> tuple[Contract, ...]:
-    """Those of them that are kept."""
+    """The tables of the derivation that are stored."""
     return tuple(contract for contract in tables(catalog) if not contract.transient)
 
 
 def sources(catalog: Catalog) -> tuple[Contract, ...]:
-    """The stored tables that they are made of."""
+    """The stored tables that the derivation reads."""
     refs = {ref for contract in tables(catalog) for ref in contract.requires}
-    found = (catalog.contracts[ref] for ref in sorted(refs))
-    return tuple(contract for contract in found if contract.derived != NAME)
+    required = (catalog.contracts[ref] for ref in sorted(refs))
+    return tuple(contract for contract in required if contract.derived != NAME)
 
 
 def attach(con: Connection, root: Path, catalog: Catalog, selected: SelectedRun) -> None:
@@ -44,65 +44,65 @@ def attach(con: Connection, root: Path, catalog: Catalog, selected: SelectedRun)
 
 
 def build(con: Connection, catalog: Catalog, scopes: Sequence[Mapping[str, Any]], last: str = NAME) -> None:
-    """Makes the derived tables for these scopes of one rank, up to the one named `last`."""
+    """Builds the derived tables for these scopes of one rank, up to the one named `last`."""
     for contract in tables(catalog):
         if contract.name == "critical_scopes":
-            fill(con, contract, scopes)
+            create_from_rows(con, contract, scopes)
         elif contract.filled_by_program:
-            fill(con, contract, list(_walks(con)))
+            create_from_rows(con, contract, list(_path_rows(con)))
         else:
             engine.create_table(con, contract, engine.sql_with_params(contract, {}))
         if contract.name == last:
             return
 
 
-def fill(con: Connection, contract: Contract, rows: Sequence[Mapping[str, object]]) -> None:
-    """Makes a table without a SELECT from rows."""
+def create_from_rows(con: Connection, contract: Contract, rows: Sequence[Mapping[str, object]]) -> None:
+    """Creates a table without a SELECT from rows."""
     types = {column.name: column.type for column in contract.columns}
     engine.create_from_rows(con, contract.name, types, rows)
 
 
-def _walks(con: Connection) -> Iterator[dict[str, object]]:
-    """Each scope's critical path, node by node: back from its end along what decides."""
+def _path_rows(con: Connection) -> Iterator[dict[str, object]]:
+    """The nodes of each scope's critical path: backward from its end along the limiting dependencies."""
     ends = con.execute(
         "SELECT run_id, rank, scope, max(node) FROM critical_nodes GROUP BY run_id, rank, scope"
     ).fetchall()
     for run_id, rank, scope, last in ends:
-        decides = con.execute(
+        limiting = con.execute(
             "SELECT to_node, from_node FROM critical_edges WHERE is_limiting AND scope = ?", [scope]
         ).fetchall()
-        for position, node in enumerate(walk(dict(decides), last), 1):
+        for position, node in enumerate(backward_path(dict(limiting), last), 1):
             yield {"run_id": run_id, "rank": rank, "scope": scope, "position": position, "node": node}
 
 
-def walk(before: Mapping[int, int], last: int) -> list[int]:
-    """The nodes from the one after the first up to `last`; `before` is the node that decided each."""
+def backward_path(previous: Mapping[int, int], last: int) -> list[int]:
+    """The path to `last` without its first node; `previous` is the limiting predecessor of each node."""
     path = []
     node = last
-    while node in before:
+    while node in previous:
         path.append(node)
-        node = before[node]
+        node = previous[node]
     return path[::-1]
 
 
-def longest(edges: Iterable[tuple[int, int, int]], nodes: int) -> tuple[list[int], list[int]]:
-    """For each node the longest way to it from the first, and the edge by which that comes, -1 for none.
+def longest_paths(edges: Iterable[tuple[int, int, int]], nodes: int) -> tuple[list[int], list[int]]:
+    """The length of the longest path to each node, and the number of its last edge, -1 if there is none.
 
-    `edges` are (from, to, weight), sorted by `to`, nodes counted from 1. Of ways alike the first given.
+    `edges` are (from, to, weight), sorted by `to`; nodes are numbered from 1. Ties go to the first edge.
     """
-    length, by = [0] * (nodes + 1), [-1] * (nodes + 1)
+    length, last_edge = [0] * (nodes + 1), [-1] * (nodes + 1)
     for number, (source, target, weight) in enumerate(edges):
-        way = length[source] + weight
-        if by[target] < 0 or way > length[target]:
-            length[target], by[target] = way, number
-    return length, by
+        candidate = length[source] + weight
+        if last_edge[target] < 0 or candidate > length[target]:
+            length[target], last_edge[target] = candidate, number
+    return length, last_edge
 
 
-def back(edges: Sequence[tuple[int, int, int]], by: Sequence[int], last: int) -> list[int]:
-    """The numbers of the edges on the longest way to `last`, first to last."""
+def path_edges(edges: Sequence[tuple[int, int, int]], last_edge: Sequence[int], last: int) -> list[int]:
+    """The numbers of the edges on the longest path to `last`, in order."""
     path = []
     node = last
-    while by[node] >= 0:
-        path.append(by[node])
-        node = edges[by[node]][0]
+    while last_edge[node] >= 0:
+        path.append(last_edge[node])
+        node = edges[last_edge[node]][0]
     return path[::-1]

@@ -1,4 +1,4 @@
-"""`tw derive critical_path`: the graph and the path of scopes, kept as tables of a new version of the run."""
+"""`tw derive critical_path`: graph and path of scopes, stored as tables of a new version of the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, stored
-from tracewarehouse.derive.scopes import READS, Row, Wanted, find, names
+from tracewarehouse.derive.scopes import READS, ScopeRequest, ScopeRow, find_scopes, scope_names
 from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.exact_text import rank_list
@@ -22,13 +22,13 @@ from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store
 
 _FACT = "derived"
-# Of less text than this a process takes longer to start than the work takes.
-_WORTH_A_PROCESS_BYTES = 16 << 20
+# For less trace text than this, starting a process takes longer than the work.
+_MIN_BYTES_PER_PROCESS = 16 << 20
 
 
 @dataclass(frozen=True)
 class Derived:
-    """What came of a derivation: each rank's scopes, and the number of the version written, if any was."""
+    """The result of a derivation: each rank's scopes, and the number of the new version, if any."""
 
     run: str
     scopes: Mapping[int, tuple[str, ...]]
@@ -37,14 +37,14 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class _Make:
-    """Derive one rank, in a process of its own or not."""
+class _DeriveTask:
+    """Derives one rank, possibly in a worker process."""
 
     root: Path
     version: RunVersion
     source: RankSource
     header: str
-    scopes: tuple[Row, ...]
+    scopes: tuple[ScopeRow, ...]
     folder: Path
     sql: Path
     threads: int
@@ -61,23 +61,26 @@ class _Make:
             try:
                 attach(con, self.root, catalog, SelectedRun(self.version, (source.rank,)))
                 build(con, catalog, self.scopes)
-                made = write_tables(con, catalog, stored(catalog), self.folder)
+                files = write_tables(con, catalog, stored(catalog), self.folder)
             except Error as error:
                 raise too_much(Path(f"{source.run} rank {source.rank}"), error) from error
-        facts = _facts(catalog, source, names(self.scopes))
-        ours = {contract.name for contract in stored(catalog)}
-        kept = tuple(file for file in source.files if file.table not in ours)
-        return rebuilt(source, self.header, made, facts, source.definitions, kept)
+        facts = _facts(catalog, source, scope_names(self.scopes))
+        derived = {contract.name for contract in stored(catalog)}
+        others = tuple(file for file in source.files if file.table not in derived)
+        return rebuilt(source, self.header, files, facts, source.definitions, others)
 
 
 def _facts(catalog: Catalog, source: RankSource, scopes: Sequence[str]) -> dict[str, Json]:
-    """The facts of the source with what is now derived of it."""
-    told, derived = source.facts.get("tables"), source.facts.get(_FACT)
-    ours = {contract.name for contract in stored(catalog)}
-    others = {name: held for name, held in told.items() if name not in ours} if isinstance(told, dict) else {}
-    found: dict[str, Json] = dict(derived) if isinstance(derived, dict) else {}
-    found[NAME] = {"hash": _hash(catalog), "scopes": list(scopes)}
-    return {**source.facts, NAME: True, "tables": table_versions_fact(stored(catalog), others), _FACT: found}
+    """The facts of the source, with its derived tables and scopes."""
+    tables, known = source.facts.get("tables"), source.facts.get(_FACT)
+    names = {contract.name for contract in stored(catalog)}
+    others = (
+        {name: fact for name, fact in tables.items() if name not in names} if isinstance(tables, dict) else {}
+    )
+    derived: dict[str, Json] = dict(known) if isinstance(known, dict) else {}
+    derived[NAME] = {"hash": _hash(catalog), "scopes": list(scopes)}
+    tables_fact = table_versions_fact(stored(catalog), others)
+    return {**source.facts, NAME: True, "tables": tables_fact, _FACT: derived}
 
 
 def _hash(catalog: Catalog) -> str:
@@ -85,88 +88,96 @@ def _hash(catalog: Catalog) -> str:
 
 
 @dataclass(frozen=True)
-class _Known:
-    """The scopes that a rank holds, and whether they were derived as they would be now."""
+class _StoredScopes:
+    """The scopes that a rank has, and whether they were derived with the current definitions."""
 
     scopes: frozenset[str]
     current: bool
 
     @classmethod
-    def of(cls, catalog: Catalog, rank: Rank) -> _Known:
+    def of(cls, catalog: Catalog, rank: Rank) -> _StoredScopes:
         derived = rank.main.facts.get(_FACT)
-        told = derived.get(NAME) if isinstance(derived, dict) else None
-        if not isinstance(told, dict) or not isinstance(scopes := told.get("scopes"), list):
+        fact = derived.get(NAME) if isinstance(derived, dict) else None
+        if not isinstance(fact, dict) or not isinstance(scopes := fact.get("scopes"), list):
             return cls(frozenset(), False)
-        return cls(frozenset(map(str, scopes)), told.get("hash") == _hash(catalog))
+        return cls(frozenset(map(str, scopes)), fact.get("hash") == _hash(catalog))
 
 
-def derive(store: Store, catalog: Catalog, selected: SelectedRun, wanted: Wanted) -> Derived:
-    """Gives the chosen ranks the critical paths wanted, beside those that they have.
+def derive(store: Store, catalog: Catalog, selected: SelectedRun, request: ScopeRequest) -> Derived:
+    """Adds the requested critical paths to the selected ranks, which keep those they have.
 
-    What is there already is not made again. Raises UnknownName where no rank has a scope that is wanted.
+    Paths that are stored and current are not derived again. Raises UnknownName if no rank has a requested
+    scope.
     """
-    known = {rank.rank: _Known.of(catalog, rank) for rank in selected.by_rank}
-    rows = scope_rows(
-        store.root, catalog, selected, wanted, {scope for one in known.values() for scope in one.scopes}
-    )
-    wants = {rank: [row for row in rows if row["rank"] == rank and row["wanted"]] for rank in selected.ranks}
-    notices = check(selected, wanted, wants)
-    todo: dict[int, tuple[Row, ...]] = {}
-    for rank, asked in wants.items():
-        if asked and not (known[rank].current and known[rank].scopes.issuperset(names(asked))):
-            kept = known[rank].scopes.union(names(asked))
-            todo[rank] = tuple(row for row in rows if row["rank"] == rank and row["scope"] in kept)
+    known = {rank.rank: _StoredScopes.of(catalog, rank) for rank in selected.by_rank}
+    stored_scopes = {scope for each in known.values() for scope in each.scopes}
+    rows = scope_rows(store.root, catalog, selected, request, stored_scopes)
+    requested = {
+        rank: [row for row in rows if row["rank"] == rank and row["requested"]] for rank in selected.ranks
+    }
+    notices = check_scopes(selected, request, requested)
+    todo: dict[int, tuple[ScopeRow, ...]] = {}
+    for rank, of_rank in requested.items():
+        scopes, current = scope_names(of_rank), known[rank]
+        if of_rank and not (current.current and current.scopes.issuperset(scopes)):
+            all_scopes = current.scopes.union(scopes)
+            todo[rank] = tuple(row for row in rows if row["rank"] == rank and row["scope"] in all_scopes)
     version = _publish(store, catalog, selected, todo) if todo else None
-    scopes = {rank: names(asked) for rank, asked in wants.items()}
-    return Derived(selected.run, scopes, version.number if version else None, notices)
+    by_rank = {rank: scope_names(of_rank) for rank, of_rank in requested.items()}
+    return Derived(selected.run, by_rank, version.number if version else None, notices)
 
 
 def scope_rows(
-    root: Path, catalog: Catalog, selected: SelectedRun, wanted: Wanted, known: Iterable[str] = ()
-) -> list[Row]:
-    """The scopes wanted of the chosen ranks, and those `known` by name."""
+    root: Path, catalog: Catalog, selected: SelectedRun, request: ScopeRequest, known: Iterable[str] = ()
+) -> list[ScopeRow]:
+    """The requested scopes of the selected ranks, and those `known` by name."""
     contracts = [catalog.get(name, kind="table") for name in READS]
     with connection(root, catalog, (selected,), contracts) as con:
-        return find(con, wanted, known)
+        return find_scopes(con, request, known)
 
 
-def check(selected: SelectedRun, wanted: Wanted, found: Mapping[int, Sequence[Row]]) -> tuple[str, ...]:
-    """A line for each scope that some ranks lack; raises UnknownName for one that all of them lack."""
-    told = []
-    for scope in wanted.scopes:
-        without = [rank for rank, rows in found.items() if scope not in names(rows)]
-        if len(without) == len(found):
+def check_scopes(
+    selected: SelectedRun, request: ScopeRequest, by_rank: Mapping[int, Sequence[ScopeRow]]
+) -> tuple[str, ...]:
+    """A notice for each scope that some ranks lack; raises UnknownName for one that all ranks lack."""
+    notices = []
+    for scope in request.scopes:
+        without = [rank for rank, rows in by_rank.items() if scope not in scope_names(rows)]
+        if len(without) == len(by_rank):
             kind, _, name = scope.partition(" ")
-            raise UnknownName(
-                kind,
-                name,
-                [],
-                hints.fill(
-                    "{} and {} list them", hints.analysis("step_summary"), hints.query("FROM annotations")
-                ),
-            )
+            steps, annotations = hints.analysis("step_summary"), hints.query("FROM annotations")
+            hint = hints.fill("not in {}: see {}, {}", selected.run, steps, annotations)
+            raise UnknownName(kind, name, [], hint)
         if without:
-            told.append(f"{selected.run} rank {rank_list(without)}: no {scope}")
-    return tuple(told)
+            notices.append(f"{selected.run} rank {rank_list(without)}: no {scope}")
+    return tuple(notices)
 
 
 def _publish(
-    store: Store, catalog: Catalog, selected: SelectedRun, todo: Mapping[int, tuple[Row, ...]]
+    store: Store, catalog: Catalog, selected: SelectedRun, todo: Mapping[int, tuple[ScopeRow, ...]]
 ) -> RunVersion | None:
-    wanted = [rank.main for rank in selected.by_rank if rank.rank in todo]
-    headers = store.headers(wanted)
-    size = sum(source.text_bytes for source in wanted)
-    jobs = min(machine.cores(), len(todo), 1 + size // _WORTH_A_PROCESS_BYTES)
+    sources = [rank.main for rank in selected.by_rank if rank.rank in todo]
+    headers = store.headers(sources)
+    size = sum(source.text_bytes for source in sources)
+    jobs = min(machine.cores(), len(todo), 1 + size // _MIN_BYTES_PER_PROCESS)
     with store.staging() as staging, LocalEngine(jobs) as engine:
         tasks = [
-            _Make(store.root, selected.version, source, headers.get(source.name, "{}"), todo[source.rank],
-                  staging / f"{source.rank:06d}", catalog.folder, machine.threads(jobs),
-                  f"{machine.memory_bytes(jobs)}B")
-            for source in wanted
-        ]  # fmt: skip
+            _DeriveTask(
+                store.root,
+                selected.version,
+                source,
+                headers.get(source.name, "{}"),
+                todo[source.rank],
+                staging / f"{source.rank:06d}",
+                catalog.folder,
+                machine.threads(jobs),
+                f"{machine.memory_bytes(jobs)}B",
+            )
+            for source in sources
+        ]
         results = [value for _, value in sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])]
         for result in results:
             if isinstance(result, Failure):
                 raise TwError(result.message, result.hint)
-        sources = store.commit([result for result in results if isinstance(result, Staged)])
-        return store.publish(selected.run, Changes(sources=sources, rebuilt=True)).version
+        committed = store.commit([result for result in results if isinstance(result, Staged)])
+        return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version

@@ -1,4 +1,4 @@
-"""`kernels[kind=communication]=0.5`: which parts of a critical path would take how many times as long."""
+"""Parses scales, `kernels[kind=communication]=0.5`: parts of a critical path, and a factor for their time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fractions import Fraction
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.errors import ParamError
 
-# What can be scaled: all of it, all GPU rows, or a category of `critical_path_breakdown`.
-WHATS = ("all", "kernels", "host", "host_gap", "launch", "sync", "kernel_gap", "earlier", "unknown_wait")
+# What can be scaled: everything, all GPU activities, or a category of `critical_path_breakdown`.
+TARGETS = ("all", "kernels", "host", "host_gap", "launch", "sync", "kernel_gap", "earlier", "unknown_wait")
 FILTERS = ("kind", "name", "op")
 KINDS = ("computation", "communication", "memory", "other")
 _WORD = re.compile(r"[a-z_]+")
@@ -21,7 +21,7 @@ _EXAMPLES = "kernels=0.5, kernels[kind=communication]=0, host[op=aten::mm]=0.8, 
 
 @dataclass(frozen=True)
 class Scale:
-    """Parts of a graph, and the factor for their time. A `*` in `name` and `op` stands for anything."""
+    """Parts of a graph, and the factor for their time. A `*` in `name` and `op` matches any text."""
 
     what: str
     factor: Fraction
@@ -31,7 +31,7 @@ class Scale:
 
     @property
     def condition(self) -> str:
-        """SQL over the edges `part`: type, category, kind and name of what their time belongs to."""
+        """A SQL condition on the edges `part`: their type, and category, kind and name of their activity."""
         terms = []
         if self.what == "kernels":
             terms.append("part.type = 'kernel'")
@@ -45,82 +45,84 @@ class Scale:
 
 
 def pattern(text: str) -> str:
-    """A regular expression (RE2) for a text in which `*` stands for anything."""
+    """A regular expression (RE2) for a text in which `*` matches any text."""
     return "(?s)" + ".*".join(re.escape(part) for part in text.split("*"))
 
 
 def parse(text: str) -> Scale:
-    """A scale as it is written; raises ParamError that points at the place where it goes wrong."""
+    """The scale in a text; raises ParamError with the position of the error."""
     return _Reader(text).scale()
 
 
 class _Reader:
-    """A text, read from left to right."""
+    """A recursive-descent parser."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
 
     def scale(self) -> Scale:
-        what = self.word("what to scale", WHATS)
-        filters = self.filters() if self.skips("[") else {}
-        if not self.skips("="):
-            raise self.error("`=` and a factor expected" if filters else "`[` or `=` expected")
+        what = self.word("what to scale", TARGETS)
+        filters = self.filters() if self.accept("[") else {}
+        if not self.accept("="):
+            raise self.error("expected `=` and a factor" if filters else "expected `[` or `=`")
         start = self.at
-        found = _NUMBER.match(self.text, self.at)
-        self.at = found.end() if found else self.at
-        if found is None or self.at < len(self.text):
-            self.at = start if found is None else self.at
-            raise self.error("a factor expected, 0.5 say" if found is None else "nothing more expected")
-        return Scale(what, Fraction(Decimal(found[0])), **filters)
+        match = _NUMBER.match(self.text, self.at)
+        self.at = match.end() if match else self.at
+        if match is None or self.at < len(self.text):
+            self.at = start if match is None else self.at
+            raise self.error(
+                "expected a factor, for example 0.5" if match is None else "unexpected text after the factor"
+            )
+        return Scale(what, Fraction(Decimal(match[0])), **filters)
 
     def filters(self) -> dict[str, str]:
         """`kind=…,name=…]`"""
-        found: dict[str, str] = {}
+        filters: dict[str, str] = {}
         while True:
             start = self.at
             key = self.word("a filter", FILTERS)
-            if key in found:
+            if key in filters:
                 self.at = start
-                raise self.error(f"{key} stands there twice")
-            if not self.skips("="):
-                raise self.error("`=` expected")
+                raise self.error(f"duplicate filter: {key}")
+            if not self.accept("="):
+                raise self.error("expected `=`")
             start = self.at
-            found[key] = self.value()
-            if key == "kind" and found[key] not in KINDS:
+            filters[key] = self.value()
+            if key == "kind" and filters[key] not in KINDS:
                 self.at = start
-                raise self.error(f"no kind of GPU row: {', '.join(KINDS)}")
-            if self.skips("]"):
-                return found
-            if not self.skips(","):
-                raise self.error("`,` or `]` expected")
+                raise self.error(f"expected a kind of GPU activity: {', '.join(KINDS)}")
+            if self.accept("]"):
+                return filters
+            if not self.accept(","):
+                raise self.error("expected `,` or `]`")
 
     def word(self, what: str, known: tuple[str, ...]) -> str:
-        found = _WORD.match(self.text, self.at)
-        if found is None or found[0] not in known:
-            raise self.error(f"{what} expected: {', '.join(known)}")
-        self.at = found.end()
-        return found[0]
+        match = _WORD.match(self.text, self.at)
+        if match is None or match[0] not in known:
+            raise self.error(f"expected {what}: {', '.join(known)}")
+        self.at = match.end()
+        return match[0]
 
     def value(self) -> str:
-        """A text in quotes, or up to the next `,` or `]`."""
+        """Quoted text, or text up to the next `,` or `]`."""
         quote = self.text[self.at : self.at + 1]
         if quote in ("'", '"') and quote:
             end = self.text.find(quote, self.at + 1)
             if end < 0:
-                raise self.error("this quote has no end")
-            found, self.at = self.text[self.at + 1 : end], end + 1
-            return found
-        found = re.compile(r"[^,\]]*").match(self.text, self.at)[0]  # type: ignore[index]
-        if not found:
-            raise self.error("a value expected")
-        self.at += len(found)
-        return found
+                raise self.error("unterminated quote")
+            value, self.at = self.text[self.at + 1 : end], end + 1
+            return value
+        value = re.compile(r"[^,\]]*").match(self.text, self.at)[0]  # type: ignore[index]
+        if not value:
+            raise self.error("expected a value")
+        self.at += len(value)
+        return value
 
-    def skips(self, mark: str) -> bool:
-        there = self.text.startswith(mark, self.at)
-        self.at += len(mark) if there else 0
-        return there
+    def accept(self, token: str) -> bool:
+        accepted = self.text.startswith(token, self.at)
+        self.at += len(token) if accepted else 0
+        return accepted
 
     def error(self, what: str) -> ParamError:
-        place = f"character {self.at + 1}" if self.at < len(self.text) else "its end"
-        return ParamError(f"scale {self.text!r}, {place}: {what}", f"such as {_EXAMPLES}")
+        position = f"character {self.at + 1}" if self.at < len(self.text) else "end"
+        return ParamError(f"scale {self.text!r}, {position}: {what}", f"for example {_EXAMPLES}")

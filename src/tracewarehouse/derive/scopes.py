@@ -1,4 +1,4 @@
-"""Which stretches of a rank are asked for: steps, annotations, or all of it."""
+"""Scopes of a rank whose critical path is derived: steps, annotations, or the entire trace."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from typing import Any
 from tracewarehouse.duck.engine import Connection
 from tracewarehouse.errors import ParamError
 
-# What finding the scopes reads.
 READS = ("steps", "events", "annotations", "kernels", "runtime")
-_NOTE = re.compile(r"annotation (?P<name>.+)#\d+", re.DOTALL)
+_ANNOTATION = re.compile(r"annotation (?P<name>.+)#\d+", re.DOTALL)
 
-Row = dict[str, Any]
+ScopeRow = dict[str, Any]  # a row of `critical_scopes`, and whether it was requested
 
-# Every scope there is, with its thread. A lone step counts as complete: there is nothing better.
-_ALL = """
+# All scopes with their thread. If every step is partial, they count as complete: there is nothing better.
+_SCOPES = """
 WITH
   step AS (
     SELECT
       steps.run_id, steps.rank, 'step ' || steps.step AS scope, steps.host_start_ns AS start_ns,
-      steps.host_start_ns + steps.host_ns AS end_ns, mark.pid, mark.tid, FALSE AS entire_trace,
+      steps.host_start_ns + steps.host_ns AS end_ns, annotation.pid, annotation.tid, FALSE AS entire_trace,
       NOT steps.partial OR bool_and(steps.partial) OVER (PARTITION BY steps.run_id, steps.rank) AS complete
     FROM steps
-    JOIN events AS mark
-      ON mark.run_id = steps.run_id AND mark.rank = steps.rank AND mark.event_id = steps.event_id
+    JOIN events AS annotation
+      ON annotation.run_id = steps.run_id
+      AND annotation.rank = steps.rank
+      AND annotation.event_id = steps.event_id
   ),
-  note AS (
+  named AS (
     SELECT
       run_id, rank,
       'annotation ' || name || '#' || row_number() OVER (
@@ -65,24 +66,24 @@ WITH
     FULL JOIN device USING (run_id, rank)
   ),
   scope AS (
-    SELECT * FROM step UNION ALL SELECT * FROM note UNION ALL SELECT * FROM trace
+    SELECT * FROM step UNION ALL SELECT * FROM named UNION ALL SELECT * FROM trace
   )
 SELECT
   * EXCLUDE (complete),
-  list_contains($wanted, scope) OR $default AND (
+  list_contains($requested, scope) OR $default AND (
     complete OR entire_trace AND NOT EXISTS (
       SELECT 1 FROM step WHERE step.run_id = scope.run_id AND step.rank = scope.rank
     )
-  ) AS wanted
+  ) AS requested
 FROM scope
-WHERE wanted OR list_contains($known, scope)
+WHERE requested OR list_contains($known, scope)
 ORDER BY rank, start_ns, scope
 """
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The scopes asked for; with none of them each complete step, or the trace where it has no steps."""
+class ScopeRequest:
+    """The requested scopes; by default each complete step, or the entire trace if it has no steps."""
 
     scopes: tuple[str, ...] = ()
 
@@ -92,8 +93,8 @@ class Wanted:
         steps: int | Iterable[int] = (),
         annotations: str | Iterable[str] = (),
         entire_trace: bool = False,
-    ) -> Wanted:
-        """Steps by number, annotations as `NAME#K` (their K-th of that name, from 0; `NAME` is the first)."""
+    ) -> ScopeRequest:
+        """Steps by number, annotations as `NAME#K` (the K-th of that name, from 0; `NAME` is the first)."""
         steps = [steps] if isinstance(steps, int) else steps
         annotations = [annotations] if isinstance(annotations, str) else annotations
         named = [f"annotation {_numbered(text)}" for text in annotations]
@@ -102,32 +103,29 @@ class Wanted:
 
 
 def _numbered(text: str) -> str:
-    """`NAME#K`, the first where no number is given. Raises ParamError for an empty name."""
-    name, mark, number = text.rpartition("#")
-    if not (text if not mark else name):
-        raise ParamError("an annotation without a name", "write NAME, or NAME#K for its K-th, counted from 0")
-    return text if mark and number.isdecimal() else f"{text}#0"
+    """`NAME#K`, the first without a number. Raises ParamError for an empty name."""
+    name, separator, number = text.rpartition("#")
+    if not (name if separator else text):
+        raise ParamError("annotation without a name", "write NAME, or NAME#K for the K-th, counted from 0")
+    return text if separator and number.isdecimal() else f"{text}#0"
 
 
-def find(con: Connection, wanted: Wanted, known: Iterable[str] = ()) -> list[Row]:
-    """The scopes wanted and those `known` by name, as rows of `critical_scopes` by rank and time.
-
-    The connection has what READS names. In each row `wanted` tells whether it was asked for.
-    """
+def find_scopes(con: Connection, request: ScopeRequest, known: Iterable[str] = ()) -> list[ScopeRow]:
+    """The requested scopes and those `known` by name, by rank and time. It reads the tables READS."""
     listed = sorted(known)
-    matches = [_NOTE.fullmatch(scope) for scope in (*wanted.scopes, *listed)]
+    matches = [_ANNOTATION.fullmatch(scope) for scope in (*request.scopes, *listed)]
     values = {
         "names": [match["name"] for match in matches if match],
-        "wanted": list(wanted.scopes),
+        "requested": list(request.scopes),
         "known": listed,
-        "default": not wanted.scopes,
+        "default": not request.scopes,
     }
     with con.cursor() as cursor:
-        cursor.execute(_ALL, values)
+        cursor.execute(_SCOPES, values)
         columns = [column[0] for column in cursor.description or ()]
         return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
 
-def names(rows: Iterable[Row]) -> tuple[str, ...]:
-    """What scopes are called."""
+def scope_names(rows: Iterable[ScopeRow]) -> tuple[str, ...]:
+    """The names of scopes."""
     return tuple(row["scope"] for row in rows)

@@ -1,4 +1,4 @@
-"""How long a scope would take if parts of it took longer or shorter, and what would be critical then."""
+"""What-if estimates: the length and critical path of a scope if parts of it ran faster or slower."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.derive.build import attach, back, build, longest
-from tracewarehouse.derive.critical_path import check, scope_rows
+from tracewarehouse.derive.build import attach, build, longest_paths, path_edges
+from tracewarehouse.derive.critical_path import check_scopes, scope_rows
 from tracewarehouse.derive.scale import Scale, pattern
-from tracewarehouse.derive.scopes import Row, Wanted, names
+from tracewarehouse.derive.scopes import ScopeRequest, ScopeRow, scope_names
 from tracewarehouse.duck.engine import Connection, connect
 from tracewarehouse.errors import ParamError
 from tracewarehouse.result import Field, Result, from_rows
@@ -23,7 +23,7 @@ from tracewarehouse.runs.selection import SelectedRun
 
 LENGTH = "length"
 
-# Every edge with what its time belongs to; `scales` has a bit for each scale that means it.
+# Every edge with its activity; `scales` has a bit for each scale that applies to it.
 _EDGES = """
 WITH
   part AS (
@@ -44,8 +44,8 @@ WHERE part.scope = ?
 ORDER BY part.to_node, part.is_limiting DESC, part.from_node, part.type
 """
 
-# What lies in operators of a name: host slices by their place in the nesting, GPU rows by their launch's.
-_WITHIN = """
+# Activities within operators of a name: host slices by nesting, GPU activities by their launch.
+_WITHIN_OPERATOR = """
 CREATE TABLE within_{number} AS
 WITH
   op AS (
@@ -53,16 +53,16 @@ WITH
     FROM events
     WHERE category = 'cpu_op' AND pre IS NOT NULL AND regexp_full_match(name, ?)
   ),
-  placed AS (
+  nested AS (
     SELECT event_id, pre FROM events WHERE pre IS NOT NULL
     UNION ALL
     SELECT kernels.event_id, call.pre
     FROM kernels
     JOIN events AS call ON call.event_id = kernels.runtime_id
   )
-SELECT DISTINCT placed.event_id
-FROM placed
-JOIN op ON op.pre <= placed.pre AND op.post >= placed.pre
+SELECT DISTINCT nested.event_id
+FROM nested
+JOIN op ON op.pre <= nested.pre AND op.post >= nested.pre
 """
 
 
@@ -77,56 +77,58 @@ def whatif(
     root: Path,
     catalog: Catalog,
     selected: SelectedRun,
-    wanted: Wanted,
+    request: ScopeRequest,
     scales: Sequence[Scale],
     by: str = "category",
 ) -> Result:
-    """The scopes wanted of the chosen ranks with their parts scaled; nothing is stored.
+    """The requested scopes of the selected ranks with their parts scaled; nothing is stored.
 
-    Each instant comes when the last thing that it waits for is done: so the whole is a longest path, and what
-    was hidden before may decide now. A part that several scales mean is scaled by all of them. Raises
-    UnknownName, ParamError.
+    Each node is reached when its last dependency is done, so the length is that of a longest path, and what
+    was overlapped before may become critical. Parts that match several scales are scaled by all of them.
+    Raises UnknownName, ParamError.
     """
     if by not in ("category", "op"):
-        raise ParamError(f"by: {by!r} is neither category nor op", "take one of them")
-    scopes = scope_rows(root, catalog, selected, wanted)
-    found = {rank: [row for row in scopes if row["rank"] == rank] for rank in selected.ranks}
-    notices = check(selected, wanted, found)
-    kept = [number for number, field in enumerate(_FIELDS) if by == "op" or field.name not in ("op", "name")]
-    rows = [
-        [row[number] for number in kept]
-        for rank, of_rank in found.items()
-        if of_rank
-        for row in _rank(root, catalog, SelectedRun(selected.version, (rank,)), of_rank, scales, by)
+        raise ParamError(f"unknown by {by!r}", "use category or op")
+    scopes = scope_rows(root, catalog, selected, request)
+    by_rank = {rank: [row for row in scopes if row["rank"] == rank] for rank in selected.ranks}
+    notices = check_scopes(selected, request, by_rank)
+    columns = [
+        number for number, field in enumerate(_FIELDS) if by == "op" or field.name not in ("op", "name")
     ]
-    result = from_rows([_FIELDS[number] for number in kept], rows)
+    rows = [
+        [row[number] for number in columns]
+        for rank, of_rank in by_rank.items()
+        if of_rank
+        for row in _rank_rows(root, catalog, SelectedRun(selected.version, (rank,)), of_rank, scales, by)
+    ]
+    result = from_rows([_FIELDS[number] for number in columns], rows)
     return replace(result, notices=notices, provenance=replace(result.provenance, runs=(selected.selector,)))
 
 
-def _rank(
+def _rank_rows(
     root: Path,
     catalog: Catalog,
     selected: SelectedRun,
-    scopes: Sequence[Row],
+    scopes: Sequence[ScopeRow],
     scales: Sequence[Scale],
     by: str,
 ) -> Iterator[tuple[object, ...]]:
-    """Rows of _FIELDS."""
+    """Rows with the columns _FIELDS."""
     with TemporaryDirectory(prefix="tw-") as folder, closing(connect(temp_directory=Path(folder))) as con:
         attach(con, root, catalog, selected)
         build(con, catalog, scopes, last="critical_edges")
-        bits = [_bit(con, number, scale) for number, scale in enumerate(scales)]
+        bits = [_bit_sql(con, number, scale) for number, scale in enumerate(scales)]
         sql = _EDGES.format(scales=" + ".join(bits) or "0")
-        for scope in names(scopes):
+        for scope in scope_names(scopes):
             for part, (base, new) in _Graph.read(con, sql, scope).compare(scales, by).items():
                 yield (selected.run, selected.ranks[0], scope, *part, base, new, base - new)
 
 
-def _bit(con: Connection, number: int, scale: Scale) -> str:
-    """SQL of 2^number where the scale means an edge, else 0."""
+def _bit_sql(con: Connection, number: int, scale: Scale) -> str:
+    """SQL of 2^number if the scale applies to an edge, else 0."""
     condition = scale.condition
     if scale.op is not None:
-        con.execute(_WITHIN.format(number=number), [pattern(scale.op)])
+        con.execute(_WITHIN_OPERATOR.format(number=number), [pattern(scale.op)])
         condition += f" AND part.event_id IN (SELECT event_id FROM within_{number})"
     return f"CASE WHEN {condition} THEN {1 << number} ELSE 0 END"
 
@@ -136,7 +138,7 @@ Part = tuple[str, str | None, str | None]
 
 @dataclass(frozen=True)
 class _Graph:
-    """The edges of a scope in the order of time."""
+    """The edges of a scope in time order."""
 
     edges: list[tuple[int, int, int]]
     scales: list[int]
@@ -148,27 +150,27 @@ class _Graph:
         return cls([row[:3] for row in rows], [row[3] for row in rows], [row[4:] for row in rows])
 
     def compare(self, scales: Sequence[Scale], by: str) -> dict[Part, tuple[int, int]]:
-        """Part → its time on the critical path as it is, and scaled; the length first, then the longest."""
+        """Part → its time on the critical path, unscaled and scaled; the length first, then by time."""
         factors = {bits: _factor(scales, bits) for bits in set(self.scales)}
         scaled = [
-            (source, target, _times(weight, factors[bits]))
+            (source, target, _scaled(weight, factors[bits]))
             for (source, target, weight), bits in zip(self.edges, self.scales, strict=True)
         ]
         base, new = self._path(self.edges, by), self._path(scaled, by)
-        whole: Part = (LENGTH, None, None)
-        found = {whole: (base.total(), new.total())}
+        length: Part = (LENGTH, None, None)
+        times = {length: (base.total(), new.total())}
         parts = sorted(base.keys() | new.keys(), key=lambda part: (-new[part], -base[part], str(part)))
-        return found | {part: (base[part], new[part]) for part in parts if part[0] != "end"}
+        return times | {part: (base[part], new[part]) for part in parts if part[0] != "end"}
 
     def _path(self, edges: Sequence[tuple[int, int, int]], by: str) -> Counter[Part]:
         """Part → its time on the longest path."""
         last = edges[-1][1]
-        _, decided = longest(edges, last)
-        spent: Counter[Part] = Counter()
-        for number in back(edges, decided, last):
+        _, last_edge = longest_paths(edges, last)
+        times: Counter[Part] = Counter()
+        for number in path_edges(edges, last_edge, last):
             part = self.parts[number]
-            spent[part if by == "op" else (part[0], None, None)] += edges[number][2]
-        return spent
+            times[part if by == "op" else (part[0], None, None)] += edges[number][2]
+        return times
 
 
 def _factor(scales: Sequence[Scale], bits: int) -> Fraction:
@@ -177,6 +179,6 @@ def _factor(scales: Sequence[Scale], bits: int) -> Fraction:
     )
 
 
-def _times(weight: int, factor: Fraction) -> int:
-    """Rounded to the nearest ns, halves up."""
+def _scaled(weight: int, factor: Fraction) -> int:
+    """The scaled weight, rounded half up to whole ns."""
     return (2 * weight * factor.numerator + factor.denominator) // (2 * factor.denominator)

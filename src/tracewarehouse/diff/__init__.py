@@ -1,6 +1,5 @@
-"""What differs between two runs: an analysis joined row by row; `account` for the change of the mean step."""
+"""Differences between two selections: analyses joined row by row, and the overall change."""
 
 from tracewarehouse.diff.diff import Diff
-from tracewarehouse.metric import Side
 
-__all__ = ["Diff", "Side"]
+__all__ = ["Diff"]

@@ -1,4 +1,7 @@
-"""What two sides spent, summed up by the levels of an account, over all of a side and by its replicates."""
+"""Time of both sides by the rows of each breakdown level: totals of a side, and means of its replicates.
+
+The split into levels is the contract `diff_amounts`. This module fills its inputs: it keeps the intervals
+that count, pairs ranks, and recognizes kernels that were replaced by another one."""
 
 from __future__ import annotations
 
@@ -6,231 +9,236 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracewarehouse.diff.breakdown import Spent
+    from tracewarehouse.contracts.catalog import Catalog
+    from tracewarehouse.diff.breakdown import SideTimes
+    from tracewarehouse.duck.engine import Connection
 
 
 Roles = tuple[Mapping[int, str], Mapping[int, str]]
-LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
-
-_PLACE = ("kind", "name", "path_sig", "op_sig")
-
-Key = tuple[str, str]  # level and part
+Key = tuple[str, str]  # level and name
 Replicate = tuple[object, ...]  # a run, or a step of a run
 
+SIDES = ("base", "head")
+LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
+_LABELED = ("kind", "name", "path_sig", "op_sig")  # what identifies a kernel at its location
 
-@dataclass
-class Sums:
-    """What a part of one side took in all units together; `counted` is False where it is no kernel's."""
+_INTERVALS = "SELECT run_id, rank, {interval} AS interval_id, {length_ns}::BIGINT AS length_ns FROM {source}"
+_SEGMENTS = """
+SELECT run_id, rank, '{side}' AS side, {interval} AS interval_id, label AS rank_label, category, category_ns
+FROM {side}_parts_result
+JOIN {side}_ranks USING (rank)
+SEMI JOIN {side}_intervals AS used
+  ON used.run_id = {side}_parts_result.run_id
+  AND used.rank = {side}_parts_result.rank
+  AND used.interval_id = {interval}
+"""
+_KERNELS = """
+SELECT
+  kernels.* EXCLUDE ({interval}),
+  '{side}' AS side,
+  {interval} AS interval_id,
+  coalesce(replaced.label, kernels.name) AS label
+FROM {side}_kernels_result AS kernels
+LEFT JOIN {side}_replaced AS replaced
+  ON replaced.kind = kernels.kind
+  AND replaced.name = kernels.name
+  AND replaced.path_sig IS NOT DISTINCT FROM kernels.path_sig
+  AND replaced.op_sig IS NOT DISTINCT FROM kernels.op_sig
+SEMI JOIN {side}_intervals AS used
+  ON used.run_id = kernels.run_id AND used.rank = kernels.rank AND used.interval_id = {interval}
+"""
+_LOCATED = """
+SELECT kind, name, path_sig, op_sig, sum(count)::BIGINT, sum(exclusive_ns)::BIGINT
+FROM {side}_kernels_result
+SEMI JOIN {side}_intervals AS used
+  ON used.run_id = {side}_kernels_result.run_id
+  AND used.rank = {side}_kernels_result.rank
+  AND used.interval_id = {interval}
+WHERE name IS NOT NULL
+GROUP BY ALL
+ORDER BY ALL
+"""
+_TOTALS = """
+SELECT
+  level,
+  name,
+  sum(exclusive_ns)::BIGINT,
+  coalesce(sum(count), 0)::BIGINT,
+  coalesce(sum(sum_ns), 0)::BIGINT,
+  count(count) > 0,
+  {replicate}
+FROM diff_amounts
+WHERE side = '{side}'
+GROUP BY level, name, {replicate}
+ORDER BY level, name, {replicate}
+"""
+
+
+@dataclass(frozen=True)
+class Total:
+    """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels."""
 
     ns: int = 0
     count: int = 0
     sum_ns: int = 0
-    counted: bool = False
+    has_calls: bool = False
+
+    def __add__(self, other: Total) -> Total:
+        return Total(
+            self.ns + other.ns,
+            self.count + other.count,
+            self.sum_ns + other.sum_ns,
+            self.has_calls or other.has_calls,
+        )
 
 
 @dataclass(frozen=True)
-class Amounts:
-    """One side, summed up: its units, their length, and for each part its sums and its replicates' means."""
+class SideAmounts:
+    """One side: its intervals and their total length, and the total and replicates' means of each row."""
 
-    units: int
+    intervals: int
     length_ns: int
-    sums: Mapping[Key, Sums]
+    totals: Mapping[Key, Total]
     replicates: tuple[Replicate, ...]
-    lengths: tuple[float, ...]  # the mean unit of each replicate
+    lengths: tuple[float, ...]  # the mean interval of each replicate
     means: Mapping[Key, Mapping[Replicate, Fraction]] = field(repr=False)
-    renamed: frozenset[str] = frozenset()
+    replaced: frozenset[str] = frozenset()  # labels of kernels that another one replaced
 
-    def of(self, key: Key) -> list[float]:
-        """The mean of a part in each replicate, 0 where it is absent."""
-        found = self.means.get(key, {})
-        return [float(found.get(each, 0)) for each in self.replicates]
+    def replicate_means(self, key: Key) -> list[float]:
+        """The mean of a row in each replicate, 0 where it is absent."""
+        means = self.means.get(key, {})
+        return [float(means.get(replicate, 0)) for replicate in self.replicates]
 
 
-def amounts(base: Spent, head: Spent, by_run: bool, roles: Roles | None) -> tuple[Amounts, Amounts]:
-    """Both sides by level and part; a replicate is a run where `by_run`, else a step of a run.
+def amounts(
+    catalog: Catalog, base: SideTimes, head: SideTimes, by_run: bool, roles: Roles | None
+) -> tuple[SideAmounts, SideAmounts]:
+    """Both sides by level and row; a replicate is a run if `by_run`, else a step of a run.
 
-    With `roles`, rank to role on each side, ranks of one role are one part; else those of one number.
+    With `roles`, rank to role on each side, ranks of one role are paired; else those of one number.
     """
-    from tracewarehouse.duck.engine import connect
+    from tracewarehouse.duck import engine
 
-    with connect() as con:
-        for side, spent in (("base", base), ("head", head)):
-            _tell(con, side, spent)
-        renamed = _label(con)
-        _pair_ranks(con, roles)
-        return _side(con, "base", by_run, renamed), _side(con, "head", by_run, renamed)
-
-
-def _tell(con: Any, side: str, spent: Spent) -> None:
-    """Makes the tables of a side: `_units`, and `_parts` and `_kernels` of these units alone."""
-    for name, result in (("parts", spent.parts), ("kernels", spent.kernels)):
-        con.register(f"{side}_{name}_told", result.arrow())
-    if spent.units is None:
-        sums = "sum(category_ns)::BIGINT AS length_ns"
-        told = f"{spent.unit} AS unit, {sums} FROM {side}_parts_told GROUP BY ALL"
-    else:
-        con.register(f"{side}_units_told", spent.units)
-        told = f"unit, length_ns FROM {side}_units_told"
-    con.execute(f"CREATE TABLE {side}_units AS SELECT run_id, rank, {told}")
-    for name in ("parts", "kernels"):
-        told = f"(SELECT *, {spent.unit} AS unit FROM {side}_{name}_told)"
-        same = f"SEMI JOIN {side}_units USING (run_id, rank, unit)"
-        con.execute(f"CREATE TABLE {side}_{name} AS SELECT * FROM {told} {same}")
+    contracts = [
+        catalog.get(name, kind="table") for name in ("diff_segments", "diff_kernels", "diff_amounts")
+    ]
+    segments, kernels, levels = contracts
+    with engine.connect() as con:
+        for side, times in zip(SIDES, (base, head), strict=True):
+            _register(con, side, times)
+        replaced = _label_replaced(con, base.interval)
+        _label_ranks(con, roles)
+        for contract, sql in ((segments, _SEGMENTS), (kernels, _KERNELS)):
+            engine.create_table(con, contract)
+            for side in SIDES:
+                engine.fill_table(con, contract, sql.format(side=side, interval=base.interval))
+        engine.create_table(con, levels, levels.body)
+        return _side(con, "base", by_run, replaced), _side(con, "head", by_run, replaced)
 
 
-def _label(con: Any) -> frozenset[str]:
-    """Makes the tables of other names, `base_names` and `head_names`: A → B; gives these labels."""
+def _register(con: Connection, side: str, times: SideTimes) -> None:
+    """Registers the results of a side, and creates the table of its intervals."""
+    con.register(f"{side}_parts_result", times.parts.arrow())
+    con.register(f"{side}_kernels_result", times.kernels.arrow())
+    source, length_ns = f"{side}_parts_result GROUP BY ALL", "sum(category_ns)"
+    if times.intervals is not None:
+        con.register(f"{side}_intervals_result", times.intervals)
+        source, length_ns = f"{side}_intervals_result", "length_ns"
+    sql = _INTERVALS.format(interval=times.interval, length_ns=length_ns, source=source)
+    con.execute(f"CREATE TABLE {side}_intervals AS {sql}")
+
+
+def _label_replaced(con: Connection, interval: str) -> frozenset[str]:
+    """Creates the tables `base_replaced` and `head_replaced` with labels `A → B`; returns the labels."""
     from tracewarehouse.duck.engine import create_from_rows
 
-    cells = {side: _cells(con, side) for side in ("base", "head")}
-    forth, back = renames(cells["base"], cells["head"])
-    labels = {
-        "base": {cell: f"{cell.name} → {other}" for cell, other in forth.items()},
-        "head": {cell: f"{other} → {cell.name}" for cell, other in back.items()},
-    }
-    for side, named in labels.items():
-        rows = [
-            {**{name: getattr(cell, name) for name in _PLACE}, "label": label}
-            for cell, label in named.items()
+    located = {
+        side: [
+            LocatedKernel(*row)
+            for row in con.execute(_LOCATED.format(side=side, interval=interval)).fetchall()
         ]
-        create_from_rows(con, f"{side}_names", dict.fromkeys((*_PLACE, "label"), "VARCHAR"), rows)
-    return frozenset(label for named in labels.values() for label in named.values())
+        for side in SIDES
+    }
+    new_names, old_names = replacements(located["base"], located["head"])
+    labels = {
+        "base": {kernel: f"{kernel.name} → {new}" for kernel, new in new_names.items()},
+        "head": {kernel: f"{old} → {kernel.name}" for kernel, old in old_names.items()},
+    }
+    types = dict.fromkeys((*_LABELED, "label"), "VARCHAR")
+    for side, by_kernel in labels.items():
+        rows = [
+            {**{name: getattr(kernel, name) for name in _LABELED}, "label": label}
+            for kernel, label in by_kernel.items()
+        ]
+        create_from_rows(con, f"{side}_replaced", types, rows)
+    return frozenset(label for by_kernel in labels.values() for label in by_kernel.values())
 
 
-def _pair_ranks(con: Any, roles: Roles | None) -> None:
-    """Makes the tables of ranks' names: by role, else by number, in their order where others are as many."""
+def _label_ranks(con: Connection, roles: Roles | None) -> None:
+    """Creates the tables `base_ranks` and `head_ranks` with the label that pairs ranks of both sides.
+
+    Ranks are paired by role, else by number; in their order if both sides have the same number of ranks.
+    """
     from tracewarehouse.duck.engine import create_from_rows
 
-    base, head = (
-        [rank for (rank,) in con.execute(f"SELECT DISTINCT rank FROM {side}_units ORDER BY rank").fetchall()]
-        for side in ("base", "head")
-    )
-    pairs = list(zip(base, head, strict=True)) if len(base) == len(head) else []
-    label = {pair: f"{pair[0]}" if pair[0] == pair[1] else f"{pair[0]} → {pair[1]}" for pair in pairs}
-    for side, place, ranks in (("base", 0, base), ("head", 1, head)):
-        named = roles[place] if roles else {pair[place]: text for pair, text in label.items()}
-        rows = [{"rank": rank, "label": named.get(rank, str(rank))} for rank in ranks]
+    ranks = [
+        [
+            rank
+            for (rank,) in con.execute(f"SELECT DISTINCT rank FROM {side}_intervals ORDER BY rank").fetchall()
+        ]
+        for side in SIDES
+    ]
+    paired = len(ranks[0]) == len(ranks[1])
+    for number, side in enumerate(SIDES):
+        others = ranks[1 - number] if paired else []
+        rows = [
+            {
+                "rank": rank,
+                "label": roles[number].get(rank, str(rank)) if roles else _rank_label(number, rank, other),
+            }
+            for rank, other in zip_longest(ranks[number], others)
+        ]
         create_from_rows(con, f"{side}_ranks", {"rank": "INTEGER", "label": "VARCHAR"}, rows)
 
 
-def _cells(con: Any, side: str) -> list[Cell]:
-    rows = con.execute(
-        "SELECT kind, name, path_sig, op_sig, sum(count)::BIGINT, sum(exclusive_ns)::BIGINT"
-        f" FROM {side}_kernels WHERE name IS NOT NULL GROUP BY ALL ORDER BY ALL"
-    )
-    return [Cell(*row) for row in rows.fetchall()]
+def _rank_label(side: int, rank: int, other: int | None) -> str:
+    if other is None or other == rank:
+        return str(rank)
+    return f"{other} → {rank}" if side else f"{rank} → {other}"
 
 
-def _side(con: Any, side: str, by_run: bool, renamed: frozenset[str]) -> Amounts:
-    con.execute(f"CREATE TABLE {side}_amounts AS {_AMOUNTS.format(side=side)}")
-    units, length_ns = con.execute(
-        f"SELECT count(*), coalesce(sum(length_ns), 0)::BIGINT FROM {side}_units"
-    ).fetchone()
-    keys = "run_id" if by_run else "run_id, unit"
-    told = con.execute(
-        f"SELECT count(*), sum(length_ns)::BIGINT, {keys} FROM {side}_units GROUP BY {keys} ORDER BY {keys}"
+def _side(con: Connection, side: str, by_run: bool, replaced: frozenset[str]) -> SideAmounts:
+    replicate = "run_id" if by_run else "run_id, interval_id"
+    lengths = con.execute(
+        f"SELECT count(*), sum(length_ns)::BIGINT, {replicate} FROM {side}_intervals"
+        f" GROUP BY {replicate} ORDER BY {replicate}"
     ).fetchall()
-    sizes = {tuple(key): ranks for ranks, _, *key in told}
-    return Amounts(
-        units=units,
-        length_ns=length_ns,
-        sums=_sums(con, side),
+    sizes = {tuple(key): intervals for intervals, _, *key in lengths}
+    totals: dict[Key, Total] = defaultdict(Total)
+    means: dict[Key, dict[Replicate, Fraction]] = defaultdict(dict)
+    for level, part, ns, count, sum_ns, has_calls, *key in con.execute(
+        _TOTALS.format(side=side, replicate=replicate)
+    ).fetchall():
+        totals[level, part] += Total(ns, count, sum_ns, has_calls)
+        means[level, part][tuple(key)] = Fraction(ns, sizes[tuple(key)])
+    return SideAmounts(
+        intervals=sum(sizes.values()),
+        length_ns=sum(ns for _, ns, *_ in lengths),
+        totals=dict(totals),
         replicates=tuple(sizes),
-        lengths=tuple(ns / ranks for ranks, ns, *_ in told),
-        means=_means(con, side, keys, sizes),
-        renamed=renamed,
+        lengths=tuple(ns / intervals for intervals, ns, *_ in lengths),
+        means=means,
+        replaced=replaced,
     )
-
-
-# Busy time by kernel, operator and category; idle time is told apart on every level, so that each is whole.
-_AMOUNTS = """
-SELECT
-  level,
-  category AS part,
-  run_id,
-  rank,
-  unit,
-  category_ns AS ns,
-  NULL::BIGINT AS count,
-  NULL::BIGINT AS sum_ns
-FROM {side}_parts
-CROSS JOIN (VALUES ('breakdown'), ('kernels'), ('operators'), ('categories')) AS levels (level)
-WHERE level = 'breakdown' OR starts_with(category, 'idle_')
-UNION ALL
-SELECT
-  'ranks',
-  format('rank {{}} {{}}', named.label, if(category = 'exposed_comm', category, 'own')),
-  run_id,
-  rank,
-  unit,
-  category_ns,
-  NULL,
-  NULL
-FROM {side}_parts
-JOIN {side}_ranks AS named USING (rank)
-UNION ALL
-SELECT
-  'kernels',
-  coalesce(names.label, kernels.name, '(no name)'),
-  run_id,
-  rank,
-  unit,
-  exclusive_ns,
-  count,
-  sum_ns
-FROM {side}_kernels AS kernels
-LEFT JOIN {side}_names AS names
-  ON names.kind = kernels.kind
-  AND names.name = kernels.name
-  AND names.path_sig IS NOT DISTINCT FROM kernels.path_sig
-  AND names.op_sig IS NOT DISTINCT FROM kernels.op_sig
-UNION ALL
-SELECT
-  'operators',
-  coalesce(op, '(no operator)') || if(is_graph, ' (graph launch)', ''),
-  run_id,
-  rank,
-  unit,
-  exclusive_ns,
-  count,
-  sum_ns
-FROM {side}_kernels
-UNION ALL
-SELECT 'categories', pass || ' ' || kind, run_id, rank, unit, exclusive_ns, count, sum_ns
-FROM {side}_kernels
-"""
-
-
-def _sums(con: Any, side: str) -> dict[Key, Sums]:
-    rows = con.execute(
-        "SELECT level, part, sum(ns)::BIGINT, coalesce(sum(count), 0)::BIGINT,"
-        " coalesce(sum(sum_ns), 0)::BIGINT, count(count) > 0"
-        f" FROM {side}_amounts GROUP BY level, part"
-    )
-    return {(level, part): Sums(*sums) for level, part, *sums in rows.fetchall()}
-
-
-def _means(
-    con: Any, side: str, keys: str, sizes: Mapping[Replicate, int]
-) -> dict[Key, dict[Replicate, Fraction]]:
-    rows = con.execute(
-        f"SELECT level, part, sum(ns)::BIGINT, {keys} FROM {side}_amounts GROUP BY level, part, {keys}"
-    )
-    found: dict[Key, dict[Replicate, Fraction]] = defaultdict(dict)
-    for level, part, ns, *key in rows.fetchall():
-        found[level, part][tuple(key)] = Fraction(ns, sizes[tuple(key)])
-    return found
-
-
-Place = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A kernel at a place of the model, on one side: how often it ran there and for how long."""
+class LocatedKernel:
+    """A kernel at a location of the model, on one side: how often it ran there and for how long."""
 
     kind: str
     name: str
@@ -240,67 +248,72 @@ class Cell:
     ns: int = field(compare=False)
 
 
-PlaceOf = Callable[[Cell], Place | None]
+Location = tuple[Hashable, ...]
+Locate = Callable[[LocatedKernel], Location | None]
 
 
-def renames(base: Sequence[Cell], head: Sequence[Cell]) -> tuple[dict[Cell, str], dict[Cell, str]]:
-    """For cells of base their name in head, for cells of head their name in base, where that is another one.
+def replacements(
+    base: Sequence[LocatedKernel], head: Sequence[LocatedKernel]
+) -> tuple[dict[LocatedKernel, str], dict[LocatedKernel, str]]:
+    """The name in head of each kernel of base that was replaced, and the name in base of its replacement.
 
-    A kernel is renamed at a place where it is gone and another one of its kind is new. Of several the most
-    frequent are paired first; what is left over is gone, or new.
+    A kernel is replaced at a location that it was removed from and where another one of its kind was added.
+    Of several, the most frequent are paired first; the remaining ones are removed, or added.
     """
-    forth: dict[Cell, str] = {}
-    back: dict[Cell, str] = {}
-    for place_of in _places(base, head):
-        before, after = _by_place(base, place_of), _by_place(head, place_of)
-        for place in before.keys() & after.keys():
-            old, new = before[place], after[place]
-            gone = _by_name(cell for cell in old if cell not in forth)
-            come = _by_name(cell for cell in new if cell not in back)
-            kept = {cell.name for cell in old} & {cell.name for cell in new}
-            for one, other in zip(_frequent(gone, kept), _frequent(come, kept), strict=False):
-                forth |= dict.fromkeys(gone[one], other)
-                back |= dict.fromkeys(come[other], one)
-    return forth, back
+    new_names: dict[LocatedKernel, str] = {}
+    old_names: dict[LocatedKernel, str] = {}
+    for locate in _locators(base, head):
+        before, after = _by_location(base, locate), _by_location(head, locate)
+        for location in before.keys() & after.keys():
+            old, new = before[location], after[location]
+            common = {kernel.name for kernel in old} & {kernel.name for kernel in new}
+            removed = _by_name(kernel for kernel in old if kernel not in new_names)
+            added = _by_name(kernel for kernel in new if kernel not in old_names)
+            pairs = zip(_most_frequent(removed, common), _most_frequent(added, common), strict=False)
+            for old_name, new_name in pairs:
+                new_names |= dict.fromkeys(removed[old_name], new_name)
+                old_names |= dict.fromkeys(added[new_name], old_name)
+    return new_names, old_names
 
 
-def _places(base: Sequence[Cell], head: Sequence[Cell]) -> tuple[PlaceOf, ...]:
-    """What a place is, the narrowest first: path and operator, the path, the operator where paths differ."""
-    paths = {cell.path_sig for cell in base} & {cell.path_sig for cell in head}
+def _locators(base: Sequence[LocatedKernel], head: Sequence[LocatedKernel]) -> tuple[Locate, ...]:
+    """What a location is, the narrowest first: path and operator, path, operator where paths differ."""
+    paths = {kernel.path_sig for kernel in base} & {kernel.path_sig for kernel in head}
 
-    def narrow(cell: Cell) -> Place | None:
-        return None if cell.path_sig is None else (cell.kind, cell.path_sig, cell.op_sig)
+    def path_and_operator(kernel: LocatedKernel) -> Location | None:
+        return None if kernel.path_sig is None else (kernel.kind, kernel.path_sig, kernel.op_sig)
 
-    def path(cell: Cell) -> Place | None:
-        return None if cell.path_sig is None else (cell.kind, cell.path_sig)
+    def path(kernel: LocatedKernel) -> Location | None:
+        return None if kernel.path_sig is None else (kernel.kind, kernel.path_sig)
 
-    def operator(cell: Cell) -> Place | None:
-        return None if cell.op_sig is None or cell.path_sig in paths else (cell.kind, cell.op_sig)
+    def operator(kernel: LocatedKernel) -> Location | None:
+        known = kernel.op_sig is not None and kernel.path_sig not in paths
+        return (kernel.kind, kernel.op_sig) if known else None
 
-    return narrow, path, operator
-
-
-def _by_place(cells: Iterable[Cell], place_of: Callable[[Cell], Place | None]) -> dict[Place, list[Cell]]:
-    found: dict[Place, list[Cell]] = defaultdict(list)
-    for cell in cells:
-        place = place_of(cell)
-        if place is not None:
-            found[place].append(cell)
-    return found
+    return path_and_operator, path, operator
 
 
-def _by_name(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    found: dict[str, list[Cell]] = defaultdict(list)
-    for cell in cells:
-        found[cell.name].append(cell)
-    return found
+def _by_location(kernels: Iterable[LocatedKernel], locate: Locate) -> dict[Location, list[LocatedKernel]]:
+    grouped: dict[Location, list[LocatedKernel]] = defaultdict(list)
+    for kernel in kernels:
+        location = locate(kernel)
+        if location is not None:
+            grouped[location].append(kernel)
+    return grouped
 
 
-def _frequent(named: dict[str, list[Cell]], kept: set[str]) -> list[str]:
-    """The names that the other side does not have there, the most frequent first."""
-    sums = {
-        name: (sum(cell.count for cell in cells), sum(cell.ns for cell in cells))
-        for name, cells in named.items()
-        if name not in kept
+def _by_name(kernels: Iterable[LocatedKernel]) -> dict[str, list[LocatedKernel]]:
+    grouped: dict[str, list[LocatedKernel]] = defaultdict(list)
+    for kernel in kernels:
+        grouped[kernel.name].append(kernel)
+    return grouped
+
+
+def _most_frequent(by_name: Mapping[str, Sequence[LocatedKernel]], common: set[str]) -> list[str]:
+    """The names that are not on both sides, the most frequent first."""
+    sums: dict[str, Any] = {
+        name: (-sum(kernel.count for kernel in kernels), -sum(kernel.ns for kernel in kernels), name)
+        for name, kernels in by_name.items()
+        if name not in common
     }
-    return sorted(sums, key=lambda name: (-sums[name][0], -sums[name][1], name))
+    return sorted(sums, key=lambda name: sums[name])

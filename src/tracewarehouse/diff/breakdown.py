@@ -1,4 +1,7 @@
-"""What changed between two sides: the mean step (window, annotation) of each, split until it adds up."""
+"""Breakdown of the change in mean step time: levels that each sum exactly to both means, with tests per row.
+
+The interval that is averaged is a complete step of a rank, its GPU window, or an annotation's occurrence.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,42 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tracewarehouse import hints
-from tracewarehouse.diff.amounts import LEVELS, Amounts, Sums, amounts
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.diff.amounts import LEVELS, Key, SideAmounts, Total, amounts
 from tracewarehouse.diff.levels import Level, Row, ranked
 from tracewarehouse.diff.roles import roles
 from tracewarehouse.errors import ParamError, TwError
-from tracewarehouse.metric import Side
 from tracewarehouse.result import Abstained, Provenance, Result
-from tracewarehouse.stats import ENOUGH
+from tracewarehouse.runs.selection import Selection
+from tracewarehouse.stats import MIN_SAMPLES, blocks, row_tests
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+STEP, WINDOW, ANNOTATION = "step", "window", "annotation:"
+MIN_STEPS = 3  # complete steps of a rank; with fewer the interval is the window
+
+_STEPS = """
+SELECT run_id, rank, step, period_ns AS length_ns
+FROM steps
+SEMI JOIN kernels ON kernels.run_id = steps.run_id AND kernels.rank = steps.rank
+WHERE NOT partial
+"""
+
 
 @dataclass(frozen=True)
-class Account:
-    """The mean unit of both sides, split by levels that each add up to both means exactly.
+class Breakdown:
+    """The mean interval of both sides, split into levels that each sum to both means exactly.
 
-    A unit is a complete step of a rank (`per="step"`), a rank's window, or an annotation of a rank.
-    `replicate` is what the tests take as one measurement: run, or step (within one run).
+    An interval is a complete step of a rank (`per="step"`), a rank's GPU window, or an occurrence of an
+    annotation. `replicate` is what the tests treat as one measurement: run, or step (within one run).
     """
 
     per: str
     base_mean: Fraction
     head_mean: Fraction
-    base_units: int
-    head_units: int
+    base_intervals: int
+    head_intervals: int
     replicate: str
     levels: tuple[Level, ...]
     notices: tuple[str, ...]
@@ -50,154 +64,151 @@ class Account:
         return {level.name: level for level in self.levels}[name]
 
 
-def account(base: Side, head: Side, *, per: str | None = None, alpha: float = 0.05) -> Account:
+def breakdown(
+    base: Selection,
+    head: Selection,
+    *,
+    per: str | None = None,
+    alpha: float = 0.05,
+    catalog: Catalog | None = None,
+) -> Breakdown:
     """Why the mean step of head is longer or shorter than that of base.
 
-    `per` is `step` (only complete ones), `window` (first to last GPU row of a rank) or `annotation:NAME`
-    (each time a rank was inside it); by default steps where every run has three complete ones, else windows.
-    Ranks without GPU rows are left out. Raises ParamError for another `per`; TwError where a side has no such
-    unit, or no GPU rows.
+    `per` is `step` (complete ones only), `window` (first to last GPU activity of a rank) or `annotation:NAME`
+    (each occurrence on a rank); by default steps if every run has a rank with three complete ones, else
+    windows. Ranks without GPU activities are left out. Raises ParamError for another `per`; TwError if a side
+    has no such interval, or no GPU activities.
 
-    A rank that is late makes the others wait in collectives, so their steps grow as much as its own. In the
-    breakdown that is exposed communication, as of a slow link; `ranks` tells the two apart: the late rank's
-    own time grew, of the others only their communication. Ranks are paired by number; by their role in the
-    job where layouts differ; in order where they have other numbers but are as many.
+    A late rank makes the others wait in collectives, so their steps grow as much as its own. In the breakdown
+    that is exposed communication, as of a slow link; `ranks` separates the two: the late rank's own time
+    grew, of the others only their communication. Ranks are paired by number; by their role in the job if the
+    layouts differ; in order if the numbers differ but both sides have as many.
     """
-    per, notices = unit_of(per, (base, head))
-    told = spent("base", base, per), spent("head", head, per)
-    by_run = sum(len(side.selected()) for side in (base, head)) >= ENOUGH
-    sums = amounts(*told, by_run, roles(base, head))
-    levels = tuple(_level(name, sums, per, alpha, _provenance(told)) for name in LEVELS)
-    means = [Fraction(side.length_ns, side.units) for side in sums]
-    return Account(
+    per, notices = resolve_interval(per, (base, head))
+    times = side_times("base", base, per), side_times("head", head, per)
+    by_run = sum(len(side.selected()) for side in (base, head)) >= MIN_SAMPLES
+    sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head))
+    provenance = _provenance(times)
+    means = [Fraction(side.length_ns, side.intervals) for side in sides]
+    return Breakdown(
         per=per,
         base_mean=means[0],
         head_mean=means[1],
-        base_units=sums[0].units,
-        head_units=sums[1].units,
+        base_intervals=sides[0].intervals,
+        head_intervals=sides[1].intervals,
         replicate="run" if by_run else "step",
-        levels=levels,
-        notices=tuple(dict.fromkeys((*notices, *(each for side in told for each in side.parts.notices)))),
-        abstained=tuple(dict.fromkeys(each for side in told for each in side.parts.abstained)),
+        levels=tuple(_level(name, sides, per, alpha, provenance) for name in LEVELS),
+        notices=tuple(dict.fromkeys((*notices, *(each for side in times for each in side.parts.notices)))),
+        abstained=tuple(dict.fromkeys(each for side in times for each in side.parts.abstained)),
     )
 
 
-def _provenance(told: Sequence[Spent]) -> Provenance:
-    base, head = (side.parts.provenance for side in told)
+def _provenance(times: Sequence[SideTimes]) -> Provenance:
+    base, head = (side.parts.provenance for side in times)
     ranks = {**(base.ranks or {}), **(head.ranks or {})} or None
     return replace(base, runs=(*base.runs, *head.runs), ranks=ranks)
 
 
 def _level(
-    name: str, sides: tuple[Amounts, Amounts], per: str, alpha: float, provenance: Provenance
+    name: str, sides: tuple[SideAmounts, SideAmounts], per: str, alpha: float, provenance: Provenance
 ) -> Level:
-    keys = dict.fromkeys(key for side in sides for key in side.sums if key[0] == name)
+    keys = dict.fromkeys(key for side in sides for key in side.totals if key[0] == name)
     rows = [_row(key, sides) for key in keys]
-    return Level(name, ranked(tested(rows, sides, alpha)), per, provenance)
+    return Level(name, ranked(_with_tests(rows, sides, alpha)), per, provenance)
 
 
-def _row(key: tuple[str, str], sides: tuple[Amounts, Amounts]) -> Row:
-    base, head = (side.sums.get(key, Sums()) for side in sides)
-    counted = base.counted or head.counted
-    units = [side.units for side in sides]
+def _row(key: Key, sides: tuple[SideAmounts, SideAmounts]) -> Row:
+    base, head = (side.totals.get(key, Total()) for side in sides)
+    has_calls = base.has_calls or head.has_calls
+    intervals = [side.intervals for side in sides]
     return Row(
         part=key[1],
-        base=Fraction(base.ns, units[0]),
-        head=Fraction(head.ns, units[1]),
-        base_count=Fraction(base.count, units[0]) if counted else None,
-        head_count=Fraction(head.count, units[1]) if counted else None,
-        base_sum=Fraction(base.sum_ns, units[0]),
-        head_sum=Fraction(head.sum_ns, units[1]),
-        renamed=key[0] == "kernels" and key[1] in sides[0].renamed,
-        base_units=tuple(sides[0].of(key)),
-        head_units=tuple(sides[1].of(key)),
+        base=Fraction(base.ns, intervals[0]),
+        head=Fraction(head.ns, intervals[1]),
+        base_count=Fraction(base.count, intervals[0]) if has_calls else None,
+        head_count=Fraction(head.count, intervals[1]) if has_calls else None,
+        base_sum=Fraction(base.sum_ns, intervals[0]),
+        head_sum=Fraction(head.sum_ns, intervals[1]),
+        replaced=key[0] == "kernels" and key[1] in sides[0].replaced,
+        base_replicates=tuple(sides[0].replicate_means(key)),
+        head_replicates=tuple(sides[1].replicate_means(key)),
     )
 
 
-def tested(rows: Sequence[Row], sides: tuple[Amounts, Amounts], alpha: float) -> list[Row]:
-    """The rows with their tests (`stats.rows`): by run, or by blocks of steps where a side has one run."""
-    from tracewarehouse.stats import rows as tests
-
-    blocks = [list(_blocks(side)) for side in sides]
-    base = [_means(row.base_units, blocks[0]) for row in rows]
-    head = [_means(row.head_units, blocks[1]) for row in rows]
-    whole = [max(side.length_ns, 1) / side.units for side in sides]
-    weights = [max(float(row.base) / whole[0], float(row.head) / whole[1]) for row in rows]
-    found = tests(base, head, weights, alpha=alpha)
-    return [replace(row, test=test) for row, test in zip(rows, found, strict=True)]
+def _with_tests(rows: Sequence[Row], sides: tuple[SideAmounts, SideAmounts], alpha: float) -> list[Row]:
+    """The rows with their tests: by run, or by blocks of steps if a side has one run."""
+    samples = [list(_replicate_blocks(side)) for side in sides]
+    base = [_block_means(row.base_replicates, samples[0]) for row in rows]
+    head = [_block_means(row.head_replicates, samples[1]) for row in rows]
+    totals = [max(side.length_ns, 1) / side.intervals for side in sides]
+    weights = [max(float(row.base) / totals[0], float(row.head) / totals[1]) for row in rows]
+    tests = row_tests(base, head, weights, alpha=alpha)
+    return [replace(row, test=test) for row, test in zip(rows, tests, strict=True)]
 
 
-def _blocks(side: Amounts) -> Iterator[list[int]]:
-    """Replicates that count as one, by their place: each run alone, or blocks of the steps of a run."""
-    from tracewarehouse.stats import blocks
-
-    places = range(len(side.replicates))
-    for _, found in groupby(places, key=lambda place: side.replicates[place][0]):
-        steps = list(found)
-        yield from ([steps[at] for at in block] for block in blocks([side.lengths[at] for at in steps]))
+def _replicate_blocks(side: SideAmounts) -> Iterator[list[int]]:
+    """The replicates of each independent sample, by index: each run, or blocks of the steps of a run."""
+    for _, indexes in groupby(range(len(side.replicates)), key=lambda index: side.replicates[index][0]):
+        steps = list(indexes)
+        for block in blocks([side.lengths[index] for index in steps]):
+            yield [steps[index] for index in block]
 
 
-def _means(values: Sequence[float], blocks: Sequence[Sequence[int]]) -> list[float]:
-    return [sum(values[at] for at in block) / len(block) for block in blocks]
-
-
-STEP, WINDOW, ANNOTATION = "step", "window", "annotation:"
-ENOUGH_STEPS = 3  # complete steps of a rank; with fewer the unit is the window
-
-_STEPS = """
-SELECT run_id, rank, step AS unit, period_ns AS length_ns
-FROM steps
-SEMI JOIN kernels ON kernels.run_id = steps.run_id AND kernels.rank = steps.rank
-WHERE NOT partial
-"""
+def _block_means(values: Sequence[float], samples: Sequence[Sequence[int]]) -> list[float]:
+    return [sum(values[index] for index in sample) / len(sample) for sample in samples]
 
 
 @dataclass(frozen=True)
-class Spent:
-    """What a side says: `parts` and `kernels` by run, rank and the column `unit`; `units` are the complete
-    steps with their length_ns, None where all units count."""
+class SideTimes:
+    """Results of one side: `parts` and `kernels` by run, rank and the column `interval`.
 
-    unit: str
-    units: pa.Table | None
+    `intervals` are the complete steps with their length_ns; None if all intervals of `parts` count.
+    """
+
+    interval: str
+    intervals: pa.Table | None
     parts: Result
     kernels: Result
 
 
-def unit_of(per: str | None, sides: tuple[Side, Side]) -> tuple[str, list[str]]:
-    """What the account is per, and what there is to tell of that; raises ParamError."""
+def resolve_interval(per: str | None, sides: tuple[Selection, Selection]) -> tuple[str, list[str]]:
+    """The interval to break down, by default the step if possible, and notices; raises ParamError."""
     if per is None:
-        if all(_enough(side) for side in sides):
+        if all(map(_has_enough_steps, sides)):
             return STEP, []
-        return WINDOW, [f"fewer than {ENOUGH_STEPS} complete steps of a rank: the account is per window"]
+        return WINDOW, [f"fewer than {MIN_STEPS} complete steps: the breakdown covers the entire trace"]
     if per in (STEP, WINDOW) or per.startswith(ANNOTATION) and per != ANNOTATION:
         return per, []
-    raise ParamError(f"per {per!r} is not known", "it is step, window or annotation:NAME")
+    raise ParamError(f"unknown per {per!r}", "use step, window or annotation:NAME")
 
 
-def _enough(side: Side) -> bool:
+def _has_enough_steps(side: Selection) -> bool:
     """Whether every run has a rank with enough complete steps."""
     steps = side.query(_STEPS).rows()
     most: Counter[str] = Counter()
     for (run, _), count in Counter((row["run_id"], row["rank"]) for row in steps).items():
         most[run] = max(most[run], count)
-    return all(most[each.run] >= ENOUGH_STEPS for each in side.selected())
+    return all(most[each.run] >= MIN_STEPS for each in side.selected())
 
 
-def spent(who: str, side: Side, per: str) -> Spent:
-    """What the side says per unit; raises TwError where it has none."""
+def side_times(name: str, side: Selection, per: str) -> SideTimes:
+    """The times of a side per interval; raises TwError if it has none."""
     if per == STEP:
-        found = Spent("step", side.query(_STEPS).arrow(), side.run("step_account"), side.run("step_kernels"))
-        return _some(who, found, "no complete step", "account for all of it: per window")
-    annotation = per.removeprefix(ANNOTATION) if per != WINDOW else None
-    asked = [side.run(name, annotation=annotation) for name in ("window_account", "window_kernels")]
-    remedy = (
-        hints.fill("{} lists the annotations", hints.analysis("annotation_breakdown")) if annotation else None
+        steps = side.query(_STEPS).arrow()
+        times = SideTimes("step", steps, side.run("step_account"), side.run("step_kernels"))
+        hint = hints.fill("break down the entire trace: {}", hints.option("per", "window"))
+        return _check_not_empty(name, times, "no complete step", hint)
+    annotation = None if per == WINDOW else per.removeprefix(ANNOTATION)
+    results = [side.run(analysis, annotation=annotation) for analysis in ("window_account", "window_kernels")]
+    listing = hints.fill("{} lists the annotations", hints.analysis("annotation_breakdown"))
+    lacking = f"no {annotation or 'GPU activity'}"
+    return _check_not_empty(
+        name, SideTimes("occurrence", None, *results), lacking, listing if annotation else None
     )
-    return _some(who, Spent("occurrence", None, *asked), f"no {annotation or 'GPU row'}", remedy)
 
 
-def _some(who: str, found: Spent, lack: str, remedy: str | None) -> Spent:
-    if len(found.parts if found.units is None else found.units):
-        return found
-    why = ", ".join(sorted({each.reason for each in found.parts.abstained})) or lack
-    raise TwError(f"{who} has nothing to account for: {why}", remedy)
+def _check_not_empty(name: str, times: SideTimes, lacking: str, hint: str | None) -> SideTimes:
+    if len(times.parts if times.intervals is None else times.intervals):
+        return times
+    reason = ", ".join(sorted({each.reason for each in times.parts.abstained})) or lacking
+    raise TwError(f"{name} has no data to break down: {reason}", hint)

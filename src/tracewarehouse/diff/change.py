@@ -1,4 +1,4 @@
-"""What changed between two sides, in the order it is told: comparable, verdict, gates, account."""
+"""Overall change between two selections: comparability, verdict on the step time, gates and breakdown."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.amounts import LEVELS
-from tracewarehouse.diff.breakdown import Account, account
+from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.comparable import Difference, check, differences
-from tracewarehouse.diff.gate import Gate, Interval, Judged, judge
+from tracewarehouse.diff.gate import Gate, GateResult, evaluate
 from tracewarehouse.errors import TwError
-from tracewarehouse.metric import Side, measure, parse_metric
-from tracewarehouse.stats import Steps, Verdict, verdict
+from tracewarehouse.metric import measure, parse_metric
+from tracewarehouse.runs.selection import Selection
+from tracewarehouse.stats import ShiftTest, StepTimes, Verdict, verdict
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
@@ -24,8 +25,8 @@ ALPHA, MIN_EFFECT = 0.05, 0.01
 
 
 @dataclass(frozen=True)
-class Asked:
-    """How two sides are compared; see `Warehouse.changes`."""
+class CompareOptions:
+    """How two sides are compared; see `Diff.changes`."""
 
     per: str | None = None
     alpha: float = ALPHA
@@ -35,110 +36,131 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class _OfSteps:
-    """A side of which only some steps are looked at, by number."""
+class _StepSelection:
+    """A selection restricted to some steps, by number."""
 
-    side: Side
+    selection: Selection
     steps: tuple[int, ...]
 
     def run(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis, of all steps."""
-        return self.side.run(name, version, **params)
+        return self.selection.run(name, version, **params)
 
     def query(self, sql: str) -> Result:
-        """The rows of a SELECT, to which there are no other steps."""
+        """The rows of a SELECT, for which only these steps exist."""
         listed = ", ".join(map(str, self.steps))
-        return self.side.query(f"WITH steps AS (SELECT * FROM steps WHERE step IN ({listed})) {sql}")
+        return self.selection.query(f"WITH steps AS (SELECT * FROM steps WHERE step IN ({listed})) {sql}")
 
     def selected(self) -> tuple[SelectedRun, ...]:
-        """The runs, each with the ranks of it that are looked at."""
-        return self.side.selected()
+        """The runs, each with its selected ranks."""
+        return self.selection.selected()
 
 
 @dataclass(frozen=True)
 class Change:
-    """Two sides compared. Where no part of the time can be told, `account` is None and `lacks` says why."""
+    """Two sides compared; without a breakdown, `no_breakdown_reason` says why."""
 
     base: tuple[str, ...]
     head: tuple[str, ...]
     differences: tuple[Difference, ...]
     verdict: Verdict
-    account: Account | None
-    lacks: str | None = None
-    gates: tuple[Judged, ...] = field(default=())
+    breakdown: Breakdown | None
+    no_breakdown_reason: str | None = None
+    gates: tuple[GateResult, ...] = field(default=())
 
     @property
     def line(self) -> str:
         """The verdict in one line."""
-        per = self.account.per if self.account else "step"
+        per = self.breakdown.per if self.breakdown else "step"
         return self.verdict.line("median step" if per == "step" else f"mean {per.partition(':')[2] or per}")
 
     def rows(self, levels: Sequence[str] = LEVELS) -> Result:
-        """The rows of levels of the account, one below the other; raises TwError where there is none."""
+        """The rows of levels of the breakdown, one level after the other; raises TwError without one."""
         from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.result import Result
 
-        if self.account is None:
-            raise TwError(f"no account: {self.lacks}", "what there is to say is in the verdict")
-        results = [self.account.level(name).result() for name in levels]
+        if self.breakdown is None:
+            raise TwError(f"no breakdown: {self.no_breakdown_reason}", "see the verdict")
+        results = [self.breakdown.level(name).result() for name in levels]
         contract, provenance = results[0].contract, results[0].provenance
         assert contract is not None
-        summary = "What changed, by several levels that each add up to the whole."
+        summary = "Change of the mean by several levels that each sum to the total."
         contract = replace(contract, name="account", summary=summary, grain=("level", "name"), order=())
         table = table_of(contract, [row for result in results for row in result.rows()])
         return Result(table, provenance, contract)
 
     @property
-    def failed(self) -> tuple[Judged, ...]:
-        """The gates that do not hold."""
+    def failed(self) -> tuple[GateResult, ...]:
+        """The gates that fail."""
         return tuple(each for each in self.gates if each.outcome == "fail")
 
     @property
-    def open(self) -> tuple[Judged, ...]:
-        """The gates of which nothing can be said."""
+    def inconclusive(self) -> tuple[GateResult, ...]:
+        """The gates whose outcome is unknown."""
         return tuple(each for each in self.gates if each.outcome == "inconclusive")
 
 
-def changes(base: Side, head: Side, catalog: Catalog, asked: Asked, gates: Iterable[Gate] = ()) -> Change:
+def changes(
+    base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, gates: Iterable[Gate] = ()
+) -> Change:
     """Compares two sides; raises NotComparable unless `force`, ParamError, TwError."""
-    found = differences(base, head)
-    if not asked.force:
-        check(found)
-    if asked.steps:
-        base, head = _OfSteps(base, asked.steps), _OfSteps(head, asked.steps)
-    try:
-        told, lacks = account(base, head, per=asked.per, alpha=asked.alpha), None
-    except TwError as error:
-        if asked.per is not None:
-            raise
-        told, lacks = None, error.message
-    said = _verdict(base, head, catalog, asked, told)
+    config_differences = differences(base, head)
+    if not options.force:
+        check(config_differences)
+    if options.steps:
+        base, head = _StepSelection(base, options.steps), _StepSelection(head, options.steps)
+    parts, reason = _breakdown(base, head, catalog, options)
+    step_verdict = _verdict(base, head, catalog, options, parts)
+    known = _step_time_test(step_verdict)
     return Change(
         base=tuple(each.run for each in base.selected()),
         head=tuple(each.run for each in head.selected()),
-        differences=found,
-        verdict=said,
-        account=told,
-        lacks=lacks,
-        gates=tuple(judge(gate, base, head, _interval(gate, said), alpha=asked.alpha) for gate in gates),
+        differences=config_differences,
+        verdict=step_verdict,
+        breakdown=parts,
+        no_breakdown_reason=reason,
+        gates=tuple(
+            evaluate(gate, base, head, known if _is_step_time(gate) else None, alpha=options.alpha)
+            for gate in gates
+        ),
     )
 
 
-def _verdict(base: Side, head: Side, catalog: Catalog, asked: Asked, told: Account | None) -> Verdict:
-    """Of complete steps; of a window or an annotation the mean is known, and nothing of its noise."""
-    means = None if told is None else (float(told.base_mean), float(told.head_mean))
-    if told is None or told.per == "step":
+def _breakdown(
+    base: Selection, head: Selection, catalog: Catalog, options: CompareOptions
+) -> tuple[Breakdown | None, str | None]:
+    """The breakdown, or why there is none; raises TwError if its interval was requested."""
+    try:
+        return breakdown(base, head, per=options.per, alpha=options.alpha, catalog=catalog), None
+    except TwError as error:
+        if options.per is not None:
+            raise
+        return None, error.message
+
+
+def _verdict(
+    base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, parts: Breakdown | None
+) -> Verdict:
+    """Of complete steps; of a window or an annotation the mean is known, but not its noise."""
+    means = None if parts is None else (float(parts.base_mean), float(parts.head_mean))
+    if parts is None or parts.per == "step":
         sides = measure(parse_metric(STEP_TIME, catalog), base, head)
         times = [tuple(tuple(map(round, run.steps)) for run in side.runs) for side in sides]
     else:
-        times = [((round(mean),),) for mean in (told.base_mean, told.head_mean)]
-    return verdict(*map(Steps, times), alpha=asked.alpha, min_effect=asked.min_effect, total_means=means)
+        times = [((round(mean),),) for mean in (parts.base_mean, parts.head_mean)]
+    steps = map(StepTimes, times)
+    return verdict(*steps, alpha=options.alpha, min_effect=options.min_effect, total_means=means)
 
 
-def _interval(gate: Gate, said: Verdict) -> Interval | None:
-    """What the verdict knows of a gate's metric: it is the step time's."""
+def _is_step_time(gate: Gate) -> bool:
     metric = gate.metric
-    is_step_time = metric.contract.name == "step_summary" and metric.column.name == "period_ns"
-    if not is_step_time or metric.filters or said.change is None or said.low is None or said.high is None:
+    is_period = metric.contract.name == "step_summary" and metric.column.name == "period_ns"
+    return is_period and not metric.filters
+
+
+def _step_time_test(step_verdict: Verdict) -> ShiftTest | None:
+    """The test of the step time, None if it was not tested."""
+    change, low, high, p = step_verdict.change, step_verdict.low, step_verdict.high, step_verdict.p
+    if change is None or low is None or high is None or p is None:
         return None
-    return Interval(said.change, said.low, said.high)
+    return ShiftTest(change, low, high, p, step_verdict.unit)

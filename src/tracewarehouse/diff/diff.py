@@ -1,4 +1,7 @@
-"""An analysis asked of two sides, and the comparison of what they say."""
+"""`Diff`: analyses run on two selections and compared row by row, with a verdict for each row.
+
+Rows are joined by their keys (`join.py`). The verdict of a row tests its values in the replicates of each
+side: runs if there are four or more in total, else complete steps."""
 
 from __future__ import annotations
 
@@ -14,42 +17,45 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
-from tracewarehouse.diff.join import Plan, able, plan, select
+from tracewarehouse.diff.join import Comparison, classifiers, compare, join_sql
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.metric import BY_STEP, COMPLETE, Side
+from tracewarehouse.metric import BY_STEP, COMPLETE
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.stats import ENOUGH
+from tracewarehouse.runs.selection import SelectedRun, Selection
+from tracewarehouse.stats import MIN_SAMPLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracewarehouse.diff.change import Change
-    from tracewarehouse.diff.join import Plan
     from tracewarehouse.duck.engine import Connection
     from tracewarehouse.stats import RowTest
 
 
 SIDES = ("base", "head")
+VERDICTS = "better, worse (higher, lower for measures without a goal), no change or inconclusive"
+Replicate = tuple[Any, ...]  # a run, or a run and a step
+Replicates = Mapping[Replicate, int]  # each with the number of ranks it has
+Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Diff(Analyses[Result]):
-    """What differs between two sides; every analysis is a method, as of a `Warehouse`.
+    """The difference of two selections; every analysis is a method, as of a `Warehouse`.
 
-    Ranks, devices and steps are taken together, and every value is per rank: measures that add up are
-    summed and divided by the ranks that answered; where the rows tell steps, by the complete steps of those,
-    and rows of other steps are left out, unless `all_steps`. With `by_rank` the ranks stay apart, and those
-    that both sides have are compared. `measure` decides about increased and decreased, by default the first.
-    A parameter `by_step` is not looked at: the comparison sets it.
+    Ranks, devices and steps are combined, and every value is per rank: summed measures are divided by the
+    number of ranks with data; if the rows have steps, by the number of their complete steps, and rows of
+    other steps are excluded, unless `all_steps`. With `by_rank`, ranks are compared with their counterpart.
+    `measure` classifies rows as increased or decreased, by default the first. A parameter `by_step` is
+    ignored: the comparison sets it.
 
-    `alpha` is how often noise alone may pass for a change, `min_effect` a change that does not matter, in
-    parts of base: of a row for its verdict, of the step for that of `changes`.
+    `alpha` is the significance level, `min_effect` the smallest relative change that matters: of a row for
+    its verdict, of the step for that of `changes`.
     """
 
-    base: Side
-    head: Side
+    base: Selection
+    head: Selection
     catalog: Catalog
     by_rank: bool = False
     all_steps: bool = False
@@ -60,18 +66,20 @@ class Diff(Analyses[Result]):
     def run(self, name: str, version: int | None = None, **params: object) -> Result:
         """The comparison of an analysis: keys, base, head and delta of each measure, change and verdict.
 
-        Raises UnknownName, ParamError; TwError where a side has no rank, or no complete step, to tell of.
+        Raises UnknownName, ParamError; TwError if a side has no rank, or no complete step, with data.
         """
         contract = self.catalog.get(name, version, kind="analysis")
         steps = self._complete_steps(contract)
         if any(param.name == BY_STEP for param in contract.params):
             params = {**params, BY_STEP: steps is not None}
-        made = plan(contract, self.by_rank, bool(steps), self.measure)
-        answers = [
-            _Answer(who, side.run(name, version, **params), side.selected(), table)
-            for who, side, table in zip(SIDES, (self.base, self.head), steps or (None, None), strict=True)
+        comparison = compare(contract, self.by_rank, bool(steps), self.measure)
+        results = [
+            _SideResult(side, selection.run(name, version, **params), selection.selected(), table)
+            for side, selection, table in zip(
+                SIDES, (self.base, self.head), steps or (None, None), strict=True
+            )
         ]
-        return self._compared(made, answers)
+        return self._compared(comparison, results)
 
     def changes(
         self,
@@ -81,183 +89,173 @@ class Diff(Analyses[Result]):
         force: bool = False,
         gates: Iterable[str] = (),
     ) -> Change:
-        """What changed as a whole: whether it is comparable, the verdict on the step time, account, gates.
+        """The overall change: configuration differences, verdict on the step time, breakdown, and gates.
 
-        `per` is `step`, `window` or `annotation:NAME`; `steps` are numbers of those to look at, by default
-        all complete ones. Raises NotComparable where a comparison would say nothing, unless `force`;
-        ParamError, UnknownName.
+        `per` is `step`, `window` or `annotation:NAME`; `steps` are numbers of steps to include, by default
+        all complete ones. Raises NotComparable for incompatible
+        configurations, unless `force`; ParamError, UnknownName.
         """
-        from tracewarehouse.diff.change import Asked, changes
+        from tracewarehouse.diff.change import CompareOptions, changes
         from tracewarehouse.diff.gate import parse
 
         parsed = [parse(gate, self.catalog) for gate in gates]
-        asked = Asked(per, self.alpha, self.min_effect, force, tuple(steps))
-        return changes(self.base, self.head, self.catalog, asked, parsed)
+        options = CompareOptions(per, self.alpha, self.min_effect, force, tuple(steps))
+        return changes(self.base, self.head, self.catalog, options, parsed)
 
     def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:
-        """The complete steps of both sides, where values are to be per step."""
+        """The complete steps of both sides, if values are per step."""
         if self.by_rank or self.all_steps or "step" not in contract.grain:
             return None
-        found = [side.query(COMPLETE).arrow() for side in (self.base, self.head)]
-        if all(table.num_rows for table in found):
-            return found
+        steps = [side.query(COMPLETE).arrow() for side in (self.base, self.head)]
+        if all(table.num_rows for table in steps):
+            return steps
         if any(param.name == BY_STEP for param in contract.params):
             return None
-        raise TwError("a side has no complete step", "compare all of it: --all-steps")
+        hint = hints.fill("include all steps: {}", hints.option("all_steps"))
+        raise TwError("base or head has no complete step", hint)
 
-    def _compared(self, made: Plan, answers: Sequence[_Answer]) -> Result:
-        if made.pooled:
-            parts = [each.parts for each in answers]
-            kept, notices = None, [f"values are {made.per}: base has {parts[0]:,}, head has {parts[1]:,}"]
-        else:
-            parts, kept = [1, 1], _common(answers)
-            notices = _only_on_one(answers, kept)
-        if self.measure is None and len(able(made.measures, self.by_rank)) > 1:
-            notices.append(f"change and verdict are those of {made.deciding.name}: --measure chooses another")
+    def _compared(self, comparison: Comparison, results: Sequence[_SideResult]) -> Result:
         from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.duck.engine import execute
 
-        promised = replace(made.result, body=select(made, *parts))
-        by, units = _units(made, answers)
-        with _tables(answers, kept) as con:
-            rows = execute(con, promised, {}).to_pylist()
-            keys = [tuple(row[key.name] for key in made.keys) for row in rows]
-            verdicts = judged(con, made, keys, units, self.alpha, self.min_effect)
-        promised = replace(promised, columns=(*promised.columns, *columns(made.deciding, by)))
-        table = table_of(promised, [row | more for row, more in zip(rows, verdicts, strict=True)])
-        return _told(answers, promised, table, notices)
+        divisors, ranks, notices = _scope(comparison, results)
+        if self.measure is None and len(classifiers(comparison.measures, self.by_rank)) > 1:
+            option, name = hints.option("measure", "NAME"), comparison.classifier.name
+            notices.append(hints.fill("rows are classified by {} (change with {})", name, option))
+        contract = replace(comparison.result, body=join_sql(comparison, *divisors))
+        kind, replicates = _replicates(comparison, results)
+        with _side_tables(results, ranks) as con:
+            rows = execute(con, contract, {}).to_pylist()
+            keys = [tuple(row[key.name] for key in comparison.keys) for row in rows]
+            verdicts = _row_verdicts(con, comparison, keys, replicates, self.alpha, self.min_effect)
+        columns = (*contract.columns, *_verdict_columns(comparison.classifier, kind))
+        contract = replace(contract, columns=columns)
+        table = table_of(contract, [row | verdict for row, verdict in zip(rows, verdicts, strict=True)])
+        return _result(results, contract, table, notices)
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What a side says, and the ranks and complete steps that it says it of."""
+class _SideResult:
+    """The result of one side, and its complete steps if values are per step."""
 
-    who: str
+    side: str
     result: Result
     selected: Sequence[SelectedRun]
     steps: pa.Table | None
 
     @property
     def ranks(self) -> set[tuple[str, int]]:
-        silent = {(each.run_id, each.rank) for each in self.result.abstained}
-        return {(each.run, rank) for each in self.selected for rank in each.ranks} - silent
-
-    def units(self, names: Sequence[str]) -> Units:
-        """Its runs, or its complete steps by run, each with the ranks that tell of it."""
-        if self.steps is None:
-            return Units(Counter((run,) for run, _ in sorted(self.ranks)))
-        ranks = self.ranks
-        told = [row for row in self.steps.to_pylist() if (row["run_id"], row["rank"]) in ranks]
-        return Units(Counter(tuple(row[name] for name in names) for row in told))
+        """Run and rank of the ranks with data."""
+        without = {(each.run_id, each.rank) for each in self.result.abstained}
+        return {(each.run, rank) for each in self.selected for rank in each.ranks} - without
 
     @property
-    def parts(self) -> int:
-        """What its sums are divided by; raises TwError where that is nothing."""
+    def divisor(self) -> int:
+        """What its sums are divided by: ranks, or their complete steps; raises TwError if there are none."""
+        count = len(self.ranks) if self.steps is None else sum(self.replicates(("run_id", "step")).values())
+        if not count:
+            reason = ", ".join(sorted({each.reason for each in self.result.abstained})) or "no complete step"
+            command = hints.Hint("wh.select(runs=RUN).run(NAME)", "tw show NAME --run RUN")
+            message = f"{self.side} has no data to compare: {reason}"
+            raise TwError(message, hints.fill("{} explains why", command))
+        return count
+
+    def replicates(self, names: Sequence[str]) -> Replicates:
+        """Its runs, or its complete steps by run, each with the number of ranks it has."""
         ranks = self.ranks
         if self.steps is None:
-            found = len(ranks)
-        else:
-            told = zip(self.steps["run_id"].to_pylist(), self.steps["rank"].to_pylist(), strict=True)
-            found = sum(key in ranks for key in told)
-        if not found:
-            why = ", ".join(sorted({each.reason for each in self.result.abstained})) or "no complete step"
-            raise TwError(
-                f"{self.who} has nothing to compare: {why}",
-                hints.fill(
-                    "{} shows why", hints.Hint("wh.select(runs=RUN).run(NAME)", "tw show NAME --run RUN")
-                ),
-            )
-        return found
+            return Counter((run,) for run, _ in sorted(ranks))
+        rows = [row for row in self.steps.to_pylist() if (row["run_id"], row["rank"]) in ranks]
+        return Counter(tuple(row[name] for name in names) for row in rows)
 
 
-def _units(made: Plan, answers: Sequence[_Answer]) -> tuple[str | None, dict[str, Units]]:
-    """What is measured again and again: runs where there are some, else steps; neither rank by rank."""
-    none = {each.who: Units({}) for each in answers}
-    if not made.pooled:
-        return None, none
-    by_run = {each.who: each.units(("run_id",)) for each in answers}
-    if sum(map(len, by_run.values())) >= ENOUGH:
-        return "runs", by_run
-    by_step = {each.who: each.units(("run_id", "step")) for each in answers if each.steps is not None}
-    known = len(by_step) == len(answers) and sum(map(len, by_step.values())) >= ENOUGH
-    return ("steps, within these runs only", by_step) if known else (None, none)
+def _scope(
+    comparison: Comparison, results: Sequence[_SideResult]
+) -> tuple[list[int], set[int] | None, list[str]]:
+    """The divisor of each side, the ranks that are compared if not all, and notices."""
+    if comparison.combined:
+        divisors = [each.divisor for each in results]
+        notice = f"values are {comparison.per}: base has {divisors[0]:,}, head has {divisors[1]:,}"
+        return divisors, None, [notice]
+    ranks = _common_ranks(results)
+    return [1, 1], ranks, _ignored_ranks(results, ranks)
 
 
-def _common(answers: Sequence[_Answer]) -> set[int]:
-    """The ranks that both sides tell of; raises ParamError where there are none or one side has more runs."""
-    if any(len(each.selected) != 1 for each in answers):
+def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
+    """The ranks with data on both sides; raises ParamError if there are none, or a side has more runs."""
+    if any(len(each.selected) != 1 for each in results):
         raise ParamError(
-            hints.fill("{} needs exactly one run per side", hints.option("by_rank")),
-            hints.fill("remove {}", hints.option("by_rank")),
+            hints.fill("{} requires exactly one run per side", hints.option("by_rank")),
+            hints.fill("omit {}", hints.option("by_rank")),
         )
-    base, head = ({rank for _, rank in each.ranks} for each in answers)
+    base, head = ({rank for _, rank in each.ranks} for each in results)
     if not base & head:
-        raise ParamError(
-            "base and head share no rank with data", hints.fill("remove {}", hints.option("by_rank"))
-        )
+        hint = hints.fill("omit {}", hints.option("by_rank"))
+        raise ParamError("base and head share no rank with data", hint)
     return base & head
 
 
-def _only_on_one(answers: Sequence[_Answer], kept: set[int]) -> list[str]:
-    left_out = {each.who: {rank for _, rank in each.ranks} - kept for each in answers}
-    return [f"ranks only in {who}, left out: {rank_list(ranks)}" for who, ranks in left_out.items() if ranks]
+def _ignored_ranks(results: Sequence[_SideResult], common: set[int]) -> list[str]:
+    extra = {each.side: {rank for _, rank in each.ranks} - common for each in results}
+    return [f"ignored, only in {side}: rank {rank_list(ranks)}" for side, ranks in extra.items() if ranks]
 
 
 @contextmanager
-def _tables(answers: Iterable[_Answer], ranks: set[int] | None) -> Iterator[Connection]:
-    """A connection with the rows that count, as `base` and `head`."""
+def _side_tables(results: Iterable[_SideResult], ranks: set[int] | None) -> Iterator[Connection]:
+    """A connection with the rows that are compared, as tables `base` and `head`."""
     from tracewarehouse.duck.engine import connect
 
     with connect() as con:
-        for each in answers:
-            con.register(f"{each.who}_rows", each.result.arrow())
-            sql = f"SELECT told.* FROM {each.who}_rows AS told"
+        for each in results:
+            con.register(f"{each.side}_rows", each.result.arrow())
+            sql = f"SELECT result.* FROM {each.side}_rows AS result"
             if each.steps is not None:
-                con.register(f"{each.who}_steps", each.steps)
-                sql += f" SEMI JOIN {each.who}_steps USING (run_id, rank, step)"
+                con.register(f"{each.side}_steps", each.steps)
+                sql += f" SEMI JOIN {each.side}_steps USING (run_id, rank, step)"
             if ranks is not None:
                 sql += f" WHERE rank IN ({', '.join(map(str, ranks))})"
-            con.execute(f"CREATE TABLE {each.who} AS {sql}")
+            con.execute(f"CREATE TABLE {each.side} AS {sql}")
         yield con
 
 
-def _told(answers: Iterable[_Answer], promised: Contract, table: pa.Table, notices: Iterable[str]) -> Result:
-    """Rows with what is to be known of both sides."""
-    base, head = (each.result for each in answers)
+def _result(
+    results: Iterable[_SideResult], contract: Contract, table: pa.Table, notices: Iterable[str]
+) -> Result:
+    """The rows with provenance, abstained ranks and notices of both sides."""
+    base, head = (each.result for each in results)
     runs = (*base.provenance.runs, *head.provenance.runs)
     ranks = {**(base.provenance.ranks or {}), **(head.provenance.ranks or {})} or None
     provenance = replace(base.provenance, runs=runs, ranks=ranks)
     abstained = tuple(dict.fromkeys((*base.abstained, *head.abstained)))
-    told = tuple(dict.fromkeys((*notices, *base.notices, *head.notices)))
-    return Result(table, provenance, promised, abstained, told)
+    all_notices = tuple(dict.fromkeys((*notices, *base.notices, *head.notices)))
+    return Result(table, provenance, contract, abstained, all_notices)
 
 
-VERDICTS = "better, worse (higher, lower where no direction is the good one), no change or inconclusive"
-Unit = tuple[Any, ...]  # a run, or a run and a step
-Key = tuple[Any, ...]
+def _replicates(
+    comparison: Comparison, results: Sequence[_SideResult]
+) -> tuple[str | None, dict[str, Replicates]]:
+    """The replicates of each side, and their kind in words: runs if there are enough, else steps."""
+    none: dict[str, Replicates] = {each.side: {} for each in results}
+    if not comparison.combined:
+        return None, none
+    by_run = {each.side: each.replicates(("run_id",)) for each in results}
+    if sum(map(len, by_run.values())) >= MIN_SAMPLES:
+        return "runs", by_run
+    by_step = {each.side: each.replicates(("run_id", "step")) for each in results if each.steps is not None}
+    enough = len(by_step) == len(results) and sum(map(len, by_step.values())) >= MIN_SAMPLES
+    return ("steps, within these runs only", by_step) if enough else (None, none)
 
 
-@dataclass(frozen=True)
-class Units:
-    """What is measured again and again on a side: each run or step, with the ranks that were in it."""
-
-    parts: Mapping[Unit, int]
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-
-def columns(measure: Column, by: str | None) -> tuple[Column, ...]:
-    """What is told of each row; `by` says over what the noise is known, None where it is not."""
-    over = f"over {by}" if by else "not known here: it takes four runs in all, or steps"
-    null = "null where it was not tested, as rows under 0.1 % of the whole"
+def _verdict_columns(measure: Column, kind: str | None) -> tuple[Column, ...]:
+    """The columns of a row's verdict; `kind` is that of the replicates, None if there are too few."""
+    noise = f"noise over {kind}" if kind else "noise, unknown here: it takes four runs in total, or steps"
+    untested = "null if not tested, as rows below 0.1 % of the total"
+    verdict_doc = f"By {measure.name} and its {noise}: {VERDICTS}; {untested}."
     return (
-        Column(
-            "verdict", "VARCHAR", f"By {measure.name} and its noise {over}: {VERDICTS}; {null}.", null=True
-        ),
-        _ratio("low", f"Where the interval of the relative change of {measure.name} begins; {null}."),
-        _ratio("high", f"Where it ends; {null}."),
-        _ratio("q", f"p after Benjamini and Hochberg over the rows; {null}."),
+        Column("verdict", "VARCHAR", verdict_doc, null=True),
+        _ratio("low", f"Lower end of the interval of the relative change of {measure.name}; {untested}."),
+        _ratio("high", f"Upper end of that interval; {untested}."),
+        _ratio("q", f"p adjusted after Benjamini and Hochberg over the rows; {untested}."),
     )
 
 
@@ -265,55 +263,59 @@ def _ratio(name: str, doc: str) -> Column:
     return Column(name, "DOUBLE", doc, "ratio", null=True, signed=True)
 
 
-def judged(
+def _row_verdicts(
     con: Connection,
-    plan: Plan,
+    comparison: Comparison,
     keys: Sequence[Key],
-    sides: Mapping[str, Units],
+    sides: Mapping[str, Replicates],
     alpha: float,
     min_effect: float,
 ) -> list[dict[str, object]]:
-    """The columns for each row, by the tables `base` and `head` of the connection."""
-    from tracewarehouse.stats import rows
+    """The verdict of each row, from the tables `base` and `head` of the connection."""
+    from tracewarehouse.stats import row_tests
 
-    if sum(map(len, sides.values())) < ENOUGH or not all(map(len, sides.values())):
-        return [_row(plan.deciding, None, min_effect)] * len(keys)
-    base, head = (_values(con, plan, side, units, keys) for side, units in sides.items())
+    if sum(map(len, sides.values())) < MIN_SAMPLES or not all(map(len, sides.values())):
+        return [_verdict(comparison.classifier, None, min_effect)] * len(keys)
+    base, head = (
+        _replicate_values(con, comparison, side, replicates, keys) for side, replicates in sides.items()
+    )
     sizes = [max(map(_mean, pair)) for pair in zip(base, head, strict=True)]
-    whole = sum(sizes) or 1.0
-    tests = rows(base, head, [size / whole for size in sizes], alpha=alpha)
-    return [_row(plan.deciding, test, min_effect) for test in tests]
+    total = sum(sizes) or 1.0
+    tests = row_tests(base, head, [size / total for size in sizes], alpha=alpha)
+    return [_verdict(comparison.classifier, test, min_effect) for test in tests]
 
 
-def _values(con: Connection, plan: Plan, side: str, units: Units, keys: Sequence[Key]) -> list[list[float]]:
-    """For each key what a rank took in each unit, 0 where there is no such row."""
-    width = len(next(iter(units.parts)))
-    unit = ("run_id", "step")[:width]
-    names = [*(quote_name(key.name) for key in plan.keys), *unit]
-    listed = ", ".join(names)
-    sql = f"SELECT {listed}, sum({quote_name(plan.deciding.name)}) FROM {side} GROUP BY {listed}"
-    found: dict[Key, dict[Unit, float]] = defaultdict(dict)
+def _replicate_values(
+    con: Connection, comparison: Comparison, side: str, replicates: Replicates, keys: Sequence[Key]
+) -> list[list[float]]:
+    """For each key the value per rank in each replicate, 0 without such a row."""
+    width = len(next(iter(replicates)))
+    names = [*(quote_name(key.name) for key in comparison.keys), *("run_id", "step")[:width]]
+    measure = quote_name(comparison.classifier.name)
+    sql = f"SELECT {', '.join(names)}, sum({measure}) FROM {side} GROUP BY {', '.join(names)}"
+    values: dict[Key, dict[Replicate, float]] = defaultdict(dict)
     for row in con.execute(sql).fetchall():
-        found[row[: len(plan.keys)]][row[len(plan.keys) : -1]] = float(row[-1] or 0)
-    return [[found[key].get(each, 0.0) / parts for each, parts in units.parts.items()] for key in keys]
+        key, replicate = row[: len(comparison.keys)], row[len(comparison.keys) : -1]
+        values[key][replicate] = float(row[-1] or 0)
+    return [[values[key].get(each, 0.0) / ranks for each, ranks in replicates.items()] for key in keys]
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _row(measure: Column, test: RowTest | None, min_effect: float) -> dict[str, object]:
+def _verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[str, object]:
     if test is None or not test.tested:
         return {"verdict": None, "low": None, "high": None, "q": None}
-    told = {"low": test.low, "high": test.high, "q": test.q}
+    word = "inconclusive"
     if test.low is not None and test.high is not None and max(-test.low, test.high) <= min_effect:
-        return {"verdict": "no change", **told}
-    if not test.significant:
-        return {"verdict": "inconclusive", **told}
-    return {"verdict": _word(measure, test.change > 0), **told}
+        word = "no change"
+    elif test.significant:
+        word = _direction(measure, test.change > 0)
+    return {"verdict": word, "low": test.low, "high": test.high, "q": test.q}
 
 
-def _word(measure: Column, higher: bool) -> str:
+def _direction(measure: Column, higher: bool) -> str:
     if measure.better is None:
         return "higher" if higher else "lower"
     return "better" if higher == (measure.better == "higher") else "worse"

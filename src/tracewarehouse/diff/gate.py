@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Literal
@@ -12,7 +12,9 @@ from typing import Literal
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.durations import TRACE_UNITS, UNITS_NS
 from tracewarehouse.errors import ParamError
-from tracewarehouse.metric import Measured, Metric, Side, measure, parse_metric_prefix
+from tracewarehouse.metric import Measured, Metric, measure, parse_metric_prefix
+from tracewarehouse.runs.selection import Selection
+from tracewarehouse.stats import MIN_SAMPLES, ShiftTest, relative_shift
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 _OPS: dict[str, Callable[[float, float], bool]] = {"<=": le, "<": lt, ">=": ge, ">": gt}
@@ -22,9 +24,9 @@ _BOUND = re.compile(rf"\s*(<=|>=|<|>)\s*([+-]?)([0-9]+(?:\.[0-9]+)?)\s*(%|{_UNIT
 
 @dataclass(frozen=True)
 class Gate:
-    """A bound on a metric: on its change against base where it is `signed`, else on its value in head.
+    """A bound on a metric: on its change against base if `signed`, else on its value in head.
 
-    `bound` is relative (0.03) where `unit` is %, else in the metric's own unit, ns for times.
+    `bound` is relative (0.03) if `unit` is %, else in the metric's own unit, ns for durations.
     """
 
     text: str
@@ -36,17 +38,17 @@ class Gate:
 
     @property
     def relative(self) -> bool:
-        """Whether it bounds the change in parts of base."""
+        """Whether it bounds the relative change."""
         return self.signed and self.unit == "%"
 
     def holds(self, value: float) -> bool:
-        """Whether a value, or a change, keeps to the bound."""
+        """Whether a value, or a change, meets the bound."""
         return _OPS[self.op](value, self.bound)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What became of a gate. `value` is what was held against its bound, `low` to `high` where it may lie."""
+class GateResult:
+    """The outcome of a gate; `value` was compared with its bound, `low` to `high` is its interval."""
 
     gate: Gate
     outcome: Outcome
@@ -59,88 +61,77 @@ class Judged:
 
 
 def parse(text: str, catalog: Catalog) -> Gate:
-    """The gate that a text says; raises ParamError or UnknownName that name the place."""
+    """The gate in a text; raises ParamError or UnknownName with the position of the error."""
     metric, at = parse_metric_prefix(text, catalog, len(text) - len(text.lstrip()))
-    found = _BOUND.fullmatch(text, at)
-    if found is None:
+    match = _BOUND.fullmatch(text, at)
+    if match is None:
         raise ParamError(
-            f"gate {text!r}, character {at + 1}: <=, <, >= or > and a bound expected",
-            "such as step_time<=+3%, step_time<=120ms, kernel_summary.sum_ns[kind=communication]<=+5%",
+            f"gate {text!r}, character {at + 1}: expected <=, <, >= or > and a bound",
+            "for example step_time<=+3%, step_time<=120ms, kernel_summary.sum_ns[kind=communication]<=+5%",
         )
-    op, sign, number, unit = found.groups()
-    _check_unit(text, found.start(4), metric, unit, bool(sign))
+    op, sign, number, unit = match.groups()
+    _check_unit(text, match.start(4), metric, unit, bool(sign))
     scale = 0.01 if unit == "%" else float(UNITS_NS.get(unit, 1))
     bound = float(number) * scale * (-1 if sign == "-" else 1)
     return Gate(text.strip(), metric, op, bound, unit, bool(sign))
 
 
 def _check_unit(text: str, at: int, metric: Metric, unit: str, signed: bool) -> None:
-    """Raises ParamError where the bound's unit is not one of the metric's."""
-    own = metric.column.unit
+    """Raises ParamError if the bound's unit is not one of the metric's."""
+    position, own = f"gate {text!r}, character {at + 1}", metric.column.unit
     if unit == "%" and not signed and own != "ratio":
         raise ParamError(
-            f"gate {text!r}, character {at + 1}: % of what? {metric} is no ratio",
-            "with + or - it is a change against base: <=+3%",
+            f"{position}: % needs a sign (+ or -), since {metric} is not a ratio",
+            "with a sign it bounds the change against base: <=+3%",
         )
     if unit in UNITS_NS and own != "ns":
-        raise ParamError(f"gate {text!r}, character {at + 1}: {metric} is no time", f"its unit is {own}")
+        raise ParamError(f"{position}: {metric} is not a duration", f"its unit is {own}")
     if not unit and own == "ns":
-        raise ParamError(f"gate {text!r}, character {at + 1}: a unit expected", "one of %, ns, us, ms, s")
+        raise ParamError(f"{position}: expected a unit", "one of %, ns, us, ms, s")
 
 
-def judge(
-    gate: Gate, base: Side, head: Side, interval: Interval | None = None, *, alpha: float = 0.05
-) -> Judged:
-    """Whether the gate holds; where the spread is known, by the interval of what it bounds.
+def evaluate(
+    gate: Gate, base: Selection, head: Selection, known: ShiftTest | None = None, *, alpha: float = 0.05
+) -> GateResult:
+    """Whether the gate holds, by the interval of what it bounds if there is one.
 
-    A change in % of four runs or more in all has an interval from the runs; `interval` is one that is known
-    otherwise. An interval on both sides of the bound is inconclusive. Raises TwError where the metric cannot
-    be told of several rows.
+    A change in % over four runs or more in total has an interval between runs; `known` is a test of the
+    metric that was done already. A bound inside the interval is inconclusive. Raises TwError if the metric
+    cannot be aggregated over several rows.
     """
     left, right = measure(gate.metric, base, head)
-    one, other = left.median, right.median
-    lacking = [side.reason or "no row" for side, value in ((left, one), (right, other)) if value is None]
-    if other is None or (gate.signed and one is None):
-        return Judged(gate, "inconclusive", one, other, None, reason=", ".join(dict.fromkeys(lacking)))
+    base_value, head_value = left.median, right.median
+    if head_value is None or (gate.signed and base_value is None):
+        unknown = [side.reason or "no row" for side in (left, right) if side.median is None]
+        reason = ", ".join(dict.fromkeys(unknown))
+        return GateResult(gate, "inconclusive", base_value, head_value, None, reason=reason)
     if not gate.signed:
-        return _by_value(gate, one, other, other)
-    assert one is not None
+        return _by_value(gate, base_value, head_value, head_value)
+    assert base_value is not None
     if not gate.relative:
-        return _by_value(gate, one, other, other - one)
-    if not one:
-        grown = math.inf if other else 0.0
-        return _by_value(gate, one, other, grown)
-    known = interval or _interval(left, right, alpha)
-    if known is None:
-        return _by_value(gate, one, other, other / one - 1)
-    return _by_interval(gate, one, other, known)
+        return _by_value(gate, base_value, head_value, head_value - base_value)
+    if not base_value:
+        return _by_value(gate, base_value, head_value, math.inf if head_value else 0.0)
+    test = known or _test_between_runs(left, right, alpha)
+    if test is None:
+        return _by_value(gate, base_value, head_value, head_value / base_value - 1)
+    return _by_interval(gate, base_value, head_value, test)
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A relative change and where it may lie."""
-
-    change: float
-    low: float
-    high: float
-
-
-def _interval(base: Measured, head: Measured, alpha: float) -> Interval | None:
-    """The change between runs, on logs; None where runs are few or something is 0."""
-    from tracewarehouse.stats import ENOUGH, shifted
-
+def _test_between_runs(base: Measured, head: Measured, alpha: float) -> ShiftTest | None:
+    """The relative change between runs; None if there are few runs or a value is not positive."""
     values = base.values, head.values
-    if min(map(len, values)) == 0 or sum(map(len, values)) < ENOUGH or min(map(min, values)) <= 0:
+    if min(map(len, values)) == 0 or sum(map(len, values)) < MIN_SAMPLES or min(map(min, values)) <= 0:
         return None
-    return Interval(*shifted(*values, alpha))
+    return relative_shift(*values, alpha)
 
 
-def _by_value(gate: Gate, base: float | None, head: float, value: float) -> Judged:
-    return Judged(gate, "pass" if gate.holds(value) else "fail", base, head, value)
+def _by_value(gate: Gate, base: float | None, head: float, value: float) -> GateResult:
+    return GateResult(gate, "pass" if gate.holds(value) else "fail", base, head, value)
 
 
-def _by_interval(gate: Gate, base: float, head: float, known: Interval) -> Judged:
-    kept: Sequence[bool] = (gate.holds(known.low), gate.holds(known.high))
-    outcome: Outcome = "pass" if all(kept) else "inconclusive" if any(kept) else "fail"
-    reason = "the bound lies within the interval" if outcome == "inconclusive" else None
-    return Judged(gate, outcome, base, head, known.change, known.low, known.high, reason)
+def _by_interval(gate: Gate, base: float, head: float, test: ShiftTest) -> GateResult:
+    ends = gate.holds(test.low), gate.holds(test.high)
+    outcome: Outcome = "pass" if all(ends) else "inconclusive" if any(ends) else "fail"
+    reason = "the bound is inside the interval" if outcome == "inconclusive" else None
+    return GateResult(gate, outcome, base, head, test.estimate, test.low, test.high, reason)

@@ -1,4 +1,4 @@
-"""The rows of an account: what each part added to the change of the mean, exactly, and in whole ns."""
+"""Levels of a breakdown: each row's exact contribution to the change of the mean, and rows in whole ns."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ZERO = Fraction(0)
 
 @dataclass(frozen=True)
 class Row:
-    """A part of the mean unit, per side: ns, and calls of its kernels (None where it is not made of calls).
+    """A row of the mean interval, per side: ns, and calls of its kernels (None if it has no calls).
 
-    `base_sum` and `head_sum` are the whole lengths of these calls, of which others may cover a part.
-    `base_units` and `head_units` are its means in each replicate, for tests.
+    `base_sum` and `head_sum` are the full durations of these calls, parts of which others may cover.
+    `base_replicates` and `head_replicates` are its means in each replicate, for tests.
     """
 
     part: str
@@ -34,20 +34,20 @@ class Row:
     head_count: Fraction | None = None
     base_sum: Fraction = ZERO
     head_sum: Fraction = ZERO
-    renamed: bool = False
-    base_units: tuple[float, ...] = ()
-    head_units: tuple[float, ...] = ()
+    replaced: bool = False
+    base_replicates: tuple[float, ...] = ()
+    head_replicates: tuple[float, ...] = ()
     test: RowTest | None = None
-    folded: int = 0  # rows that it stands for
+    folded: int = 0  # the number of rows it combines
 
     @property
     def delta(self) -> Fraction:
-        """What it added."""
+        """Its contribution to the change of the mean."""
         return self.head - self.base
 
     @property
     def calls(self) -> Fraction | None:
-        """What more or fewer calls added, at the mean of base; all of it where base has no calls."""
+        """The contribution of the call count, at the mean of base; all of it if base has no calls."""
         if self.base_count is None or self.head_count is None:
             return None
         if not self.base_count:
@@ -56,15 +56,15 @@ class Row:
 
     @property
     def speed(self) -> Fraction | None:
-        """What slower or faster calls added: the calls of head times the change of the mean."""
+        """The contribution of the time per call: the calls of head times the change of the mean."""
         return None if self.calls is None else self.delta - self.calls
 
     @property
     def change(self) -> str | None:
-        """What happened, in words; None for rows folded into one."""
+        """The kind of change; None for combined rows."""
         if self.folded:
             return None
-        if self.renamed:
+        if self.replaced:
             return "replaced"
         if self.calls is None or self.speed is None:
             return "longer" if self.delta > 0 else "shorter" if self.delta else "unchanged"
@@ -74,20 +74,20 @@ class Row:
             return "unchanged"
         if abs(self.calls) >= abs(self.speed):
             return "more calls" if self.calls > 0 else "fewer calls"
-        return self._pace(self.base_count, self.head_count)
+        return self._speed_change(self.base_count, self.head_count)
 
-    def _pace(self, base_count: Fraction, head_count: Fraction) -> str:
-        """Whether the calls took longer, or more of them was left uncovered."""
+    def _speed_change(self, base_count: Fraction, head_count: Fraction) -> str:
+        """Whether the calls took longer, or a larger share of them was exposed."""
         exclusive = self.head / head_count - self.base / base_count
-        whole = self.head_sum / head_count - self.base_sum / base_count
-        if 2 * abs(exclusive - whole) > abs(exclusive):
+        full = self.head_sum / head_count - self.base_sum / base_count
+        if 2 * abs(exclusive - full) > abs(exclusive):
             return "more exposed" if exclusive > 0 else "less exposed"
         return "slower" if exclusive > 0 else "faster"
 
 
 @dataclass(frozen=True)
 class Level:
-    """One way to split the mean: its rows, the largest change first. They add up to it exactly."""
+    """One way to split the mean: its rows, the largest change first. They sum to it exactly."""
 
     name: str
     rows: tuple[Row, ...]
@@ -110,39 +110,38 @@ class Level:
         return self.head - self.base
 
     def top(self, count: int) -> Level:
-        """The first `count` rows, and all others as one row, so that the sum stays."""
+        """The first `count` rows, and the others combined into one row, so that the sum is unchanged."""
         if len(self.rows) <= count + 1:
             return self
         first, rest = self.rows[:count], self.rows[count:]
-        return replace(self, rows=(*first, _folded(rest)))
+        return replace(self, rows=(*first, _combined(rest)))
 
     def result(self, count: int | None = None) -> Result:
-        """The rows in whole ns, which add up to the rounded means; folded to `count` rows and the rest."""
+        """The rows in whole ns, which sum to the rounded means; `count` rows and the others as one."""
         from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.result import Result
 
         level = self if count is None else self.top(count)
-        contract = promised(self.name, self.per)
-        return Result(table_of(contract, _told(level)), self.provenance, contract)
+        contract = level_contract(self.name, self.per)
+        return Result(table_of(contract, _rows_in_ns(level)), self.provenance, contract)
 
 
 def ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """By the size of the change; of those alike first what changed, and a rank's own time."""
-    return tuple(sorted(rows, key=_place))
+    """By the size of the change; ties by whether it changed, then a rank's own time first, then by name."""
+    return tuple(sorted(rows, key=_rank_key))
 
 
-def _place(row: Row) -> tuple[Fraction, bool, bool, str]:
+def _rank_key(row: Row) -> tuple[Fraction, bool, bool, str]:
     return -abs(row.delta), row.change == "unchanged", row.part.endswith("exposed_comm"), row.part
 
 
-def _folded(rows: Sequence[Row]) -> Row:
-    """Many rows as one."""
+def _combined(rows: Sequence[Row]) -> Row:
     base, head = (sum(values, ZERO) for values in zip(*((row.base, row.head) for row in rows), strict=True))
     return Row(f"other ({len(rows):,} rows)", base, head, folded=len(rows))
 
 
-def _told(level: Level) -> Iterator[dict[str, object]]:
-    """Rows with whole ns: base and head by largest remainder, each delta the difference of the two."""
+def _rows_in_ns(level: Level) -> Iterator[dict[str, object]]:
+    """Rows in whole ns: base and head by largest remainder, each delta the difference of the two."""
     base, head = rounded([row.base for row in level.rows]), rounded([row.head for row in level.rows])
     for row, base_ns, head_ns in zip(level.rows, base, head, strict=True):
         calls_ns = None if row.calls is None else round(row.calls)
@@ -166,22 +165,32 @@ def _told(level: Level) -> Iterator[dict[str, object]]:
         }
 
 
+def rounded(values: Sequence[Fraction]) -> list[int]:
+    """Each value rounded up or down so that they sum to their rounded sum: the largest remainders go up."""
+    floors = [floor(value) for value in values]
+    missing = round(sum(values, ZERO)) - sum(floors)
+    by_remainder = sorted(range(len(values)), key=lambda index: (floors[index] - values[index], index))
+    for index in by_remainder[:missing]:
+        floors[index] += 1
+    return floors
+
+
 SUMMARIES = {
-    "breakdown": "What changed, by what the devices did, or why they stood idle.",
-    "kernels": "What changed, by kernel; a kernel that goes by another name at the same place is one row.",
-    "operators": "What changed, by the innermost operator around the launch of the kernels.",
-    "categories": "What changed, by pass of training and kind of kernel.",
-    "ranks": "What changed, by rank: its own time, and what it spent in communication that nothing hid.",
+    "breakdown": "Change of the mean by GPU activity and idle cause.",
+    "kernels": "Change of the mean by kernel; a kernel and its replacement at the same location are one row.",
+    "operators": "Change of the mean by the innermost operator enclosing the launch.",
+    "categories": "Change of the mean by training phase and kernel kind.",
+    "ranks": "Change of the mean by rank: its own time, and its exposed communication.",
 }
 CHANGES = (
-    "added, removed, replaced (another kernel at the same place), more calls, fewer calls, slower, faster,"
-    " more exposed or less exposed (calls as long, but less or more of them under others);"
-    " of what is not made of calls longer or shorter; unchanged"
+    "added, removed, replaced (another kernel at the same location), more calls, fewer calls, slower, faster,"
+    " more exposed or less exposed (same duration, but less or more of it overlapped); longer or shorter for"
+    " rows that do not consist of calls; unchanged"
 )
 
 
-def promised(level: str, per: str) -> Contract:
-    """The contract of a level's rows; `per` says what a unit is."""
+def level_contract(level: str, per: str) -> Contract:
+    """The contract of a level's rows."""
     return Contract(
         kind="analysis",
         scope="run",
@@ -207,28 +216,23 @@ def promised(level: str, per: str) -> Contract:
 
 
 def _columns(per: str) -> tuple[Column, ...]:
-    calls = "null for what is not made of calls"
-    untested = "null where not tested"
+    calls = "null if the row does not consist of calls"
+    untested = "null if not tested"
     return (
         Column("level", "VARCHAR", "The level."),
-        Column("name", "VARCHAR", "The part; the last may be all others together."),
-        _ns("base_ns", f"Base: ns of a mean {per}. All rows add up to the mean."),
-        _ns("head_ns", f"Head: ns of a mean {per}. All rows add up to the mean."),
-        _ns("delta_ns", "head_ns less base_ns.", signed=True),
-        _ratio("share", "Part of the whole change; null where there is none."),
-        _ns(
-            "calls_ns",
-            f"Of delta_ns what more or fewer calls made, at the mean of base; {calls}.",
-            True,
-            True,
-        ),
-        _ns("speed_ns", f"Of delta_ns what slower or faster calls made: the rest; {calls}.", True, True),
+        Column("name", "VARCHAR", "The row; the last may combine all others."),
+        _ns("base_ns", f"Base: ns of a mean {per}. All rows sum to the mean."),
+        _ns("head_ns", f"Head: ns of a mean {per}. All rows sum to the mean."),
+        _ns("delta_ns", "head_ns minus base_ns.", signed=True),
+        _ratio("share", "Share of the total change; null if there is none."),
+        _ns("calls_ns", f"Part of delta_ns due to the call count, at the mean of base; {calls}.", True, True),
+        _ns("speed_ns", f"Part of delta_ns due to the time per call: the remainder; {calls}.", True, True),
         _count("base_count", f"Base: calls in a mean {per}; {calls}."),
         _count("head_count", f"Head: calls in a mean {per}; {calls}."),
-        Column("change", "VARCHAR", f"{CHANGES}; null for rows taken together.", null=True),
-        _ratio("low", f"Where the interval of the relative change begins; {untested}."),
-        _ratio("high", f"Where it ends; {untested}."),
-        _ratio("q", f"p after Benjamini and Hochberg over the rows of the level; {untested}."),
+        Column("change", "VARCHAR", f"{CHANGES}; null for combined rows.", null=True),
+        _ratio("low", f"Lower end of the interval of the relative change; {untested}."),
+        _ratio("high", f"Upper end of that interval; {untested}."),
+        _ratio("q", f"p adjusted after Benjamini and Hochberg over the rows of the level; {untested}."),
         Column("significant", "BOOLEAN", f"q is at most alpha; {untested}.", null=True),
     )
 
@@ -243,13 +247,3 @@ def _ratio(name: str, doc: str) -> Column:
 
 def _count(name: str, doc: str) -> Column:
     return Column(name, "DOUBLE", doc, "count", null=True)
-
-
-def rounded(values: Sequence[Fraction]) -> list[int]:
-    """Each value rounded up or down so that all add up to their rounded sum: the largest remainders go up."""
-    whole = [floor(value) for value in values]
-    missing = round(sum(values, Fraction(0))) - sum(whole)
-    order = sorted(range(len(values)), key=lambda at: (whole[at] - values[at], at))
-    for at in order[:missing]:
-        whole[at] += 1
-    return whole

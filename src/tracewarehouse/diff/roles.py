@@ -1,4 +1,4 @@
-"""What part each rank has in its job's layout: where layouts differ, ranks are paired by that."""
+"""Role of each rank in the layout of its job: ranks are paired by role if the layouts of two sides differ."""
 
 from __future__ import annotations
 
@@ -6,43 +6,44 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tracewarehouse.metric import Side
+from tracewarehouse.runs.selection import Selection
 
 _GROUPS = "SELECT rank, process_groups FROM ranks WHERE process_groups IS NOT NULL"
-_ALL = "default_pg"
-Places = dict[str, tuple[int, int]]  # kind of group → the rank's place in it, and how many are in it
+_WORLD = "default_pg"  # the group of all ranks
+Positions = dict[str, tuple[int, int]]  # kind of group → the rank's position in it, and the group's size
 
 
-def roles(base: Side, head: Side) -> tuple[dict[int, str], dict[int, str]] | None:
+def roles(base: Selection, head: Selection) -> tuple[dict[int, str], dict[int, str]] | None:
     """Rank → its role on each side, such as `mesh_data 1, mesh_tensor 0`; a kind that a side lacks is 0.
 
-    None where the layouts are alike, or do not tell the ranks of a side apart.
+    None if the layouts are equal, or do not distinguish the ranks of a side.
     """
-    told = _places(base), _places(head)
-    if not all(told) or _layout(told[0]) == _layout(told[1]):
+    sides = _positions(base), _positions(head)
+    if not all(sides) or _layout(sides[0]) == _layout(sides[1]):
         return None
-    kinds = sorted({kind for side in told for places in side.values() for kind in places})
-    named = tuple({rank: _role(places, kinds) for rank, places in side.items()} for side in told)
+    kinds = sorted({kind for side in sides for positions in side.values() for kind in positions})
+    named = tuple({rank: _role(positions, kinds) for rank, positions in side.items()} for side in sides)
     if any(len(set(side.values())) < len(side) for side in named):
         return None
     return named[0], named[1]
 
 
-def layouts(base: Side, head: Side) -> tuple[str, str] | None:
-    """The layouts in words, `mesh_data 4 × mesh_tensor 2`, where both are told and they differ."""
-    found = [_layout(_places(side)) for side in (base, head)]
-    if not all(found) or found[0] == found[1]:
+def layouts(base: Selection, head: Selection) -> tuple[str, str] | None:
+    """The layouts in words, `mesh_data 4 × mesh_tensor 2`, if both are known and they differ."""
+    sizes = [_layout(_positions(side)) for side in (base, head)]
+    if not all(sizes) or sizes[0] == sizes[1]:
         return None
-    words = [" × ".join(f"{kind} {size}" for kind, size in sorted(each.items())) for each in found]
-    return words[0], words[1]
+    texts = [" × ".join(f"{kind} {size}" for kind, size in sorted(each.items())) for each in sizes]
+    return texts[0], texts[1]
 
 
-def _places(side: Side) -> dict[int, Places]:
-    """Rank → its place in each group; empty where a rank is in two of a kind, as then it has no one place."""
-    found: dict[int, Places] = {}
+def _positions(side: Selection) -> dict[int, Positions]:
+    """Rank → its position in each group; empty if a rank has two positions in groups of one kind."""
+    found: dict[int, Positions] = {}
     for row in side.query(_GROUPS).rows():
-        for kind, place, size in _mine(row["rank"], _groups(row["process_groups"])):
-            if found.setdefault(row["rank"], {}).setdefault(kind, (place, size)) != (place, size):
+        for kind, position, size in _memberships(row["rank"], _groups(row["process_groups"])):
+            known = found.setdefault(row["rank"], {}).setdefault(kind, (position, size))
+            if known != (position, size):
                 return {}
     return found
 
@@ -52,22 +53,23 @@ def _groups(value: Any) -> Iterable[Any]:
     return groups if isinstance(groups, list) else ()
 
 
-def _mine(rank: int, groups: Iterable[Any]) -> Iterable[tuple[str, int, int]]:
+def _memberships(rank: int, groups: Iterable[Any]) -> Iterable[tuple[str, int, int]]:
+    """Kind, position and size of each group with this rank."""
     for group in groups:
         ranks = group.get("ranks") if isinstance(group, dict) else None
         kind = str(group.get("pg_desc") or "").rstrip("0123456789_") if ranks else ""
-        if isinstance(ranks, list) and rank in ranks and kind and kind != _ALL:
+        if isinstance(ranks, list) and rank in ranks and kind and kind != _WORLD:
             yield kind, ranks.index(rank), len(ranks)
 
 
-def _layout(ranks: Mapping[int, Places]) -> dict[str, int]:
-    """Kind of group → its size; that of the largest, where sizes differ."""
+def _layout(ranks: Mapping[int, Positions]) -> dict[str, int]:
+    """Kind of group → its size; of groups of different sizes the largest."""
     sizes: dict[str, int] = {}
-    for places in ranks.values():
-        for kind, (_, size) in places.items():
+    for positions in ranks.values():
+        for kind, (_, size) in positions.items():
             sizes[kind] = max(size, sizes.get(kind, 0))
     return sizes
 
 
-def _role(places: Places, kinds: Iterable[str]) -> str:
-    return ", ".join(f"{kind} {places.get(kind, (0, 1))[0]}" for kind in kinds)
+def _role(positions: Positions, kinds: Iterable[str]) -> str:
+    return ", ".join(f"{kind} {positions.get(kind, (0, 1))[0]}" for kind in kinds)

@@ -1,17 +1,17 @@
-"""A part of a rank's trace: which of its events are kept, and how they stand beside those of other ranks."""
+"""Selects the events of a rank's trace in a time range, and makes them distinct from those of other ranks."""
 
 from __future__ import annotations
 
 from tracewarehouse.duck import engine
-from tracewarehouse.export.overlay_events import Place, micros
+from tracewarehouse.export.overlay_events import RankLayout, micros
 
 READS = ("events", "ranks", "flows")
-NAMES, EVENTS = "part_names", "part_events"
+NAMES, EVENTS = "clip_names", "clip_events"
 
-# Slices that overlap the cut, whole; a begin with its end; async events by id, where all that begin end;
-# arrows from a kept slice to a kept one; what happens at a moment of the cut; names of processes and threads.
-_KEPT = """
-CREATE TABLE kept AS
+# Slices that overlap the time range, complete; a begin with its end; async events by id if all that begin
+# also end; flows between two selected slices; instant events in the range; names of processes and threads.
+_SELECT = """
+CREATE TABLE selected AS
 WITH
   slice AS (
     SELECT event_id, end_id, pid, tid, ts_ns, ts_ns + dur_ns AS end_ns
@@ -20,12 +20,12 @@ WITH
       AND ts_ns < $to_ns AND (ts_ns >= $from_ns OR ts_ns + dur_ns > $from_ns)
   ),
   covered AS (
-    -- Until when the slices of a thread last that have begun.
+    -- The latest end of the slices of a thread that have begun.
     SELECT DISTINCT pid, tid, ts_ns, max(end_ns) OVER (PARTITION BY pid, tid ORDER BY ts_ns) AS until_ns
     FROM slice
   ),
   tip AS (
-    -- An end outside the cut is that of a kept slice where it begins one: else a slice around it was meant.
+    -- An end outside the range counts if a selected slice begins there: else it is of an enclosing slice.
     SELECT flows.event_id, flows.start_id, flows.role
     FROM flows
     ASOF JOIN covered
@@ -33,7 +33,7 @@ WITH
     WHERE covered.ts_ns = flows.ts_ns
       OR flows.ts_ns >= $from_ns AND flows.ts_ns < $to_ns AND flows.ts_ns <= covered.until_ns
   ),
-  arrow AS (
+  flow AS (
     SELECT DISTINCT start_id
     FROM tip
     WHERE role = 'end' AND start_id IN (SELECT event_id FROM tip WHERE role = 'start')
@@ -43,7 +43,7 @@ WITH
     FROM events
     WHERE ph IN ('b', 'n', 'e', 'S', 'T', 'p', 'F')
   ),
-  async_span AS (
+  async_pair AS (
     SELECT unnest(list(event_id)) AS event_id
     FROM async_event
     GROUP BY pid, raw_category, flow_id
@@ -54,9 +54,9 @@ SELECT event_id FROM slice
 UNION ALL
 SELECT end_id FROM slice WHERE end_id IS NOT NULL
 UNION ALL
-SELECT event_id FROM tip WHERE start_id IN (SELECT start_id FROM arrow)
+SELECT event_id FROM tip WHERE start_id IN (SELECT start_id FROM flow)
 UNION ALL
-SELECT event_id FROM async_span
+SELECT event_id FROM async_pair
 UNION ALL
 SELECT event_id
 FROM events
@@ -64,26 +64,27 @@ WHERE ph = 'M'
   OR ts_ns >= $from_ns AND ts_ns < $to_ns
     AND ph NOT IN ('X', 'B', 'E', 's', 't', 'f', 'b', 'n', 'e', 'S', 'T', 'p', 'F')
 """
-_ALL_KEPT = "CREATE TABLE kept AS SELECT event_id FROM events WHERE ph IS NOT NULL"
+_SELECT_ALL = "CREATE TABLE selected AS SELECT event_id FROM events WHERE ph IS NOT NULL"
 
 _NO_PIDS = "CREATE TABLE pids (pid VARCHAR, name VARCHAR, as_pid BIGINT)"
 
-# Beside others a process gets a number of its own, in the order in which the rank's trace sorts them.
+# With several ranks each process gets a new number, in the order of the rank's trace.
 _PIDS = """
 CREATE TABLE pids AS
 WITH
   used AS (
-    -- Tracks may be added to any process that has a number.
+    -- Tracks may be added to any process with a number.
     SELECT DISTINCT pid
     FROM events
     WHERE ph <> 'M' AND pid IS NOT NULL
-      AND (TRY_CAST(pid AS BIGINT) IS NOT NULL OR event_id IN (SELECT event_id FROM kept))
+      AND (TRY_CAST(pid AS BIGINT) IS NOT NULL OR event_id IN (SELECT event_id FROM selected))
   ),
   named AS (
     SELECT
       pid,
       any_value(args ->> '$.name') FILTER (name = 'process_name') AS name,
-      any_value(TRY_CAST(args ->> '$.sort_index' AS BIGINT)) FILTER (name = 'process_sort_index') AS place
+      any_value(TRY_CAST(args ->> '$.sort_index' AS BIGINT))
+        FILTER (name = 'process_sort_index') AS sort_index
     FROM events
     WHERE ph = 'M'
     GROUP BY pid
@@ -91,7 +92,7 @@ WITH
 SELECT
   used.pid,
   named.name,
-  $first_pid + row_number() OVER (ORDER BY named.place, TRY_CAST(used.pid AS BIGINT), used.pid) AS as_pid
+  $first_pid + row_number() OVER (ORDER BY named.sort_index, TRY_CAST(used.pid AS BIGINT), used.pid) AS as_pid
 FROM used
 LEFT JOIN named ON named.pid = used.pid
 """
@@ -114,27 +115,27 @@ ORDER BY as_pid
 """
 
 _SPLIT = """
-CREATE VIEW part_names AS SELECT * FROM part WHERE ph = 'M';
-CREATE VIEW part_events AS SELECT * FROM part WHERE ph <> 'M'
+CREATE VIEW clip_names AS SELECT * FROM clip WHERE ph = 'M';
+CREATE VIEW clip_events AS SELECT * FROM clip WHERE ph <> 'M'
 """
 
-_ALONE = "CREATE VIEW part AS SELECT events.* FROM events JOIN kept USING (event_id)"
+_ONE_RANK = "CREATE VIEW clip AS SELECT events.* FROM events JOIN selected USING (event_id)"
 
-# Ids that join events within a rank are made to differ between ranks; what is no such number stays.
-_BESIDE = """
-CREATE VIEW part AS
+# Ids that link events of a rank are made distinct between ranks; ids that are not such numbers are unchanged.
+_MERGED = """
+CREATE VIEW clip AS
 SELECT events.* REPLACE (
   pids.as_pid::VARCHAR AS pid,
   CASE
-    WHEN TRY_CAST(events.flow_id AS BIGINT) BETWEEN 0 AND {most}
-      THEN (events.flow_id::BIGINT * {of} + {number})::VARCHAR
+    WHEN TRY_CAST(events.flow_id AS BIGINT) BETWEEN 0 AND {max_id}
+      THEN (events.flow_id::BIGINT * {ranks} + {index})::VARCHAR
     ELSE events.flow_id || ' of rank ' || events.rank
   END AS flow_id,
   CASE
-    WHEN events.correlation BETWEEN 1 AND {most} THEN regexp_replace(
+    WHEN events.correlation BETWEEN 1 AND {max_id} THEN regexp_replace(
       events.args::VARCHAR,
       '("correlation"\\s*:\\s*)"?\\d+"?',
-      '\\1' || (events.correlation * {of} + {number})
+      '\\1' || (events.correlation * {ranks} + {index})
     )::JSON
     ELSE events.args
   END AS args,
@@ -150,58 +151,58 @@ SELECT events.* REPLACE (
   END AS extra
 )
 FROM events
-JOIN kept USING (event_id)
+JOIN selected USING (event_id)
 JOIN ranks ON ranks.run_id = events.run_id AND ranks.rank = events.rank
 LEFT JOIN pids ON pids.pid = events.pid
 WHERE events.ph <> 'M' OR pids.as_pid IS NOT NULL
   AND events.name NOT IN ('process_name', 'process_sort_index')
 """
-_MOST = 2**40  # an id above this is an address or a hash, and times the number of ranks no number of JSON's
+_MAX_ID = 2**40  # larger ids are addresses or hashes; times the number of ranks they exceed JSON numbers
 
 
-def no_part(con: engine.Connection) -> None:
-    """What an export of the whole needs: nothing stands elsewhere."""
+def prepare_entire_trace(con: engine.Connection) -> None:
+    """Creates an empty `pids`: in an export of an entire trace no process is renumbered."""
     con.execute(_NO_PIDS)
 
 
-def prepare(con: engine.Connection, place: Place) -> None:
-    """Makes `part_names` and `part_events`, the kept events as they are written, and `pids`.
+def prepare(con: engine.Connection, layout: RankLayout) -> None:
+    """Creates `clip_names` and `clip_events`, the selected events as written, and `pids`, process numbers.
 
-    `pids` says what number a process gets. The connection has what `READS` names, of one rank.
+    The connection has the tables `READS`, of one rank.
     """
-    if place.window is None:
-        con.execute(_ALL_KEPT)
+    if layout.time_range is None:
+        con.execute(_SELECT_ALL)
     else:
-        from_ns, to_ns = place.window
-        con.execute(_KEPT, {"from_ns": from_ns, "to_ns": to_ns})
-    if place.is_beside:
-        con.execute(_PIDS, {"first_pid": place.first_pid})
-        con.execute(_beside(place))
+        from_ns, to_ns = layout.time_range
+        con.execute(_SELECT, {"from_ns": from_ns, "to_ns": to_ns})
+    if layout.is_merged:
+        con.execute(_PIDS, {"first_pid": layout.first_pid})
+        con.execute(_merged_sql(layout))
     else:
         con.execute(_NO_PIDS)
-        con.execute(_ALONE)
+        con.execute(_ONE_RANK)
     con.execute(_SPLIT)
 
 
-def _beside(place: Place) -> str:
-    lost = '{"pid": null, "id": null' + (', "ts": null}' if place.shift_ns else "}")
-    return _BESIDE.format(
-        most=_MOST,
-        of=place.of,
-        number=place.number,
-        shift_ns=place.shift_ns,
-        ts=micros(f"(events.ts_ns + {place.shift_ns} - ranks.base_time_ns)"),
-        patch=f"'{lost}'",
+def _merged_sql(layout: RankLayout) -> str:
+    removed = '{"pid": null, "id": null' + (', "ts": null}' if layout.shift_ns else "}")
+    return _MERGED.format(
+        max_id=_MAX_ID,
+        ranks=layout.ranks,
+        index=layout.index,
+        shift_ns=layout.shift_ns,
+        ts=micros(f"(events.ts_ns + {layout.shift_ns} - ranks.base_time_ns)"),
+        patch=f"'{removed}'",
     )
 
 
 def process_count(con: engine.Connection) -> int:
-    """How many numbers of processes were given."""
+    """The number of renumbered processes."""
     (count,) = con.execute("SELECT count(*) FROM pids").fetchone() or (0,)
     return int(count)
 
 
 def process_names(con: engine.Connection, rank: int) -> list[str]:
-    """The JSON text of events that name and sort a rank's processes beside those of other ranks."""
+    """The JSON text of events that name and sort a rank's processes among those of other ranks."""
     rows = con.execute(_PROCESS_NAMES, {"rank": rank}).fetchall()
     return [text for texts in rows for text in texts]

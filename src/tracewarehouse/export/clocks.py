@@ -1,4 +1,4 @@
-"""How the clocks of ranks that stand side by side are brought together, and what must be said about it."""
+"""Clock alignment of ranks that are exported together, and notices about it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _OFFSETS = "SELECT rank, reference_rank, offset_ns, uncertainty_ns FROM clock_of
 
 @dataclass(frozen=True)
 class Clock:
-    """A rank's clock: its times less `offset_ns` are those of the reference rank.
+    """A rank's clock: its times minus `offset_ns` are those of the reference rank.
 
-    `uncertainty_ns` is null where the offset stands on one collective. Clocks of another reference than the
-    first rank's cannot be brought together with it.
+    `uncertainty_ns` is None if the offset is estimated from one collective. Clocks with different reference
+    ranks cannot be aligned.
     """
 
     offset_ns: int = 0
@@ -29,36 +29,36 @@ class Clock:
 
 
 def clocks(root: Path, catalog: Catalog, run: SelectedRun, ranks: Sequence[int]) -> dict[int, Clock]:
-    """The clock of each of these ranks; `run` has all ranks that may lead from one to another."""
+    """The clock of each of these ranks; `run` has all ranks whose collectives may connect them."""
     if len(ranks) == 1:
         return {ranks[0]: Clock()}
     with connection(root, catalog, [run], [catalog.get(READS)]) as con:
         rows = con.execute(_OFFSETS).fetchall()
-    found = {rank: Clock(offset, doubt, reference) for rank, reference, offset, doubt in rows}
+    found = {rank: Clock(offset, uncertainty, reference) for rank, reference, offset, uncertainty in rows}
     return {rank: found[rank] for rank in ranks}
 
 
-def notes(clocks: Mapping[int, Clock]) -> list[str]:
-    """What to tell about clocks that stand side by side, in a line each."""
+def clock_notices(clocks: Mapping[int, Clock]) -> list[str]:
+    """Notices about the alignment of the clocks of several ranks."""
     ranks = list(clocks)
     if len(ranks) == 1:
         return []
-    first = clocks[ranks[0]].reference_rank
-    together = [rank for rank in ranks if clocks[rank].reference_rank == first]
-    apart = [rank for rank in ranks if rank not in together]
-    told = []
-    if len(together) > 1:
-        doubts = [doubt for rank in together if (doubt := clocks[rank].uncertainty_ns) is not None]
-        told.append(
-            f"clocks of ranks {rank_list(together)} are brought to that of rank {first}, "
-            f"to within {max(doubts) / 1_000:g} us"
+    reference = clocks[ranks[0]].reference_rank
+    aligned = [rank for rank in ranks if clocks[rank].reference_rank == reference]
+    unaligned = [rank for rank in ranks if rank not in aligned]
+    notices = []
+    if len(aligned) > 1:
+        known = [ns for rank in aligned if (ns := clocks[rank].uncertainty_ns) is not None]
+        notices.append(
+            f"clocks of ranks {rank_list(aligned)} are aligned to rank {reference}, "
+            f"within {max(known) / 1_000:g} us"
         )
-    single = [rank for rank in together if clocks[rank].uncertainty_ns is None]
+    single = [rank for rank in aligned if clocks[rank].uncertainty_ns is None]
     if single:
-        told.append(f"rank {rank_list(single)}: only one collective tells how far its clock is off")
-    if apart:
-        told.append(
-            f"rank {rank_list(apart)}: no collective on the GPU leads to rank {ranks[0]}: clocks cannot be "
-            "aligned, times are those of its own"
+        notices.append(f"rank {rank_list(single)}: clock offset estimated from a single collective")
+    if unaligned:
+        notices.append(
+            f"rank {rank_list(unaligned)}: clock not aligned, "
+            f"no GPU collective connects it to rank {ranks[0]}"
         )
-    return told
+    return notices

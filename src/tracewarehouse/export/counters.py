@@ -1,10 +1,10 @@
-"""Series that can be drawn over a trace, a counter for each stream or direction of each device."""
+"""Counter tracks: series per stream, or per copy direction, of each device."""
 
 from __future__ import annotations
 
-from tracewarehouse.export.overlay_events import Added
+from tracewarehouse.export.overlay_events import Addition
 
-# A value holds until the next one, so that each moment needs one event.
+# A counter keeps its value until the next event.
 _QUEUE_LENGTH = """
 SELECT
   'C' AS ph,
@@ -18,7 +18,7 @@ SELECT
   NULL AS depth,
   NULL AS id,
   NULL AS bp,
-  json_object('rows', queue_length.queue_length) AS args
+  json_object('activities', queue_length.queue_length) AS args
 FROM queue_length
 JOIN gpu_tracks USING (device, stream)
 """
@@ -44,15 +44,15 @@ JOIN (SELECT device, min(pid) AS pid FROM gpu_tracks GROUP BY device) AS process
 COUNTERS = {
     each.name: each
     for each in (
-        Added(
+        Addition(
             "queue_length",
-            "GPU rows launched and not started, by stream",
+            "GPU activities launched and not started, by stream",
             ("queue_length",),
             _QUEUE_LENGTH,
         ),
-        Added(
+        Addition(
             "memory_bandwidth",
-            "GB/s copied and set, by direction",
+            "memcpy and memset bandwidth in GB/s, by direction",
             ("memory_bandwidth",),
             _MEMORY_BANDWIDTH,
         ),

@@ -1,4 +1,4 @@
-"""Events of a trace as JSON again: the same keys and values as in the file, number for number."""
+"""Events of a trace as JSON text: the same keys and values as in the file, number for number."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 from tracewarehouse.duck import engine
 from tracewarehouse.formats.memory_timeline.rows import ACTIONS, CATEGORIES
 
-ROWS_AT_ONCE = 10_000
+BATCH_ROWS = 10_000
 DUPLICATES = "__duplicates__"
 
 
 class Digits(str):
-    """A number as the file prints it."""
+    """A number with the digits of the file."""
 
 
-# A key that stands in `extra` stands there because the column cannot say its JSON type.
+# A key is in `extra` if its column cannot hold its JSON type.
 _TEXTS = """
 WITH
   event AS (
     SELECT
       *,
-      CASE WHEN extra IS NULL THEN [] ELSE json_keys(extra) END AS odd,
+      CASE WHEN extra IS NULL THEN [] ELSE json_keys(extra) END AS extra_keys,
       ts_ns - base_time_ns AS from_base_ns
     FROM {source}
     JOIN ranks USING (run_id, rank)
@@ -32,35 +32,35 @@ WITH
   member AS (
     SELECT
       event_id,
-      ph IS NULL AND extra IS NOT NULL AND json_type(extra) <> 'OBJECT' AS no_object,
+      ph IS NULL AND extra IS NOT NULL AND json_type(extra) <> 'OBJECT' AS is_not_object,
       concat_ws(
         ', ',
         '"ph": ' || to_json(ph),
         '"cat": ' || to_json(raw_category),
         '"name": ' || to_json(name),
         CASE
-          WHEN pid IS NULL OR list_contains(odd, 'pid') THEN NULL
+          WHEN pid IS NULL OR list_contains(extra_keys, 'pid') THEN NULL
           WHEN TRY_CAST(pid AS BIGINT)::VARCHAR = pid THEN '"pid": ' || pid
           ELSE '"pid": ' || to_json(pid)
         END,
         CASE
-          WHEN tid IS NULL OR list_contains(odd, 'tid') THEN NULL
+          WHEN tid IS NULL OR list_contains(extra_keys, 'tid') THEN NULL
           WHEN TRY_CAST(tid AS BIGINT)::VARCHAR = tid THEN '"tid": ' || tid
           ELSE '"tid": ' || to_json(tid)
         END,
         CASE
-          WHEN flow_id IS NULL OR list_contains(odd, 'id') THEN NULL
+          WHEN flow_id IS NULL OR list_contains(extra_keys, 'id') THEN NULL
           WHEN TRY_CAST(flow_id AS BIGINT)::VARCHAR = flow_id THEN '"id": ' || flow_id
           ELSE '"id": ' || to_json(flow_id)
         END,
         CASE
-          WHEN list_contains(odd, 'ts') THEN NULL
+          WHEN list_contains(extra_keys, 'ts') THEN NULL
           WHEN ts_text IS NOT NULL THEN '"ts": ' || ts_text
           WHEN from_base_ns % 1000 = 0 THEN '"ts": ' || (from_base_ns // 1000)
           ELSE '"ts": ' || (from_base_ns // 1000) || '.' || lpad((from_base_ns % 1000)::VARCHAR, 3, '0')
         END,
         CASE
-          WHEN list_contains(odd, 'dur') THEN NULL
+          WHEN list_contains(extra_keys, 'dur') THEN NULL
           WHEN dur_text IS NOT NULL THEN '"dur": ' || dur_text
           WHEN ph = 'B' THEN NULL
           WHEN dur_ns % 1000 = 0 THEN '"dur": ' || (dur_ns // 1000)
@@ -69,12 +69,12 @@ WITH
         '"args": ' || args
       ) AS members,
       extra::VARCHAR AS extra,
-      list_contains(odd, '__duplicates__') AS has_duplicates
+      list_contains(extra_keys, '__duplicates__') AS has_duplicates
     FROM event
   )
 SELECT
   CASE
-    WHEN no_object THEN extra
+    WHEN is_not_object THEN extra
     WHEN extra IS NULL THEN '{{' || members || '}}'
     ELSE '{{' || concat_ws(', ', nullif(members, ''), substr(extra, 2, length(extra) - 2)) || '}}'
   END AS text,
@@ -85,7 +85,7 @@ ORDER BY event_id
 """
 
 
-# The elements of a memory timeline, for a rank that has no events. `file_...` is what no other column holds.
+# The elements of a memory timeline, for a rank without events. `file_...` columns hold what no other one can.
 _TIMELINE_TEXTS = """
 SELECT
   coalesce(
@@ -106,29 +106,29 @@ ORDER BY event_id
 
 
 def timeline_texts(con: engine.Connection, run: str, rank: int) -> Iterator[str]:
-    """The elements of a rank's memory timeline as in the file; none where the rank has events."""
-    given = {"run": run, "rank": rank, "actions": list(ACTIONS[1:]), "categories": list(CATEGORIES)}
+    """The elements of a rank's memory timeline as in the file; none if the rank has events."""
+    values = {"run": run, "rank": rank, "actions": list(ACTIONS[1:]), "categories": list(CATEGORIES)}
     with con.cursor() as cursor:
-        cursor.execute(_TIMELINE_TEXTS, given)
-        while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        cursor.execute(_TIMELINE_TEXTS, values)
+        while rows := cursor.fetchmany(BATCH_ROWS):
             yield from (text for (text,) in rows)
 
 
 def event_texts(con: engine.Connection, run: str, rank: int, source: str = "events") -> Iterator[str]:
-    """The JSON text of each element of a rank's event array, in its order.
+    """The JSON text of each element of a rank's event array, in order.
 
-    The connection has the tables `source`, with the columns of `events`, and `ranks`. Equal to the file's
-    text but for the order of keys and the blanks between tokens.
+    The connection has the tables `source`, with the columns of `events`, and `ranks`. The text equals that of
+    the file except for the order of keys and whitespace between tokens.
     """
     with con.cursor() as cursor:
         cursor.execute(_TEXTS.format(source=source), {"run": run, "rank": rank})
-        while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        while rows := cursor.fetchmany(BATCH_ROWS):
             for text, members, extra in rows:
                 yield text if extra is None else _with_duplicates(members, extra)
 
 
 def header_members(header: str, without: str | None = None) -> str:
-    """The members of a header as text, verbatim; where one is left out, printed anew number for number."""
+    """The members of a header as text: verbatim, or printed again number for number if one is left out."""
     pairs = json.loads(header, parse_int=Digits, parse_float=Digits, object_pairs_hook=_Pairs)
     if not any(key == without for key, _ in pairs):
         return header.strip()[1:-1].strip()
@@ -136,7 +136,7 @@ def header_members(header: str, without: str | None = None) -> str:
 
 
 def _with_duplicates(members: str, extra: str) -> str:
-    """The text of an event that has a key more than once: the earlier values first, so that the last wins."""
+    """The text of an event with duplicate keys: earlier values first, so that the last one wins."""
     pairs = json.loads(extra, parse_int=Digits, parse_float=Digits, object_pairs_hook=_Pairs)
     earlier = next(value for key, value in pairs if key == DUPLICATES)
     later = [pair for pair in pairs if pair[0] != DUPLICATES]
@@ -145,7 +145,7 @@ def _with_duplicates(members: str, extra: str) -> str:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of a JSON object, in order, none lost."""
+    """The members of a JSON object in order, including duplicates."""
 
 
 def _member(key: str, value: Any) -> str:
@@ -153,7 +153,7 @@ def _member(key: str, value: Any) -> str:
 
 
 def _dump(value: Any) -> str:
-    """JSON text of a value; numbers as the file prints them."""
+    """The JSON text of a value, with the digits of the file."""
     if isinstance(value, Digits):
         return value
     if isinstance(value, _Pairs):

@@ -1,4 +1,4 @@
-"""Events that an export adds to a trace: counters and overlays, each a SELECT."""
+"""Events that an export adds to a trace (counters and overlays, each a SELECT), as JSON text."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from itertools import chain
 
 from tracewarehouse.duck import engine
 
-ROWS_AT_ONCE = 10_000
+BATCH_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class Added:
-    """Events to add. `sql` reads the contracts named in `reads`, and `gpu_tracks`; it gives these columns:
+class Addition:
+    """Events to add. `sql` reads the contracts named in `reads`, and `gpu_tracks`; its columns are:
 
-    ph, category, name VARCHAR; pid, tid VARCHAR (as in `events`); track VARCHAR: the name of a track of its
-    own in that process, in place of a tid; ts_ns, dur_ns BIGINT; depth BIGINT: which of two slices of one
-    moment and length lies within the other; id BIGINT, bp VARCHAR (of flows); args JSON. What is null is
-    left out of the event. The trace must carry what the analyses among `reads` need.
+    ph, category, name VARCHAR; pid, tid VARCHAR (as in `events`); track VARCHAR: the name of a new track in
+    that process, instead of a tid; ts_ns, dur_ns BIGINT; depth BIGINT: orders nested slices with equal times;
+    id BIGINT, bp VARCHAR (of flows); args JSON. Null members are left out of the event. The trace must have
+    the data that the analyses among `reads` need.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Added:
     sql: str
 
 
-# Where the GPU rows of a stream stand in the trace: the process and thread it draws them in.
+# The process and thread of each stream in the trace.
 _GPU_TRACKS = """
 CREATE VIEW gpu_tracks AS
 SELECT kernels.device, kernels.stream, min(events.pid) AS pid, min(events.tid) AS tid
@@ -37,11 +37,11 @@ JOIN events
 GROUP BY kernels.device, kernels.stream
 """
 
-# Of a cut: slices that overlap it, whole; series from the value that holds where it begins; arrows with both
-# ends. Tracks of our own get numbers above those that their process has in the trace.
+# In a time range: complete slices that overlap it; counters from the value at its start; flows with both
+# ends. New tracks get numbers above those of their process in the trace.
 _TEXTS = """
 WITH
-  drawn AS (
+  addition AS (
     SELECT
       *,
       CASE ph
@@ -49,15 +49,15 @@ WITH
         WHEN 'C' THEN lead(ts_ns) OVER (PARTITION BY ph, pid, name ORDER BY ts_ns)
         ELSE ts_ns
       END AS until_ns
-    FROM ({added})
+    FROM ({additions})
   ),
   inside AS (
     SELECT
       * EXCLUDE (until_ns) REPLACE (CASE WHEN ph = 'C' THEN greatest(ts_ns, $from_ns) ELSE ts_ns END AS ts_ns)
-    FROM drawn
+    FROM addition
     WHERE $from_ns IS NULL OR ts_ns < $to_ns AND (ts_ns >= $from_ns OR coalesce(until_ns > $from_ns, TRUE))
   ),
-  added AS (
+  shown AS (
     SELECT *
     FROM inside
     WHERE ph NOT IN ('s', 'f') OR id IN (
@@ -75,11 +75,11 @@ WITH
       named.pid,
       named.track,
       (coalesce(highest.tid, 0) + row_number() OVER (ORDER BY named.pid, named.track))::VARCHAR AS tid
-    FROM (SELECT DISTINCT pid, track FROM added WHERE track IS NOT NULL) AS named
+    FROM (SELECT DISTINCT pid, track FROM shown WHERE track IS NOT NULL) AS named
     LEFT JOIN highest ON highest.pid IS NOT DISTINCT FROM named.pid
   ),
   event AS (
-    SELECT 0 AS place, 'M' AS ph, NULL AS category, 'thread_name' AS name, pid, tid, NULL AS ts_ns,
+    SELECT 0 AS section, 'M' AS ph, NULL AS category, 'thread_name' AS name, pid, tid, NULL AS ts_ns,
       NULL AS dur_ns, NULL AS depth, NULL AS id, NULL AS bp, json_object('name', track) AS args
     FROM track
     UNION ALL
@@ -87,14 +87,14 @@ WITH
       json_object('sort_index', tid::BIGINT)
     FROM track
     UNION ALL
-    SELECT 2, added.ph, added.category, added.name, added.pid, coalesce(track.tid, added.tid),
-      added.ts_ns, added.dur_ns, added.depth, added.id, added.bp, added.args
-    FROM added
-    LEFT JOIN track ON track.pid IS NOT DISTINCT FROM added.pid AND track.track = added.track
+    SELECT 2, shown.ph, shown.category, shown.name, shown.pid, coalesce(track.tid, shown.tid),
+      shown.ts_ns, shown.dur_ns, shown.depth, shown.id, shown.bp, shown.args
+    FROM shown
+    LEFT JOIN track ON track.pid IS NOT DISTINCT FROM shown.pid AND track.track = shown.track
   ),
   timed AS (
     SELECT
-      event.* REPLACE (coalesce(pids.as_pid::VARCHAR, event.pid) AS pid, id * $of + $number AS id),
+      event.* REPLACE (coalesce(pids.as_pid::VARCHAR, event.pid) AS pid, id * $ranks + $index AS id),
       ts_ns + $shift_ns - coalesce((
         SELECT base_time_ns FROM ranks WHERE run_id = $run AND rank = $rank
       ), 0) AS from_base_ns
@@ -117,27 +117,27 @@ SELECT
     '"args": ' || args
   ) || '}}' AS text
 FROM timed
-ORDER BY place, pid, tid, ts_ns, dur_ns DESC, depth, name, id, text
+ORDER BY section, pid, tid, ts_ns, dur_ns DESC, depth, name, id, text
 """
 
 
 def micros(ns: str) -> str:
-    """SQL of a number of ns as the µs that a trace prints: whole, or with three decimals."""
+    """SQL that prints ns as µs: an integer, or with three decimals."""
     sign = f"CASE WHEN {ns} < 0 THEN '-' ELSE '' END"
     decimals = f"CASE WHEN {ns} % 1000 = 0 THEN '' ELSE '.' || lpad((abs({ns}) % 1000)::VARCHAR, 3, '0') END"
     return f"({sign} || (abs({ns}) // 1000) || {decimals})"
 
 
-def added_texts(
-    con: engine.Connection, run: str, rank: int, added: Sequence[Added], place: Place
+def addition_texts(
+    con: engine.Connection, run: str, rank: int, additions: Sequence[Addition], layout: RankLayout
 ) -> tuple[list[str], Iterator[str]]:
-    """The JSON text of each event that is added: the names of its tracks, then the rest.
+    """The JSON text of each added event: the names of tracks, then the rest.
 
-    The connection has the table `pids` of `part.prepare`.
+    The connection has the table `pids` of `clip.prepare`.
     """
-    if not added:
+    if not additions:
         return [], iter(())
-    rows = _rows(con, run, rank, added, place)
+    rows = _rows(con, run, rank, additions, layout)
     names: list[str] = []
     for is_name, text in rows:
         if not is_name:
@@ -147,48 +147,47 @@ def added_texts(
 
 
 def _rows(
-    con: engine.Connection, run: str, rank: int, added: Sequence[Added], place: Place
+    con: engine.Connection, run: str, rank: int, additions: Sequence[Addition], layout: RankLayout
 ) -> Iterator[tuple[bool, str]]:
-    union = "\nUNION ALL BY NAME\n".join(f"SELECT * FROM ({each.sql})" for each in added)
-    sql = _TEXTS.format(added=union, ts=micros("from_base_ns"), dur=micros("dur_ns"))
+    union = "\nUNION ALL BY NAME\n".join(f"SELECT * FROM ({each.sql})" for each in additions)
+    sql = _TEXTS.format(additions=union, ts=micros("from_base_ns"), dur=micros("dur_ns"))
     con.execute(_GPU_TRACKS)
     with con.cursor() as cursor:
-        cursor.execute(sql, {"run": run, "rank": rank, **place.values})
-        while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        cursor.execute(sql, {"run": run, "rank": rank, **layout.values})
+        while rows := cursor.fetchmany(BATCH_ROWS):
             yield from rows
 
 
-Window = tuple[int, int]
+TimeRange = tuple[int, int]  # start and end, end excluded
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a rank's events stand in the file: by default where they stood in the rank's own.
+class RankLayout:
+    """How a rank's events are written: by default as in its own file.
 
-    `window` is the part that is wanted, by the rank's own clock; `shift_ns` is added to its times. Of
-    several ranks side by side this is the one with this number, from 0, `of` so many, and its processes are
-    numbered onwards from `first_pid`.
+    `time_range` selects events by the rank's own clock; `shift_ns` is added to their times. With several
+    `ranks` in the file this is number `index`, from 0, and its processes are numbered after `first_pid`.
     """
 
-    window: Window | None = None
+    time_range: TimeRange | None = None
     shift_ns: int = 0
-    number: int = 0
-    of: int = 1
+    index: int = 0
+    ranks: int = 1
     first_pid: int = 0
 
     @property
-    def is_beside(self) -> bool:
-        """Whether other ranks stand beside it, so that what ranks share must be told apart."""
-        return self.of > 1
+    def is_merged(self) -> bool:
+        """Whether the file has other ranks, so that shared ids must be made distinct."""
+        return self.ranks > 1
 
     @property
     def values(self) -> dict[str, object]:
-        """Values for SQL."""
-        from_ns, to_ns = self.window or (None, None)
+        """The values of SQL parameters."""
+        from_ns, to_ns = self.time_range or (None, None)
         return {
             "from_ns": from_ns,
             "to_ns": to_ns,
             "shift_ns": self.shift_ns,
-            "number": self.number,
-            "of": self.of,
+            "index": self.index,
+            "ranks": self.ranks,
         }

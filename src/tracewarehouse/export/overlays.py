@@ -1,14 +1,18 @@
-"""What can be drawn over a trace on tracks of its own."""
+"""Overlays: tracks with annotations, kernel sequences, critical path, findings, idle intervals and steps.
+
+Their SELECTs are not contracts: they read analyses, which a contract cannot, and relations of one export (the
+tracks of its trace and the findings to mark), and their columns are trace events.
+"""
 
 from __future__ import annotations
 
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.export.finding_markers import FINDINGS
-from tracewarehouse.export.overlay_events import Added, Window
+from tracewarehouse.export.overlay_events import Addition, TimeRange
 
-# Each stream's rows one after the other, cut where the next begins; neighbours with the same annotations are
-# one slice, at each depth: so the slices nest, whichever threads launched the rows. They are those of
-# kernels_by_annotation.
+# The activities of each stream in order, each ending at the latest where the next begins; adjacent ones with
+# the same annotations are one slice, at each depth. So the slices nest, whichever threads launched the
+# activities. The annotations are those of kernels_by_annotation.
 _ANNOTATIONS = """
 WITH RECURSIVE
   above AS (
@@ -57,7 +61,7 @@ WITH RECURSIVE
       stack.names[depth] AS name,
       turn.turn - row_number() OVER (
         PARTITION BY turn.device, turn.stream, depth, stack.ids[:depth] ORDER BY turn.turn
-      ) AS stretch
+      ) AS island
     FROM turn
     JOIN stack ON stack.runtime_id = turn.runtime_id
     CROSS JOIN LATERAL (SELECT unnest(generate_series(1, len(stack.ids))) AS depth) AS depths
@@ -73,7 +77,7 @@ WITH RECURSIVE
       max(end_ns) AS end_ns,
       count(*) AS gpu_activities
     FROM level
-    GROUP BY device, stream, depth, ids, stretch
+    GROUP BY device, stream, depth, ids, island
   )
 SELECT
   'X' AS ph,
@@ -94,8 +98,8 @@ FROM slice
 JOIN gpu_tracks USING (device, stream)
 """
 
-# The outermost operators with their sequences, as kernel_sequences counts them; a sequence's number is its
-# place in the order of that analysis. On a stream each stretch of rows of one operator is a slice.
+# The outermost operators with their sequences, as counted by kernel_sequences; a sequence's number is its
+# position in that analysis. On a stream, consecutive activities of one operator are a slice.
 _KERNEL_SEQUENCES = """
 WITH
   sequence AS (
@@ -106,50 +110,50 @@ WITH
       row_number() OVER (ORDER BY count DESC, kernel_sum_ns DESC, name, kernels) AS number
     FROM kernel_sequences
   ),
-  holder AS (
+  outermost AS (
     SELECT kernel_id, arg_min(op_id, level) AS op_id
     FROM kernel_operators
     GROUP BY kernel_id
   ),
   occurrence AS (
     SELECT
-      holder.op_id,
+      outermost.op_id,
       string_agg(
         coalesce(kernels.name, ''), ' | ' ORDER BY runtime.ts_ns, kernels.ts_ns, kernels.event_id
       ) AS kernels,
       count(*) AS gpu_activities
     FROM kernels
-    JOIN holder ON holder.kernel_id = kernels.event_id
+    JOIN outermost ON outermost.kernel_id = kernels.event_id
     JOIN runtime ON runtime.event_id = kernels.runtime_id
-    GROUP BY holder.op_id
+    GROUP BY outermost.op_id
   ),
   turn AS (
     SELECT
       kernels.device,
       kernels.stream,
-      holder.op_id,
+      outermost.op_id,
       kernels.ts_ns,
       least(ts_ns + dur_ns, coalesce(lead(ts_ns) OVER onwards, ts_ns + dur_ns)) AS end_ns,
       row_number() OVER onwards AS turn
     FROM kernels
-    LEFT JOIN holder ON holder.kernel_id = kernels.event_id
+    LEFT JOIN outermost ON outermost.kernel_id = kernels.event_id
     WINDOW onwards AS (PARTITION BY kernels.device, kernels.stream ORDER BY ts_ns, dur_ns, event_id)
   ),
-  stretch AS (
+  turn_island AS (
     SELECT
       device,
       stream,
       op_id,
       ts_ns,
       end_ns,
-      turn - row_number() OVER (PARTITION BY device, stream, op_id ORDER BY turn) AS stretch
+      turn - row_number() OVER (PARTITION BY device, stream, op_id ORDER BY turn) AS island
     FROM turn
   ),
   slice AS (
     SELECT device, stream, op_id, min(ts_ns) AS ts_ns, max(end_ns) AS end_ns, count(*) AS gpu_activities
-    FROM stretch
+    FROM turn_island
     WHERE op_id IS NOT NULL
-    GROUP BY device, stream, op_id, stretch
+    GROUP BY device, stream, op_id, island
   )
 SELECT
   'X' AS ph,
@@ -166,7 +170,7 @@ SELECT
   json_object(
     'operator', slice.op_id,
     'sequence', sequence.number,
-    'times in the trace', sequence.count,
+    'occurrences', sequence.count,
     'GPU activities here', slice.gpu_activities,
     'GPU activities of the sequence', occurrence.gpu_activities
   ) AS args
@@ -178,7 +182,7 @@ JOIN sequence ON sequence.name = coalesce(op.name, '') AND sequence.kernels = oc
 """
 
 
-# A slice ends before its end: there an arrow would meet the next one.
+# A flow leaves 1 ns before the end of a slice: at the end it would attach to the next one.
 _CRITICAL_PATH = """
 WITH
   scope AS (
@@ -198,7 +202,7 @@ WITH
     FROM critical_nodes AS node
     JOIN events ON events.event_id = node.event_id
   ),
-  arrow AS (
+  flow AS (
     SELECT
       row_number() OVER (ORDER BY part.scope, part.position) AS id,
       part.type,
@@ -239,17 +243,17 @@ UNION ALL BY NAME
 SELECT
   's' AS ph, 'overlay' AS category, 'critical path' AS name, from_pid AS pid, from_tid AS tid, NULL AS track,
   from_ns AS ts_ns, NULL AS dur_ns, NULL AS depth, id, NULL AS bp, json_object('type', type) AS args
-FROM arrow
+FROM flow
 UNION ALL BY NAME
 SELECT
   'f' AS ph, 'overlay' AS category, 'critical path' AS name, to_pid AS pid, to_tid AS tid, NULL AS track,
   to_ns AS ts_ns, NULL AS dur_ns, NULL AS depth, id, 'e' AS bp, json_object('type', type) AS args
-FROM arrow
+FROM flow
 """
 
-CRITICAL_PATH = Added(
+CRITICAL_PATH = Addition(
     "critical_path",
-    "what each derived step had to wait for, with arrows from thread to stream and back",
+    "the critical path of each derived scope, with flows between threads and streams",
     ("critical_path_breakdown", "critical_path", "critical_nodes", "events"),
     _CRITICAL_PATH,
 )
@@ -272,14 +276,14 @@ SELECT
     'cause', idle_intervals.cause,
     'after', coalesce(idle_intervals.before_name, ''),
     'before', coalesce(idle_intervals.after_name, ''),
-    'launched by', coalesce(idle_intervals.api, 'not known'),
-    'in operator', coalesce(idle_intervals.op_name, 'not known')
+    'launched by', coalesce(idle_intervals.api, 'unknown'),
+    'in operator', coalesce(idle_intervals.op_name, 'unknown')
   ) AS args
 FROM idle_intervals
 JOIN (SELECT device, min(pid) AS pid FROM gpu_tracks GROUP BY device) AS process USING (device)
 """
 
-# Periods, since they tile the window: the host's own span of a step is in the trace.
+# Periods, since they tile the window: the annotation of a step is already in the trace.
 _STEPS = """
 SELECT
   'X' AS ph,
@@ -298,24 +302,29 @@ FROM steps
 JOIN events ON events.event_id = steps.event_id
 """
 
-IDLE = Added(
-    "idle", "why a device stood idle, and what launched the row that ended it", ("idle_intervals",), _IDLE
+IDLE = Addition(
+    "idle",
+    "idle intervals of each device with their cause and the launch that ended them",
+    ("idle_intervals",),
+    _IDLE,
 )
-STEPS = Added("steps", "each step, from where the GPU had done the one before", ("steps", "events"), _STEPS)
+STEPS = Addition(
+    "steps", "each step, from the end of the previous one on the GPU", ("steps", "events"), _STEPS
+)
 
 
 OVERLAYS = {
     each.name: each
     for each in (
-        Added(
+        Addition(
             "annotations",
-            "the annotations around each GPU row's launch, above the rows of its stream",
+            "the annotations enclosing the launch of each GPU activity, by stream",
             ("kernels_by_annotation", "annotations", "kernels", "runtime"),
             _ANNOTATIONS,
         ),
-        Added(
+        Addition(
             "kernel_sequences",
-            "which operator's sequence each GPU row is part of, numbered by how often it comes",
+            "the kernel sequence of each operator, numbered by frequency",
             ("kernel_sequences", "kernel_operators", "kernels", "runtime", "events"),
             _KERNEL_SEQUENCES,
         ),
@@ -327,9 +336,9 @@ OVERLAYS = {
 }
 
 
-def cut_mark(name: str, window: Window) -> Added:
-    """A slice as long as what was cut out: slices that are kept whole reach beyond it."""
-    from_ns, to_ns = window
+def range_marker(name: str, time_range: TimeRange) -> Addition:
+    """A slice of the exported time range: complete slices may extend beyond it."""
+    from_ns, to_ns = time_range
     sql = f"""
 SELECT
   'X' AS ph,
@@ -340,12 +349,12 @@ SELECT
     (SELECT min(pid) FROM events WHERE ph <> 'M')
   ) AS pid,
   NULL AS tid,
-  'cut out' AS track,
+  'exported range' AS track,
   {from_ns}::BIGINT AS ts_ns,
   {to_ns - from_ns}::BIGINT AS dur_ns,
   NULL AS depth,
   NULL AS id,
   NULL AS bp,
-  json_object('slices that reach beyond it', 'kept whole') AS args
+  json_object('overlapping slices', 'complete') AS args
 """
-    return Added("cut", "what was cut out", ("ranks", "events"), sql)
+    return Addition("range", "the exported time range", ("ranks", "events"), sql)

@@ -1,4 +1,4 @@
-"""Which part of the time is wanted of each rank, by its own clock."""
+"""Time range of an export for each rank, by the rank's own clock."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.export.clocks import Clock
-from tracewarehouse.export.finding_markers import Rows, place_of
-from tracewarehouse.export.overlay_events import Window
-from tracewarehouse.export.request import Asked, Moment
+from tracewarehouse.export.finding_markers import FindingRows, worst_occurrence
+from tracewarehouse.export.overlay_events import TimeRange
+from tracewarehouse.export.request import ExportRequest, Moment
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.selection import SelectedRun
 
-Facts = Mapping[int, Mapping[str, Any]]
+RankRows = Mapping[int, Mapping[str, Any]]  # rank → its row of `ranks`
 
-# On the host and on the device, whichever begins first and ends last.
+# On host and device together: from the first start to the last end.
 _STEP = """
 SELECT
   rank,
@@ -30,85 +30,87 @@ WHERE step = $step
 """
 
 
-def windows(
+def time_ranges(
     root: Path,
     catalog: Catalog,
     selected: SelectedRun,
-    asked: Asked,
-    facts: Facts,
+    request: ExportRequest,
+    ranks: RankRows,
     clocks: Mapping[int, Clock],
-    found: Rows,
-) -> dict[int, Window]:
-    """Start and end of the part of each rank, the end left out. Raises ParamError where there is none.
+    findings: FindingRows,
+) -> dict[int, TimeRange]:
+    """The time range of each rank. Raises ParamError if no rank has events in it.
 
-    `facts` are rows of `ranks`. Times that were asked for are those of the clock that ranks are brought to.
+    Requested times are those of the clock that ranks are aligned to.
     """
-    if asked.step is not None:
-        parts = _of_step(root, catalog, selected, asked.step)
-    elif asked.around is not None:
-        rank, place = place_of(asked.around, found, selected.run)
-        parts = _on_all(place, clocks, clocks[rank])
+    if request.step is not None:
+        ranges = _step_ranges(root, catalog, selected, request.step)
+    elif request.around is not None:
+        rank, occurrence = worst_occurrence(request.around, findings, selected.run)
+        ranges = _on_each_clock(occurrence, clocks, clocks[rank])
     else:
-        parts = _on_all(_of_times(asked, facts, clocks), clocks, Clock())
-    wide = {rank: (start - asked.margin_ns, end + asked.margin_ns) for rank, (start, end) in parts.items()}
-    _check_meets(wide, facts, selected.run)
-    return wide
+        ranges = _on_each_clock(_requested_range(request, ranks, clocks), clocks, Clock())
+    margin_ns = request.margin_ns
+    widened = {rank: (start - margin_ns, end + margin_ns) for rank, (start, end) in ranges.items()}
+    _check_not_empty(widened, ranks, selected.run)
+    return widened
 
 
-def _of_step(root: Path, catalog: Catalog, selected: SelectedRun, step: int) -> dict[int, Window]:
+def _step_ranges(root: Path, catalog: Catalog, selected: SelectedRun, step: int) -> dict[int, TimeRange]:
     with connection(root, catalog, [selected], [catalog.get("steps")]) as con:
         rows = con.execute(_STEP, {"step": step}).fetchall()
         known = [number for (number,) in con.execute("SELECT DISTINCT step FROM steps").fetchall()]
-    found = {rank: (start, end) for rank, start, end in rows}
-    lacking = sorted(set(selected.ranks) - set(found))
-    if lacking:
+    ranges = {rank: (start, end) for rank, start, end in rows}
+    missing = sorted(set(selected.ranks) - set(ranges))
+    if missing:
         hint = (
             f"it has steps {rank_list(known)}"
             if known
             else hints.Hint("it has no steps; use start and end", "it has no steps; use --from and --to")
         )
-        raise ParamError(f"{selected.run} rank {rank_list(lacking)} has no step {step}", hint)
-    return found
+        raise ParamError(f"{selected.run} rank {rank_list(missing)} has no step {step}", hint)
+    return ranges
 
 
-def _of_times(asked: Asked, facts: Facts, clocks: Mapping[int, Clock]) -> Window:
-    timed = {rank: row for rank, row in facts.items() if _has_time(row)}
+def _requested_range(request: ExportRequest, ranks: RankRows, clocks: Mapping[int, Clock]) -> TimeRange:
+    timed = {rank: row for rank, row in ranks.items() if _has_times(row)}
     if not timed:
-        raise ParamError("no event has a time", "export the whole of it")
+        raise ParamError("no event has a time", "export the entire trace")
     first = min(row["start_ns"] - clocks[rank].offset_ns for rank, row in timed.items())
     last = max(row["end_ns"] - clocks[rank].offset_ns for rank, row in timed.items()) + 1
-    start, end = _at(asked.start, first, first), _at(asked.end, first, last)
+    start, end = _resolve(request.start, first, first), _resolve(request.end, first, last)
     if start >= end:
-        raise ParamError("no events in this time range", f"it lasts {(last - first) / 1e6:g} ms")
+        raise ParamError("the time range is empty", f"the trace is {(last - first) / 1e6:g} ms long")
     return start, end
 
 
-def _on_all(part: Window, clocks: Mapping[int, Clock], of: Clock) -> dict[int, Window]:
-    """A stretch of time that one clock tells, by the clock of each rank."""
-    start, end = part[0] - of.offset_ns, part[1] - of.offset_ns
-    return {rank: (start + clock.offset_ns, end + clock.offset_ns) for rank, clock in clocks.items()}
+def _on_each_clock(times: TimeRange, clocks: Mapping[int, Clock], clock: Clock) -> dict[int, TimeRange]:
+    """A time range by one clock, by the clock of each rank."""
+    start, end = times[0] - clock.offset_ns, times[1] - clock.offset_ns
+    return {rank: (start + each.offset_ns, end + each.offset_ns) for rank, each in clocks.items()}
 
 
-def _at(moment: Moment | None, first: int, otherwise: int) -> int:
+def _resolve(moment: Moment | None, first: int, default: int) -> int:
     if moment is None:
-        return otherwise
+        return default
     return first + moment.ns if moment.since_start else moment.ns
 
 
-def _has_time(row: Mapping[str, Any]) -> bool:
+def _has_times(row: Mapping[str, Any]) -> bool:
     return row["start_ns"] is not None and row["end_ns"] is not None
 
 
-def _check_meets(windows: Mapping[int, Window], facts: Facts, run: str) -> None:
-    """Raises ParamError where no rank has anything in its part."""
-    times = {rank: row for rank, row in facts.items() if _has_time(row)}
-    for rank, row in times.items():
-        from_ns, to_ns = windows[rank]
+def _check_not_empty(ranges: Mapping[int, TimeRange], ranks: RankRows, run: str) -> None:
+    """Raises ParamError if no rank has events in its time range."""
+    timed = {rank: row for rank, row in ranks.items() if _has_times(row)}
+    for rank, row in timed.items():
+        from_ns, to_ns = ranges[rank]
         if from_ns <= row["end_ns"] and to_ns > row["start_ns"]:
             return
-    rank, row = next(iter(times.items()))
-    lasts = f"rank {rank} lasts from {row['start_ns']} to {row['end_ns']} ns"
+    rank, row = next(iter(timed.items()))
+    length = f"{(row['end_ns'] - row['start_ns']) / 1e6:g} ms"
     raise ParamError(
-        f"{run} has nothing in that part",
-        f"{lasts}, {(row['end_ns'] - row['start_ns']) / 1e6:g} ms long; a number without unit is such a time",
+        f"{run} has no events in this time range",
+        f"rank {rank} has events from {row['start_ns']} to {row['end_ns']} ns ({length});"
+        " numbers without a unit are such times",
     )

@@ -1,4 +1,4 @@
-"""An export: what was asked for becomes a text, and what must be told about it."""
+"""Writes an export: the JSON text of one rank's trace, or of several ranks or a time range, with notices."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from tracewarehouse.duck import engine
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.export import clip, clocks
 from tracewarehouse.export.event_text import event_texts, header_members, timeline_texts
-from tracewarehouse.export.finding_markers import Rows
-from tracewarehouse.export.overlay_events import Place, Window, added_texts
-from tracewarehouse.export.overlays import cut_mark
-from tracewarehouse.export.request import Additions, Asked, additions, suited
-from tracewarehouse.export.time_range import windows
+from tracewarehouse.export.finding_markers import FindingRows
+from tracewarehouse.export.overlay_events import RankLayout, TimeRange, addition_texts
+from tracewarehouse.export.overlays import range_marker
+from tracewarehouse.export.request import Additions, ExportRequest, additions, default_additions
+from tracewarehouse.export.time_range import RankRows, time_ranges
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.rows import built_rows
 from tracewarehouse.runs.selection import SelectedRun
 
+_HEADER_KEY = "tracewarehouse"  # describes a time range or several ranks
+
 
 @dataclass(frozen=True)
 class Exported:
-    """The JSON text of a trace in pieces, to be read once; the ranks in it, and what people must be told.
+    """The JSON text of a trace in chunks, to be read once, its ranks, and notices.
 
-    `is_new` says that it is no trace as it was read.
+    `is_new` is False for an unchanged copy of a stored trace.
     """
 
     pieces: Iterator[str]
@@ -42,160 +44,173 @@ class Exported:
         return self.pieces
 
 
-def contracts_read(catalog: Catalog, asked: Asked) -> tuple[Contract, ...]:
-    """What an export may read, apart from analyses that were derived."""
-    named = additions(catalog, asked.counters or (), asked.overlays or ()).contracts
-    others = ("steps", "idle_intervals", "queue_length", clocks.READS)
-    return tuple(dict.fromkeys((*named, *(catalog.get(name) for name in others))))
-
-
-def export(
-    root: Path, catalog: Catalog, run: SelectedRun, ranks: Sequence[int], asked: Asked, found: Rows = ()
-) -> Exported:
-    """One rank, or several side by side; of a run that has all ranks which may tell how clocks are apart.
-
-    `found` are findings of these ranks, the gravest first. Raises ParamError, UnknownName.
-    """
-    source = Source(root, catalog, replace(run, ranks=tuple(ranks)))
-    wanted = additions(catalog, asked.counters or (), asked.overlays or ())
-    wanted.check_needs([source.selected])
-    if len(ranks) == 1 and not asked.is_cut:
-        traced = Traced(ranks[0], Place(), wanted, found)
-        return Exported(whole_text(source, traced), tuple(ranks), bool(wanted.added))
-    return _part(source, run, asked, wanted, found)
-
-
-def _part(source: Source, run: SelectedRun, asked: Asked, wanted: Additions, found: Rows) -> Exported:
-    root, catalog, selected = source.root, source.catalog, source.selected
-    rows = built_rows(root, catalog.get("ranks", kind="table"), [selected])
-    facts = {row["rank"]: row for row in rows}
-    known = clocks.clocks(root, catalog, run, selected.ranks)
-    cuts = windows(root, catalog, selected, asked, facts, known, found) if asked.is_cut else {}
-    places = _places(facts, known, cuts)
-    drawn, lacking = {}, defaultdict[str, list[int]](list)
-    for rank, place in places.items():
-        drawn[rank], reasons = _drawn(catalog, replace(selected, ranks=(rank,)), asked, wanted, place)
-        for reason in reasons:
-            lacking[reason].append(rank)
-    told = [*clocks.notes(known), *(f"rank {rank_list(of)}: {reason}" for reason, of in lacking.items())]
-    traced = [Traced(rank, place, drawn[rank], found) for rank, place in places.items()]
-    about = _about(selected, asked, known, cuts, told)
-    return Exported(part_text(source, traced, about), selected.ranks, True, tuple(told))
-
-
-def _places(
-    facts: Mapping[int, Mapping[str, Any]], known: Mapping[int, clocks.Clock], cuts: Mapping[int, Window]
-) -> dict[int, Place]:
-    """Times count from where those of the first rank's file do, by the clock that ranks are brought to."""
-    bases = {rank: row["base_time_ns"] or 0 for rank, row in facts.items()}
-    base = next(iter(bases.values()))
-    alone = len(facts) == 1
-    return {
-        rank: Place(
-            cuts.get(rank), 0 if alone else bases[rank] - base - known[rank].offset_ns, number, len(facts)
-        )
-        for number, rank in enumerate(facts)
-    }
-
-
-def _drawn(
-    catalog: Catalog, selected: SelectedRun, asked: Asked, wanted: Additions, place: Place
-) -> tuple[Additions, tuple[str, ...]]:
-    if asked.plain:
-        return wanted, ()
-    usual, told = suited(catalog, [selected], asked.counters is None, asked.overlays is None)
-    marks = [cut_mark(_label(asked), place.window)] if place.window else []
-    return wanted.with_more(catalog, (*usual.added, *marks)), told
-
-
-def _label(asked: Asked) -> str:
-    if asked.step is not None:
-        return f"step {asked.step}"
-    return "cut" if asked.around is None else f"around {asked.around}"
-
-
-def _about(
-    selected: SelectedRun,
-    asked: Asked,
-    known: Mapping[int, clocks.Clock],
-    cuts: Mapping[int, Window],
-    told: Sequence[str],
-) -> dict[str, Any]:
-    """What the header says of a part; times as text, since a reader of JSON may keep 53 bits of a number."""
-    ranks = []
-    for rank, clock in known.items():
-        row: dict[str, Any] = {"rank": rank, "clock_offset_ns": clock.offset_ns}
-        if rank in cuts:
-            row |= {"from_ns": str(cuts[rank][0]), "to_ns": str(cuts[rank][1])}
-        ranks.append(row)
-    what = _label(asked) if asked.is_cut else "entire trace"
-    return {"run": selected.selector, "time_range": what, "ranks": ranks, "notes": list(told)}
-
-
-_OURS = "tracewarehouse"  # the key of the header that says what a part is
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A rank to write: where its events stand, what is drawn over them, and what was found in the run."""
-
-    rank: int
-    place: Place
-    more: Additions
-    found: Rows = ()
-
-
 @dataclass(frozen=True)
 class Source:
-    """Where ranks are read from."""
+    """The ranks to export, and where they are stored."""
 
     root: Path
     catalog: Catalog
     selected: SelectedRun
 
 
-def whole_text(source: Source, traced: Traced) -> Iterator[str]:
-    """A rank's trace in pieces: the keys of its header, then the list of its events, then those added."""
-    selected, rank, more = source.selected, traced.rank, traced.more
-    with connection(source.root, source.catalog, [selected], more.contracts) as con:
-        more.create(con, traced.found)
-        clip.no_part(con)
-        names, rest = added_texts(con, selected.run, rank, more.added, traced.place)
+@dataclass(frozen=True)
+class RankOutput:
+    """A rank to write: how its events are written, what is added, and the findings of the run."""
+
+    rank: int
+    layout: RankLayout
+    additions: Additions
+    findings: FindingRows = ()
+
+
+def contracts_read(catalog: Catalog, request: ExportRequest) -> tuple[Contract, ...]:
+    """What an export may read, except for analyses of derived tables."""
+    requested = additions(catalog, request.counters or (), request.overlays or ()).contracts
+    others = ("steps", "idle_intervals", "queue_length", clocks.READS)
+    return tuple(dict.fromkeys((*requested, *(catalog.get(name) for name in others))))
+
+
+def export(
+    root: Path,
+    catalog: Catalog,
+    run: SelectedRun,
+    ranks: Sequence[int],
+    request: ExportRequest,
+    findings: FindingRows = (),
+) -> Exported:
+    """One rank, or several together; `run` has all ranks that may help to align their clocks.
+
+    `findings` are those of these ranks, the most severe first. Raises ParamError, UnknownName.
+    """
+    source = Source(root, catalog, replace(run, ranks=tuple(ranks)))
+    requested = additions(catalog, request.counters or (), request.overlays or ())
+    requested.check_needs([source.selected])
+    if len(ranks) == 1 and not request.has_time_range:
+        output = RankOutput(ranks[0], RankLayout(), requested, findings)
+        return Exported(_entire_trace_text(source, output), tuple(ranks), bool(requested.items))
+    return _clip(source, run, request, requested, findings)
+
+
+def _clip(
+    source: Source, run: SelectedRun, request: ExportRequest, requested: Additions, findings: FindingRows
+) -> Exported:
+    """A time range of one rank, or several ranks."""
+    root, catalog, selected = source.root, source.catalog, source.selected
+    rows = built_rows(root, catalog.get("ranks", kind="table"), [selected])
+    ranks = {row["rank"]: row for row in rows}
+    by_rank = clocks.clocks(root, catalog, run, selected.ranks)
+    ranges: dict[int, TimeRange] = {}
+    if request.has_time_range:
+        ranges = time_ranges(root, catalog, selected, request, ranks, by_rank, findings)
+    outputs, not_drawn = [], defaultdict[str, list[int]](list)
+    for rank, layout in _layouts(ranks, by_rank, ranges).items():
+        of_rank = replace(selected, ranks=(rank,))
+        drawn, reasons = _additions_of_rank(catalog, of_rank, request, requested, layout)
+        outputs.append(RankOutput(rank, layout, drawn, findings))
+        for reason in reasons:
+            not_drawn[reason].append(rank)
+    lacking = (f"rank {rank_list(without)}: {reason}" for reason, without in not_drawn.items())
+    notices = (*clocks.clock_notices(by_rank), *lacking)
+    header = _header_entry(selected, request, by_rank, ranges, notices)
+    return Exported(_clip_text(source, outputs, header), selected.ranks, True, notices)
+
+
+def _layouts(
+    ranks: RankRows, clocks: Mapping[int, clocks.Clock], ranges: Mapping[int, TimeRange]
+) -> dict[int, RankLayout]:
+    """Times are relative to the base time of the first rank's file, by the reference clock."""
+    base_times = {rank: row["base_time_ns"] or 0 for rank, row in ranks.items()}
+    first_ns, is_single = next(iter(base_times.values())), len(ranks) == 1
+    return {
+        rank: RankLayout(
+            ranges.get(rank),
+            0 if is_single else base_times[rank] - first_ns - clocks[rank].offset_ns,
+            index,
+            len(ranks),
+        )
+        for index, rank in enumerate(ranks)
+    }
+
+
+def _additions_of_rank(
+    catalog: Catalog, selected: SelectedRun, request: ExportRequest, requested: Additions, layout: RankLayout
+) -> tuple[Additions, tuple[str, ...]]:
+    """The requested and default additions of a rank, and why defaults are not drawn."""
+    if request.plain:
+        return requested, ()
+    defaults, reasons = default_additions(
+        catalog, [selected], request.counters is None, request.overlays is None
+    )
+    markers = [range_marker(_range_name(request), layout.time_range)] if layout.time_range else []
+    return requested.extended(catalog, (*defaults.items, *markers)), reasons
+
+
+def _range_name(request: ExportRequest) -> str:
+    if request.step is not None:
+        return f"step {request.step}"
+    return "cut" if request.around is None else f"around {request.around}"
+
+
+def _header_entry(
+    selected: SelectedRun,
+    request: ExportRequest,
+    clocks: Mapping[int, clocks.Clock],
+    ranges: Mapping[int, TimeRange],
+    notices: Sequence[str],
+) -> dict[str, Any]:
+    """The header's description of a clip; times as text, since JSON readers may keep 53 bits of a number."""
+    ranks = []
+    for rank, clock in clocks.items():
+        row: dict[str, Any] = {"rank": rank, "clock_offset_ns": clock.offset_ns}
+        if rank in ranges:
+            row |= {"from_ns": str(ranges[rank][0]), "to_ns": str(ranges[rank][1])}
+        ranks.append(row)
+    label = _range_name(request) if request.has_time_range else "entire trace"
+    return {"run": selected.selector, "time_range": label, "ranks": ranks, "notes": list(notices)}
+
+
+def _entire_trace_text(source: Source, output: RankOutput) -> Iterator[str]:
+    """A rank's trace in chunks: the keys of its header, the list of its events, then the added ones."""
+    run, rank, additions = source.selected.run, output.rank, output.additions
+    with connection(source.root, source.catalog, [source.selected], additions.contracts) as con:
+        additions.create(con, output.findings)
+        clip.prepare_entire_trace(con)
+        names, added = addition_texts(con, run, rank, additions.items, output.layout)
         members = header_members(_header(con))
-        own = chain(event_texts(con, selected.run, rank), timeline_texts(con, selected.run, rank))
-        yield from _document(members, chain(own, names, rest))
+        own = chain(event_texts(con, run, rank), timeline_texts(con, run, rank))
+        yield from _document(members, chain(own, names, added))
 
 
-def part_text(source: Source, ranks: Sequence[Traced], told: Mapping[str, Any]) -> Iterator[str]:
-    """A part of one rank, or ranks side by side: of each what names its tracks, its events, what is added.
+def _clip_text(source: Source, ranks: Sequence[RankOutput], entry: Mapping[str, Any]) -> Iterator[str]:
+    """A time range of one rank, or several ranks: for each its track names, its events, and the added ones.
 
-    `told` goes into the header under a key of our own; of several ranks their own headers are left out.
+    `entry` is added to the header; with several ranks their own headers are left out.
     """
     first = replace(source.selected, ranks=(ranks[0].rank,))
     with connection(source.root, source.catalog, [first], [source.catalog.get("ranks")]) as con:
-        members = header_members(_header(con), _OURS) if len(ranks) == 1 else _shared_header(con)
-    ours = f'"{_OURS}": {json.dumps(told, ensure_ascii=False)}'
-    yield from _document(f"{members}, {ours}" if members else ours, _side_by_side(source, ranks))
+        members = header_members(_header(con), _HEADER_KEY) if len(ranks) == 1 else _shared_header(con)
+    member = f'"{_HEADER_KEY}": {json.dumps(entry, ensure_ascii=False)}'
+    yield from _document(f"{members}, {member}" if members else member, _all_ranks(source, ranks))
 
 
-def _side_by_side(source: Source, ranks: Sequence[Traced]) -> Iterator[str]:
+def _all_ranks(source: Source, ranks: Sequence[RankOutput]) -> Iterator[str]:
     first_pid = 0
     for each in ranks:
-        alone = replace(source.selected, ranks=(each.rank,))
-        with connection(source.root, source.catalog, [alone], each.more.contracts) as con:
-            each.more.create(con, each.found)
-            clip.prepare(con, replace(each.place, first_pid=first_pid))
+        of_rank = replace(source.selected, ranks=(each.rank,))
+        with connection(source.root, source.catalog, [of_rank], each.additions.contracts) as con:
+            each.additions.create(con, each.findings)
+            clip.prepare(con, replace(each.layout, first_pid=first_pid))
             first_pid += clip.process_count(con)
             yield from _rank_texts(con, source.selected.run, each)
 
 
-def _rank_texts(con: engine.Connection, run: str, traced: Traced) -> Iterator[str]:
-    names, rest = added_texts(con, run, traced.rank, traced.more.added, traced.place)
-    yield from clip.process_names(con, traced.rank)
-    yield from event_texts(con, run, traced.rank, clip.NAMES)
+def _rank_texts(con: engine.Connection, run: str, output: RankOutput) -> Iterator[str]:
+    names, added = addition_texts(con, run, output.rank, output.additions.items, output.layout)
+    yield from clip.process_names(con, output.rank)
+    yield from event_texts(con, run, output.rank, clip.NAMES)
     yield from names
-    yield from event_texts(con, run, traced.rank, clip.EVENTS)
-    yield from rest
+    yield from event_texts(con, run, output.rank, clip.EVENTS)
+    yield from added
 
 
 def _shared_header(con: engine.Connection) -> str:
@@ -213,8 +228,8 @@ def _header(con: engine.Connection) -> str:
 
 def _document(members: str, texts: Iterator[str]) -> Iterator[str]:
     yield "{" + (f"{members},\n" if members else "") + '"traceEvents": ['
-    before = "\n"
+    separator = "\n"
     for text in texts:
-        yield before + text
-        before = ",\n"
+        yield separator + text
+        separator = ",\n"
     yield "\n]}\n"

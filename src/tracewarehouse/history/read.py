@@ -17,7 +17,7 @@ from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
-from tracewarehouse.stats.points import FEWEST
+from tracewarehouse.stats.points import MIN_RUNS
 from tracewarehouse.storage import Recorded, Store, acknowledgement_key, same_rows
 from tracewarehouse.version import __version__
 
@@ -210,10 +210,10 @@ def _notices(
     without = Counter(point.reason for each in series for point in each.points if point.value is None)
     for reason, count in without.items():
         yield f"{count:,} of {len(runs):,} runs {'has' if count == 1 else 'have'} no value: {reason}"
-    short = [each for each in series if len(each.known) < FEWEST]
+    short = [each for each in series if len(each.known) < MIN_RUNS]
     if short:
         where = "" if len(series) == 1 else f" ({len(short)} of {len(series)} series have fewer)"
-        yield f"change detection needs at least {FEWEST} runs{where}"
+        yield f"change detection needs at least {MIN_RUNS} runs{where}"
 
 
 def _hardware(run: RecordedRun) -> str:

@@ -11,12 +11,12 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
 from tracewarehouse.history.recorded import RecordedAnalysis
-from tracewarehouse.metric import Ranks, Side
-from tracewarehouse.metric.measure import COMPLETE, answered
+from tracewarehouse.metric import Ranks
+from tracewarehouse.metric.measure import COMPLETE, ranks_with_data
 from tracewarehouse.query.dependencies import dependencies
 from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.notices import notices
-from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.runs.selection import SelectedRun, Selection
 from tracewarehouse.runs.table_versions import why_outdated
 from tracewarehouse.storage import Json, Recorded, Store, write_result
 
@@ -58,7 +58,7 @@ class RecordProgress:
 
 
 OnProgress = Callable[[RecordProgress], None]
-Narrow = Callable[[Sequence[SelectedRun]], Side]
+Narrow = Callable[[Sequence[SelectedRun]], Selection]
 
 
 def record(
@@ -207,7 +207,7 @@ class _Recorder:
         """Computes and stores a result per run; either all of the runs have complete steps or none."""
         contract, by_step = analysis.contract, runs[0].run in steps
         result = self.narrow(runs).run(contract.name, contract.version, **analysis.params(by_step))
-        ranks = answered(result, runs)
+        ranks = ranks_with_data(result, runs)
         files: dict[Recorded, Path] = {}
         with self.store.staging() as folder:
             for at, each in enumerate(runs):
@@ -225,7 +225,7 @@ class _Recorder:
         self.bytes += size
 
 
-def _complete_steps(side: Side) -> dict[str, Steps]:
+def _complete_steps(side: Selection) -> dict[str, Steps]:
     """Run → rank → complete steps, for the runs that have any."""
     steps: dict[str, dict[int, list[int]]] = {}
     for row in side.query(COMPLETE).rows():
@@ -238,7 +238,7 @@ def _metadata(each: SelectedRun, ranks: Ranks, steps: Steps) -> dict[str, Json]:
     return {
         "run_id": each.run,
         "number": each.version.number,
-        "ranks": list(ranks.telling),
+        "ranks": list(ranks.with_data),
         "reason": ranks.reason,
         "complete": {str(rank): list(numbers) for rank, numbers in sorted(steps.items())},
     }

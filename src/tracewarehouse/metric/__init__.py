@@ -1,12 +1,11 @@
-"""METRIC, `ANALYSIS[@V].COLUMN[K=V,…]`: one number of a run, for gates and for a history.
+"""METRIC, `ANALYSIS[@V].COLUMN[K=V,…]`: one number per run, for gates and for a history.
 
-What the number of several rows is, the column's `fold` says, as in a comparison: their sum, their least or
-largest, or one sum over another. Sums are per rank; where the rows tell steps, per complete step and rank, so
-that runs of other lengths compare. A measure of steps themselves (`step_time`) is the median of the complete
-steps, each of them the mean of its ranks. A column without a `fold` needs filters that leave one row.
-"""
+The column's `fold` aggregates several rows, as in a comparison: their sum, minimum or maximum, or one sum
+over another. Sums are per rank; if the rows have steps, per complete step and rank, so that runs of different
+lengths are comparable. A measure of entire steps (`step_time`) is the median of the complete steps, each the
+mean of its ranks. A column without a `fold` needs filters that leave one row."""
 
-from tracewarehouse.metric.measure import COMPLETE, Side, measure
+from tracewarehouse.metric.measure import COMPLETE, measure
 from tracewarehouse.metric.model import BY_STEP, Measured, Metric, RunValue
 from tracewarehouse.metric.parse import parse_metric, parse_metric_prefix
 from tracewarehouse.metric.values import Ranks, check_filters
@@ -18,7 +17,6 @@ __all__ = [
     "Metric",
     "Ranks",
     "RunValue",
-    "Side",
     "check_filters",
     "measure",
     "parse_metric",

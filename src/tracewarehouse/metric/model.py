@@ -1,4 +1,4 @@
-"""A metric, and what it is of some runs."""
+"""A metric, and its values for some runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from statistics import fmean, median
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 
-BY_STEP = "by_step"  # the parameter of analyses that tell steps apart on request
+BY_STEP = "by_step"  # the parameter of analyses with optional steps
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure of an analysis, and the values that other columns of its rows are to have."""
+    """A measure of an analysis, with filters on other columns of its rows."""
 
     text: str
     contract: Contract
@@ -24,41 +24,41 @@ class Metric:
         return self.text
 
     @property
-    def tells_steps(self) -> bool:
-        """Whether its rows can tell steps, and no filter names one of them."""
+    def has_steps(self) -> bool:
+        """Whether its rows have steps, and no filter selects one."""
         return "step" in self.contract.grain and not any(column.name == "step" for column, _ in self.filters)
 
     @property
-    def asks_for_steps(self) -> bool:
-        """Whether its analysis tells steps only where a parameter asks for it."""
+    def steps_optional(self) -> bool:
+        """Whether its analysis has steps only if a parameter requests them."""
         return any(param.name == BY_STEP for param in self.contract.params)
 
     @property
-    def is_of_steps(self) -> bool:
-        """Whether it measures steps themselves, not parts of them: by contract there is a row per step."""
-        parts = set(self.contract.grain) - {"run_id", "rank", "device", "step"}
-        return self.tells_steps and not parts and self.column.fold == "sum"
+    def measures_steps(self) -> bool:
+        """Whether it measures entire steps, not parts of them: the contract has one row per step."""
+        other_keys = set(self.contract.grain) - {"run_id", "rank", "device", "step"}
+        return self.has_steps and not other_keys and self.column.fold == "sum"
 
     def params(self, by_step: bool) -> dict[str, object]:
-        """What its analysis is run with."""
-        return {BY_STEP: by_step} if self.asks_for_steps else {}
+        """The parameters of its analysis."""
+        return {BY_STEP: by_step} if self.steps_optional else {}
 
     def per(self, by_step: bool) -> str:
-        """What one value is of, in words."""
+        """What one value refers to, in words."""
         if self.column.fold != "sum":
             return "of complete steps" if by_step else "of the run"
-        if self.is_of_steps and by_step:
+        if self.measures_steps and by_step:
             return "of the median complete step, mean of its ranks"
         return "per complete step and rank" if by_step else "per rank"
 
 
 @dataclass(frozen=True)
 class RunValue:
-    """A metric of one run; `value` and `mean` are None where nothing tells it, for the `reason`.
+    """A metric of one run; `value` and `mean` are None if it is unknown, for the `reason`.
 
-    `value` is the metric as it is defined; `mean` the mean over ranks and complete steps, the same but for a
-    measure of steps. `steps`: each complete step, the mean of its ranks, in order; empty where none are told.
-    `rows` of the analysis were taken.
+    `value` is the metric as defined; `mean` the mean over ranks and complete steps, the same except for a
+    measure of entire steps. `steps`: each complete step as the mean of its ranks, in order; empty without
+    steps. `rows` of the analysis were used.
     """
 
     run: str
@@ -72,7 +72,7 @@ class RunValue:
 
 @dataclass(frozen=True)
 class Measured:
-    """A metric of some runs, in their order of time; `per` says what a value is of."""
+    """A metric of some runs in time order; `per` is what one value refers to."""
 
     metric: Metric
     per: str
@@ -80,21 +80,21 @@ class Measured:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The values that are known."""
+        """The known values."""
         return tuple(each.value for each in self.runs if each.value is not None)
 
     @property
     def median(self) -> float | None:
-        """The median of the values; None where no run tells."""
+        """The median of the values; None if no run has one."""
         return median(self.values) if self.values else None
 
     @property
     def mean(self) -> float | None:
-        """The mean of the runs' means; None where no run tells."""
+        """The mean of the runs' means; None if no run has one."""
         known = [each.mean for each in self.runs if each.mean is not None]
         return fmean(known) if known else None
 
     @property
     def reason(self) -> str | None:
-        """Why runs do not tell, where some do not."""
+        """Why runs have no value; None if all have one."""
         return ", ".join(sorted({each.reason for each in self.runs if each.reason})) or None

@@ -1,4 +1,4 @@
-"""A metric as it is written: `ANALYSIS[@V].COLUMN[K=V,…]`."""
+"""Parses a metric, `ANALYSIS[@V].COLUMN[K=V,…]`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ SHORT = {"step_time": "step_summary.period_ns"}
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VERSION = re.compile(r"@([0-9]{1,9})")
 _VALUE = re.compile(r"[^,\]]*")
-_NO_MEASURE = (None, "id", "ts", "depth")
+_NOT_MEASURES = (None, "id", "ts", "depth")
 _EXAMPLES = "step_time, temporal_breakdown.idle_ns, kernel_summary.sum_ns[kind=communication]"
 
 
 def parse_metric(text: str, catalog: Catalog) -> Metric:
-    """The metric that the text says; raises ParamError or UnknownName that name the place."""
+    """The metric in a text; raises ParamError or UnknownName with the position of the error."""
     reader = _Reader(text, catalog, 0)
-    found = reader.metric()
+    metric = reader.metric()
     if reader.at < len(text):
-        raise reader.error("nothing more expected")
-    return found
+        raise reader.error("unexpected text after the metric")
+    return metric
 
 
 def parse_metric_prefix(text: str, catalog: Catalog, start: int = 0) -> tuple[Metric, int]:
-    """The metric that stands at `start` of the text, and where it ends; raises like `parse`."""
+    """The metric at `start` of the text, and where it ends; raises like `parse_metric`."""
     reader = _Reader(text, catalog, start)
     return reader.metric(), reader.at
 
 
 class _Reader:
-    """A text, read from left to right."""
+    """A recursive-descent parser."""
 
     def __init__(self, text: str, catalog: Catalog, at: int) -> None:
         self.text, self.catalog, self.at = text, catalog, at
@@ -44,7 +44,7 @@ class _Reader:
     def metric(self) -> Metric:
         start = self.at
         contract, column = self.measure()
-        filters = self.filters(contract) if self.skips("[") else ()
+        filters = self.filters(contract) if self.accept("[") else ()
         return Metric(self.text[start : self.at], contract, column, filters)
 
     def measure(self) -> tuple[Contract, Column]:
@@ -55,9 +55,9 @@ class _Reader:
             contract = self.catalog.get(word, kind="analysis")
             return contract, _named(contract, column)
         contract = self.contract(word, start)
-        if not self.skips("."):
+        if not self.accept("."):
             raise self.error(
-                "`.` and a column expected", f"{contract.name} has {_names(_measures(contract))}"
+                "expected `.` and a column", f"{contract.name} has {_names(_measures(contract))}"
             )
         start = self.at
         named = {column.name: column for column in _measures(contract)}
@@ -74,88 +74,88 @@ class _Reader:
         except UnknownName as error:
             known = [each.name for each in self.catalog.analyses()]
             if error.kind == "version":
-                raise self.placed(error, start) from None
+                raise self.at_position(error, start) from None
             raise self.unknown("analysis", word, [*known, *SHORT], start) from None
 
     def filters(self, contract: Contract) -> tuple[tuple[Column, object], ...]:
         """`kind=…,name=…]`"""
         known = {column.name: column for column in filterable(contract)}
-        found: dict[Column, object] = {}
+        filters: dict[Column, object] = {}
         while True:
             start = self.at
             word = self.word("a column to filter by")
             if word not in known:
                 raise self.unknown(f"column of {contract.ref} to filter by", word, known, start)
-            if known[word] in found:
-                raise self.error(f"{word} stands there twice", at=start)
-            if not self.skips("="):
-                raise self.error("`=` expected")
-            found[known[word]] = self.value(known[word])
-            if self.skips("]"):
-                return tuple(found.items())
-            if not self.skips(","):
-                raise self.error("`,` or `]` expected")
+            if known[word] in filters:
+                raise self.error(f"duplicate filter: {word}", at=start)
+            if not self.accept("="):
+                raise self.error("expected `=`")
+            filters[known[word]] = self.value(known[word])
+            if self.accept("]"):
+                return tuple(filters.items())
+            if not self.accept(","):
+                raise self.error("expected `,` or `]`")
 
     def value(self, column: Column) -> object:
         start = self.at
-        quoted, text = self.written()
+        quoted, text = self.quoted_or_plain()
         if text == "null" and not quoted and column.null:
             return None
         try:
             return _cast(column.type, text)
         except ValueError:
-            raise self.error(f"{column.name} is {_WANTED[column.type]}", at=start) from None
+            raise self.error(f"{column.name} expects {_TYPE_NAMES[column.type]}", at=start) from None
 
-    def written(self) -> tuple[bool, str]:
-        """A text in quotes, or up to the next `,` or `]`; whether it was in quotes."""
+    def quoted_or_plain(self) -> tuple[bool, str]:
+        """Whether the value is quoted, and the value: quoted text, or text up to the next `,` or `]`."""
         start, quote = self.at, self.text[self.at : self.at + 1]
         if quote in ("'", '"') and quote:
             end = self.text.find(quote, start + 1)
             if end < 0:
-                raise self.error("this quote has no end")
+                raise self.error("unterminated quote")
             self.at = end + 1
             return True, self.text[start + 1 : end]
-        found = _VALUE.match(self.text, start)
-        if found is None or not found[0].strip():
-            raise self.error("a value expected", 'a text with , or ] stands in quotes: name="f<int, 4>"')
-        self.at = found.end()
-        return False, found[0].strip()
+        match = _VALUE.match(self.text, start)
+        if match is None or not match[0].strip():
+            raise self.error("expected a value", 'quote a text with , or ]: name="f<int, 4>"')
+        self.at = match.end()
+        return False, match[0].strip()
 
     def word(self, what: str) -> str:
-        found = _WORD.match(self.text, self.at)
-        if found is None:
-            raise self.error(f"{what} expected")
-        self.at = found.end()
-        return found[0]
+        match = _WORD.match(self.text, self.at)
+        if match is None:
+            raise self.error(f"expected {what}")
+        self.at = match.end()
+        return match[0]
 
-    def skips(self, mark: str) -> bool:
-        there = self.text.startswith(mark, self.at)
-        self.at += len(mark) if there else 0
-        return there
+    def accept(self, token: str) -> bool:
+        accepted = self.text.startswith(token, self.at)
+        self.at += len(token) if accepted else 0
+        return accepted
 
-    def place(self, at: int) -> str:
-        where = f"character {at + 1}" if at < len(self.text) else "its end"
+    def position(self, at: int) -> str:
+        where = f"character {at + 1}" if at < len(self.text) else "end"
         return f"metric {self.text!r}, {where}"
 
     def error(self, what: str, hint: str | None = None, at: int | None = None) -> ParamError:
-        place = self.place(self.at if at is None else at)
-        return ParamError(f"{place}: {what}", hint or f"such as {_EXAMPLES}")
+        position = self.position(self.at if at is None else at)
+        return ParamError(f"{position}: {what}", hint or f"for example {_EXAMPLES}")
 
     def unknown(self, kind: str, name: str, known: Iterable[str], at: int) -> UnknownName:
-        return self.placed(UnknownName(kind, name, known), at)
+        return self.at_position(UnknownName(kind, name, known), at)
 
-    def placed(self, error: UnknownName, at: int) -> UnknownName:
-        error.message = f"{self.place(at)}: {error.message}"
+    def at_position(self, error: UnknownName, at: int) -> UnknownName:
+        error.message = f"{self.position(at)}: {error.message}"
         error.args = (error.message,)
         return error
 
 
 def filterable(contract: Contract) -> tuple[Column, ...]:
-    """The columns that rows can be told apart by, but for the run: runs are chosen otherwise."""
+    """The columns that rows can be filtered by; runs are selected otherwise."""
     return tuple(
         column
         for column in contract.columns
-        if column.name != "run_id" and column.type in _WANTED and not _is_measure(column)
+        if column.name != "run_id" and column.type in _TYPE_NAMES and not _is_measure(column)
     )
 
 
@@ -164,7 +164,7 @@ def _measures(contract: Contract) -> tuple[Column, ...]:
 
 
 def _is_measure(column: Column) -> bool:
-    return column.unit not in _NO_MEASURE and column.type in ("BIGINT", "INTEGER", "DOUBLE")
+    return column.unit not in _NOT_MEASURES and column.type in ("BIGINT", "INTEGER", "DOUBLE")
 
 
 def _named(contract: Contract, name: str) -> Column:
@@ -175,10 +175,10 @@ def _names(columns: Iterable[Column]) -> str:
     return ", ".join(column.name for column in columns) or "no measure"
 
 
-_WANTED = {
-    "VARCHAR": "a text",
-    "INTEGER": "a whole number",
-    "BIGINT": "a whole number",
+_TYPE_NAMES = {
+    "VARCHAR": "text",
+    "INTEGER": "an integer",
+    "BIGINT": "an integer",
     "BOOLEAN": "true or false",
 }
 

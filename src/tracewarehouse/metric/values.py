@@ -1,4 +1,4 @@
-"""The value of a metric for each run, from rows of its analysis: pooled once, divided once."""
+"""The value of a metric for each run, from rows of its analysis: summed exactly, divided once."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
     from tracewarehouse.duck.engine import Connection
 
-ROWS, COMPLETE = "result_rows", "complete"  # relations: rows of the analysis; run_id, rank, step
+ROWS, COMPLETE = "result_rows", "complete"  # relations: rows of the analysis; complete steps
 Step = tuple[str, int, int]  # a complete step of a rank of a run
-Unit = tuple[int, int | None]  # a rank and, where values are per step, a complete step of it
+RankStep = tuple[int, int | None]  # a rank and, if values are per step, a complete step of it
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a run that its analysis tells of, and why others do not."""
+    """The ranks of a run with data in its analysis, and why others have none."""
 
-    telling: tuple[int, ...]
+    with_data: tuple[int, ...]
     reason: str | None = None
 
 
 @dataclass(frozen=True)
-class _Part:
-    """What the rows of one unit give; `over` or `under` is None where a row does not tell it."""
+class _Aggregate:
+    """The rows of one rank and step, aggregated; `over` or `under` is None if a row lacks it."""
 
     rows: int
     over: float | None
@@ -44,8 +44,8 @@ def evaluate(
 ) -> Measured:
     """The metric of each run of `ranks`, in that order.
 
-    `complete` holds run_id, rank and step of the complete steps; None where values are not to be per step.
-    Raises TwError where a run has several rows and the column does not say what it is of them.
+    `complete` holds run_id, rank and step of the complete steps; None if values are not per step. Raises
+    TwError if a run has several rows and the column has no fold.
     """
     from tracewarehouse.duck.engine import connect
 
@@ -60,7 +60,7 @@ def evaluate(
 
 
 def threads_for(metric: Metric) -> int | None:
-    """How many threads may sum it: doubles come out alike from one only."""
+    """The number of threads that sum it: sums of doubles are reproducible with one thread only."""
     return 1 if metric.column.type == "DOUBLE" else None
 
 
@@ -69,78 +69,77 @@ def evaluate_in(
 ) -> Measured:
     """Like `evaluate`, over the relations `ROWS` and, with `complete`, `COMPLETE` of a connection."""
     by_step = complete is not None
-    scopes, told = _scopes(metric, ranks, complete), _told(metric, by_step)
+    scopes, rows = _scopes(metric, ranks, complete), _filtered_rows(metric, by_step)
     if metric.column.fold:
-        values = _folded(con, metric, told, scopes, by_step)
+        values = _folded(con, metric, rows, scopes, by_step)
     else:
-        values = _single(con, metric, told, scopes)
+        values = _single(con, metric, rows, scopes)
     nothing = "no complete step" if by_step else "no such rank"
     runs = [
         values.get(run, RunValue(run, reason="no such row"))
         if scopes[run]
-        else RunValue(run, reason=who.reason or nothing)
-        for run, who in ranks.items()
+        else RunValue(run, reason=of_run.reason or nothing)
+        for run, of_run in ranks.items()
     ]
     return Measured(metric, metric.per(by_step), tuple(runs))
 
 
 def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence[pa.Table]) -> None:
-    """Raises UnknownName where there are rows, and none has the values that the filters name."""
-    found = any(each.rows for one in measured for each in one.runs)
-    if found or not metric.filters or not any(map(len, tables)) or any(_meets(metric, one) for one in tables):
+    """Raises UnknownName if there are rows, but none has the values of the filters."""
+    used = any(run.rows for each in measured for run in each.runs)
+    if used or not metric.filters or not any(map(len, tables)):
+        return
+    if any(_has_match(metric, table) for table in tables):
         return
     for column, value in metric.filters:
-        seen = {each for table in tables for each in table[column.name].unique().to_pylist()}
-        if value not in seen:
-            raise UnknownName(f"{column.name} of {metric.contract.ref}", _text(value), map(_text, seen))
+        present = {each for table in tables for each in table[column.name].unique().to_pylist()}
+        if value not in present:
+            raise UnknownName(f"{column.name} of {metric.contract.ref}", _text(value), map(_text, present))
     names = ", ".join(column.name for column, _ in metric.filters)
     raise UnknownName(f"row of {metric.contract.ref}", metric.text, [], f"no row has all of these: {names}")
 
 
-def _meets(metric: Metric, table: pa.Table) -> bool:
-    """Whether a row meets the filters, in whichever step it lies."""
+def _has_match(metric: Metric, table: pa.Table) -> bool:
+    """Whether a row matches the filters, in any step."""
     from tracewarehouse.duck.engine import connect
 
     with connect() as con:
-        con.register("result_rows", table)
-        return bool(
-            con.execute(f"SELECT count(*) FROM result_rows WHERE {condition(metric)}").fetchall()[0][0]
-        )
+        con.register(ROWS, table)
+        return bool(con.execute(f"SELECT count(*) FROM {ROWS} WHERE {condition(metric)}").fetchall()[0][0])
 
 
 def _text(value: object) -> str:
-    """The value as a metric says it."""
+    """The value as written in a metric."""
     return {"None": "null", "True": "true", "False": "false"}.get(repr(value), str(value))
 
 
 def _scopes(
     metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
-) -> dict[str, frozenset[Unit]]:
-    """Run → the units that its value is of."""
+) -> dict[str, frozenset[RankStep]]:
+    """Run → the ranks, or ranks and steps, that its value covers."""
     only = next((value for column, value in metric.filters if column.name == "rank"), None)
-    able = {run: {rank for rank in who.telling if only in (None, rank)} for run, who in ranks.items()}
+    used = {run: {rank for rank in each.with_data if only in (None, rank)} for run, each in ranks.items()}
     if complete is None:
-        return {run: frozenset((rank, None) for rank in telling) for run, telling in able.items()}
-    found: dict[str, set[Unit]] = {run: set() for run in able}
+        return {run: frozenset((rank, None) for rank in of_run) for run, of_run in used.items()}
+    found: dict[str, set[RankStep]] = {run: set() for run in used}
     for run, rank, step in complete:
-        if rank in able.get(run, ()):
+        if rank in used.get(run, ()):
             found[run].add((rank, step))
-    return {run: frozenset(units) for run, units in found.items()}
+    return {run: frozenset(scope) for run, scope in found.items()}
 
 
-def _told(metric: Metric, by_step: bool) -> str:
-    """The rows that count, as a SELECT."""
-    where = f" WHERE {condition(metric)}"
+def _filtered_rows(metric: Metric, by_step: bool) -> str:
+    """The rows that match the filters, of complete steps if values are per step, as a SELECT."""
     join = f" SEMI JOIN {COMPLETE} USING (run_id, rank, step)" if by_step else ""
-    return f"SELECT told.* FROM {ROWS} AS told{join}{where}"
+    return f"SELECT result.* FROM {ROWS} AS result{join} WHERE {condition(metric)}"
 
 
 def condition(metric: Metric) -> str:
-    """The filters, as a condition of SQL."""
-    return " AND ".join(_is(column, value) for column, value in metric.filters) or "TRUE"
+    """The filters as a SQL condition."""
+    return " AND ".join(_equals(column, value) for column, value in metric.filters) or "TRUE"
 
 
-def _is(column: Column, value: object) -> str:
+def _equals(column: Column, value: object) -> str:
     name = quote_name(column.name)
     if value is None:
         return f"{name} IS NULL"
@@ -148,99 +147,105 @@ def _is(column: Column, value: object) -> str:
 
 
 def _folded(
-    con: Connection, metric: Metric, told: str, scopes: Mapping[str, frozenset[Unit]], by_step: bool
+    con: Connection, metric: Metric, rows: str, scopes: Mapping[str, frozenset[RankStep]], by_step: bool
 ) -> dict[str, RunValue]:
-    """Run → what its rows give by the column's fold."""
-    parts = _parts(con, metric, told, by_step)
-    kept = {
-        run: {unit: part for unit, part in parts.get(run, {}).items() if unit in scope}
-        for run, scope in scopes.items()
-    }
-    fold = _summed if metric.column.fold == "sum" else _of_all
-    return {run: fold(metric, run, units, scopes[run]) for run, units in kept.items() if scopes[run]}
+    """Run → its rows aggregated by the column's fold."""
+    aggregates = _aggregates(con, metric, rows, by_step)
+    fold = _mean_of_sums if metric.column.fold == "sum" else _extreme_or_ratio
+    values = {}
+    for run, scope in scopes.items():
+        if scope:
+            within = {key: each for key, each in aggregates.get(run, {}).items() if key in scope}
+            values[run] = fold(metric, run, within, scope)
+    return values
 
 
-def _parts(con: Connection, metric: Metric, told: str, by_step: bool) -> dict[str, dict[Unit, _Part]]:
-    """Run → unit → what the rows of it give together; a unit without rows is not there."""
+def _aggregates(
+    con: Connection, metric: Metric, rows: str, by_step: bool
+) -> dict[str, dict[RankStep, _Aggregate]]:
+    """Run → rank and step → its rows aggregated; without rows there is no entry."""
     fold = metric.column.fold or ""
     over, _, under = fold.partition("/")
     if under:
-        picked = f"{_whole('sum', over)}, {_whole('sum', under)}"
+        columns = f"{_if_complete('sum', over)}, {_if_complete('sum', under)}"
     else:
-        picked = f"{_whole(fold, metric.column.name)}, NULL"
+        columns = f"{_if_complete(fold, metric.column.name)}, NULL"
     step = "step" if by_step else "NULL"
-    sql = (
-        f"SELECT run_id, rank, {step} AS step, count(*), {picked} FROM ({told}) GROUP BY run_id, rank, {step}"
-    )
-    found: dict[str, dict[Unit, _Part]] = {}
-    for run, rank, number, rows, first, second in con.execute(sql).fetchall():
-        found.setdefault(run, {})[rank, number] = _Part(rows, first, second)
+    keys = f"run_id, rank, {step}"
+    sql = f"SELECT {keys}, count(*), {columns} FROM ({rows}) GROUP BY {keys}"
+    found: dict[str, dict[RankStep, _Aggregate]] = {}
+    for run, rank, number, count, first, second in con.execute(sql).fetchall():
+        found.setdefault(run, {})[rank, number] = _Aggregate(count, first, second)
     return found
 
 
-def _whole(how: str, column: str) -> str:
-    """The fold of a column, unless a row does not tell it."""
+def _if_complete(function: str, column: str) -> str:
+    """The aggregate of a column, null if a value is null."""
     name = quote_name(column)
-    return f"CASE WHEN count({name}) = count(*) THEN {how}({name}) END"
+    return f"CASE WHEN count({name}) = count(*) THEN {function}({name}) END"
 
 
-def _summed(metric: Metric, run: str, parts: Mapping[Unit, _Part], scope: frozenset[Unit]) -> RunValue:
-    """What adds up, per unit; a unit without such a row took nothing."""
-    ranks, rows = len({rank for rank, _ in scope}), sum(part.rows for part in parts.values())
-    over = {unit: part.over for unit, part in parts.items()}
-    known = {unit: value for unit, value in over.items() if value is not None}
-    if len(known) < len(over):
+def _mean_of_sums(
+    metric: Metric, run: str, aggregates: Mapping[RankStep, _Aggregate], scope: frozenset[RankStep]
+) -> RunValue:
+    """The sum per rank, or per rank and step; one without such a row counts as 0."""
+    ranks, rows = len({rank for rank, _ in scope}), sum(each.rows for each in aggregates.values())
+    known = {key: each.over for key, each in aggregates.items() if each.over is not None}
+    if len(known) < len(aggregates):
         return RunValue(run, ranks=ranks, rows=rows, reason=_unknown(metric))
     mean = sum(known.values()) / len(scope)
-    steps: dict[int, list[float]] = {}
+    by_step: dict[int, list[float]] = {}
     for rank, step in scope:
         if step is not None:
-            steps.setdefault(step, []).append(known.get((rank, step), 0))
-    each = tuple(sum(steps[step]) / len(steps[step]) for step in sorted(steps))
-    value = median(each) if metric.is_of_steps and each else mean
-    return RunValue(run, value, mean, each, ranks, rows)
+            by_step.setdefault(step, []).append(known.get((rank, step), 0))
+    steps = tuple(sum(by_step[step]) / len(by_step[step]) for step in sorted(by_step))
+    value = median(steps) if metric.measures_steps and steps else mean
+    return RunValue(run, value, mean, steps, ranks, rows)
 
 
-def _of_all(metric: Metric, run: str, parts: Mapping[Unit, _Part], scope: frozenset[Unit]) -> RunValue:
-    """The least or largest of all rows, or a sum over a sum."""
-    told = RunValue(run, ranks=len({rank for rank, _ in scope}), rows=sum(one.rows for one in parts.values()))
-    if not parts:
-        return replace(told, reason="no such row")
-    over = [part.over for part in parts.values() if part.over is not None]
-    under = [part.under for part in parts.values() if part.under is not None]
+def _extreme_or_ratio(
+    metric: Metric, run: str, aggregates: Mapping[RankStep, _Aggregate], scope: frozenset[RankStep]
+) -> RunValue:
+    """The minimum or maximum of all rows, or a sum over a sum."""
+    rows = sum(each.rows for each in aggregates.values())
+    result = RunValue(run, ranks=len({rank for rank, _ in scope}), rows=rows)
+    if not aggregates:
+        return replace(result, reason="no such row")
+    over = [each.over for each in aggregates.values() if each.over is not None]
+    under = [each.under for each in aggregates.values() if each.under is not None]
     fold = metric.column.fold or ""
-    if len(over) < len(parts) or "/" in fold and len(under) < len(parts):
-        return replace(told, reason=_unknown(metric))
+    if len(over) < len(aggregates) or "/" in fold and len(under) < len(aggregates):
+        return replace(result, reason=_unknown(metric))
     if "/" not in fold:
         value = float(min(over) if fold == "min" else max(over))
     elif sum(under):
         value = sum(over) / sum(under)
     else:
-        return replace(told, reason=f"{fold.partition('/')[2]} is 0")
-    return replace(told, value=value, mean=value)
+        return replace(result, reason=f"{fold.partition('/')[2]} is 0")
+    return replace(result, value=value, mean=value)
 
 
 def _unknown(metric: Metric) -> str:
-    return f"{metric.column.name} is not known of every row"
+    return f"{metric.column.name} is unknown for some rows"
 
 
 def _single(
-    con: Connection, metric: Metric, told: str, scopes: Mapping[str, frozenset[Unit]]
+    con: Connection, metric: Metric, rows: str, scopes: Mapping[str, frozenset[RankStep]]
 ) -> dict[str, RunValue]:
-    """Run → the value of its one row; raises TwError where there are several."""
-    pinned = {"run_id", *(column.name for column, _ in metric.filters)}
-    free = [name for name in metric.contract.grain if name not in pinned]
+    """Run → the value of its one row; raises TwError if there are several."""
+    fixed = {"run_id", *(column.name for column, _ in metric.filters)}
+    free = [name for name in metric.contract.grain if name not in fixed]
     differing = "".join(f", count(DISTINCT {quote_name(name)})" for name in free)
     sql = f"SELECT run_id, count(*), any_value({quote_name(metric.column.name)}){differing}"
     found = {}
-    for run, rows, value, *counts in con.execute(f"{sql} FROM ({told}) GROUP BY run_id").fetchall():
-        if rows > 1:
-            missing = [name for name, count in zip(free, counts, strict=True) if count > 1] or free
-            raise _several(metric, run, rows, missing)
+    for run, count, value, *distinct in con.execute(f"{sql} FROM ({rows}) GROUP BY run_id").fetchall():
+        if count > 1:
+            missing = [name for name, number in zip(free, distinct, strict=True) if number > 1] or free
+            raise _several(metric, run, count, missing)
         ranks = len({rank for rank, _ in scopes.get(run, ())})
         reason = _unknown(metric) if value is None else None
         value = None if value is None else float(value)
-        found[run] = RunValue(run, value, value, (), ranks, rows, reason)
+        found[run] = RunValue(run, value, value, (), ranks, count, reason)
     return found
 
 
@@ -248,7 +253,6 @@ def _several(metric: Metric, run: str, rows: int, missing: Sequence[str]) -> TwE
     named = [f"{column.name}={_text(value)}" for column, value in metric.filters]
     filters = ",".join([*named, *(f"{name}=…" for name in missing)])
     return TwError(
-        f"metric {metric}: {metric.contract.ref} does not say what {metric.column.name} is of several rows,"
-        f" and run {run} has {rows:,}",
-        f"name one: {metric.contract.name}.{metric.column.name}[{filters}]",
+        f"metric {metric}: {metric.column.name} cannot be aggregated over rows; run {run} has {rows:,} rows",
+        f"select one with a filter: {metric.contract.name}.{metric.column.name}[{filters}]",
     )

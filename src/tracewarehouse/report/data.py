@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.metric import Side
 from tracewarehouse.plot.lines import Bin, bin_edges, describe_bin
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.result import Result
+from tracewarehouse.runs.selection import Selection
 
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 class ReportData:
     """The results of one run, or of some of its ranks; every result is a relation that `rows` can query."""
 
-    def __init__(self, side: Side, con: Connection) -> None:
+    def __init__(self, side: Selection, con: Connection) -> None:
         self.side = side
         (self.selected,) = side.selected()
         starts = (rank.facts.get("start_ns") for rank in self.selected.by_rank)
@@ -96,7 +96,7 @@ class ReportData:
 
 
 @contextmanager
-def report_data(side: Side) -> Iterator[ReportData]:
+def report_data(side: Selection) -> Iterator[ReportData]:
     """The data of one run, with a connection for its aggregates."""
     from tracewarehouse.duck.engine import connect
 

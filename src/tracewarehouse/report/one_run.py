@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tracewarehouse.metric import Side
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.report.communication import communication_section
 from tracewarehouse.report.data import ReportData, report_data
@@ -24,6 +23,7 @@ from tracewarehouse.report.overview import (
 from tracewarehouse.report.run_facts import limits_section, quality_section, run_facts
 from tracewarehouse.report.text import duration, percent, plural
 from tracewarehouse.result import Result
+from tracewarehouse.runs.selection import Selection
 from tracewarehouse.version import __version__
 from tracewarehouse.wording import CATEGORIES
 
@@ -39,7 +39,7 @@ _SECTIONS: dict[str, Callable[[ReportData], Section]] = {
 }
 
 
-def one_run(side: Side, info: RunInfo, findings: Result, say: Callable[[str], None]) -> Page:
+def one_run(side: Selection, info: RunInfo, findings: Result, say: Callable[[str], None]) -> Page:
     """The report of a run with its findings; `say` receives progress messages."""
     with report_data(side) as data:
         say("computing overview")

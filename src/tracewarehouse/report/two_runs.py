@@ -15,7 +15,7 @@ from tracewarehouse.version import __version__
 from tracewarehouse.wording import CATEGORIES, LEVELS, category_name
 
 if TYPE_CHECKING:
-    from tracewarehouse.diff.breakdown import Account
+    from tracewarehouse.diff.breakdown import Breakdown
     from tracewarehouse.diff.change import Change
     from tracewarehouse.diff.levels import Row
     from tracewarehouse.history import History, Series
@@ -30,8 +30,8 @@ def two_runs(
 ) -> Page:
     """The comparison, the step times of both sides, and the history of step times if it is recorded."""
     say("computing the page")
-    account = change.account
-    categories = {row.part for row in account.level("breakdown").rows} if account else set()
+    breakdown = change.breakdown
+    categories = {row.part for row in breakdown.level("breakdown").rows} if breakdown else set()
     sections = (
         _verdict_section(change, times),
         *_breakdown_sections(change),
@@ -57,12 +57,13 @@ def _side_name(runs: Sequence[str]) -> str:
 def _facts(change: Change) -> Iterator[tuple[str, str]]:
     yield "Base", ", ".join(change.base)
     yield "Head", ", ".join(change.head)
-    account = change.account
-    if account:
-        sample = account.per.partition(":")[0]
+    breakdown = change.breakdown
+    if breakdown:
+        sample = breakdown.per.partition(":")[0]
         yield (
             "Compared",
-            f"{account.base_units:,} of base, {account.head_units:,} of head: one per {sample} and rank",
+            f"{breakdown.base_intervals:,} of base, {breakdown.head_intervals:,} of head: "
+            f"one per {sample} and rank",
         )
     yield "Noise", _NOISE.get(change.verdict.unit, "unknown: one sample per side")
 
@@ -89,8 +90,8 @@ def _signed_duration(ns: float) -> str:
 def _limits_section(change: Change) -> Iterator[Section]:
     """What the comparison cannot show, at the end of the page."""
     statements = [change.verdict.reason] if change.verdict.reason else []
-    statements += [f"no breakdown: {change.lacks}"] if change.lacks else []
-    statements += change.account.notices if change.account else ()
+    statements += [f"no breakdown: {change.no_breakdown_reason}"] if change.no_breakdown_reason else []
+    statements += change.breakdown.notices if change.breakdown else ()
     if statements:
         summary = "What limits the conclusions on this page."
         yield Section(
@@ -129,44 +130,46 @@ def _step_times_card(times: Sequence[Measured]) -> Card:
 
 
 def _breakdown_sections(change: Change) -> Iterator[Section]:
-    account = change.account
-    if account is None:
-        yield Section("breakdown", "Breakdown", f"No breakdown: {change.lacks}.")
+    breakdown = change.breakdown
+    if breakdown is None:
+        yield Section("breakdown", "Breakdown", f"No breakdown: {change.no_breakdown_reason}.")
         return
     yield Section(
         "breakdown",
         "Breakdown",
-        _breakdown_summary(account),
-        (_waterfall_card(account), _changes_card(account, "categories", "phases and kinds")),
-        (_table(change, account, "breakdown"), _table(change, account, "categories")),
+        _breakdown_summary(breakdown),
+        (_waterfall_card(breakdown), _changes_card(breakdown, "categories", "phases and kinds")),
+        (_table(change, breakdown, "breakdown"), _table(change, breakdown, "categories")),
     )
     yield Section(
         "kernels",
         "Kernels and operators",
-        _kernels_summary(account),
+        _kernels_summary(breakdown),
         (
-            _changes_card(account, "kernels", "kernels and idle causes"),
-            _changes_card(account, "operators", "operators and idle causes"),
+            _changes_card(breakdown, "kernels", "kernels and idle causes"),
+            _changes_card(breakdown, "operators", "operators and idle causes"),
         ),
-        (_table(change, account, "kernels"), _table(change, account, "operators")),
+        (_table(change, breakdown, "kernels"), _table(change, breakdown, "operators")),
     )
-    if len({row.part.rpartition(" ")[0] for row in account.level("ranks").rows}) > 1:
-        cards = (_changes_card(account, "ranks", "ranks"),)
-        yield Section("ranks", "Ranks", _ranks_summary(account), cards, (_table(change, account, "ranks"),))
+    if len({row.part.rpartition(" ")[0] for row in breakdown.level("ranks").rows}) > 1:
+        cards = (_changes_card(breakdown, "ranks", "ranks"),)
+        yield Section(
+            "ranks", "Ranks", _ranks_summary(breakdown), cards, (_table(change, breakdown, "ranks"),)
+        )
 
 
-def _breakdown_summary(account: Account) -> str:
-    base, head = float(account.base_mean), float(account.head_mean)
-    largest = account.level("breakdown").rows[0]
+def _breakdown_summary(breakdown: Breakdown) -> str:
+    base, head = float(breakdown.base_mean), float(breakdown.head_mean)
+    largest = breakdown.level("breakdown").rows[0]
     return (
-        f"The mean {account.per} went from {duration(base)} to {duration(head)}"
+        f"The mean {breakdown.per} went from {duration(base)} to {duration(head)}"
         f" ({_signed_duration(head - base)}); largest contribution: {category_name(largest.part)},"
         f" {_signed_duration(float(largest.delta))}."
     )
 
 
-def _kernels_summary(account: Account) -> str:
-    rows = [row for row in account.level("kernels").rows if row.delta]
+def _kernels_summary(breakdown: Breakdown) -> str:
+    rows = [row for row in breakdown.level("kernels").rows if row.delta]
     slower = sum(row.delta > 0 for row in rows)
     significant = sum(bool(row.test and row.test.significant) for row in rows)
     return (
@@ -175,9 +178,9 @@ def _kernels_summary(account: Account) -> str:
     )
 
 
-def _ranks_summary(account: Account) -> str:
+def _ranks_summary(breakdown: Breakdown) -> str:
     note = "A straggler shows as own time; on the other ranks its delay shows as communication."
-    own = [row for row in account.level("ranks").rows if row.part.endswith(" own")]
+    own = [row for row in breakdown.level("ranks").rows if row.part.endswith(" own")]
     if not own:
         return note
     most = max(own, key=lambda row: abs(row.delta))
@@ -185,12 +188,12 @@ def _ranks_summary(account: Account) -> str:
     return f"The own time of {rank} changed the most, {_signed_duration(float(most.delta))}. {note}"
 
 
-def _waterfall_card(account: Account) -> Card:
+def _waterfall_card(breakdown: Breakdown) -> Card:
     """Base, the change of each category on top of the one before, head; the axis starts below them all."""
-    per = account.per.partition(":")[2] or account.per
-    running = float(account.base_mean)
+    per = breakdown.per.partition(":")[2] or breakdown.per
+    running = float(breakdown.base_mean)
     bars = [Bar(f"base: mean {per}", running, "base", duration(running), f"base: {duration(running)}")]
-    for row in account.level("breakdown").rows:
+    for row in breakdown.level("breakdown").rows:
         delta = float(row.delta)
         if delta:
             name, change = category_name(row.part), _signed_duration(delta)
@@ -202,14 +205,14 @@ def _waterfall_card(account: Account) -> Card:
     low = max(0.0, min(ends) - 0.25 * (max(ends) - min(ends)))
     axis = f"; the axis starts at {duration(low)}" if low else ""
     figure = Figure(f"Base, categories, head{axis}", bar_chart(bars, PAGE, low=low))
-    text = f"The categories sum exactly to the change, {_signed_duration(float(account.delta))}."
+    text = f"The categories sum exactly to the change, {_signed_duration(float(breakdown.delta))}."
     return Card("From base to head", text, (figure,))
 
 
-def _changes_card(account: Account, level: str, kinds: str) -> Card:
+def _changes_card(breakdown: Breakdown, level: str, kinds: str) -> Card:
     """The largest changes of a level."""
     title = f"Largest changes {LEVELS[level].partition(' (')[0]}"
-    rows = [row for row in account.level(level).rows if row.delta]
+    rows = [row for row in breakdown.level(level).rows if row.delta]
     if not rows:
         return Card(title, "No changes.")
     bars = [
@@ -242,8 +245,8 @@ def _change_description(row: Row) -> str:
     return f"{category_name(row.part)}: {_from_to(row)}, {change}{kind}{significance}"
 
 
-def _table(change: Change, account: Account, level: str) -> Table:
-    result = account.level(level).result()
+def _table(change: Change, breakdown: Breakdown, level: str) -> Table:
+    result = breakdown.level(level).result()
     assert result.contract is not None
     rows = result.head(_MAX_ROWS).rows()
     names = result.table.column_names

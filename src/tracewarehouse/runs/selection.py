@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.runs.selectors import Known, Pick, pick
 from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store
+
+if TYPE_CHECKING:
+    from tracewarehouse.result import Result
 
 
 @dataclass(frozen=True)
@@ -156,3 +160,19 @@ class _ChosenRuns:
 def _version(store: Store, each: Pick) -> RunVersion | None:
     # A run that is removed while we look is as gone as one removed before.
     return store.newest(each.run) if each.number is None else store.get(each.run, each.number)
+
+
+class Selection(Protocol):
+    """Selected runs that can be queried, as a `Warehouse`."""
+
+    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The rows of an analysis."""
+        ...
+
+    def query(self, sql: str) -> Result:
+        """The rows of a SELECT."""
+        ...
+
+    def selected(self) -> tuple[SelectedRun, ...]:
+        """The runs, each with its selected ranks."""
+        ...

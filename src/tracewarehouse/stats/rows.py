@@ -1,4 +1,8 @@
-"""Tests of many rows at once: which parts of a step changed by more than their noise."""
+"""Tests of many rows at once: which rows of a breakdown changed by more than their noise.
+
+Welch's t on each row with variances moderated over all rows, as in Smyth's `limma`, and p-values adjusted for
+the number of rows.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracewarehouse.stats.shift import ENOUGH
+from tracewarehouse.stats.shift import MIN_SAMPLES, ShiftTest
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+    Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class RowTest:
-    """How one row changed: relative (inf for a new row, -1 for a gone one), with its interval.
+    """How one row changed: relative (inf for an added row, -1 for a removed one), with its interval.
 
-    `q` is p after Benjamini and Hochberg: of all rows with q <= alpha, at most a part alpha is there by
-    chance. Rows that are not `tested` have no interval, p or q. New and gone rows have no interval.
+    `q` is p adjusted after Benjamini and Hochberg: of all rows with q <= alpha, at most a share of alpha is
+    there by chance. Rows that are not `tested` have no interval, p or q. Added and removed rows have no
+    interval.
     """
 
     change: float
@@ -33,7 +39,7 @@ class RowTest:
     tested: bool
 
 
-def rows(
+def row_tests(
     base: Sequence[Sequence[float]],
     head: Sequence[Sequence[float]],
     weights: Sequence[float],
@@ -41,38 +47,45 @@ def rows(
     alpha: float = 0.05,
     min_share: float = 0.001,
 ) -> list[RowTest]:
-    """A test for each row, in the order given.
+    """A test for each row, in the given order.
 
-    `base` and `head` hold for each row its mean in each unit (a run, or a block of steps), 0 where it is
-    absent; `weights` its share of the step. Tested are rows with a share of at least `min_share`, where both
-    sides together have four units or more.
+    `base` and `head` hold for each row its mean in each sample (a run, or a block of steps), 0 where the row
+    is absent; `weights` its share of the step. Rows with a share of at least `min_share` are tested if both
+    sides together have four samples or more.
 
-    Rows present in every unit: Welch's t on logs with moderated variances of each side (`moderated.spread`).
-    Rows absent somewhere: Welch's t on the values themselves, their own variance only. For a row that one
-    side lacks altogether, p is the chance of such a split of units where that chance exceeds alpha: three
-    runs with a row and three without prove little.
+    Rows present in every sample: Welch's t on logarithms with the moderated variances of each side
+    (`moderated_variances`). Rows absent from some: Welch's t on the values, with the row's own variance. For
+    a row that one side lacks entirely, p is the probability of such a split of the samples where that exceeds
+    alpha: three runs with a row and three without prove little.
     """
     import numpy as np
 
     if len(base) == 0:
         return []
     left, right = _table(base), _table(head)
-    enough = min(left.shape[1], right.shape[1]) > 0 and left.shape[1] + right.shape[1] >= ENOUGH
-    held = (left > 0).any(axis=1) | (right > 0).any(axis=1)
-    tested = (np.asarray(weights, dtype=np.float64) >= min_share) & held & enough
-    whole = tested & (left > 0).all(axis=1) & (right > 0).all(axis=1)
-    found = {**_on_logs(left, right, whole, alpha), **_on_values(left, right, tested & ~whole, alpha)}
-    q = _adjusted([found[row][3] for row in sorted(found)])
-    adjusted = dict(zip(sorted(found), q, strict=True))
+    enough = min(left.shape[1], right.shape[1]) > 0 and left.shape[1] + right.shape[1] >= MIN_SAMPLES
+    present = (left > 0).any(axis=1) | (right > 0).any(axis=1)
+    tested = (np.asarray(weights, dtype=np.float64) >= min_share) & present & enough
+    complete = tested & (left > 0).all(axis=1) & (right > 0).all(axis=1)
+    tests = {
+        **_welch_on_logs(left, right, complete, alpha),
+        **_welch_on_values(left, right, tested & ~complete, alpha),
+    }
+    q = dict(zip(sorted(tests), _adjusted([tests[row].p for row in sorted(tests)]), strict=True))
     return [
-        RowTest(*found[row], adjusted[row], adjusted[row] <= alpha, True)
-        if row in found
-        else RowTest(_change(left[row], right[row]), None, None, None, None, False, False)
+        _row_test(tests[row], q[row], alpha) if row in tests else _untested(left[row], right[row])
         for row in range(len(left))
     ]
 
 
-Found = dict[int, tuple[float, float | None, float | None, float]]
+def _row_test(test: ShiftTest, q: float, alpha: float) -> RowTest:
+    known = math.isfinite(test.low)
+    low, high = (test.low, test.high) if known else (None, None)
+    return RowTest(test.estimate, low, high, test.p, q, q <= alpha, True)
+
+
+def _untested(left: Floats, right: Floats) -> RowTest:
+    return RowTest(_mean_change(left, right), None, None, None, None, False, False)
 
 
 def _table(values: Sequence[Sequence[float]]) -> Floats:
@@ -91,80 +104,85 @@ def _adjusted(p: list[float]) -> list[float]:
     return [float(value) for value in false_discovery_control(p)]
 
 
-def _on_logs(left: Floats, right: Floats, which: npt.NDArray[np.bool_], alpha: float) -> Found:
-    """Moderated Welch: the interval and p of each row that is present everywhere."""
+def _welch_on_logs(left: Floats, right: Floats, rows: Mask, alpha: float) -> dict[int, ShiftTest]:
+    """Moderated Welch tests of the rows that are present in every sample."""
     import numpy as np
 
-    if not which.any():
+    if not rows.any():
         return {}
-    sides = (np.log(left[which]), np.log(right[which]))
-    by = _means(sides[1]) - _means(sides[0])
-    low, high, p = _welch(by, _spreads(sides), (left.shape[1], right.shape[1]), alpha)
-    back = (np.expm1(np.minimum(value, 700)) for value in (by, low, high))
-    rows = zip(np.flatnonzero(which), *back, p, strict=True)
-    return {int(row): (float(by), float(low), float(high), float(p)) for row, by, low, high, p in rows}
+    sides = (np.log(left[rows]), np.log(right[rows]))
+    difference = _row_means(sides[1]) - _row_means(sides[0])
+    low, high, p = _welch(difference, _side_variances(sides), (left.shape[1], right.shape[1]), alpha)
+    relative = (np.expm1(np.minimum(value, 700)) for value in (difference, low, high))
+    columns = zip(np.flatnonzero(rows), *relative, p, strict=True)
+    return {
+        int(row): ShiftTest(float(change), float(low), float(high), float(p), "moderated Welch")
+        for row, change, low, high, p in columns
+    }
 
 
-def _spreads(sides: tuple[Floats, Floats]) -> tuple[Spread, Spread]:
-    """The moderated variance of each side; a side of one unit is taken to spread like the other."""
+def _side_variances(sides: tuple[Floats, Floats]) -> tuple[Variances, Variances]:
+    """The moderated variances of each side; a side of one sample is assumed to vary like the other."""
     import numpy as np
 
-    alike = likeness(np.hstack([residuals(side) for side in sides]))
-    return _both(*(spread(side, alike) if side.shape[1] > 1 else None for side in sides))
+    likeness = mean_squared_correlation(np.hstack([residuals(side) for side in sides]))
+    return _both(*(moderated_variances(side, likeness) if side.shape[1] > 1 else None for side in sides))
 
 
-def _both(base: Spread | None, head: Spread | None) -> tuple[Spread, Spread]:
-    one = base or head
-    assert one is not None  # both sides together have four units or more
-    return base or one, head or one
+def _both(base: Variances | None, head: Variances | None) -> tuple[Variances, Variances]:
+    known = base or head
+    assert known is not None  # both sides together have four samples or more
+    return base or known, head or known
 
 
 def _welch(
-    by: Floats, spreads: tuple[Spread, Spread], counts: tuple[int, int], alpha: float
+    difference: Floats, variances: tuple[Variances, Variances], counts: tuple[int, int], alpha: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Ends of the interval, and p; degrees of freedom by Satterthwaite. No spread at all leaves no doubt."""
+    """Ends of the interval, and p; degrees of freedom by Satterthwaite. Without variance p is 0 or 1."""
     import numpy as np
     from scipy.special import stdtr, stdtrit
 
-    parts = [one.variance / count for one, count in zip(spreads, counts, strict=True)]
+    parts = [side.variance / count for side, count in zip(variances, counts, strict=True)]
     error = np.sqrt(parts[0] + parts[1])
-    sure = error == 0
-    divisor = sum(part**2 / one.free for part, one in zip(parts, spreads, strict=True))
-    free = np.where(sure, 1.0, error**4) / np.where(sure, 1.0, divisor)
-    reach = stdtrit(free, 1 - alpha / 2) * error
-    p = 2 * stdtr(free, -np.abs(by) / np.where(sure, 1.0, error))
-    return by - reach, by + reach, np.where(sure, np.where(by == 0, 1.0, 0.0), p)
+    exact = error == 0
+    divisor = sum(part**2 / side.freedom for part, side in zip(parts, variances, strict=True))
+    freedom = np.where(exact, 1.0, error**4) / np.where(exact, 1.0, divisor)
+    reach = stdtrit(freedom, 1 - alpha / 2) * error
+    p = 2 * stdtr(freedom, -np.abs(difference) / np.where(exact, 1.0, error))
+    exact_p = np.where(difference == 0, 1.0, 0.0)
+    return difference - reach, difference + reach, np.where(exact, exact_p, p)
 
 
-def _on_values(left: Floats, right: Floats, which: npt.NDArray[np.bool_], alpha: float) -> Found:
-    """Welch on the values themselves, in parts of the mean of all units, for rows absent somewhere."""
-    found: Found = {}
-    for row in which.nonzero()[0]:
+def _welch_on_values(left: Floats, right: Floats, rows: Mask, alpha: float) -> dict[int, ShiftTest]:
+    """Welch tests of the values, scaled by their maximum, for rows that are absent from some samples."""
+    tests = {}
+    for row in rows.nonzero()[0]:
         scale = max(left[row].max(), right[row].max())
-        found[int(row)] = _one(left[row] / scale, right[row] / scale, alpha)
-    return found
+        tests[int(row)] = _welch_on_row(left[row] / scale, right[row] / scale, alpha)
+    return tests
 
 
-def _one(left: Floats, right: Floats, alpha: float) -> tuple[float, float | None, float | None, float]:
-    by = right.mean(keepdims=True) - left.mean(keepdims=True)
-    spreads = _both(_own(left), _own(right))
-    low, high, p = (float(value[0]) for value in _welch(by, spreads, (len(left), len(right)), alpha))
-    change, centre = _change(left, right), float(left.mean())
+def _welch_on_row(left: Floats, right: Floats, alpha: float) -> ShiftTest:
+    difference = right.mean(keepdims=True) - left.mean(keepdims=True)
+    variances = _both(_own_variance(left), _own_variance(right))
+    counts = (len(left), len(right))
+    low, high, p = (float(value[0]) for value in _welch(difference, variances, counts, alpha))
+    change, mean = _mean_change(left, right), float(left.mean())
     if left.any() and right.any():
-        return change, low / centre, high / centre, p
+        return ShiftTest(change, low / mean, high / mean, p, "Welch")
     chance = 2 / math.comb(len(left) + len(right), len(left))
-    return change, None, None, chance if chance > alpha else p
+    return ShiftTest(change, -math.inf, math.inf, chance if chance > alpha else p, "Welch")
 
 
-def _own(side: Floats) -> Spread | None:
+def _own_variance(side: Floats) -> Variances | None:
     import numpy as np
 
     if len(side) < 2:
         return None
-    return Spread(side.var(ddof=1, keepdims=True), np.array([len(side) - 1.0]))
+    return Variances(side.var(ddof=1, keepdims=True), np.array([len(side) - 1.0]))
 
 
-def _change(left: Floats, right: Floats) -> float:
+def _mean_change(left: Floats, right: Floats) -> float:
     """The relative change of the mean."""
     base, head = (float(side.mean()) if side.size else 0.0 for side in (left, right))
     if not base:
@@ -172,82 +190,82 @@ def _change(left: Floats, right: Floats) -> float:
     return head / base - 1
 
 
-def _means(side: Floats) -> Floats:
-    """The mean of each row, and exactly the value where all of a row are the same."""
+def _row_means(side: Floats) -> Floats:
+    """The mean of each row, exact if all values of the row are equal."""
     means: Floats = side[:, 0] + (side - side[:, :1]).mean(axis=1)
     return means
 
 
-FEWEST = 5  # rows that vary, below which nothing is known of how variances scatter
+MIN_VARYING_ROWS = 5  # with fewer, how variances scatter is unknown
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Of each row the variance of a unit, and its degrees of freedom."""
+class Variances:
+    """The variance of each row between samples, and its degrees of freedom."""
 
     variance: Floats
-    free: Floats
+    freedom: Floats
 
 
-def spread(values: Floats, alike: float) -> Spread:
-    """The moderated variance of each row of `values` (rows by units, two units or more).
+def moderated_variances(values: Floats, likeness: float) -> Variances:
+    """The moderated variance of each row of `values` (rows by samples, two samples or more).
 
     No row gets more degrees of freedom than all rows have together, as in Smyth's `limma`. Rows of one run
-    share its fate: where their squared correlation is `alike`, so many rows count as
-    rows / (1 + (rows - 1) alike). Rows that do not vary stay out of the estimate, and are drawn towards it.
+    vary together: with a mean squared correlation of `likeness`, n rows count as n / (1 + (n - 1) likeness).
+    Rows that do not vary are not part of the estimate, and are shrunk towards it.
     """
     import numpy as np
 
     own = values.shape[1] - 1
-    seen = (residuals(values) ** 2).sum(axis=1) / own
-    varying = int((seen > 0).sum())
-    if varying < FEWEST:
-        return Spread(seen, np.full(len(seen), float(own)))
-    centre, prior = common(seen[seen > 0], own)
+    observed = (residuals(values) ** 2).sum(axis=1) / own
+    varying = int((observed > 0).sum())
+    if varying < MIN_VARYING_ROWS:
+        return Variances(observed, np.full(len(observed), float(own)))
+    center, prior = variance_prior(observed[observed > 0], own)
     if math.isinf(prior):
-        variance = np.full(len(seen), centre)
+        variance = np.full(len(observed), center)
     else:
-        variance = (prior * centre + own * seen) / (prior + own)
-    together = own * varying / (1 + (varying - 1) * alike)
-    return Spread(variance, np.full(len(seen), min(prior + own, together)))
+        variance = (prior * center + own * observed) / (prior + own)
+    together = own * varying / (1 + (varying - 1) * likeness)
+    return Variances(variance, np.full(len(observed), min(prior + own, together)))
 
 
 def residuals(values: Floats) -> Floats:
-    """Each row less its mean; exactly 0 where all of a row are the same."""
-    apart: Floats = values - values[:, :1]
-    apart -= apart.mean(axis=1, keepdims=True)
-    return apart
+    """Each row minus its mean; exactly 0 if all values of the row are equal."""
+    deviations: Floats = values - values[:, :1]
+    deviations -= deviations.mean(axis=1, keepdims=True)
+    return deviations
 
 
-def likeness(apart: Floats) -> float:
+def mean_squared_correlation(deviations: Floats) -> float:
     """The mean squared correlation of two rows, from their residuals; 1 for a single row.
 
-    The variances of rows with correlation r have correlation r². Few units show more than there is (rows of
-    d degrees of freedom that have nothing to do with each other 1 / d): too much of it errs to the safe side.
+    The variances of rows with correlation r have correlation r². With few samples the estimate is too large
+    (1 / d for independent rows of d degrees of freedom), which errs to the safe side.
     """
     import numpy as np
 
-    size = np.sqrt((apart**2).sum(axis=1, keepdims=True))
-    scaled = (apart / np.where(size > 0, size, 1.0))[size[:, 0] > 0]
+    size = np.sqrt((deviations**2).sum(axis=1, keepdims=True))
+    scaled = (deviations / np.where(size > 0, size, 1.0))[size[:, 0] > 0]
     count = len(scaled)
     if count < 2:
         return 1.0
-    squares = float(((scaled.T @ scaled) ** 2).sum())  # of all pairs, without a table of rows by rows
+    squares = float(((scaled.T @ scaled) ** 2).sum())  # over all pairs, without a table of rows by rows
     return (squares - count) / (count * (count - 1))
 
 
-def common(variances: Floats, own: int) -> tuple[float, float]:
-    """s0² and d0 by moments of logs; d0 is inf where variances scatter no more than chance makes them."""
+def variance_prior(variances: Floats, own: int) -> tuple[float, float]:
+    """s0² and d0 by moments of logs; d0 is inf if variances scatter no more than by chance."""
     import numpy as np
     from scipy.special import digamma, polygamma
 
     logs = np.log(variances) - digamma(own / 2) + math.log(own / 2)
-    centre = float(logs.mean())
+    center = float(logs.mean())
     excess = float(logs.var(ddof=1) - polygamma(1, own / 2))
     if excess <= 0:
-        return math.exp(centre), math.inf
+        return math.exp(center), math.inf
     prior = 2 * inverse_trigamma(excess)
-    return math.exp(centre + float(digamma(prior / 2)) - math.log(prior / 2)), prior
+    return math.exp(center + float(digamma(prior / 2)) - math.log(prior / 2)), prior
 
 
 def inverse_trigamma(value: float) -> float:
@@ -256,8 +274,8 @@ def inverse_trigamma(value: float) -> float:
 
     x = 0.5 + 1 / value
     for _ in range(50):
-        here = float(polygamma(1, x))
-        step = here * (1 - here / value) / float(polygamma(2, x))
+        trigamma = float(polygamma(1, x))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
         x += step
         if -step / x < 1e-10:
             break

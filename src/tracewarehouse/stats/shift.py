@@ -1,15 +1,15 @@
-"""How far one group of values lies from another: an estimate, its interval, and p.
+"""Two-sample location shift: estimate, confidence interval and p-value.
 
-Two methods, chosen by how many values there are. From eight on each side ranks: no value weighs more than any
-other, and they cost next to no power. Below, the smallest p that ranks can reach is coarse (never under 0.05
-with 3 + 3), and Student's t finds more: see tests/stats/POWER.md.
+Two methods, selected by sample size. With eight or more values per side, ranks: no value weighs more than any
+other, at almost no loss of power. Below that, the smallest p that ranks can reach is coarse (never below 0.05
+with 3 + 3), and Student's t has more power: see tests/stats/POWER.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,60 +20,81 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 
-ENOUGH = 4  # values on both sides together; fewer say nothing of their spread
-ENOUGH_FOR_RANKS = 8
-EXACT = 2_500  # pairs of values up to which the distribution of ranks is counted out
+MIN_SAMPLES = 4  # values on both sides together; fewer do not show their spread
+MIN_SAMPLES_FOR_RANKS = 8  # values per side
+MAX_EXACT_PAIRS = 2_500  # pairs of values up to which the distribution of U is counted exactly
 
 
 @dataclass(frozen=True)
-class Shift:
-    """How far head lies from base, on the scale of the values; the interval holds 0 where p > alpha."""
+class ShiftTest:
+    """The shift from base to head with its interval, which contains 0 if p > alpha.
 
-    by: float
+    An interval from -inf to inf is unknown.
+    """
+
+    estimate: float
     low: float
     high: float
     p: float
+    method: str
+
+    def relative(self) -> ShiftTest:
+        """A shift of logarithms as a relative change: 0.03 is +3 %."""
+        estimate, low, high = (_relative(value) for value in (self.estimate, self.low, self.high))
+        return replace(self, estimate=estimate, low=low, high=high)
 
 
-def shift(base: Sequence[float], head: Sequence[float], alpha: float) -> Shift:
-    """The shift from base to head with an interval of confidence 1 - alpha; takes four values or more."""
-    if min(len(base), len(head)) >= ENOUGH_FOR_RANKS and 2 * tails(len(base), len(head))[0] <= alpha:
-        return by_ranks(base, head, alpha)
-    return by_student(base, head, alpha)
+def _relative(difference: float) -> float:
+    return math.expm1(difference) if difference < 700 else math.inf
 
 
-def by_ranks(base: Sequence[float], head: Sequence[float], alpha: float) -> Shift:
-    """Hodges and Lehmann (1963): the median of all differences; the interval and p are Mann and Whitney's.
+def shift(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
+    """The shift from base to head with an interval of confidence 1 - alpha; needs four values or more."""
+    enough = min(len(base), len(head)) >= MIN_SAMPLES_FOR_RANKS
+    if enough and 2 * mann_whitney_cdf(len(base), len(head))[0] <= alpha:
+        return mann_whitney(base, head, alpha)
+    return student_t(base, head, alpha)
+
+
+def relative_shift(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
+    """The relative change from base to head, tested on logarithms; needs four values or more, all above 0."""
+    logs = [[math.log(value) for value in side] for side in (base, head)]
+    return shift(logs[0], logs[1], alpha).relative()
+
+
+def mann_whitney(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
+    """The estimate of Hodges and Lehmann (1963), the median of all differences; p of Mann and Whitney.
 
     A difference of exactly 0 counts against a shift, so that ties make the interval wider, never narrower.
     """
     import numpy as np
 
-    apart = np.sort(np.subtract.outer(np.asarray(head), np.asarray(base)), axis=None)
-    below = tails(len(base), len(head))
-    cut = int((2 * below <= alpha).sum())
-    against = min(int((apart <= 0).sum()), int((apart >= 0).sum()))
-    p = min(1.0, 2 * float(below[against]))
-    return Shift(float(np.median(apart)), float(apart[cut - 1]), float(apart[-cut]), p)
+    differences = np.sort(np.subtract.outer(np.asarray(head), np.asarray(base)), axis=None)
+    cdf = mann_whitney_cdf(len(base), len(head))
+    cut = int((2 * cdf <= alpha).sum())
+    against = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    p = min(1.0, 2 * float(cdf[against]))
+    low, high = float(differences[cut - 1]), float(differences[-cut])
+    return ShiftTest(float(np.median(differences)), low, high, p, "Mann-Whitney")
 
 
 @lru_cache(maxsize=256)
-def tails(base: int, head: int) -> Floats:
-    """P(U <= u) for u = 0, 1, …: how often, with nothing changed, so few of all pairs have the head below."""
+def mann_whitney_cdf(base: int, head: int) -> Floats:
+    """P(U <= u) for u = 0, 1, … if nothing changed: U counts the pairs in which head is below base."""
     import numpy as np
 
     pairs = base * head
-    if pairs <= EXACT:
-        counts = np.array([float(count) for count in _counts(base, head)])
+    if pairs <= MAX_EXACT_PAIRS:
+        counts = np.array([float(count) for count in _order_counts(base, head)])
         return np.asarray(np.cumsum(counts) / counts.sum())
-    from scipy.special import ndtr  # late: it takes longer to load than small groups to count
+    from scipy.special import ndtr  # late: importing takes longer than counting small samples
 
-    spread = math.sqrt(pairs * (base + head + 1) / 12)
-    return np.asarray(ndtr((np.arange(pairs + 1) + 0.5 - pairs / 2) / spread))
+    deviation = math.sqrt(pairs * (base + head + 1) / 12)
+    return np.asarray(ndtr((np.arange(pairs + 1) + 0.5 - pairs / 2) / deviation))
 
 
-def _counts(base: int, head: int) -> list[int]:
-    """Orders of base and head values for each U: coefficients of a Gaussian binomial."""
+def _order_counts(base: int, head: int) -> list[int]:
+    """The number of orders of base and head values for each U: coefficients of a Gaussian binomial."""
     counts = [1] + [0] * (base * head)
     for factor in range(1, base + 1):
         for power in range(base * head, head + factor - 1, -1):
@@ -83,36 +104,29 @@ def _counts(base: int, head: int) -> list[int]:
     return counts
 
 
-def by_student(base: Sequence[float], head: Sequence[float], alpha: float) -> Shift:
-    """The difference of means with Student's t; both sides share one spread, so that one may be one value."""
+def student_t(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
+    """The difference of means with Student's t; both share one variance, so one may be a single value."""
     from scipy.special import stdtr, stdtrit
 
-    by = _mean(head) - _mean(base)
-    error = pooled(base, head) * math.sqrt(1 / len(base) + 1 / len(head))
+    method = "Student's t"
+    estimate = _mean(head) - _mean(base)
+    error = pooled_deviation(base, head) * math.sqrt(1 / len(base) + 1 / len(head))
     if not error:
-        return Shift(by, by, by, 0.0 if by else 1.0)
-    free = len(base) + len(head) - 2
-    reach = float(stdtrit(free, 1 - alpha / 2)) * error
-    return Shift(by, by - reach, by + reach, 2 * float(stdtr(free, -abs(by) / error)))
+        return ShiftTest(estimate, estimate, estimate, 0.0 if estimate else 1.0, method)
+    freedom = len(base) + len(head) - 2
+    reach = float(stdtrit(freedom, 1 - alpha / 2)) * error
+    p = 2 * float(stdtr(freedom, -abs(estimate) / error))
+    return ShiftTest(estimate, estimate - reach, estimate + reach, p, method)
 
 
-def pooled(base: Sequence[float], head: Sequence[float]) -> float:
+def pooled_deviation(base: Sequence[float], head: Sequence[float]) -> float:
     """The standard deviation within both groups together."""
-    centres = [(side, _mean(side)) for side in (base, head)]
-    squares = sum((value - centre) ** 2 for side, centre in centres for value in side)
+    means = [(side, _mean(side)) for side in (base, head)]
+    squares = sum((value - mean) ** 2 for side, mean in means for value in side)
     return math.sqrt(squares / (len(base) + len(head) - 2))
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean, and exactly the value where all are the same."""
+    """The mean, exact if all values are equal."""
     first = values[0]
     return first + math.fsum(value - first for value in values) / len(values)
-
-
-def shifted(base: Sequence[float], head: Sequence[float], alpha: float = 0.05) -> tuple[float, float, float]:
-    """The change (0.03 is +3 %) and the ends of its interval of confidence 1 - alpha, by logs.
-
-    Takes values above 0, four or more of both sides together.
-    """
-    found = shift([math.log(value) for value in base], [math.log(value) for value in head], alpha)
-    return math.expm1(found.by), math.expm1(found.low), math.expm1(found.high)

@@ -1,31 +1,34 @@
-"""The verdict on the step time of two sides: slower, faster, no change, or not known."""
+"""Verdict on the step times of two sides (slower, faster, no change, inconclusive) and the runs it needs.
+
+With one run per side, blocks of its steps serve as independent samples.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from statistics import NormalDist, fmean, median
 from typing import Literal
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.stats.shift import ENOUGH, Shift, pooled, shift
+from tracewarehouse.stats.shift import MIN_SAMPLES, ShiftTest, pooled_deviation, shift
 
 Word = Literal["slower", "faster", "no change", "inconclusive"]
-Unit = Literal["run", "step", "window"]
-STEPS = 3  # of a side, below which they are a window
+SampleKind = Literal["run", "step", "window"]
+MIN_STEPS = 3  # per side, below which the sample is the window
 _SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What can be said of the step time of head against base.
+    """How the step time of head compares with that of base.
 
     Times in ns, changes relative (0.03 is +3 %). `change` is the shift of the typical step with its interval
-    `low` to `high`; it need not be the ratio of the two medians shown, which lie between runs. `unit` is what
-    was compared: runs, steps of one run (then the verdict holds within these runs only), or one window per
-    side. `needs_runs` is about how many more runs per side it takes for a conclusion, where that can be told.
+    `low` to `high`; it need not be the ratio of the two medians, which lie between runs. `unit` is the kind
+    of sample: runs, steps of one run (the verdict then holds within these runs only), or one window per
+    side. `needs_runs` estimates how many more runs per side a conclusion takes, None if unknown.
     """
 
     word: Word
@@ -38,19 +41,19 @@ class Verdict:
     base_mean_ns: float | None
     head_mean_ns: float | None
     mean_change: float | None
-    unit: Unit
+    unit: SampleKind
     needs_runs: int | None = None
     reason: str | None = None
 
-    def line(self, what: str = "median step") -> str:
-        """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`; `what` was timed."""
+    def line(self, subject: str = "median step") -> str:
+        """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`."""
         if self.base_median_ns is None or self.head_median_ns is None:
             return f"{self.word}: {self.reason}"
-        times = _times(self.base_median_ns, self.head_median_ns)
+        times = _times_text(self.base_median_ns, self.head_median_ns)
         mean = "" if self.mean_change is None else f"; mean {_percent(self.mean_change, '+')} %"
-        return f"{what} {times}, {self._size()}, {self.word}{self._note()}{mean}"
+        return f"{subject} {times}, {self._change_text()}, {self.word}{self._note()}{mean}"
 
-    def _size(self) -> str:
+    def _change_text(self) -> str:
         assert self.change is not None
         if self.low is None or self.high is None:
             return f"{_percent(self.change, '+')} %"
@@ -70,117 +73,117 @@ class Verdict:
 
 
 def verdict(
-    base: Steps,
-    head: Steps,
+    base: StepTimes,
+    head: StepTimes,
     *,
     alpha: float = 0.05,
     min_effect: float = 0.01,
     total_means: tuple[float, float] | None = None,
 ) -> Verdict:
-    """The verdict on head against base, from steps that the caller has chosen.
+    """The verdict on head against base, from steps that the caller selected.
 
-    The unit is the run (its median step) where there are four runs or more in all; a side may then have one,
-    whose spread is taken to be that of the other side. With fewer runs it is the block of steps, and with
-    fewer than three steps on a side the window. All on logs, so that a change is relative. The interval of
-    confidence 1 - alpha decides: within ± min_effect it is *no change*, also if 0 lies outside of it;
-    else above 0 *slower*, below 0 *faster*, and where it holds 0 *inconclusive*. `total_means` replaces the
-    means of the steps, which are told beside. Raises ParamError for an alpha or min_effect out of range.
+    The sample is the run (its median step) if there are four runs or more in total; a side may then have a
+    single run, whose variance is assumed to be that of the other side. With fewer runs it is the block of
+    steps, and with fewer than three steps on a side the window. All tests are on logarithms, so that a change
+    is relative. The interval of confidence 1 - alpha decides: within ± min_effect it is *no change*, even if
+    it excludes 0; otherwise *slower* above 0, *faster* below 0, and *inconclusive* if it contains 0.
+    `total_means` replaces the means of the steps, which are reported in addition. Raises ParamError if alpha
+    or min_effect is out of range.
     """
-    _check(alpha, min_effect)
-    unit = _unit(base, head)
-    left, right = _logs(base, unit), _logs(head, unit)
-    known = unit != "window" and min(len(left), len(right)) > 0 and len(left) + len(right) >= ENOUGH
-    found = shift(left, right, alpha) if known else None
-    word = _word(found, min_effect)
-    open_runs = unit == "run" and word == "inconclusive"
-    medians = (_centre(base, unit), _centre(head, unit))
-    means = total_means or (_mean(base), _mean(head))
+    _check_params(alpha, min_effect)
+    kind = _sample_kind(base, head)
+    samples = _samples(base, kind), _samples(head, kind)
+    counts = [len(side) for side in samples]
+    testable = kind != "window" and min(counts) > 0 and sum(counts) >= MIN_SAMPLES
+    test = shift(*samples, alpha).relative() if testable else None
+    word = _word(test, min_effect)
+    is_open = kind == "run" and word == "inconclusive"
+    medians = _median_time(base, kind), _median_time(head, kind)
+    means = total_means or (_mean_time(base), _mean_time(head))
     return Verdict(
         word,
         *medians,
-        _back(found.by) if found else _ratio(medians),
-        _back(found.low) if found else None,
-        _back(found.high) if found else None,
-        found.p if found else None,
+        test.estimate if test else _relative_change(medians),
+        test.low if test else None,
+        test.high if test else None,
+        test.p if test else None,
         *means,
-        _ratio(means),
-        unit,
-        _more(left, right, alpha, min_effect) if open_runs else None,
-        _reason(unit, base, head, found, word),
+        _relative_change(means),
+        kind,
+        _additional_runs(*samples, alpha, min_effect) if is_open else None,
+        _reason(kind, base, head, test, word),
     )
 
 
-def _check(alpha: float, min_effect: float) -> None:
+def _check_params(alpha: float, min_effect: float) -> None:
     if not 0 < alpha < 1:
-        raise ParamError(f"alpha is {alpha}", "it lies between 0 and 1, often 0.05")
+        raise ParamError(f"alpha is {alpha}", "it must be between 0 and 1, often 0.05")
     if not min_effect >= 0:
-        raise ParamError(f"min_effect is {min_effect}", "it is 0 or more, often 0.01")
+        raise ParamError(f"min_effect is {min_effect}", "it must be at least 0, often 0.01")
 
 
-def _unit(base: Steps, head: Steps) -> Unit:
-    runs = (len(base.present), len(head.present))
-    if min(runs) and sum(runs) >= ENOUGH:
+def _sample_kind(base: StepTimes, head: StepTimes) -> SampleKind:
+    runs = (len(base.nonempty_runs), len(head.nonempty_runs))
+    if min(runs) and sum(runs) >= MIN_SAMPLES:
         return "run"
-    return "step" if min(len(base.times), len(head.times)) >= STEPS else "window"
+    return "step" if min(len(base.times), len(head.times)) >= MIN_STEPS else "window"
 
 
-def _logs(side: Steps, unit: Unit) -> list[float]:
-    """The values to compare: logs of the median of each run, or of each block of steps."""
-    if unit == "run":
-        return [math.log(median(run)) for run in side.present]
-    pieces = ((run, piece) for run in side.present for piece in blocks(run))
-    return [math.log(median(run[step] for step in piece)) for run, piece in pieces]
+def _samples(side: StepTimes, kind: SampleKind) -> list[float]:
+    """The values to compare: logarithms of the median of each run, or of each block of steps."""
+    if kind == "run":
+        return [math.log(median(run)) for run in side.nonempty_runs]
+    run_blocks = ((run, block) for run in side.nonempty_runs for block in blocks(run))
+    return [math.log(median(run[step] for step in block)) for run, block in run_blocks]
 
 
-def _word(found: Shift | None, min_effect: float) -> Word:
-    if found is None:
+def _word(test: ShiftTest | None, min_effect: float) -> Word:
+    if test is None:
         return "inconclusive"
-    low, high = _back(found.low), _back(found.high)
-    if -min_effect <= low and high <= min_effect:
+    if -min_effect <= test.low and test.high <= min_effect:
         return "no change"
-    return "slower" if low > 0 else "faster" if high < 0 else "inconclusive"
+    return "slower" if test.low > 0 else "faster" if test.high < 0 else "inconclusive"
 
 
-def _more(base: Sequence[float], head: Sequence[float], alpha: float, min_effect: float) -> int | None:
+def _additional_runs(
+    base: Sequence[float], head: Sequence[float], alpha: float, min_effect: float
+) -> int | None:
     """Runs to add per side."""
-    needed = runs_for_a_conclusion(base, head, alpha=alpha, min_effect=min_effect)
+    needed = runs_to_conclude(base, head, alpha=alpha, min_effect=min_effect)
     have = 2 / (1 / len(base) + 1 / len(head))
     return None if needed is None else max(1, math.ceil(needed - have))
 
 
-def _reason(unit: Unit, base: Steps, head: Steps, found: Shift | None, word: Word) -> str | None:
-    if unit == "window":
-        lacks = [name for name, side in (("base", base), ("head", head)) if not side.times]
-        return f"no complete step in {' and '.join(lacks)}" if lacks else "one window per side"
-    if unit == "step" and found is None:
-        return "too few blocks of steps that do not hang together"
-    if unit == "step":
-        return "within-run only: how far runs lie apart is not known"
+def _reason(
+    kind: SampleKind, base: StepTimes, head: StepTimes, test: ShiftTest | None, word: Word
+) -> str | None:
+    if kind == "window":
+        empty = [name for name, side in (("base", base), ("head", head)) if not side.times]
+        return f"no complete step in {' and '.join(empty)}" if empty else "one sample per side"
+    if kind == "step" and test is None:
+        return "too few independent blocks of steps"
+    if kind == "step":
+        return "within-run only: run-to-run variance is unknown"
     if word == "inconclusive":
-        return "the interval holds 0, and reaches beyond the least effect that matters"
+        return "the interval contains 0 and extends beyond ± min-effect"
     return None
 
 
-def _centre(side: Steps, unit: Unit) -> float | None:
-    values = [median(run) for run in side.present] if unit == "run" else side.times
+def _median_time(side: StepTimes, kind: SampleKind) -> float | None:
+    values = [median(run) for run in side.nonempty_runs] if kind == "run" else side.times
     return float(median(values)) if values else None
 
 
-def _mean(side: Steps) -> float | None:
+def _mean_time(side: StepTimes) -> float | None:
     return fmean(side.times) if side.times else None
 
 
-def _ratio(pair: tuple[float | None, float | None]) -> float | None:
+def _relative_change(pair: tuple[float | None, float | None]) -> float | None:
     base, head = pair
     return head / base - 1 if base and head is not None else None
 
 
-def _back(by: float) -> float:
-    """A difference of logs as a relative change."""
-    return math.expm1(by) if by < 700 else math.inf
-
-
-def _times(base: float, head: float) -> str:
+def _times_text(base: float, head: float) -> str:
     """Both times in the unit of the larger, with four digits of it."""
     top = max(base, head)
     scale, name = next((pair for pair in _SCALES if top >= pair[0]), _SCALES[-1])
@@ -189,65 +192,69 @@ def _times(base: float, head: float) -> str:
 
 
 def _percent(value: float, sign: str, digits: int = 1) -> str:
-    shown = round(100 * value, digits) + 0.0  # no minus before a zero
-    return f"{shown:{sign}.{digits}f}"
+    rounded = round(100 * value, digits) + 0.0  # no minus sign before a zero
+    return f"{rounded:{sign}.{digits}f}"
 
 
-FEWEST = 2
-TOO_FINE = 10  # parts of the spread between runs: to see less takes thousands of runs
-SURE = 12.0  # shifts in standard errors, above which no distribution need be asked
+MIN_RUNS = 2
+MAX_RESOLUTION = 10  # the run-to-run deviation over the effect; a smaller effect takes thousands of runs
+CERTAIN = 12.0  # distance in standard errors above which the power is 1 without computing it
 
 
-def runs_needed(spread: float, shift: float, *, alpha: float = 0.05, power: float = 0.8) -> int:
-    """Runs per side that find a shift with this power; both numbers on the scale of logs of runs' medians.
+def runs_needed(deviation: float, effect: float, *, alpha: float = 0.05, power: float = 0.8) -> int:
+    """Runs per side that detect an effect with this power; both numbers are of logs of runs' medians.
 
-    The least number for which Student's t has the power, by the noncentral t; from where the approximation
-    of Guenther (1981) points to. Takes a shift other than 0.
+    The smallest number for which Student's t has the power, by the noncentral t, searched from the
+    approximation of Guenther (1981). The effect must not be 0.
     """
-    side, found = NormalDist().inv_cdf(1 - alpha / 2), NormalDist().inv_cdf(power)
-    about = 2 * ((side + found) * spread / shift) ** 2 + side**2 / 4
-    runs = max(FEWEST, math.floor(about) - 1)
-    while _power(runs, abs(shift) / spread if spread else math.inf, alpha) < power:
+    side, detection = NormalDist().inv_cdf(1 - alpha / 2), NormalDist().inv_cdf(power)
+    approximate = 2 * ((side + detection) * deviation / effect) ** 2 + side**2 / 4
+    runs = max(MIN_RUNS, math.floor(approximate) - 1)
+    while _power(runs, abs(effect) / deviation if deviation else math.inf, alpha) < power:
         runs += 1
     return runs
 
 
 def _power(runs: int, ratio: float, alpha: float) -> float:
-    """The power of Student's t with this many runs per side, for a shift of `ratio` standard deviations."""
+    """The power of Student's t with this many runs per side, for an effect of `ratio` standard deviations."""
     from scipy.special import nctdtr, stdtrit
 
-    free, apart = 2 * runs - 2, ratio * math.sqrt(runs / 2)
-    edge = float(stdtrit(free, 1 - alpha / 2))
-    return 1.0 if apart > edge + SURE * math.sqrt(1 + edge) else 1 - float(nctdtr(free, apart, edge))
+    freedom, noncentrality = 2 * runs - 2, ratio * math.sqrt(runs / 2)
+    critical = float(stdtrit(freedom, 1 - alpha / 2))
+    if noncentrality > critical + CERTAIN * math.sqrt(1 + critical):
+        return 1.0
+    return 1 - float(nctdtr(freedom, noncentrality, critical))
 
 
-def runs_for_a_conclusion(
+def runs_to_conclude(
     base: Sequence[float], head: Sequence[float], *, alpha: float, min_effect: float
 ) -> int | None:
-    """Runs per side, in all, for a conclusion with a power of 0.8, from logs of runs' medians.
+    """Runs per side, in total, for a conclusion with a power of 0.8, from logs of runs' medians.
 
-    They find a shift of the size seen or, where that is below min_effect, exclude one of min_effect: when
-    nothing changed, as many as find it with a power of 0.9, since either end of the interval may fail. A
-    spread from few runs is more often too small than too large, so its median bias is taken off (Wilson and
-    Hilferty 1931). None where it takes thousands.
+    They detect an effect of the observed size or, if that is below min_effect, exclude one of min_effect: if
+    nothing changed, as many as detect it with a power of 0.9, since either end of the interval may fail. A
+    deviation from few runs is more often too small than too large, so its median bias is removed (Wilson and
+    Hilferty 1931). None if it takes thousands.
     """
-    free = len(base) + len(head) - 2
-    spread = pooled(base, head) / (1 - 2 / (9 * free)) ** 1.5
-    size, least = abs(fmean(head) - fmean(base)), math.log1p(min_effect)
-    power, aim = (0.8, size) if size > least else (0.9, least)
-    return runs_needed(spread, aim, alpha=alpha, power=power) if aim > spread / TOO_FINE else None
+    freedom = len(base) + len(head) - 2
+    deviation = pooled_deviation(base, head) / (1 - 2 / (9 * freedom)) ** 1.5
+    observed, smallest = abs(fmean(head) - fmean(base)), math.log1p(min_effect)
+    power, effect = (0.8, observed) if observed > smallest else (0.9, smallest)
+    if effect <= deviation / MAX_RESOLUTION:
+        return None
+    return runs_needed(deviation, effect, alpha=alpha, power=power)
 
 
 @dataclass(frozen=True)
-class Steps:
-    """For each run the times of its steps in ns, in order of time. Raises ParamError for less than 1 ns."""
+class StepTimes:
+    """The step times of each run in ns, in time order. Raises ParamError for less than 1 ns."""
 
     runs: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
         shortest = min(self.times, default=1)
         if shortest < 1:
-            raise ParamError(f"a step of {shortest} ns cannot be compared", "leave that step out")
+            raise ParamError(f"a step of {shortest} ns cannot be compared", "exclude this step")
 
     @property
     def times(self) -> tuple[int, ...]:
@@ -255,45 +262,45 @@ class Steps:
         return tuple(chain.from_iterable(self.runs))
 
     @property
-    def present(self) -> tuple[tuple[int, ...], ...]:
+    def nonempty_runs(self) -> tuple[tuple[int, ...], ...]:
         """The runs that have steps."""
         return tuple(run for run in self.runs if run)
 
 
-MOST = 300  # blocks of a run; more cost time and tell no more
-NEARLY_ONE = 0.95
+MAX_BLOCKS = 300  # per run; more cost time and add no information
+MAX_AUTOCORRELATION = 0.95
 
 
 def blocks(times: Sequence[float]) -> tuple[range, ...]:
-    """The steps of one run, by their index, in blocks of nearly equal length that hold each step once.
+    """The steps of one run, by index, in blocks of nearly equal length that are nearly independent.
 
-    Single steps where neighbours are not correlated; else blocks of twice the time in which the correlation
-    fades, (1 + r) / (1 - r) for a process with autocorrelation r of neighbours. r is taken from ranks, since
-    times have heavy tails, and corrected for its bias in short series (Marriott and Pope 1954).
+    Single steps if adjacent steps are not correlated; otherwise blocks of twice the time in which the
+    correlation fades, (1 + r) / (1 - r) for a process with autocorrelation r at lag 1. r is computed from
+    ranks, since times have heavy tails, and corrected for its bias in short series (Marriott and Pope 1954).
     """
     count = len(times)
     if not count:
         return ()
-    length = max(_length(times), math.ceil(count / MOST))
-    pieces = max(1, count // length)
-    ends = [count * piece // pieces for piece in range(pieces + 1)]
-    return tuple(range(start, end) for start, end in zip(ends, ends[1:], strict=False))
+    length = max(_block_length(times), math.ceil(count / MAX_BLOCKS))
+    number = max(1, count // length)
+    bounds = [count * block // number for block in range(number + 1)]
+    return tuple(range(start, end) for start, end in pairwise(bounds))
 
 
-def _length(times: Sequence[float]) -> int:
-    found = neighbours(times) if len(times) > 3 else 0.0
-    found = min(found + (1 + 3 * found) / len(times), NEARLY_ONE)
-    if found < 1 / math.sqrt(len(times)):  # one standard error: to miss a correlation is the worse mistake
+def _block_length(times: Sequence[float]) -> int:
+    r = lag1_autocorrelation(times) if len(times) > 3 else 0.0
+    r = min(r + (1 + 3 * r) / len(times), MAX_AUTOCORRELATION)
+    if r < 1 / math.sqrt(len(times)):  # one standard error: missing a correlation is the worse mistake
         return 1
-    return math.ceil(2 * (1 + found) / (1 - found))
+    return math.ceil(2 * (1 + r) / (1 - r))
 
 
-def neighbours(times: Sequence[float]) -> float:
-    """The autocorrelation of ranks at lag 1; 0 where all are equal."""
+def lag1_autocorrelation(times: Sequence[float]) -> float:
+    """The autocorrelation of ranks at lag 1; 0 if all values are equal."""
     import numpy as np
 
-    _, place, counts = np.unique(np.asarray(times), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - counts / 2)[place]
+    _, index, counts = np.unique(np.asarray(times), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - counts / 2)[index]
     ranks = ranks - ranks.mean()
-    whole = float(ranks @ ranks)
-    return float(ranks[1:] @ ranks[:-1]) / whole if whole else 0.0
+    total = float(ranks @ ranks)
+    return float(ranks[1:] @ ranks[:-1]) / total if total else 0.0

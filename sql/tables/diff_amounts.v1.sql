@@ -1,0 +1,80 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "diff_amounts"
+-- version   = 1
+-- summary   = "Time of each interval that a comparison breaks down, split in five ways that each sum to the interval."
+-- requires  = ["diff_segments@1", "diff_kernels@1"]
+-- transient = true
+-- grain     = ["run_id", "rank", "side", "interval_id", "level", "name"]
+-- order     = ["run_id", "rank", "side", "interval_id", "level", "name"]
+--
+-- [columns]
+-- run_id       = { type = "VARCHAR", doc = "The run." }
+-- rank         = { type = "INTEGER", doc = "The rank." }
+-- side         = { type = "VARCHAR", doc = "base or head." }
+-- interval_id  = { type = "BIGINT", unit = "id", doc = "Step number, or number of the occurrence of the window or annotation." }
+-- level        = { type = "VARCHAR", doc = "breakdown (GPU activity and idle cause), kernels, operators, categories (training phase and kernel kind) or ranks." }
+-- name         = { type = "VARCHAR", doc = "The row of the level. Idle causes are rows of every level but ranks." }
+-- exclusive_ns = { type = "BIGINT", unit = "ns", doc = "Time of the interval in this row." }
+-- count        = { type = "BIGINT", unit = "count", null = true, doc = "Number of activities; null if the row does not consist of activities." }
+-- sum_ns       = { type = "BIGINT", unit = "ns", null = true, doc = "Sum of their full durations; null if the row does not consist of activities." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  amount AS (
+    SELECT
+      run_id,
+      rank,
+      side,
+      interval_id,
+      unnest(CASE WHEN starts_with(category, 'idle_') THEN ['breakdown', 'kernels', 'operators', 'categories'] ELSE ['breakdown'] END) AS level,
+      category AS name,
+      category_ns AS exclusive_ns,
+      NULL::BIGINT AS count,
+      NULL::BIGINT AS sum_ns
+    FROM diff_segments
+    UNION ALL
+    SELECT
+      run_id,
+      rank,
+      side,
+      interval_id,
+      'ranks',
+      format('rank {} {}', rank_label, CASE WHEN category = 'exposed_comm' THEN category ELSE 'own' END),
+      category_ns,
+      NULL,
+      NULL
+    FROM diff_segments
+    UNION ALL
+    SELECT run_id, rank, side, interval_id, 'kernels', coalesce(label, '(no name)'), exclusive_ns, count, sum_ns
+    FROM diff_kernels
+    UNION ALL
+    SELECT
+      run_id,
+      rank,
+      side,
+      interval_id,
+      'operators',
+      coalesce(op, '(no operator)') || CASE WHEN is_graph THEN ' (graph launch)' ELSE '' END,
+      exclusive_ns,
+      count,
+      sum_ns
+    FROM diff_kernels
+    UNION ALL
+    SELECT run_id, rank, side, interval_id, 'categories', pass || ' ' || kind, exclusive_ns, count, sum_ns
+    FROM diff_kernels
+  )
+SELECT
+  run_id,
+  rank,
+  side,
+  interval_id,
+  level,
+  name,
+  sum(exclusive_ns)::BIGINT AS exclusive_ns,
+  sum(count)::BIGINT AS count,
+  sum(sum_ns)::BIGINT AS sum_ns
+FROM amount
+GROUP BY run_id, rank, side, interval_id, level, name

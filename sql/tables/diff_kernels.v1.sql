@@ -1,0 +1,29 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "diff_kernels"
+-- version   = 1
+-- summary   = "GPU activities of each interval that a comparison breaks down, from `step_kernels` or `window_kernels`."
+-- transient = true
+-- grain     = ["run_id", "rank", "side", "interval_id", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
+-- order     = ["run_id", "rank", "side", "interval_id", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
+--
+-- [columns]
+-- run_id       = { type = "VARCHAR", doc = "The run." }
+-- rank         = { type = "INTEGER", doc = "The rank." }
+-- side         = { type = "VARCHAR", doc = "base or head." }
+-- interval_id  = { type = "BIGINT", unit = "id", doc = "Step number, or number of the occurrence of the window or annotation." }
+-- kind         = { type = "VARCHAR", doc = "computation, communication, memory or other." }
+-- name         = { type = "VARCHAR", null = true, doc = "Full kernel name." }
+-- label        = { type = "VARCHAR", null = true, doc = "The kernel in the comparison: `old → new` if one kernel replaced another, else its name." }
+-- pass         = { type = "VARCHAR", doc = "Training phase." }
+-- op           = { type = "VARCHAR", null = true, doc = "The innermost operator enclosing the launch." }
+-- op_sig       = { type = "VARCHAR", null = true, doc = "That operator with the shapes and types of its inputs." }
+-- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch." }
+-- is_graph     = { type = "BOOLEAN", doc = "True if it was replayed by a graph launch." }
+-- count        = { type = "BIGINT", unit = "count", doc = "Number of activities." }
+-- sum_ns       = { type = "BIGINT", unit = "ns", doc = "Sum of their full durations." }
+-- exclusive_ns = { type = "BIGINT", unit = "ns", doc = "Time of the interval attributed to them." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,21 @@
+-- /// tw
+-- kind      = "table"
+-- name      = "diff_segments"
+-- version   = 1
+-- summary   = "Time by category of each interval that a comparison breaks down, from `step_account` or `window_account`."
+-- transient = true
+-- grain     = ["run_id", "rank", "side", "interval_id", "category"]
+-- order     = ["run_id", "rank", "side", "interval_id", "category"]
+--
+-- [columns]
+-- run_id      = { type = "VARCHAR", doc = "The run." }
+-- rank        = { type = "INTEGER", doc = "The rank." }
+-- side        = { type = "VARCHAR", doc = "base or head." }
+-- interval_id = { type = "BIGINT", unit = "id", doc = "Step number, or number of the occurrence of the window or annotation." }
+-- rank_label  = { type = "VARCHAR", doc = "What pairs the rank with one of the other side: its number, both numbers, or its role." }
+-- category    = { type = "VARCHAR", doc = "The category." }
+-- category_ns = { type = "BIGINT", unit = "ns", doc = "Time of the interval in this category." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

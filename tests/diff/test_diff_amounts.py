@@ -1,0 +1,66 @@
+"""`diff_amounts`: the rows of one interval on every level, each level with the same total."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck import engine
+
+SEGMENTS = [("compute", 60), ("exposed_comm", 25), ("idle_host", 15)]
+# kind, label, pass, op, is_graph, count, sum_ns, exclusive_ns
+KERNELS = [
+    ("computation", "gemm", "forward", "aten::mm", False, 2, 40, 30),
+    ("computation", "gemm", "backward", "aten::mm", True, 1, 30, 20),
+    ("computation", None, "forward", None, False, 1, 10, 10),
+    ("communication", "nccl", "other", None, False, 1, 50, 25),
+]
+
+
+def amounts() -> list[tuple[str, str, int, int | None, int | None]]:
+    catalog = Catalog.load()
+    key = {"run_id": "a", "rank": 1, "side": "base", "interval_id": 7}
+    segments = [
+        {**key, "rank_label": "1 → 0", "category": category, "category_ns": ns} for category, ns in SEGMENTS
+    ]
+    names = ("kind", "label", "pass", "op", "is_graph", "count", "sum_ns", "exclusive_ns")
+    empty = {"name": None, "op_sig": None, "path_sig": None}
+    kernels = [{**key, **empty, **dict(zip(names, row, strict=True))} for row in KERNELS]
+    with engine.connect() as con:
+        for name, rows in (("diff_segments", segments), ("diff_kernels", kernels)):
+            types = {column.name: column.type for column in catalog.get(name).columns}
+            engine.create_from_rows(con, name, types, rows)
+        contract = catalog.get("diff_amounts", kind="table")
+        engine.create_table(con, contract, contract.body)
+        sql = "SELECT level, name, exclusive_ns, count, sum_ns FROM diff_amounts ORDER BY level, name"
+        return con.execute(sql).fetchall()
+
+
+def test_every_level_sums_to_the_interval() -> None:
+    totals: Counter[str] = Counter()
+    for level, _, ns, _, _ in amounts():
+        totals[level] += ns
+    levels = ("breakdown", "kernels", "operators", "categories", "ranks")
+    assert totals == dict.fromkeys(levels, 100)
+
+
+def test_rows_of_each_level() -> None:
+    assert amounts() == [
+        ("breakdown", "compute", 60, None, None),
+        ("breakdown", "exposed_comm", 25, None, None),
+        ("breakdown", "idle_host", 15, None, None),
+        ("categories", "backward computation", 20, 1, 30),
+        ("categories", "forward computation", 40, 3, 50),
+        ("categories", "idle_host", 15, None, None),
+        ("categories", "other communication", 25, 1, 50),
+        ("kernels", "(no name)", 10, 1, 10),
+        ("kernels", "gemm", 50, 3, 70),
+        ("kernels", "idle_host", 15, None, None),
+        ("kernels", "nccl", 25, 1, 50),
+        ("operators", "(no operator)", 35, 2, 60),
+        ("operators", "aten::mm", 30, 2, 40),
+        ("operators", "aten::mm (graph launch)", 20, 1, 30),
+        ("operators", "idle_host", 15, None, None),
+        ("ranks", "rank 1 → 0 exposed_comm", 25, None, None),
+        ("ranks", "rank 1 → 0 own", 75, None, None),
+    ]
