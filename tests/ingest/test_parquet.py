@@ -20,7 +20,7 @@ from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.parquet import TableWriter, WrittenTable
 from tracewarehouse.storage import Staged, StagedTable, Store
-from tracewarehouse.storage.encoding import ROW_GROUP_ROWS, Encoding, choose
+from tracewarehouse.storage.encoding import ROW_GROUP_ROWS, Encoding, encoding_of
 
 CATALOG = Catalog.load()
 STORED = [
@@ -231,8 +231,8 @@ def test_plain_texts_are_packed_with_the_effort_that_pays() -> None:
     phrases = [
         f'{{"id": {jump}, "trace": "{digests[row % 3]}"}}' for row, jump in enumerate(scattered(len(rows)))
     ]
-    assert choose(column, pa.chunked_array([random])) is Encoding.QUICK
-    assert choose(column, pa.chunked_array([phrases])) is Encoding.PLAIN
+    assert encoding_of(column, pa.chunked_array([random])) is Encoding.QUICK
+    assert encoding_of(column, pa.chunked_array([phrases])) is Encoding.PLAIN
 
 
 def batches(sizes: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
