@@ -19,7 +19,7 @@ CATALOG = Catalog.load(ROOT / "sql")
 LINEAR = {"HASH_JOIN", "ASOF_JOIN"}
 # Rules are a dozen rows, and what they are matched with is each name once.
 RULES = {
-    "regexp_matches(said, pattern)": "collective_rules over the distinct names of collectives",
+    "regexp_matches(label, pattern)": "collective_rules over the distinct names of collectives",
     "regexp_matches(name, pattern)": "kernel_rules and call_rules over distinct names",
 }
 
