@@ -31,12 +31,13 @@ def test_a_hint_is_python_text_with_a_cli_form() -> None:
     assert hint == "1 of 3: wh.verify(), jobs=1"
     assert cli_text(hint) == "1 of 3: tw verify, --jobs 1"
     assert cli_text("plain") == "plain"
+    assert type(hints.fill("{} ranks", 3)) is str
 
 
 def test_hints_nest_and_survive_pickling() -> None:
     hint = pickle.loads(pickle.dumps(hints.fill("not recorded: {}", hints.record("coverage"))))
     assert hint == 'not recorded: wh.record(analyses="coverage")'
-    assert hint.cli == "not recorded: tw record --all --analysis coverage"
+    assert cli_text(hint) == "not recorded: tw record --all --analysis coverage"
 
 
 @pytest.mark.parametrize(

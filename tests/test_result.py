@@ -180,7 +180,7 @@ def test_write_goes_by_the_ending_and_leaves_nothing_half_done(tmp_path: Path) -
         with pytest.raises(TwError, match="cannot be written") as error:
             result().write(tmp_path / "no" / name)
         assert error.value.message.endswith(f"{name}: cannot be written: No such file or directory")
-        assert error.value.hint == "name a file in a folder that is there and may be written"
+        assert error.value.hint == "use a file in an existing, writable folder"
     assert len(list(tmp_path.iterdir())) == 4
 
 

@@ -28,10 +28,11 @@ def cli_text(text: str) -> str:
     return text.cli if isinstance(text, Hint) else text
 
 
-def fill(template: str, *values: object) -> Hint:
-    """`template.format(*values)` in both forms."""
+def fill(template: str, *values: object) -> str:
+    """`template.format(*values)` in both forms; a plain string if they are equal."""
     shell = (cli_text(value) if isinstance(value, str) else value for value in values)
-    return Hint(template.format(*values), template.format(*shell))
+    python, cli = template.format(*values), template.format(*shell)
+    return python if python == cli else Hint(python, cli)
 
 
 def analysis(name: str) -> Hint:

@@ -85,7 +85,7 @@ def test_derived_scopes_are_kept_when_others_are_added(wh: Warehouse) -> None:
 
 def test_ranks_without_a_path_abstain_with_a_remedy(wh: Warehouse) -> None:
     told = wh.critical_path_breakdown().abstained
-    assert [each.reason for each in told] == ['not derived: wh.derive("critical_path", "job")'] * 3
+    assert [each.reason for each in told] == ["critical_path is not derived"] * 3
     wh.derive("critical_path", "job", ranks=[2])
     assert [each.rank for each in wh.critical_path_breakdown().abstained] == [0, 1]
     assert scopes(wh) == {2: ["step 1", "step 2"]}
@@ -190,6 +190,13 @@ def test_without_steps_the_entire_trace_is_derived(tmp_path: Path) -> None:
     rows = warehouse.critical_path_breakdown().rows()
     found = {(row["rank"], row["category"]): row["path_ns"] for row in rows}
     assert found == {(0, "host"): 90, (0, "host_gap"): 0, (1, "computation"): 20, (1, "unknown_wait"): 0}
+
+
+def test_show_prints_how_to_derive(wh: Warehouse) -> None:
+    done = cli_runner.tw("show", "critical_path_breakdown", "-w", wh.root)
+    assert done.code == 0
+    assert done.errors[:1] == ["skipped 3 of 3 ranks: critical_path is not derived"]
+    assert done.errors[-1] == "hint: tw derive critical_path job"
 
 
 def test_on_the_command_line(wh: Warehouse) -> None:

@@ -285,7 +285,7 @@ def test_the_critical_path_has_a_track_and_flows(tmp_path: Path) -> None:
     sketch.write(CRITICAL, tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
-    with pytest.raises(ParamError, match=r'not derived: wh\.derive\("critical_path", "a"\)'):
+    with pytest.raises(ParamError, match="critical_path is not derived"):
         warehouse.export_trace("a", overlays=["critical_path"])
     added = check(warehouse, "a", tmp_path / "a" / "rank0.json", {"overlays": ["critical_path"]})
     assert [(e["name"], 1_000 * e["ts"], 1_000 * e["dur"]) for e in added if e["ph"] == "X"] == [

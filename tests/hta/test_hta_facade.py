@@ -288,7 +288,7 @@ def test_trace_diff_refuses_invalid_arguments(pair: tuple[LabeledTrace, LabeledT
         before.extract_ops(rank=5)
     with pytest.raises(ParamError, match="both traces have the label before"):
         TraceDiff.compare_traces(before, before)
-    with pytest.raises(ParamError, match="not of compare_traces"):
+    with pytest.raises(ParamError, match="not a result of compare_traces"):
         TraceDiff.visualize_counts_diff(before.extract_ops())
     with pytest.raises(ParamError, match="give either t or trace_dir"):
         LabeledTrace("neither")

@@ -109,7 +109,7 @@ def _look(path: Path) -> Iterator[Candidate | NotFound | Passed]:
 
 def _look_in_folder(folder: Path) -> Iterator[Candidate | NotFound | Passed]:
     if is_warehouse(folder):
-        hint: str = hints.fill("{} ingests the inbox of a warehouse", hints.ingest_inbox())
+        hint = hints.fill("{} ingests the inbox of a warehouse", hints.ingest_inbox())
         yield NotFound(folder, "is a warehouse, not a folder of traces", hint)
         return
     empty = True

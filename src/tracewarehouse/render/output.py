@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
@@ -75,6 +76,8 @@ class Output:
         `of_ranks` is the number of selected ranks, including skipped ones; `as_text` formats the rows for
         table and Markdown output in place of a table.
         """
+        from tracewarehouse.runs.capabilities import missing_derivations
+
         self.check_top(result.contract)
         shown = result if self.head is None else result.head(self.head)
         if self.envelope:
@@ -89,6 +92,8 @@ class Output:
             self.notice(_more_rows(len(result) - len(shown)))
         for notice in (*_skipped(result, of_ranks), *result.notices):
             self.notice(notice)
+        for command in missing_derivations(result.abstained) if result.abstained else ():
+            self.notice(hints.fill("hint: {}", command))
         self._print_error(error)
 
     def print_text(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tracewarehouse import hints
@@ -27,6 +27,9 @@ _MISSING = {
     "device_properties": "no properties of devices recorded",
 }
 
+# Reasons are stored with recorded results, so they name no command; `missing_derivations` does.
+_NOT_DERIVED = "{} is not derived"
+
 
 @dataclass(frozen=True)
 class CapableRanks:
@@ -34,6 +37,13 @@ class CapableRanks:
 
     selected: tuple[SelectedRun, ...]
     abstained: tuple[Abstained, ...]
+
+
+def missing_derivations(abstained: Iterable[Abstained]) -> tuple[hints.Hint, ...]:
+    """The commands that derive what ranks lack, one per run."""
+    needs = {_NOT_DERIVED.format(need): need for need in DERIVED_NEEDS}
+    missing = dict.fromkeys((needs[each.reason], each.run_id) for each in abstained if each.reason in needs)
+    return tuple(hints.derive(need, run) for need, run in missing)
 
 
 def with_capabilities(contract: Contract, selected: Sequence[SelectedRun]) -> CapableRanks:
@@ -67,7 +77,7 @@ def _lack(rank: Rank, needs: Sequence[str], versions: Mapping[str, int]) -> str 
     for need in needs:
         if need in DERIVED_NEEDS:
             if versions.get(need) not in (stored_versions(rank, need) or ()):
-                return hints.fill("not derived: {}", hints.derive(need, rank.run))
+                return _NOT_DERIVED.format(need)
             continue
         if need.startswith("steps>="):
             steps = rank.facts.get("steps") or 0
