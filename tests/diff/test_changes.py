@@ -180,9 +180,12 @@ def test_several_analyses_are_several_tables(house: Path) -> None:
     ]
 
 
-def test_the_gate_of_the_readme_is_a_gate(house: Path, tmp_path: Path) -> None:
+GUIDE = ROOT / "notebooks" / "guides" / "comparisons.md"
+
+
+def test_the_gate_of_the_guide_is_a_gate(house: Path, tmp_path: Path) -> None:
     """The lines for CI, as processes in a folder with such runs: 3 where the gate fails, 1 without a base."""
-    sample = re.search(r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.M | re.S)
+    sample = re.search(r"^```yaml\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), flags=re.M | re.S)
     assert sample
     ingest, diff = re.findall(r"^- run: (.*)$", sample[1], flags=re.M)
     script = tmp_path / "tw"

@@ -164,7 +164,7 @@ def test_a_format_that_workers_cannot_load_is_read_in_process(tmp_path: Path) ->
 def test_an_unregistered_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.csv"
     path.write_bytes(HEADER + b"\n100,200,7,gemm\n")
-    with pytest.raises(TraceFormatError, match="no JSON object or list"):
+    with pytest.raises(TraceFormatError, match="not a JSON object or array"):
         detect(path)
     assert "toy_csv" not in [format.name for format in formats()]
 

@@ -69,7 +69,7 @@ def test_other_content_needs_replace_and_can_be_put_back(tmp_path: Path) -> None
     take(tmp_path / "wh", *old)
     refused = take(tmp_path / "wh", *new)
     assert (only(refused).state, refused.exit_code) == ("refused", 1)
-    assert "stored with other content" in str(only(refused).reason)
+    assert "already exists with different content" in str(only(refused).reason)
     assert "replace=True" in str(only(refused).hint)
     assert seen(tmp_path / "wh", names)[0] == ("k0",)
 

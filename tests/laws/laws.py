@@ -23,7 +23,9 @@ def contracts(law: str, *, body: bool = True) -> pytest.MarkDecorator:
 
 def pairs(laws: Iterable[str]) -> pytest.MarkDecorator:
     """Runs a test once per law and contract with a SELECT, law by law."""
-    cases = [(law, contract) for law in laws for contract in _all() if contract.body]
+    # Tables of a comparison have no rows in a warehouse: tests/diff/test_diff_amounts.py checks them.
+    stored = [contract for contract in _all() if contract.body and not contract.name.startswith("diff_")]
+    cases = [(law, contract) for law in laws for contract in stored]
     params = [pytest.param(law, c, id=f"{law}-{c.ref}", marks=_marks(law, c)) for law, c in cases]
     return pytest.mark.parametrize(("law", "contract"), params)
 
