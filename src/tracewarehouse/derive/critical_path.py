@@ -11,8 +11,8 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, stored
 from tracewarehouse.derive.scopes import READS, ScopeRequest, ScopeRow, find_scopes, scope_names
-from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
-from tracewarehouse.errors import TwError, UnknownName
+from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
+from tracewarehouse.errors import UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.upgrade import rebuilt, table_versions_fact
@@ -175,9 +175,6 @@ def _publish(
             )
             for source in sources
         ]
-        results = [value for _, value in sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])]
-        for result in results:
-            if isinstance(result, Failure):
-                raise TwError(result.message, result.hint)
+        results = results_in_order(engine, tasks)
         committed = store.commit([result for result in results if isinstance(result, Staged)])
         return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version

@@ -38,6 +38,11 @@ _TIME_UNIT: Final = "time_unit"
 def uid_of(catalog: Catalog, source: RankSource) -> str:
     """The uid that the source has when it is built again now, with what else it was made by."""
     options = {name: source.facts[name] for name in (_DERIVED, _TIME_UNIT) if source.facts.get(name)}
+    return uid_with(source, definitions(catalog), options)
+
+
+def uid_with(source: RankSource, definitions: Mapping[str, int], options: Mapping[str, Json]) -> str:
+    """The uid of the same content with these definitions and options."""
     return uid(
         source.digest,
         source.run,
@@ -45,7 +50,7 @@ def uid_of(catalog: Catalog, source: RankSource) -> str:
         part=source.part,
         format=source.format,
         format_version=source.format_version,
-        definitions=definitions(catalog),
+        definitions=definitions,
         options=options,
     )
 

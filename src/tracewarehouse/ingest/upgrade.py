@@ -6,7 +6,7 @@ killed is not built again: repeating the call resumes it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
-from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
-from tracewarehouse.errors import SchemaVersionError, TwError
+from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
+from tracewarehouse.errors import SchemaVersionError
 from tracewarehouse.ingest import machine
 from tracewarehouse.ingest.memory import is_large
 from tracewarehouse.ingest.rank_files import RankFiles
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.stored_rank import READ, StoredRank
+from tracewarehouse.ingest.stored_rank import READ, StoredRank, uid_with
 from tracewarehouse.storage import (
     Changes,
     Json,
@@ -32,7 +32,6 @@ from tracewarehouse.storage import (
     Store,
     TableFile,
     disk_error,
-    uid,
 )
 
 if TYPE_CHECKING:
@@ -150,17 +149,10 @@ def rebuilt(
 
 
 def _uid(source: RankSource, facts: Mapping[str, Json], definitions: Mapping[str, int]) -> str:
-    return uid(
-        source.digest,
-        source.run,
-        source.rank,
-        part=source.part,
-        format=source.format,
-        format_version=source.format_version,
-        definitions=definitions,
-        options={name: facts.get(name) for name in ("tables", "derived")}
-        | ({"time_unit": unit} if (unit := facts.get("time_unit")) else {}),
-    )
+    options = {name: facts.get(name) for name in ("tables", "derived")}
+    if unit := facts.get("time_unit"):
+        options["time_unit"] = unit
+    return uid_with(source, definitions, options)
 
 
 def upgrade(store: Store, catalog: Catalog, runs: Iterable[str]) -> tuple[str, ...]:
@@ -201,41 +193,35 @@ def _outdated(catalog: Catalog, version: RunVersion) -> _Todo:
 
 def _upgrade_run(store: Store, catalog: Catalog, version: RunVersion, todo: _Todo) -> None:
     committed = {(one.rank, one.uid): one for one in store.unpublished(version.run)}
-    sources: list[RankSource] = []
+    done: list[RankSource] = []
+    remaining: list[tuple[RankSource, tuple[Ref, ...]]] = []
+    for source, wanted in todo.values():
+        new = _Replacement.of(catalog, source, wanted)
+        before = committed.get((source.rank, _uid(source, new.facts, new.definitions)))
+        if before is not None:
+            done.append(before)
+        else:
+            remaining.append((source, wanted))
+    headers = store.headers(source for source, _ in remaining)
     with store.staging() as staging:
-        tasks = []
-        for source, wanted in todo.values():
-            new = _Replacement.of(catalog, source, wanted)
-            key = source.rank, _uid(source, new.facts, new.definitions)
-            if key in committed:
-                sources.append(committed[key])
-            else:
-                tasks.append(_task(store, catalog, version, source, wanted, staging))
-        sources += store.commit(list(_built(tasks))) if tasks else ()
-        store.publish(version.run, Changes(sources=tuple(sources), rebuilt=True))
+        tasks = [
+            Rebuild(
+                source,
+                headers.get(source.name, "{}"),
+                {table: stored_files(store, catalog, version, source, table) for table in READ},
+                wanted,
+                staging / source.name,
+                catalog.folder,
+            )
+            for source, wanted in remaining
+        ]
+        done += store.commit(_built(tasks)) if tasks else ()
+        store.publish(version.run, Changes(sources=tuple(done), rebuilt=True))
 
 
-def _built(tasks: Sequence[Rebuild]) -> Iterator[Staged]:
+def _built(tasks: Sequence[Rebuild]) -> list[Staged]:
     with LocalEngine(min(machine.cores(), len(tasks))) as engine:
-        results = sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])
-    for _, result in results:
-        if isinstance(result, Failure):
-            raise TwError(result.message, result.hint)
-        if isinstance(result, Staged):
-            yield result
-
-
-def _task(
-    store: Store,
-    catalog: Catalog,
-    version: RunVersion,
-    source: RankSource,
-    wanted: tuple[Ref, ...],
-    staging: Path,
-) -> Rebuild:
-    stored = {table: stored_files(store, catalog, version, source, table) for table in READ}
-    header = store.headers([source]).get(source.name, "{}")
-    return Rebuild(source, header, stored, wanted, staging / source.name, catalog.folder)
+        return [result for result in results_in_order(engine, tasks) if isinstance(result, Staged)]
 
 
 def stored_files(
