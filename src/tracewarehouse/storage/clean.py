@@ -68,7 +68,7 @@ def clean(store: Versions, grace_s: float) -> CleanReport:
 def _plan(store: Versions, before: datetime) -> _Plan:
     # Files are listed before the versions are read: what is published in between is seen as kept.
     old_data = [entry.key for entry in _data(store) if entry.modified < before]
-    old_results = [(one, key) for one, key in _recorded(store) if _older(store, key, before)]
+    old_results = list(_recorded(store, before))
     sources = {(run_key(version.run), version.source) for version in store.kept()}
     runs = []
     folders = (layout.RUNS, layout.SOURCES, layout.WAITING, layout.UNCONVERTED)
@@ -193,12 +193,15 @@ def _data(store: Versions) -> Iterator[Entry]:
             yield entry
 
 
-def _recorded(store: Versions) -> Iterator[tuple[tuple[str, str] | None, str]]:
-    """Every recorded result with its run key and source; None for one where format 1 had them."""
-    for one, key in results.every(store.objects):
-        yield (one.run, one.source), key
-    for key in results.of_format_1(store.objects):
-        yield None, key
+def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, str] | None, str]]:
+    """Old recorded results with their run key and source; None for one where format 1 had them."""
+    for entry in store.objects.walk(f"{layout.RESULTS}/"):
+        if entry.modified >= before:
+            continue
+        if (one := results.parse(entry.key)) is not None:
+            yield (one.run, one.source), entry.key
+        elif results.is_of_format_1(entry.key):
+            yield None, entry.key
 
 
 def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:

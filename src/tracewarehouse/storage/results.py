@@ -93,12 +93,12 @@ def manifests(objects: Objects) -> Iterator[tuple[str, dict[str, Recorded] | str
             continue
         try:
             listed = [each for each, *_ in unsealed(objects.get(key))["results"]]
-            yield key, {each: found for each in listed if (found := _parse(each)) is not None}
+            yield key, {each: found for each in listed if (found := parse(each)) is not None}
         except (ValueError, KeyError, TypeError) as error:
             yield key, f"damaged manifest of recorded results: {first_line(error)}"
 
 
-def _parse(key: str) -> Recorded | None:
+def parse(key: str) -> Recorded | None:
     """What the result at a key is of; None for any other key."""
     parts = key.split("/")
     folder = _FOLDER.fullmatch(parts[1]) if len(parts) == 5 and parts[0] == layout.RESULTS else None
@@ -110,16 +110,17 @@ def _parse(key: str) -> Recorded | None:
 
 def of_analysis(objects: Objects, analysis: str, version: int) -> Iterator[tuple[Recorded, str]]:
     """Every recorded result of an analysis, and where it is; foreign names are passed over."""
-    folder = layout.results(analysis, version)
-    for entry in objects.walk(f"{folder}/"):
-        if (found := _parse(entry.key)) is not None:
-            yield found, entry.key
+    return _below(objects, layout.results(analysis, version))
 
 
 def every(objects: Objects) -> Iterator[tuple[Recorded, str]]:
     """Every recorded result, and where it is."""
-    for entry in objects.walk(f"{layout.RESULTS}/"):
-        if (found := _parse(entry.key)) is not None:
+    return _below(objects, layout.RESULTS)
+
+
+def _below(objects: Objects, folder: str) -> Iterator[tuple[Recorded, str]]:
+    for entry in objects.walk(f"{folder}/"):
+        if (found := parse(entry.key)) is not None:
             yield found, entry.key
 
 
@@ -157,9 +158,7 @@ def same_rows(one: Path, other: Path) -> bool:
     return bool(columns[0].schema.equals(columns[1].schema) and columns[0].equals(columns[1]))
 
 
-def of_format_1(objects: Objects) -> Iterator[str]:
-    """The keys of results as format 1 laid them, a level higher: `tw upgrade` leaves them to `clean`."""
-    for entry in objects.walk(f"{layout.RESULTS}/"):
-        parts = entry.key.split("/")
-        if len(parts) == 4 and _FOLDER.fullmatch(parts[1]) and _NAME_1.fullmatch(parts[3]):
-            yield entry.key
+def is_of_format_1(key: str) -> bool:
+    """Whether format 1 recorded a result there, a level higher: `tw upgrade` leaves them to `clean`."""
+    parts = key.split("/")
+    return len(parts) == 4 and bool(_FOLDER.fullmatch(parts[1]) and _NAME_1.fullmatch(parts[3]))
