@@ -14,6 +14,7 @@ from tracewarehouse.history.history import History
 from tracewarehouse.history.recorded import RecordedAnalysis, filter_values, recorded_values
 from tracewarehouse.history.series import Point, Series, build_series
 from tracewarehouse.metric import Measured, Metric, check_filters
+from tracewarehouse.render.text import plural
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
@@ -179,7 +180,7 @@ def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> TwError:
     if not runs:
         return TwError("no runs selected", hints.fill("{} lists the stored runs", hints.call("runs")))
     return TwError(
-        f"no recorded results of {analysis.contract.ref} for {runs:,} run{'s' if runs > 1 else ''}",
+        f"no recorded results of {analysis.contract.ref} for {plural(runs, 'run')}",
         hints.fill("{}, or {} for all analyses", hints.record(analysis.contract.name), hints.record()),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from tracewarehouse.metric import Metric
-from tracewarehouse.render.text import one_line
+from tracewarehouse.render.text import one_line, plural
 from tracewarehouse.result import Provenance
 from tracewarehouse.stats.points import Point as ChangePoint
 from tracewarehouse.stats.points import change_points
@@ -120,9 +120,7 @@ class HistoryData:
         parts = [one_line(series.name)] if series.name else []
         if len({each.definition for each in self.series}) > 1:
             parts.append(f"definition {series.definition}")
-        runs, changes = len(series.known), len(series.changes)
-        parts.append(f"{runs:,} run{'' if runs == 1 else 's'}")
-        parts.append(f"{changes} change{'' if changes == 1 else 's'}")
+        parts += [plural(len(series.known), "run"), plural(len(series.changes), "change")]
         return ", ".join([one_line(str(self.metric)), *parts])
 
     def verdict(self, change: Change) -> str:

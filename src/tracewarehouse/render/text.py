@@ -95,8 +95,9 @@ def count(value: float) -> str:
 
 
 def plural(count: int, noun: str, many: str | None = None) -> str:
-    """`1 run`, `2 runs`, `1,200 analyses`."""
-    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+    """`1 run`, `2 runs`, `1,200 analyses`, `2 activities`."""
+    many = many or (f"{noun[:-1]}ies" if noun.endswith("ity") else f"{noun}s")
+    return f"{count:,} {noun if count == 1 else many}"
 
 
 def size(value: float) -> str:

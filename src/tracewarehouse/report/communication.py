@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.grids import Segment, stacked_bars
+from tracewarehouse.render.text import plural
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
 from tracewarehouse.report.tables import first_rows
-from tracewarehouse.report.text import duration, percent, plural
+from tracewarehouse.report.text import duration, percent
 
 _MAX_BARS, _MAX_RANKS = 8, 20
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES
+from tracewarehouse.render.text import plural
 from tracewarehouse.report.data import ReportData
 from tracewarehouse.report.document import Finding, Section, Table
 from tracewarehouse.report.tables import MAX_ROWS, relative_field, relative_row
-from tracewarehouse.report.text import and_list, duration, percent, plural
+from tracewarehouse.report.text import and_list, duration, percent
 from tracewarehouse.result import Result
 
 _MAX_FINDINGS = 10

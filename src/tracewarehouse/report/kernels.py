@@ -8,10 +8,11 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, Distribution, bar_chart, distribution_chart
 from tracewarehouse.plot.lines import histogram
 from tracewarehouse.plot.theme import color_key
+from tracewarehouse.render.text import plural
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section
 from tracewarehouse.report.tables import combined_ranks
-from tracewarehouse.report.text import duration, label, percent, plural
+from tracewarehouse.report.text import duration, label, percent
 
 _MAX_BARS = 10
 _BY_NAME = """

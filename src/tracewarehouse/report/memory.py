@@ -8,10 +8,11 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.lines import line_chart
 from tracewarehouse.plot.theme import format_short
+from tracewarehouse.render.text import plural
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
 from tracewarehouse.report.tables import combined_ranks, first_rows
-from tracewarehouse.report.text import label, percent, plural
+from tracewarehouse.report.text import label, percent
 
 _MAX_BARS = 10
 _CURVE_INTERVALS = 300  # of a curve; each contributes its highest and its last point

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tracewarehouse.plot.theme import format_short
+from tracewarehouse.render.text import plural
 from tracewarehouse.report.communication import communication_section
 from tracewarehouse.report.data import ReportData, report_data
 from tracewarehouse.report.document import Page, Section, Tile
@@ -21,7 +22,7 @@ from tracewarehouse.report.overview import (
     time_by_category,
 )
 from tracewarehouse.report.run_facts import limits_section, quality_section, run_facts
-from tracewarehouse.report.text import duration, percent, plural
+from tracewarehouse.report.text import duration, percent
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.version import __version__

@@ -9,10 +9,11 @@ from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.grids import Cell, Segment, heat_map, stacked_bars
 from tracewarehouse.plot.lines import RangeBar, range_bars
 from tracewarehouse.plot.theme import COLORS, Spec
+from tracewarehouse.render.text import plural
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
 from tracewarehouse.report.tables import first_rows
-from tracewarehouse.report.text import and_list, duration, percent, plural
+from tracewarehouse.report.text import and_list, duration, percent
 from tracewarehouse.wording import CATEGORIES, SHORT_CATEGORIES, idle_cause
 
 _STACK_ORDER = [name for name in COLORS if name in CATEGORIES]

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.render.text import timestamp
+from tracewarehouse.render.text import plural, timestamp
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Section, Table
 from tracewarehouse.report.tables import first_rows
-from tracewarehouse.report.text import and_list, duration, percent, plural, sentence
+from tracewarehouse.report.text import and_list, duration, percent, sentence
 from tracewarehouse.runs.notices import notices
 
 if TYPE_CHECKING:

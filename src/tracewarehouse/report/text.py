@@ -41,13 +41,6 @@ def duration(ns: float | None) -> str:
     return "-" if ns is None else format_short(float(ns), "ns")
 
 
-def plural(count: int, noun: str) -> str:
-    """`1 rank`, `1,024 ranks`, `2 activities`."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count:,} " + (f"{noun[:-1]}ies" if noun.endswith("ity") else f"{noun}s")
-
-
 def and_list(words: Sequence[str]) -> str:
     """`a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.lines import Point, point_chart, strip_chart
+from tracewarehouse.render.text import plural
 from tracewarehouse.report.document import Card, Figure, Page, Section, Table, Tile
-from tracewarehouse.report.text import and_list, duration, label, percent, plural, sentence
+from tracewarehouse.report.text import and_list, duration, label, percent, sentence
 from tracewarehouse.version import __version__
 from tracewarehouse.wording import CATEGORIES, LEVELS, category_name
 
