@@ -37,21 +37,20 @@ class Unit:
     time_power: int
     suffix: str
     printer: Printer
-    adds_up: bool
 
 
 UNITS: dict[str, Unit] = {
     unit.name: unit
     for unit in (
-        Unit("ns", 1, "_ns", "duration", adds_up=True),
-        Unit("ts", 1, "_ns", "timestamp", adds_up=False),
-        Unit("id", 0, "", "plain", adds_up=False),
-        Unit("count", 0, "", "count", adds_up=True),
-        Unit("bytes", 0, "_bytes", "bytes", adds_up=True),
-        Unit("ratio", 0, "", "ratio", adds_up=False),
-        Unit("bytes_per_ns", -1, "_bytes_per_ns", "bandwidth", adds_up=False),
-        Unit("flop", 0, "_flop", "flop", adds_up=False),
-        Unit("flop_per_ns", -1, "_flop_per_ns", "flop_rate", adds_up=False),
-        Unit("depth", 0, "", "plain", adds_up=False),
+        Unit("ns", 1, "_ns", "duration"),
+        Unit("ts", 1, "_ns", "timestamp"),
+        Unit("id", 0, "", "plain"),
+        Unit("count", 0, "", "count"),
+        Unit("bytes", 0, "_bytes", "bytes"),
+        Unit("ratio", 0, "", "ratio"),
+        Unit("bytes_per_ns", -1, "_bytes_per_ns", "bandwidth"),
+        Unit("flop", 0, "_flop", "flop"),
+        Unit("flop_per_ns", -1, "_flop_per_ns", "flop_rate"),
+        Unit("depth", 0, "", "plain"),
     )
 }

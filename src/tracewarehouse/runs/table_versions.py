@@ -93,7 +93,7 @@ def _split(
     """The runs that hold each table in one of the versions that serve it, and notices about the others."""
     missing: list[tuple[Contract, list[SelectedRun]]] = []
     for table, versions in zip(tables, serving, strict=True):
-        runs = [each for each in selected if any(_lacks(rank, table, versions) for rank in each.by_rank)]
+        runs = _lacking(selected, table, versions)
         missing += [(table, runs)] if runs else []
     left_out = {each.run for _, runs in missing for each in runs}
     readable = tuple(each for each in selected if each.run not in left_out)
@@ -109,6 +109,13 @@ def _split(
         for table, runs in missing
     )
     return ReadableRuns(readable, (*lines, *notices))
+
+
+def _lacking(
+    selected: Iterable[SelectedRun], table: Contract, versions: Collection[int]
+) -> list[SelectedRun]:
+    """The runs of which a rank holds the table in none of these versions."""
+    return [each for each in selected if any(_lacks(rank, table, versions) for rank in each.by_rank)]
 
 
 def _lacks(rank: Rank, table: Contract, versions: Collection[int]) -> bool:
@@ -153,7 +160,7 @@ def _null_columns(
         if not older:
             continue
         newer = {each.version for each in catalog.compatible(table)} - {each.version for each in older}
-        runs = [each for each in selected if any(_lacks(rank, table, newer) for rank in each.by_rank)]
+        runs = _lacking(selected, table, newer)
         known = {column.name for column in older[0].columns}
         added = [column.name for column in table.columns if column.name not in known]
         named = [name for name in added if names is None or name in names]
