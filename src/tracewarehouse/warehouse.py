@@ -51,11 +51,12 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         contract = self.catalog.get(name, version, kind="analysis")
         bound = bind(contract.params, params, str(contract.ref))
         dependencies = Dependencies.of(self.catalog, [contract])
-        readable = readable_runs(self.catalog, dependencies.contracts, self.selected())
+        selected = self.selected()
+        readable = readable_runs(self.catalog, dependencies.contracts, selected)
         capable = with_capabilities(contract, readable.selected)
         table = self._with(capable.selected)._execute(contract, bound, dependencies)
         provenance = provenance_of(self.catalog, readable.selected, contract, bound, dependencies.contracts)
-        lines = (*readable.notices, *nothing_stored(self.selected()), *notices(capable.selected, contract))
+        lines = (*readable.notices, *nothing_stored(selected), *notices(capable.selected, contract))
         return Result(table, provenance, contract, capable.abstained, lines)
 
     def diff(
@@ -69,11 +70,11 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         alpha: float = 0.05,
         min_effect: float = 0.01,
     ) -> Diff:
-        """What differs between two runs, or sets of runs (selectors): `wh.diff("a", "b").name_summary()`.
+        """Compares two runs, or sets of runs (selectors): `wh.diff("a", "b").name_summary()`.
 
-        Values are per rank, and per complete step where the analysis tells steps and not `all_steps`; with
-        `by_rank` ranks stay apart. `measure` decides about increased and decreased; `alpha` and `min_effect`
-        are those of its verdicts. `.changes()` compares as a whole. Raises UnknownName.
+        Values are per rank, and per complete step if the analysis has steps, unless `all_steps`; `by_rank`
+        keeps ranks separate. `measure` classifies rows as increased or decreased; `alpha` and `min_effect`
+        apply to the verdicts. `.changes()` compares the runs as a whole. Raises UnknownName.
         """
         from tracewarehouse.diff import Diff
 
@@ -81,11 +82,11 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         return Diff(*sides, self.catalog, by_rank, all_steps, measure, alpha, min_effect)
 
     def check(self, *, passed: bool = False) -> Result:
-        """What looks wrong in the chosen runs, gravest first: a row per finding, from the rules in SQL.
+        """Findings of the selected runs, most severe first: a row per finding, from the rules in SQL.
 
-        Its columns are those of every rule (`tw describe input_bound`), with the rule's name; with `passed`
-        also what was judged and found well, as severity none. `saving_ns` is what could be saved at most of
-        the time that was judged. Ranks whose trace lacks what a rule needs are in `Result.abstained`.
+        The columns are those of every rule (`tw describe input_bound`) and the rule's name; `passed` adds
+        passing checks, with severity none. `saving_ns` is an upper bound on the time saved in the analyzed
+        interval. Ranks whose trace lacks what a rule needs are in `Result.abstained`.
         """
         from tracewarehouse.findings import run_rules
 
@@ -103,10 +104,10 @@ class Warehouse(Analyses[Result], WarehouseWrites):
     ) -> History:
         """A metric over recorded runs in time order, with its changes: `wh.history("step_time").polars()`.
 
-        `runs` are selectors, `where` conditions like `label.branch=main`; `by` labels (`label.gpu`) give a
-        line each. Removed runs whose results were kept are among them. Changes smaller than `min_effect` are
-        not told. It reads what `record` has written, and says which runs lack it. Raises UnknownName,
-        ParamError, TwError where nothing is recorded.
+        `runs` are selectors, `where` conditions like `label.branch=main`; `by` labels (`label.gpu`) give one
+        series per value. Removed runs with recorded results are included. Changes smaller than `min_effect`
+        are not reported. It reads what `record` has stored, with a notice about runs without results. Raises
+        UnknownName, ParamError, and TwError if no results are recorded.
         """
         from tracewarehouse.history import build_history, label_keys
         from tracewarehouse.metric import parse_metric
@@ -117,9 +118,9 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         return build_history(self.store, self.catalog, parsed, selected, keys, min_effect)
 
     def query(self, sql: str) -> Result:
-        """The rows of one SELECT over the tables and views; it can neither write nor read other files.
+        """The rows of one SELECT on tables and views; it is read-only and sandboxed to the warehouse.
 
-        Raises QueryError, in DuckDB's words.
+        Raises QueryError with DuckDB's message.
         """
         from tracewarehouse.duck.engine import NotThere
         from tracewarehouse.query.dependencies import mentioned, queryable
@@ -144,12 +145,13 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
         from tracewarehouse.runs.table_versions import queryable_runs
 
-        runs = queryable_runs(self.catalog, contracts, self.selected(), names_read(sql))
+        selected = self.selected()
+        runs = queryable_runs(self.catalog, contracts, selected, names_read(sql))
         with connection(self.root, self.catalog, runs.selected, contracts) as con:
             check_reads_only(con, sql)
             lock(con, self.root / "data")
             table = query(con, sql)
-        lines = (*runs.notices, *nothing_stored(self.selected()), *notices(runs.selected))
+        lines = (*runs.notices, *nothing_stored(selected), *notices(runs.selected))
         return Result(table, provenance_of(self.catalog, runs.selected, sql=sql), notices=lines)
 
     def scan(self, table: str) -> polars.LazyFrame:
@@ -166,7 +168,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         return scan(self.root, contract, self.catalog.compatible(contract), runs.selected)
 
     def runs(self) -> Result:
-        """A row per run, with the columns of the table `runs`; runs that wait for ranks, too."""
+        """A row per run, with the columns of the table `runs`, including runs that wait for ranks."""
         from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.runs.notices import nothing_stored, provenance_of
         from tracewarehouse.runs.rows import pending_row, run_row
@@ -213,14 +215,14 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         margin: int | str | None = None,
         plain: bool = False,
     ) -> Exported:
-        """A rank's trace as it was read, as JSON text in pieces: its header, every event, then what is added.
+        """A rank's trace as JSON text in chunks: its header, every event as in the file, then added events.
 
-        Several ranks stand side by side, their clocks aligned where collectives tell how. `start` and `end`
-        (`"1.2s"` since the first event, or a number as in the tables), `step` or `around` cut a part out,
-        with `margin` on both sides: slices that overlap it stay whole. A finding is a rule of `check`: around
-        where it is worst, in that rank. `counters` are of `export.COUNTERS`,
-        `overlays` of `export.OVERLAYS`: they add events and change none; parts have some unless `plain`. The
-        rank may be left out where the run has one. Raises UnknownName, ParamError.
+        Several ranks are merged into one trace, with clocks aligned where collectives allow it. `start` and
+        `end` (`"1.2s"` since the first event, or a number as in the tables), `step` or `around` select a time
+        range, with `margin` on both sides; slices that overlap it are complete. `around` is a rule of
+        `check`: the range is its worst occurrence, in that rank. `counters` (`export.COUNTERS`) and
+        `overlays` (`export.OVERLAYS`) add events and change none; time ranges have some unless `plain`. The
+        rank is optional if the run has one rank. Raises UnknownName, ParamError.
         """
         from tracewarehouse.export import contracts_read, export, export_request, worst_occurrence
         from tracewarehouse.query.dependencies import dependencies
@@ -241,7 +243,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         return export(self.root, self.catalog, run_read, selected.ranks, wanted, found)
 
     def _found(self, whole: Warehouse, part: Warehouse, wanted: ExportRequest) -> list[dict[str, Any]]:
-        """Findings of a part to draw, or where one is asked for, of its ranks in the whole run."""
+        """The findings to draw on a part of a run; for `around`, those of its ranks in the entire run."""
         from tracewarehouse.findings import rules
 
         ranks = part.selected()[0].ranks
@@ -260,11 +262,10 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         force: bool = False,
         say: Callable[[str], None] | None = None,
     ) -> Page:
-        """One page on a run: what its GPUs did, what held them up, what is not known; `.html()` is the file.
+        """One page on a run: where GPU time went, what limits it, what is unknown; `.html()` is the file.
 
-        With `head`, on what changed from `run` to it, `force` even if the two are not comparable. It works
-        out all it shows and stores nothing; `say` is told what is being worked out. Raises UnknownName,
-        NotComparable.
+        With `head`, the page compares `run` with it, with `force` even if they are not comparable. Nothing is
+        stored; `say` receives progress messages. Raises UnknownName, NotComparable.
         """
         from tracewarehouse.report import one_run
 
@@ -286,7 +287,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         return two_runs(change, times, self._recorded_steps(), say)
 
     def _recorded_steps(self) -> History | None:
-        """The history of the step time, None where nothing is recorded."""
+        """The history of the step time, None if no results are recorded."""
         try:
             return self.history("step_time")
         except TwError:
@@ -303,12 +304,12 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         entire_trace: bool = False,
         by: str = "category",
     ) -> Result:
-        """How long scopes would take with parts scaled as `kernels[kind=communication]=0.5`; stores nothing.
+        """Estimates the duration of scopes with work scaled as `kernels[kind=communication]=0.5`.
 
         Scopes are those of `derive`. A row per rank, scope and category of the critical path (with `by="op"`
-        also operator and name): base_ns as it is, new_ns as it would be, saved_ns; the category `length` is
-        the whole. Collectives and their waits are taken as this rank recorded them. Raises ParamError,
-        UnknownName.
+        also operator and name): base_ns measured, new_ns estimated, saved_ns; the category `length` is the
+        total. Collectives and their waits are those that this rank recorded. Nothing is stored. Raises
+        ParamError, UnknownName.
         """
         from tracewarehouse.derive.build import sources
         from tracewarehouse.derive.scale import parse
@@ -325,9 +326,9 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
     @contextmanager
     def shell_file(self) -> Iterator[Path]:
-        """A DuckDB file to open read-only: `warehouse.duckdb`, brought up to date, or one over the selection.
+        """A DuckDB file to open read-only: `warehouse.duckdb`, up to date, or one over the selection.
 
-        Where the warehouse may not be written, a file of the moment takes its place.
+        If the warehouse is not writable, it is a temporary file.
         """
         from tempfile import TemporaryDirectory
 

@@ -42,12 +42,12 @@ class WarehouseWrites(WarehouseBase):
         time_unit: Literal["us", "ns"] | None = None,
         progress: Watch | None = None,
     ) -> IngestReport:
-        """Ingests trace files and folders; the report says what became of each file.
+        """Ingests trace files and folders; the report has the outcome of each file.
 
-        A file that cannot be read stops no other. The same content again writes nothing. What does not fit
-        into memory is kept in `temp_dir` meanwhile, None for the warehouse's disk. `time_unit` is the unit
-        of the times in the files where it is not that of their format. `refresh` afterwards writes the file
-        for DuckDB shells.
+        An unreadable file does not stop the others. Ingesting the same content again writes nothing. Data
+        that does not fit in memory spills to `temp_dir`, by default on the warehouse's disk. `time_unit` is
+        the unit of times in the files if it is not that of their format. Call `refresh` afterwards to write
+        the file for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -75,10 +75,10 @@ class WarehouseWrites(WarehouseBase):
         analyses: str | Iterable[str] | None = None,
         progress: Callable[[RecordProgress], None] | None = None,
     ) -> RecordReport:
-        """Keeps results of analyses (`name` or `name@2`; None: the newest of each) for `history`.
+        """Stores results of analyses (`name` or `name@2`; None: the newest of each) for `history`.
 
-        Of the runs (selectors; None: all) it works out what is not recorded yet, whole and with the defaults
-        of all parameters, steps apart where an analysis can tell them. Raises UnknownName.
+        Results of the runs (selectors; None: all) that are not recorded yet are computed, over all ranks,
+        with default parameters, per step if an analysis supports it. Raises UnknownName.
         """
         from tracewarehouse.history import record
 
@@ -92,7 +92,7 @@ class WarehouseWrites(WarehouseBase):
         return record(self.store, self.catalog, selected, contracts, self._with, progress)
 
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
-        """Keeps why a metric changed at a run, for its history to show; None takes that back. Gives the run.
+        """Stores why a metric changed at a run, for its history; None removes it. Returns the run.
 
         Raises UnknownName, ParamError.
         """
@@ -119,7 +119,7 @@ class WarehouseWrites(WarehouseBase):
         return matching_runs(selected, named, [where] if isinstance(where, str) else where)
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
-        """Sets labels of a run, takes away those that are None: a new version of it. Raises UnknownName."""
+        """Sets labels of a run in a new version, removes those that are None. Raises UnknownName."""
         one = self._one(self._unversioned(run, "a label")).selected()[0]
         return self.store.relabel(one.run, check_labels(labels))
 
@@ -132,11 +132,11 @@ class WarehouseWrites(WarehouseBase):
         keep_results: bool = False,
         dry_run: bool = False,
     ) -> tuple[Removed, ...]:
-        """Takes out the runs that all conditions mean: selectors, `label.K=V`, an age like `90d`.
+        """Removes the runs that match all conditions: selectors, `label.K=V`, an age like `90d`.
 
-        At least one condition is needed. Older versions stay readable until `clean`. With `keep_results` what
-        was recorded of them stays for good, and a history goes on to show it; removing such a run by its name
-        again lets go of that, too. Raises UnknownName.
+        At least one condition is required. Older versions are readable until `clean`. With `keep_results`
+        recorded results are kept, and histories show them; removing such a run by its name again removes
+        them, too. Raises UnknownName.
         """
         from tracewarehouse.runs.removal import (
             Removal,
@@ -165,9 +165,9 @@ class WarehouseWrites(WarehouseBase):
         return report
 
     def refresh(self) -> Path:
-        """Writes `warehouse.duckdb` for DuckDB shells, over the runs as they are now; gives its path.
+        """Writes `warehouse.duckdb` for DuckDB shells, over the current runs; returns its path.
 
-        `tw shell` and `tw ingest` do so too. Whatever else writes leaves the file as it was: out of date.
+        `tw shell` and `tw ingest` do so too. Every other write leaves the file out of date.
         """
         from tracewarehouse.query.shell_file import refresh
 
@@ -179,7 +179,7 @@ class WarehouseWrites(WarehouseBase):
         Results that were recorded under an earlier definition are recorded again. A warehouse of format 1 is
         converted first, rank by rank; repeat the call after a kill. The report has a line per run converted,
         per table and run rebuilt, and per run recorded; nothing to do gives none. It names the ranks that
-        could not be converted, whose stored files are damaged: their traces are to be ingested again.
+        could not be converted because their stored files are damaged: ingest their traces again.
         """
         from tracewarehouse.history import record_again
         from tracewarehouse.ingest.outcome import UpgradeReport
@@ -206,9 +206,9 @@ class WarehouseWrites(WarehouseBase):
         annotations: str | Iterable[str] = (),
         entire_trace: bool = False,
     ) -> Derived:
-        """Makes tables that need more than SQL, as a new version of the run; `critical_path` is the only one.
+        """Computes tables that SQL cannot express, as a new version of the run; only `critical_path` so far.
 
-        By default for each complete step, or the whole trace where there are no steps; else for steps by
+        By default for each complete step, or for the entire trace if there are no steps; else for steps by
         number, annotations as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. Scopes that
         are already derived are not computed again. Raises UnknownName, ParamError.
         """
@@ -226,11 +226,11 @@ class WarehouseWrites(WarehouseBase):
         return replace(derived, notices=(*readable.notices, *derived.notices))
 
     def verify(self) -> list[Problem]:
-        """What is wrong with the stored files, of format 1 too; nothing in a sound warehouse."""
+        """Problems of the stored files, of format 1 too; empty for an intact warehouse."""
         from tracewarehouse.storage.format1 import Format1
 
         return Format1(self.root).verify() if Format1.is_at(self.root) else self.store.verify()
 
     def clean(self, grace_s: float = 86_400.0) -> CleanReport:
-        """Takes away files that no kept version needs and that are older than `grace_s` seconds."""
+        """Deletes files that no kept version needs and that are older than `grace_s` seconds."""
         return self.store.clean(grace_s)
