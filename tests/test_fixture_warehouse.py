@@ -194,7 +194,7 @@ def test_what_the_warehouse_holds(wh: tw.Warehouse) -> None:
     assert wh.query("SELECT count(*) AS n FROM events WHERE ph IN ('B', 'E')").rows() == [{"n": 24}]
     assert len(list((WAREHOUSE / "data" / "events" / "odd").iterdir())) == 1  # packed
     assert {each.run for each in wh.selected()} == set(RUNS)
-    assert list(wh.store.waiting_runs()) == ["waits"]
+    assert list(wh.store.pending_runs()) == ["waits"]
     assert [version.run for version in wh.store.kept()] == ["gone"]
     assert wh.verify() == []
 

@@ -65,7 +65,7 @@ class WarehouseWrites(WarehouseBase):
             temp_dir=Path(temp_dir) if temp_dir is not None else None,
             time_unit=time_unit,
         )
-        store = Store.create(self.root, tool=__version__)
+        store = Store.open_or_create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)
 
     def record(

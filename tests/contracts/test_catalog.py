@@ -195,7 +195,7 @@ def test_a_circle_is_named(sql: Path) -> None:
     [
         (KERNELS, "views/kernels.v2.sql", "kernels is a table too"),
         (BUSY, "analyses/gpu/query.v2.sql", "query is a method of Warehouse"),
-        (BUSY, "analyses/kernel_ends/idle.v2.sql", "group kernel_ends is another name already"),
+        (BUSY, "analyses/kernel_ends/idle.v2.sql", "group kernel_ends is already in use"),
     ],
 )
 def test_one_namespace(sql: Path, source: str, target: str, message: str) -> None:
@@ -219,5 +219,5 @@ def test_the_lock_says_what_was_written(tmp_path: Path) -> None:
     assert read_lock(tmp_path) == entries
     assert read_lock(tmp_path / "nowhere") == {}
     (tmp_path / "released.lock").write_text("what")
-    with pytest.raises(ContractError, match=r"sql/released\.lock: not readable"):
+    with pytest.raises(ContractError, match=r"sql/released\.lock: cannot be read"):
         read_lock(tmp_path)

@@ -68,7 +68,7 @@ def test_other_columns_are_a_diff(con: engine.Connection, busy: Contract) -> Non
     with pytest.raises(ContractError) as error:
         engine.execute(con, replace(busy, body=body), {})
     assert error.value.message == (
-        "sql/analyses/gpu/gpu_busy.v2.sql:24: the SELECT gives other columns than declared\n"
+        "sql/analyses/gpu/gpu_busy.v2.sql:24: the SELECT returns other columns than declared\n"
         "  declared        found\n"
         "  span_ns BIGINT  total_ns BIGINT\n"
         "  busy_ns BIGINT  busy_ns HUGEINT"

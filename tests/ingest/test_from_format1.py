@@ -88,7 +88,7 @@ def test_runs_are_as_they_were(converted: tw.Warehouse) -> None:
 
 
 def test_what_waited_waits(converted: tw.Warehouse) -> None:
-    (waiting,) = converted.store.waiting_runs()["waits"]
+    (waiting,) = converted.store.pending_runs()["waits"]
     assert (waiting.source.rank, waiting.expected_ranks) == (0, 2)
     assert waiting.source.fills >= {"events", "steps"}
 
@@ -179,7 +179,7 @@ def test_it_goes_on_after_a_kill(tmp_path: Path, step: int) -> None:
     assert [each.run for each in wh.selected()] == ["timeline"]
     assert [version.run for version in wh.store.kept()] == ["gone"]
     assert len(wh.store.recorded("step_summary", 1)) == 1
-    assert len(wh.store.waiting_runs()["waits"]) == 1
+    assert len(wh.store.pending_runs()["waits"]) == 1
     assert len(list((root / "_tw" / "sources").rglob("*.json"))) == 2
     assert wh.select("timeline").query(f"SELECT count(*) AS n FROM {TIMELINE}").rows() == [{"n": 154}]
 
@@ -251,7 +251,7 @@ def test_damaged_ranks_stop_no_other(damaged: tuple[Path, dict[str, str], Any]) 
     for (run, rank, file), line in zip(lost, said.errors, strict=True):
         assert line.startswith(f"lost: run {run} rank {rank} is not converted: {faults[file]}; ingest ")
         newest = old.newest(run)
-        read = newest.version.sources if newest else [one.source for one in old.waiting(run)]
+        read = newest.version.sources if newest else [one.source for one in old.pending(run)]
         trace = read[rank]
         assert line.endswith(f"; ingest {trace.facts['source_name']} again (sha256 {trace.digest})")
 
@@ -263,7 +263,7 @@ def test_what_is_not_damaged_answers_as_before(damaged: tuple[Path, dict[str, st
         "slow": (0, 1),
         "timeline": (0,),
     }
-    assert wh.verify() == [] and wh.store.waiting_runs() == {}
+    assert wh.verify() == [] and wh.store.pending_runs() == {}
     before = today(answers.read(ANSWERS / "slow.tables.json.gz"))
     now = plain(answers.tables(wh, "slow"))
     for table, columns in before.items():
@@ -321,7 +321,7 @@ def test_another_attempt_takes_a_file_that_was_put_back(tmp_path: Path) -> None:
     assert child.exitcode == -signal.SIGKILL and list((root / "_tw" / "unconverted").rglob("*.json"))
     events.write_bytes(whole)
     assert convert(root, Catalog.load(), "0.2").unconverted == ()
-    assert len(tw.Warehouse(root).store.waiting_runs()["waits"]) == 1
+    assert len(tw.Warehouse(root).store.pending_runs()["waits"]) == 1
     assert not list((root / "_tw" / "unconverted").rglob("*.json"))
 
 

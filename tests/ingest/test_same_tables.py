@@ -181,7 +181,7 @@ def warehouse(folder: Path, name: str) -> Path:
     """An empty warehouse; all of a folder have one salt."""
     empty = folder / "empty"
     if not empty.is_dir():
-        Store.create(empty)
+        Store.open_or_create(empty)
     return Path(shutil.copytree(empty, folder / name))
 
 

@@ -45,7 +45,7 @@ def publish_more(store: Store) -> None:
 
 
 def test_a_disk_that_is_full_at_any_step_leaves_the_run_as_it_was(small_disk: Path) -> None:
-    store = Store.create(small_disk / "warehouse")
+    store = Store.open_or_create(small_disk / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
     filler = small_disk / "filler"
     refused = 0
@@ -85,12 +85,12 @@ def limited(root: str, told: str) -> None:
 
 
 def test_a_file_that_may_not_grow_is_told_and_publishes_nothing(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
     processes(limited, [(str(store.root), str(tmp_path / "told"))])
     assert (tmp_path / "told").read_text().splitlines() == [
         f"{store.root}: no space left to write",
-        "free some space and repeat; published runs are not affected",
+        "free some space and retry; published runs are not affected",
     ]
     assert store.versions("run") == (1,)
     assert list((store.root / "_tw" / "staging").iterdir()) == []
@@ -134,7 +134,7 @@ def read(root: Path) -> dict[int, int]:
 
 
 def test_a_warehouse_that_may_only_be_read_is_read(shared_folder: Path) -> None:
-    store = Store.create(shared_folder / "warehouse")
+    store = Store.open_or_create(shared_folder / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
     for path in [store.root, *store.root.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)

@@ -21,7 +21,7 @@ from tracewarehouse.storage.codec import decode_brief, decode_version, encode_ve
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    store = Store.create(tmp_path / "warehouse", tool="0.0")
+    store = Store.open_or_create(tmp_path / "warehouse", tool="0.0")
     sources = tuple(commit(store, rank) for rank in (0, 1))
     store.publish("run", Changes(sources=sources, labels={"a": "é"}))
     store.relabel("run", {"b": "2"})

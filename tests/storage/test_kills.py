@@ -116,7 +116,7 @@ def act_and_die(root: str, run: str, act: Act, step: int) -> None:
 def test_killed_before_every_single_step(tmp_path: Path, case: str) -> None:
     start, act, before, after = CASES[case]
     for step in range(200):
-        store = Store.create(tmp_path / f"warehouse{step}")
+        store = Store.open_or_create(tmp_path / f"warehouse{step}")
         start(store, "run")
         child = context().Process(target=act_and_die, args=(str(store.root), "run", act, step))
         child.start()
@@ -134,7 +134,7 @@ def test_killed_before_every_single_step(tmp_path: Path, case: str) -> None:
 
 def create_and_die(root: str, step: int) -> None:
     die_at(step, root)
-    Store.create(Path(root))
+    Store.open_or_create(Path(root))
 
 
 def test_killed_before_every_step_of_its_making(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_killed_before_every_step_of_its_making(tmp_path: Path) -> None:
         child = context().Process(target=create_and_die, args=(str(root), step))
         child.start()
         child.join(60)
-        store = Store.create(root)
+        store = Store.open_or_create(root)
         start_small(store, "run")
         assert contents(store, "run") == A_ONLY, f"step {step}"
         check_nothing_is_left(store)
@@ -173,7 +173,7 @@ def label(store: Store, run: str) -> None:
 @pytest.mark.parametrize("limit", [0, 1, 20, 100, 400, 1000, 3000])
 @pytest.mark.parametrize("act", [complete_the_run, label])
 def test_killed_in_the_middle_of_a_write(tmp_path: Path, act: Act, limit: int) -> None:
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     (start_waiting if act is complete_the_run else start_small)(store, "run")
     before = contents(store, "run")
     child = context().Process(target=act_and_die_writing, args=(str(store.root), act, limit))
@@ -236,7 +236,7 @@ def kill_once(store: Store, folder: Path, chance: random.Random) -> None:
 
 
 def kill_many(tmp_path: Path, kills: int, seed: int) -> None:
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     chance = random.Random(seed)
     for _ in range(kills):
         kill_once(store, tmp_path, chance)

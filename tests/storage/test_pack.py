@@ -16,7 +16,7 @@ from tracewarehouse.storage import Changes, RankSource, Scan, Staged, StagedTabl
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "warehouse")
+    return Store.open_or_create(tmp_path / "warehouse")
 
 
 def publish(store: Store, sources: tuple[RankSource, ...], **said: bool) -> None:

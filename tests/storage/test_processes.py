@@ -30,7 +30,7 @@ def race(root: str, writer: int, rounds: int, told: str, together: Any) -> None:
 
 def test_of_eight_that_put_the_same_object_one_wins(tmp_path: Path) -> None:
     rounds = 200
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     told = [tmp_path / f"told-{writer}" for writer in range(WRITERS)]
     together = context().Barrier(WRITERS)
     processes(race, [(str(store.root), one, rounds, str(told[one]), together) for one in range(WRITERS)])
@@ -51,7 +51,7 @@ def relabel(root: str, writer: int, rounds: int) -> None:
 
 def test_changes_of_eight_writers_are_all_kept(tmp_path: Path) -> None:
     rounds = 25
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
     processes(relabel, [(str(store.root), writer, rounds) for writer in range(WRITERS)])
     assert store.versions("run") == tuple(range(1, 2 + WRITERS * rounds))
@@ -78,7 +78,7 @@ def test_eight_processes_bring_eight_ranks_into_new_runs(tmp_path: Path, expecte
         assert seen(store, run, "kernels") == {rank: ["a"] * 12 for rank in range(WRITERS)}
         assert len(store.versions(run)) == (WRITERS if expected is None else 1)
         assert store.history(run)[-1].labels == {f"r{rank}": "x" for rank in range(WRITERS)}
-    assert store.waiting_runs() == {}
+    assert store.pending_runs() == {}
     assert store.verify() == []
 
 
@@ -99,7 +99,7 @@ def spell(root: str, run: str, told: str) -> None:
 
 
 def test_spellings_of_one_name_cannot_both_be_made(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     spellings = ["name", "Name", "NAME", "nAme", "naMe", "namE", "NAme", "naME"]
     told = [tmp_path / f"told-{number}" for number in range(WRITERS)]
     processes(spell, [(str(store.root), run, str(path)) for run, path in zip(spellings, told, strict=True)])
@@ -126,7 +126,7 @@ def whole(store: Store, version: RunVersion) -> bool:
 
 
 def test_a_reader_sees_whole_versions_only_and_never_an_older_one(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     swap(str(store.root), 9, 1)
     started = [context().Process(target=swap, args=(str(store.root), writer, 10)) for writer in range(4)]
     for process in started:
@@ -159,7 +159,7 @@ def keep_cleaning(root: str, stop: str) -> None:
 
 
 def test_cleaning_beside_writers_takes_nothing_of_theirs(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     stop = tmp_path / "stop"
     cleaner = context().Process(target=keep_cleaning, args=(str(store.root), str(stop)))
     cleaner.start()
@@ -190,7 +190,7 @@ def commit_while_folders_go(root: str) -> None:
 
 
 def test_a_folder_that_a_clean_takes_away_is_made_again(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     processes(commit_while_folders_go, [(str(store.root),)])
     assert set(seen(store)) == {0}
     assert store.verify() == []

@@ -16,7 +16,7 @@ from tracewarehouse.storage.layout import group_uid
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "warehouse", tool="0.0")
+    return Store.open_or_create(tmp_path / "warehouse", tool="0.0")
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def test_names_are_unique_without_regard_to_case(store: Store) -> None:
         bring(store, 1, run="fp8-on")
     with pytest.raises(RunExists, match="FP8-On"):
         bring(store, 1, run="fp8-on", expected_ranks=2)
-    assert store.waiting("fp8-on") == ()
+    assert store.pending("fp8-on") == ()
     assert store.runs() == ("FP8-On",)
     store.remove("fp8-ON")
     bring(store, 0, run="fp8-on")
@@ -217,12 +217,12 @@ def test_sources_wait_until_the_run_has_its_ranks(store: Store) -> None:
     assert (first.version, first.outcome, first.pending) == (None, {0: "pending"}, (1, 3))
     assert store.newest("run") is None
     assert bring(store, 2, expected_ranks=3).pending == (2, 3)
-    assert [one.source.rank for one in store.waiting_runs()["run"]] == [0, 2]
+    assert [one.source.rank for one in store.pending_runs()["run"]] == [0, 2]
     last = bring(store, 1, expected_ranks=3)
     assert (last.outcome, last.pending) == ({1: "added"}, None)
     assert set(seen(store)) == {0, 1, 2}
     assert store.versions("run") == (1,)
-    assert store.waiting_runs() == {}
+    assert store.pending_runs() == {}
 
 
 def test_labels_of_calls_that_waited_are_kept(store: Store) -> None:
@@ -256,7 +256,7 @@ def test_published_ranks_count_toward_the_expected(store: Store) -> None:
 def test_removing_drops_what_waits(store: Store) -> None:
     bring(store, 0, expected_ranks=2)
     store.remove("run")
-    assert store.waiting("run") == ()
+    assert store.pending("run") == ()
     assert bring(store, 1, expected_ranks=2).pending == (1, 2)
     bring(store, 0, expected_ranks=2)
     assert set(seen(store)) == {0, 1}
@@ -271,7 +271,7 @@ def test_a_marker_left_by_a_dead_call_is_not_taken_for_waiting(store: Store) -> 
     store.publish("run", Changes(sources=sources[1:], expected_ranks=2))
     folder.mkdir(parents=True, exist_ok=True)
     left.write_text(text)
-    assert store.waiting("run") == ()
+    assert store.pending("run") == ()
     bring(store, 0, content="b", replace=True, expected_ranks=2)
     left.write_text(text)
     assert bring(store, 1, expected_ranks=2).outcome == {1: "same"}
@@ -285,7 +285,7 @@ def test_a_marker_that_outlives_a_removal_is_not_taken_for_waiting(store: Store)
     store.remove("run")
     left.parent.mkdir(parents=True, exist_ok=True)
     left.write_text(text)
-    assert store.waiting("run") == ()
+    assert store.pending("run") == ()
     assert bring(store, 1, expected_ranks=2).pending == (1, 2)
 
 

@@ -15,8 +15,8 @@ from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.ingest.from_format1 import convert
 from tracewarehouse.storage import renames, request_hash
-from tracewarehouse.storage.commit import sha256
 from tracewarehouse.storage.format1 import Format1
+from tracewarehouse.storage.parquet_file import sha256
 
 WAREHOUSE = ROOT / "tests" / "data" / "warehouse-1"
 CONTRACTS = {contract.name: contract for contract in Catalog.load().contracts.values()}

@@ -10,8 +10,8 @@ from shlex import quote
 from typing import Literal
 
 from tracewarehouse.hints import Hint
+from tracewarehouse.storage.conversion_losses import UnconvertedRank
 from tracewarehouse.storage.layout import check_labels
-from tracewarehouse.storage.unconverted import Unconverted
 
 State = Literal["intact", "repaired", "damaged", "refused", "skipped", "same", "pending"]
 Stage = Literal["survey", "read", "tables", "done"]
@@ -201,7 +201,7 @@ class UpgradeReport:
     """What an upgrade did: a line per run converted and per table and run rebuilt; the ranks it left out."""
 
     lines: tuple[str, ...]
-    unconverted: tuple[Unconverted, ...] = ()
+    unconverted: tuple[UnconvertedRank, ...] = ()
 
     @property
     def exit_code(self) -> int:

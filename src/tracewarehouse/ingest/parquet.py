@@ -18,12 +18,11 @@ from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.storage.encoding import (
     ROW_GROUP_ROWS,
-    FileFacts,
     bare_columns,
     encoding_of,
-    file_facts,
     writer_options,
 )
+from tracewarehouse.storage.parquet_file import FileFacts, file_facts
 
 # What says whose rows they are; texts but these get no minimum and maximum.
 _KEYS = ("run_id", "rank")

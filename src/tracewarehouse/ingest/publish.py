@@ -121,7 +121,7 @@ def run_outcomes(store: Store, files: Sequence[FileOutcome], written: set[str]) 
 
 def _run_outcome(store: Store, run: str, written: bool) -> RunOutcome:
     version = store.newest(run)
-    waits = store.waiting(run)
+    waits = store.pending(run)
     there = {one.source.rank for one in waits} | set(version.ranks if version else ())
     waiting = (len(there), max(one.expected_ranks for one in waits)) if waits else None
     if version is None:

@@ -57,7 +57,7 @@ def _published(selected: SelectedRun, results: int) -> Removed:
 def waiting_only(store: Store, names: Iterable[str]) -> dict[str, int]:
     """The runs of these names that only wait for other ranks, each with the number of its ranks."""
     wanted = set(names)
-    waiting = store.waiting_runs() if wanted else {}
+    waiting = store.pending_runs() if wanted else {}
     return {
         run: len({one.source.rank for one in waits})
         for run, waits in waiting.items()

@@ -13,7 +13,7 @@ from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.runs.quality import expected_ranks, world_size
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Rank, RankSource, RunVersion, Versions, Waiting
+from tracewarehouse.storage import PendingSource, Rank, RankSource, RunVersion, Versions
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
@@ -77,7 +77,7 @@ def moment(text: str) -> datetime:
     return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
 
 
-def pending_row(waiting: Sequence[Waiting]) -> dict[str, Any]:
+def pending_row(waiting: Sequence[PendingSource]) -> dict[str, Any]:
     """A run of which nothing is published yet, because it waits for announced ranks."""
     first = waiting[0]
     sources = tuple(each.source for each in waiting)

@@ -1,4 +1,4 @@
-"""Ranks of format 1 that could not be converted: a record of each, as long as its old files are to stay."""
+"""Records of ranks that could not be converted from format 1, and whose old files are kept."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tracewarehouse.storage.objects import Objects, names_in
 
 
 @dataclass(frozen=True)
-class Unconverted:
-    """A rank that the conversion left out.
+class UnconvertedRank:
+    """A rank that could not be converted.
 
-    `name` is that of its commit in format 1, `source_name` and `digest` (sha256) say which trace it was read
-    from, `why` what is wrong with which file. `source` is the hash of all sources of the run, with this one,
-    by which results are recorded ("" where the rank only waited). `version` is the number of the version that
-    was published without it. `files` are the keys of its old files, which `tw clean` leaves.
+    `name` is the name of its commit in format 1, `source_name` and `digest` (sha256) identify its trace,
+    `why` names the damaged file. `source` is the hash of all sources of the run, including this one, under
+    which results are recorded ("" if the rank was pending). `version` is the number of the version that was
+    published without it. `files` are the keys of its old files, which `tw clean` keeps.
     """
 
     run: str
@@ -36,22 +36,22 @@ class Unconverted:
 
     @property
     def key(self) -> str:
-        """Where the record is."""
+        """The key of the record."""
         return layout.unconverted(self.run, self.rank, self.name)
 
     @property
     def line(self) -> str:
-        """What is lost, why, and from which trace it can be ingested again."""
+        """A line that names the lost rank, the reason, and the trace to ingest again."""
         trace = f"ingest {self.source_name} again (sha256 {self.digest})"
         return f"run {self.run} rank {self.rank} is not converted: {self.why}; {trace}"
 
 
-def put(objects: Objects, one: Unconverted) -> None:
-    """Writes the record, in place of an older one."""
+def put(objects: Objects, one: UnconvertedRank) -> None:
+    """Writes the record, replacing an older one."""
     objects.put({one.key: sealed(vars(one))})
 
 
-def every(objects: Objects, run: str) -> Iterator[Unconverted]:
+def every(objects: Objects, run: str) -> Iterator[UnconvertedRank]:
     """The records of a run; raises WarehouseError for a damaged one."""
     folder = layout.unconverted_of(run)
     for name in names_in(objects, folder):
@@ -64,11 +64,11 @@ def every(objects: Objects, run: str) -> Iterator[Unconverted]:
                 hints.fill("delete it; {} then deletes the files it lists", hints.call("clean")),
             ) from error
         del said["checksum"]
-        yield Unconverted(**said | {"files": tuple(said["files"])})
+        yield UnconvertedRank(**said | {"files": tuple(said["files"])})
 
 
-def is_settled(one: Unconverted, history: Sequence[RunVersion]) -> bool:
-    """Whether its old files may go: its trace was ingested again, or its run was removed since."""
+def is_settled(one: UnconvertedRank, history: Sequence[RunVersion]) -> bool:
+    """Whether its old files are obsolete: its trace was ingested again, or its run was removed since."""
     later = [version for version in history if version.number > one.version]
     sources = (source for version in later for source in version.sources)
     return any(version.tombstone for version in later) or any(

@@ -21,7 +21,7 @@ DAY_S = 86_400.0
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """A warehouse with two versions of one run: ranks 0 and 1 packed, then rank 1 replaced."""
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     with store.staging() as folder:
         sources = store.commit([staged(folder, rank) for rank in (0, 1)])
     store.publish("run", Changes(sources=sources))
@@ -181,5 +181,5 @@ def test_a_table_name_never_becomes_a_path(store: Store) -> None:
     with store.staging() as folder:
         made = staged(folder, 0)
         hostile = StagedTable("../../x", 1, made.tables[0].path, made.tables[0].rows)
-        with pytest.raises(ValueError, match="not a table name"):
+        with pytest.raises(ValueError, match="invalid table name"):
             store.commit_source(replace(made, tables=(hostile,)))

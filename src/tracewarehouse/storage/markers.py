@@ -1,4 +1,4 @@
-"""Markers of sources that wait for the other ranks of their run (--expect-ranks)."""
+"""Markers of sources that wait for the other ranks of their run (`--expect-ranks`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout, manifests
+from tracewarehouse.storage.changes import Changes, PendingSource
 from tracewarehouse.storage.codec import dump
-from tracewarehouse.storage.model import Changes, RankSource, RunVersion, Waiting
+from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.objects import Objects, names_in
 
 
 @dataclass(frozen=True)
 class Marker:
-    """That a source waits: the name of its marker says which source, its content for what."""
+    """The marker of a pending source: its name identifies the source, its content what it waits for."""
 
     rank: int
     name: str
@@ -27,7 +28,7 @@ class Marker:
 
 
 def mark(objects: Objects, changes: Changes) -> None:
-    """Marks a call's sources as waiting for the others of their run; nothing without `expected_ranks`."""
+    """Marks the sources of a call as pending; does nothing without `expected_ranks`."""
     if changes.expected_ranks is not None:
         said: dict[str, object] = {"expected_ranks": changes.expected_ranks, "replace": changes.replace}
         said |= {"labels": dict(changes.labels)}
@@ -44,8 +45,8 @@ def unmark(objects: Objects, run: str, sources: Sequence[RankSource]) -> None:
     objects.delete([layout.marker(run, one.rank, one.name) for one in sources])
 
 
-def markers(objects: Objects, run: str) -> tuple[Marker, ...]:
-    """The markers of a run, also of sources that were published while a call died."""
+def stored(objects: Objects, run: str) -> tuple[Marker, ...]:
+    """The markers of a run, also those of sources that a killed call published."""
     found = []
     for file in names_in(objects, layout.waiting(run)):
         rank, _, name = file.removesuffix(".json").partition("-")
@@ -59,14 +60,14 @@ def markers(objects: Objects, run: str) -> tuple[Marker, ...]:
     return tuple(found)
 
 
-def settled(history: Sequence[RunVersion]) -> frozenset[str]:
-    """Names of the sources that some version has held or some removal has dropped."""
+def held_or_dropped(history: Sequence[RunVersion]) -> frozenset[str]:
+    """Names of the sources that a version has held or a removal has dropped."""
     held = {source.name for version in history for source in version.sources}
     return frozenset(held.union(*(version.dropped for version in history)))
 
 
-def waiting(objects: Objects, run: str, marked: Sequence[Marker]) -> tuple[Waiting, ...]:
-    """The sources behind markers; raises WarehouseError where a manifest lacks one."""
+def pending_sources(objects: Objects, run: str, marked: Sequence[Marker]) -> tuple[PendingSource, ...]:
+    """The sources of markers; raises WarehouseError if a manifest lacks one."""
     read: dict[str, Mapping[str, RankSource]] = {}
     found = []
     for marker in marked:
@@ -79,5 +80,5 @@ def waiting(objects: Objects, run: str, marked: Sequence[Marker]) -> tuple[Waiti
             raise WarehouseError(
                 f"{objects.describe(key)}: lacks rank {marker.rank}", "ingest the rank again"
             )
-        found.append(Waiting(source, marker.expected_ranks, marker.replace, marker.labels))
+        found.append(PendingSource(source, marker.expected_ranks, marker.replace, marker.labels))
     return tuple(found)
