@@ -1,4 +1,4 @@
-"""`verify` finds every kind of damage; `clean` takes what nobody can ask for, and nothing else."""
+"""`verify` finds every kind of damage; `clean` deletes unreachable files only."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_verify_finds_a_missing_version_and_a_strange_one(store: Store) -> None:
     }
 
 
-def test_a_damaged_version_is_told_to_readers(store: Store) -> None:
+def test_a_damaged_version_is_reported_to_readers(store: Store) -> None:
     shorten(store.root / "_tw/runs/run/v000002.parquet")
     with pytest.raises(WarehouseError, match=r"v000002\.parquet: damaged version"):
         Store.open(store.root).newest("run")
@@ -96,7 +96,7 @@ def test_foreign_files_disturb_nobody(store: Store) -> None:
 
 
 def age(store: Store, seconds: float) -> None:
-    """Makes everything that is there older."""
+    """Makes all files older."""
     then = time.time() - seconds
     for path in store.root.rglob("*"):
         os.utime(path, (then, then))
@@ -106,7 +106,7 @@ def tree(store: Store) -> set[str]:
     return {str(path.relative_to(store.root)) for path in store.root.rglob("*") if path.is_file()}
 
 
-def test_clean_keeps_every_version_of_a_run_that_is_there(store: Store) -> None:
+def test_clean_keeps_every_version_of_a_present_run(store: Store) -> None:
     age(store, 2 * DAY_S)
     before = tree(store)
     assert store.clean(DAY_S).files == 0
@@ -114,7 +114,7 @@ def test_clean_keeps_every_version_of_a_run_that_is_there(store: Store) -> None:
     assert store.get("run", 1).ranks == (0, 1)
 
 
-def test_clean_takes_orphans_that_are_old_and_spares_young_ones(store: Store) -> None:
+def test_clean_deletes_old_orphans_and_keeps_young_ones(store: Store) -> None:
     published = tree(store)
     commit(store, 5)
     stray = store.root / "data" / "events" / "run" / "000009-dead-beef.parquet"
@@ -135,7 +135,7 @@ def test_clean_takes_orphans_that_are_old_and_spares_young_ones(store: Store) ->
     assert store.verify() == []
 
 
-def test_clean_spares_results_inbox_and_the_shell_file(store: Store) -> None:
+def test_clean_keeps_results_inbox_and_the_shell_file(store: Store) -> None:
     for name in ("results/gpu_busy@1/run/x.parquet", "inbox/run/rank0.json.gz", "warehouse.duckdb"):
         (store.root / name).parent.mkdir(parents=True, exist_ok=True)
         (store.root / name).write_bytes(b"x")
@@ -143,7 +143,7 @@ def test_clean_spares_results_inbox_and_the_shell_file(store: Store) -> None:
     assert store.clean(DAY_S).files == 0
 
 
-def test_clean_spares_sources_that_wait_and_drops_settled_markers(store: Store) -> None:
+def test_clean_keeps_pending_sources_and_deletes_settled_markers(store: Store) -> None:
     source = commit(store, 0, run="slow")
     store.publish("slow", Changes(sources=(source,), expected_ranks=2))
     (marker,) = (store.root / "_tw" / "waiting" / "slow").iterdir()
@@ -159,7 +159,7 @@ def test_clean_spares_sources_that_wait_and_drops_settled_markers(store: Store) 
     assert store.verify() == []
 
 
-def test_a_removed_run_is_taken_after_its_grace_and_its_numbers_are_not_used_again(store: Store) -> None:
+def test_a_removed_run_is_deleted_after_its_grace_period_and_its_numbers_are_not_reused(store: Store) -> None:
     store.remove("run")
     age(store, 2 * DAY_S)
     store.clean(DAY_S)

@@ -64,11 +64,11 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
 def unsealed(data: bytes) -> dict[str, Any]:
     """The fields of a sealed object with its `checksum`; raises ValueError if a byte changed."""
     cut = len(data) - len(_CHECKSUM) - _HEX - 2
-    said = data[cut + len(_CHECKSUM) : -2]
+    digest = data[cut + len(_CHECKSUM) : -2]
     body = data[: max(cut, 0)] + b"}"
-    if data[max(cut, 0) :] != _CHECKSUM + said + b'"}':
+    if data[max(cut, 0) :] != _CHECKSUM + digest + b'"}':
         raise ValueError("it has no checksum")
-    if hashlib.sha256(body).hexdigest().encode() != said:
+    if hashlib.sha256(body).hexdigest().encode() != digest:
         raise ValueError("checksum differs: the content changed after it was written")
     found: dict[str, Any] = json.loads(data)
     return found
@@ -106,17 +106,17 @@ def records(sources: Sequence[RankSource]) -> tuple[list[dict[str, Json]], list[
 
 
 def _file_record(file: TableFile) -> dict[str, Json]:
-    said: dict[str, Json] = {name: vars(file)[field] for field, name in _FILE_RENAMED.items()}
-    return said | {name: vars(file)[name] for name in _FILE} | dict(file.unknown)
+    record: dict[str, Json] = {name: vars(file)[field] for field, name in _FILE_RENAMED.items()}
+    return record | {name: vars(file)[name] for name in _FILE} | dict(file.unknown)
 
 
 def _source_record(source: RankSource, at: Mapping[str, int]) -> dict[str, Json]:
     fields = vars(source)
-    said: dict[str, Json] = {name: fields[name] for name in _SOURCE}
-    said["definitions"] = dict(source.definitions)
-    said["files"] = [[at[file.path], file.rows] for file in source.files]
-    said["facts"] = dict(source.facts)
-    return said | dict(source.unknown)
+    record: dict[str, Json] = {name: fields[name] for name in _SOURCE}
+    record["definitions"] = dict(source.definitions)
+    record["files"] = [[at[file.path], file.rows] for file in source.files]
+    record["facts"] = dict(source.facts)
+    return record | dict(source.unknown)
 
 
 def sources_of(
@@ -164,7 +164,7 @@ def encode_version(version: RunVersion) -> bytes:
     files, sources = records(version.sources)
     rows = [("file", -1, dump(record)) for record in files]
     rows += [
-        ("source", source.rank, dump(said)) for source, said in zip(version.sources, sources, strict=True)
+        ("source", source.rank, dump(record)) for source, record in zip(version.sources, sources, strict=True)
     ]
     schema = pa.schema([("kind", pa.large_string()), ("rank", pa.int64()), ("record", pa.large_string())])
     columns = [_column(field.type, [row[at] for row in rows]) for at, field in enumerate(schema)]
@@ -195,9 +195,9 @@ def _column(kind: Any, values: Sequence[Any]) -> Any:
 
 def _head(version: RunVersion, content: str) -> dict[str, Any]:
     fields = vars(version)
-    said: dict[str, Any] = {"format": FORMAT} | {name: fields[name] for name in _RUN}
-    said |= {name: list(fields[name]) for name in _RUN_NAMES}
-    return said | {"labels": dict(version.labels)} | dict(version.unknown) | {_CONTENT: content}
+    head: dict[str, Any] = {"format": FORMAT} | {name: fields[name] for name in _RUN}
+    head |= {name: list(fields[name]) for name in _RUN_NAMES}
+    return head | {"labels": dict(version.labels)} | dict(version.unknown) | {_CONTENT: content}
 
 
 def _brief(version: RunVersion) -> dict[str, Any]:

@@ -75,9 +75,9 @@ def commit(objects: Objects, staged: Sequence[Staged], intent: Intent) -> tuple[
     if len({(one.run, one.rank, one.digest, one.part) for one in staged}) != len(staged):
         raise ValueError("a call must commit each source of a rank once")
     moves: dict[str, Path] = {}
-    made = [_manifest(group, intent, moves) for group in groups(staged)]
-    _put(objects, moves, made)
-    found = {(one.run, one.rank, *one.identity): one for manifest in made for one in manifest.sources}
+    committed = [_manifest(group, intent, moves) for group in groups(staged)]
+    _put(objects, moves, committed)
+    found = {(one.run, one.rank, *one.identity): one for manifest in committed for one in manifest.sources}
     return tuple(found[one.run, one.rank, one.digest, one.part] for one in staged)
 
 
@@ -102,9 +102,9 @@ def _manifest(group: Group, intent: Intent, moves: dict[str, Path]) -> Manifest:
     return Manifest(group.run, name.text, at, sources, headers)
 
 
-def _put(objects: Objects, moves: Mapping[str, Path], made: Sequence[Manifest]) -> None:
+def _put(objects: Objects, moves: Mapping[str, Path], committed: Sequence[Manifest]) -> None:
     """Writes data, then manifests; on a full disk, deletes what was written."""
-    written = {manifest.key: manifests.encode(manifest) for manifest in made}
+    written = {manifest.key: manifests.encode(manifest) for manifest in committed}
     try:
         objects.adopt(moves)
         objects.put(written)

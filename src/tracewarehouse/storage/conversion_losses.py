@@ -57,14 +57,14 @@ def every(objects: Objects, run: str) -> Iterator[UnconvertedRank]:
     for name in names_in(objects, folder):
         key = f"{folder}/{name}"
         try:
-            said: dict[str, Any] = unsealed(objects.get(key))
+            fields: dict[str, Any] = unsealed(objects.get(key))
         except ValueError as error:
             raise WarehouseError(
                 f"{objects.describe(key)}: damaged: {error}",
                 hints.fill("delete it; {} then deletes the files it lists", hints.call("clean")),
             ) from error
-        del said["checksum"]
-        yield UnconvertedRank(**said | {"files": tuple(said["files"])})
+        del fields["checksum"]
+        yield UnconvertedRank(**fields | {"files": tuple(fields["files"])})
 
 
 def is_settled(one: UnconvertedRank, history: Sequence[RunVersion]) -> bool:

@@ -169,16 +169,16 @@ class Conversion:
         count = obsolete = 0
         todays = set(moved.sources.values())
         for data in self.store.acknowledged():
-            said = json.loads(data)
-            source = moved.sources.get((run_key(said["run"]), said["source"]))
+            fields = json.loads(data)
+            source = moved.sources.get((run_key(fields["run"]), fields["source"]))
             if source is None:
-                count += said["source"] in todays
-                obsolete += said["source"] not in todays
+                count += fields["source"] in todays
+                obsolete += fields["source"] not in todays
                 continue
             count += 1
-            new = {**said, "metric": renames.renamed_metric(said["metric"]), "source": source}
+            new = {**fields, "metric": renames.renamed_metric(fields["metric"]), "source": source}
             keys = [
-                layout.acknowledgement_key(one["metric"], one["run"], one["source"]) for one in (new, said)
+                layout.acknowledgement_key(one["metric"], one["run"], one["source"]) for one in (new, fields)
             ]
             self.store.acknowledge(keys[0], json.dumps(new).encode())
             self.store.forget_acknowledged(keys[1])
@@ -197,16 +197,16 @@ def _copy_result(path: Path, copy: Path, recorded: Recorded) -> None:
     try:
         table = pq.ParquetFile(path).read(use_threads=False)
         metadata = dict(table.schema.metadata or {})
-        said = json.loads(metadata.pop(RECORDED.encode()))
+        fields = json.loads(metadata.pop(RECORDED.encode()))
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise WarehouseError(
             f"{path}: damaged result: {error}", hints.fill("delete it and retry; then {}", hints.record())
         ) from error
-    more = {name: value for name, value in said.items() if name not in _IDENTITY}
+    more = {name: value for name, value in fields.items() if name not in _IDENTITY}
     if METADATA_KEY in metadata:
-        told = json.loads(metadata[METADATA_KEY])
-        told["contract"] = renames.renamed_contract(told["contract"])
-        metadata[METADATA_KEY] = json.dumps(told).encode()
+        provenance = json.loads(metadata[METADATA_KEY])
+        provenance["contract"] = renames.renamed_contract(provenance["contract"])
+        metadata[METADATA_KEY] = json.dumps(provenance).encode()
     rows = renames.renamed_rows(recorded.analysis, table.replace_schema_metadata(None))
     results.write_result(copy, recorded, rows, metadata, more)
 

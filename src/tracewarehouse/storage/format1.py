@@ -73,8 +73,8 @@ class Format1:
         """The content of `_tw/warehouse.json`; raises WarehouseError if it is damaged."""
         path = self.root / layout.WAREHOUSE
         try:
-            said = json.loads(path.read_bytes())
-            return Identity(**{name: said[name] for name in Identity.__dataclass_fields__})
+            fields = json.loads(path.read_bytes())
+            return Identity(**{name: fields[name] for name in Identity.__dataclass_fields__})
         except (ValueError, TypeError, KeyError) as error:
             raise WarehouseError(f"{path}: damaged: {error}", _DAMAGED) from error
 
@@ -108,10 +108,10 @@ class Format1:
         for path in sorted((self.root / _UNITS / run / "waiting").glob("*.json")):
             rank, _, name = path.stem.partition("-")
             if name not in settled:
-                said = json.loads(path.read_bytes())
+                fields = json.loads(path.read_bytes())
                 source, header = self.unit(self.root / _UNITS / run / rank / f"{name}.json")
-                labels = said.get("labels", {})
-                yield OldPendingSource(source, header, said["expected_ranks"], said["replace"], labels)
+                labels = fields.get("labels", {})
+                yield OldPendingSource(source, header, fields["expected_ranks"], fields["replace"], labels)
 
     def _settled(self, run: str) -> frozenset[str]:
         found: set[str] = set()
@@ -282,8 +282,8 @@ def _status(text: str) -> Status:
 
 def _rank_in_file(header: str) -> int | None:
     """The rank in the header, which format 1 looked up each time."""
-    said = json.loads(header) if '"distributedInfo"' in header else None
-    info = said.get("distributedInfo") if isinstance(said, dict) else None
+    fields = json.loads(header) if '"distributedInfo"' in header else None
+    info = fields.get("distributedInfo") if isinstance(fields, dict) else None
     rank = info.get("rank") if isinstance(info, dict) else None
     return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
 

@@ -67,16 +67,22 @@ def encode(manifest: Manifest) -> bytes:
 def decode(data: bytes, name: str, path: str) -> Manifest:
     """The manifest in these bytes; raises WarehouseError naming the path."""
     try:
-        said = unsealed(data)
-        check_understood(said, path)
-        sources = sources_of(said["run"], said["files"], said["sources"])
+        fields = unsealed(data)
+        check_understood(fields, path)
+        sources = sources_of(fields["run"], fields["files"], fields["sources"])
         headers = {
             source.name: record["header"]
-            for source, record in zip(sources, said["sources"], strict=True)
+            for source, record in zip(sources, fields["sources"], strict=True)
             if record["header"] is not None
         }
         return Manifest(
-            said["run"], name, said["committed_at"], sources, headers, said["push"], unknown_of(said, _FIELDS)
+            fields["run"],
+            name,
+            fields["committed_at"],
+            sources,
+            headers,
+            fields["push"],
+            unknown_of(fields, _FIELDS),
         )
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise WarehouseError(
@@ -115,6 +121,6 @@ def headers(objects: Objects, sources: Iterable[RankSource]) -> dict[str, str]:
         wanted.setdefault((source.run, source.manifest), []).append(source.name)
     found: dict[str, str] = {}
     for (run, manifest), members in wanted.items():
-        said = read(objects, run, manifest).headers
-        found |= {name: said[name] for name in members if name in said}
+        known = read(objects, run, manifest).headers
+        found |= {name: known[name] for name in members if name in known}
     return found

@@ -30,11 +30,11 @@ class Marker:
 def mark(objects: Objects, changes: Changes) -> None:
     """Marks the sources of a call as pending; does nothing without `expected_ranks`."""
     if changes.expected_ranks is not None:
-        said: dict[str, object] = {"expected_ranks": changes.expected_ranks, "replace": changes.replace}
-        said |= {"labels": dict(changes.labels)}
+        fields: dict[str, object] = {"expected_ranks": changes.expected_ranks, "replace": changes.replace}
+        fields |= {"labels": dict(changes.labels)}
         objects.put(
             {
-                layout.marker(one.run, one.rank, one.name): dump(said | {"manifest": one.manifest}).encode()
+                layout.marker(one.run, one.rank, one.name): dump(fields | {"manifest": one.manifest}).encode()
                 for one in changes.sources
             }
         )
@@ -52,10 +52,12 @@ def stored(objects: Objects, run: str) -> tuple[Marker, ...]:
         rank, _, name = file.removesuffix(".json").partition("-")
         # Another call may publish and delete the marker at any moment.
         with suppress(FileNotFoundError):
-            said = json.loads(objects.get(f"{layout.waiting(run)}/{file}"))
-            labels = said["labels"]
+            fields = json.loads(objects.get(f"{layout.waiting(run)}/{file}"))
+            labels = fields["labels"]
             found.append(
-                Marker(int(rank), name, said["manifest"], said["expected_ranks"], said["replace"], labels)
+                Marker(
+                    int(rank), name, fields["manifest"], fields["expected_ranks"], fields["replace"], labels
+                )
             )
     return tuple(found)
 

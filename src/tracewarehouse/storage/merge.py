@@ -145,11 +145,11 @@ def _labels(
 ) -> dict[str, str]:
     """The stored labels, then those of the calls whose sources are published, this call's last."""
     published = [one for one in others if one.source.name in held]
-    said: dict[str, str | None] = dict(start.labels)
+    labels: dict[str, str | None] = dict(start.labels)
     for one in sorted(published, key=lambda one: (one.source.committed_at, one.source.name)):
-        said |= one.labels
-    said |= changes.labels
-    return {key: value for key, value in said.items() if value is not None}
+        labels |= one.labels
+    labels |= changes.labels
+    return {key: value for key, value in labels.items() if value is not None}
 
 
 def _next(

@@ -71,8 +71,8 @@ def write_result(
     """
     import pyarrow.parquet as pq
 
-    said = sealed({**vars(recorded), **more})
-    table = table.replace_schema_metadata({**metadata, RECORDED.encode(): said})
+    identity = sealed({**vars(recorded), **more})
+    table = table.replace_schema_metadata({**metadata, RECORDED.encode(): identity})
     pq.write_table(table, str(path), compression="zstd", write_page_checksum=True)
 
 
@@ -141,10 +141,10 @@ def fault(path: Path, recorded: Recorded) -> str | None:
     if recorded.key(sha256(path)).rpartition("/")[2] != path.name:
         return hints.fill("damaged result: delete it, then {} restores it", hints.record())
     try:
-        said: dict[str, Any] = unsealed(pq.read_schema(path).metadata[RECORDED.encode()])
+        fields: dict[str, Any] = unsealed(pq.read_schema(path).metadata[RECORDED.encode()])
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         return f"not a recorded result: {first_line(error)}"
-    if any(said.get(name) != value for name, value in vars(recorded).items()):
+    if any(fields.get(name) != value for name, value in vars(recorded).items()):
         return "contains another result"
     return None
 

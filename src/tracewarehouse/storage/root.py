@@ -77,9 +77,9 @@ def _decode(root: Path, data: bytes) -> Identity:
     try:
         # The format first: other formats may lack all other fields.
         _check_format(root, int(json.loads(data)["format"]))
-        said = unsealed(data)
-        check_understood(said, str(path))
-        return Identity(**{name: said[name] for name in Identity.__dataclass_fields__})
+        fields = unsealed(data)
+        check_understood(fields, str(path))
+        return Identity(**{name: fields[name] for name in Identity.__dataclass_fields__})
     except (ValueError, TypeError, KeyError) as error:
         raise WarehouseError(f"{path}: damaged: {error}", "restore this file from a backup") from error
 

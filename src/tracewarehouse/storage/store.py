@@ -66,8 +66,8 @@ class Store(Versions):
                 done = self._committed_before(group.members, intent)
                 found |= {id(one): source for one, source in zip(group.members, done, strict=False)}
                 todo += () if done else group.members
-            made = commit(self.objects, todo, intent)
-            found |= {id(one): source for one, source in zip(todo, made, strict=True)}
+            committed = commit(self.objects, todo, intent)
+            found |= {id(one): source for one, source in zip(todo, committed, strict=True)}
             return tuple(found[id(one)] for one in staged)
 
     def _committed_before(self, members: Sequence[Staged], intent: Intent) -> tuple[RankSource, ...]:

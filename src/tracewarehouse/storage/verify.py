@@ -103,7 +103,7 @@ def _receipts(store: Versions, run: str) -> Iterator[Problem]:
             continue
         key = layout.receipt(run, number)
         try:
-            said = unsealed(store.objects.get(key))
+            receipt = unsealed(store.objects.get(key))
         except ValueError as error:
             yield Problem(run, key, f"damaged receipt: {error}")
             continue
@@ -113,7 +113,7 @@ def _receipts(store: Versions, run: str) -> Iterator[Problem]:
                 yield Problem(run, layout.version(run, number), "version missing: its receipt is there")
         elif (
             hashlib.sha256(store.objects.get(layout.version(run, number))).hexdigest()
-            != said["version_sha256"]
+            != receipt["version_sha256"]
         ):
             yield Problem(run, layout.version(run, number), "differs from its receipt")
 
