@@ -153,7 +153,7 @@ def test_a_read_only_warehouse_can_be_read(shared_folder: Path) -> None:
 def test_a_read_only_folder_is_refused(shared_folder: Path) -> None:
     shared_folder.chmod(0o555)
     try:
-        message, _ = told_to_nobody(Store.create, shared_folder / "warehouse").splitlines()
+        message, _ = told_to_nobody(Store.open_or_create, shared_folder / "warehouse").splitlines()
     finally:
         shared_folder.chmod(0o755)
     assert message == f"{shared_folder / 'warehouse'}: permission denied"

@@ -247,7 +247,7 @@ def test_a_warehouse_of_format_1_is_refused_with_one_sentence(tmp_path: Path) ->
     (tmp_path / "_tw").mkdir()
     said = {"format": 1, "id": "0" * 32, "salt": "0" * 64, "created_at": "2026"}
     (tmp_path / "_tw" / "warehouse.json").write_text(json.dumps(said))
-    for act in (Store.open, Store.create):
+    for act in (Store.open, Store.open_or_create):
         with pytest.raises(SchemaVersionError, match="format 1") as caught:
             act(tmp_path)
         assert caught.value.hint == "wh.upgrade() converts it"

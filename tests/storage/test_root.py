@@ -52,7 +52,7 @@ def refusal(action: object) -> TwError:
 def test_a_file_is_no_warehouse(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
-    for action in (Store.open, Store.create):
+    for action in (Store.open, Store.open_or_create):
         error = refusal(lambda action=action: action(path))
         assert isinstance(error, WarehouseError)
         assert error.message == f"{path}: a file, not a warehouse"
