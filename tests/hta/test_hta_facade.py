@@ -486,7 +486,7 @@ def test_traces_without_a_gpu_have_results_or_errors(tmp_path: Path) -> None:
     assert analyzer.get_gpu_kernels_with_user_annotations(0) is None
     assert analyzer.get_cupti_counter_data_with_operators() == []
     assert analyzer.get_potential_stragglers()
-    with pytest.raises(ParamError, match="no GPU rows recorded"):
+    with pytest.raises(ParamError, match="no GPU activities recorded"):
         analyzer.generate_trace_with_counters(output_dir=tmp_path)
 
 
