@@ -19,8 +19,8 @@ _LISTS_RELATIONS: Final = ("show", "describe", "summarize", "duckdb_", "pragma",
 class Dependencies:
     """The tables and views that contracts read, each after its own dependencies.
 
-    `names` has the name of each relation. `compatible` has the versions of each stored table whose rows can be
-    read in its place, newest first; older versions lack some nullable columns.
+    `names` has the name of each relation. `compatible` has the versions of each stored table whose rows can
+    be read in its place, newest first; older versions lack some nullable columns.
     """
 
     contracts: tuple[Contract, ...]

@@ -1,7 +1,7 @@
 """A cache per user, shared by all warehouses, of files that take seconds to build.
 
-The folder is private to the user and limited in size. If it is not usable, or an entry is damaged, the file is
-built again. Entries contain no data of a warehouse, so removing runs need not delete them.
+The folder is private to the user and limited in size. If it is not usable, or an entry is damaged, the file
+is built again. Entries contain no data of a warehouse, so removing runs need not delete them.
 """
 
 from __future__ import annotations
