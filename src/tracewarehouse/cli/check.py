@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
-from tracewarehouse.cli.session import Session, examples, pass_session, rank_option, result_options
+from tracewarehouse.cli.session import (
+    Session,
+    complete_runs,
+    examples,
+    pass_session,
+    rank_option,
+    result_options,
+)
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES

@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 
 import click
 
-from tracewarehouse.cli.complete import complete_analyses, complete_runs
 from tracewarehouse.cli.session import (
     RankListParam,
     Session,
+    complete_analyses,
+    complete_runs,
     examples,
     force_option,
     pass_session,

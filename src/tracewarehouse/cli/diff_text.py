@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tracewarehouse.display_names import LEVELS
 from tracewarehouse.hints import cli_text
 from tracewarehouse.render.table import markdown, table
 from tracewarehouse.render.text import one_line, show
 from tracewarehouse.result import Field
-from tracewarehouse.wording import LEVELS
 
 if TYPE_CHECKING:
     from tracewarehouse.diff.change import Change

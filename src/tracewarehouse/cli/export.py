@@ -7,8 +7,14 @@ from typing import Any
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
-from tracewarehouse.cli.session import RankListParam, Session, examples, output_options, pass_session
+from tracewarehouse.cli.session import (
+    RankListParam,
+    Session,
+    complete_runs,
+    examples,
+    output_options,
+    pass_session,
+)
 from tracewarehouse.errors import TwError
 
 

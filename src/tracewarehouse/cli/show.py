@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.complete import complete_analyses, complete_runs
 from tracewarehouse.cli.session import (
     Session,
+    complete_analyses,
+    complete_runs,
     examples,
     force_option,
     output_options,

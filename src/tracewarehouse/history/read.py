@@ -11,7 +11,7 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.history.history import History
-from tracewarehouse.history.recorded import RecordedAnalysis, filter_values, recorded_values
+from tracewarehouse.history.results import RecordedAnalysis, filter_values, recorded_values
 from tracewarehouse.history.series import Point, Series, build_series
 from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.render.text import plural

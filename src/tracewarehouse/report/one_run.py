@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from tracewarehouse.display_names import CATEGORIES
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.render.text import plural
 from tracewarehouse.report.communication import communication_section
@@ -26,7 +27,6 @@ from tracewarehouse.report.text import duration, percent
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.version import __version__
-from tracewarehouse.wording import CATEGORIES
 
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import RunInfo

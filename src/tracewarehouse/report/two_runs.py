@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tracewarehouse.display_names import CATEGORIES, LEVELS, category_name
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.lines import Point, point_chart, strip_chart
@@ -13,7 +14,6 @@ from tracewarehouse.render.text import plural
 from tracewarehouse.report.document import Card, Figure, Page, Section, Table, Tile
 from tracewarehouse.report.text import and_list, duration, label, percent, sentence
 from tracewarehouse.version import __version__
-from tracewarehouse.wording import CATEGORIES, LEVELS, category_name
 
 if TYPE_CHECKING:
     from tracewarehouse.diff.breakdown import Breakdown
