@@ -40,13 +40,13 @@ _SECTIONS: dict[str, Callable[[ReportData], Section]] = {
 }
 
 
-def one_run(side: Selection, info: RunInfo, findings: Result, say: Callable[[str], None]) -> Page:
-    """The report of a run with its findings; `say` receives progress messages."""
+def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[str], None]) -> Page:
+    """The report of a run with its findings; `notify` receives progress messages."""
     with report_data(side) as data:
-        say("computing overview")
+        notify("computing overview")
         sections = [overview_section(data), findings_section(data, findings)]
         for name, build in _SECTIONS.items():
-            say(f"computing {name}")
+            notify(f"computing {name}")
             sections.append(build(data))
         used = _used_categories(data)
         return Page(
