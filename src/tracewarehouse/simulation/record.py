@@ -65,7 +65,6 @@ class Recorder:
         self.syncs = self.waits and job.syncs
         self.busy_ns = self.last_number = self.graph_start_ns = 0
 
-
     def window_ns(self, end_ns: int) -> tuple[int, int]:
         """Start and end of the recording, for a run that ends at `end_ns`."""
         began = self.window.from_ns
