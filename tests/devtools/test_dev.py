@@ -166,7 +166,7 @@ def test_a_definition_is_part_of_the_hash_and_of_the_reference(defined: Path) ->
     catalog = Catalog.read(defined / "sql")
     assert catalog.own_hash(catalog.get("timed")) != catalog.own_hash(before)
     release.sync(defined)
-    assert "filled by the program, definition 2" in (defined / "sql/README.md").read_text()
+    assert "filled by a builder, definition 2" in (defined / "sql/README.md").read_text()
 
 
 def test_a_table_with_a_definition_needs_a_golden_file(defined: Path) -> None:

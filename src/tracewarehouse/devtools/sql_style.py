@@ -115,10 +115,10 @@ def _constants(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str
     for n, token in enumerate(found):
         if token.kind != "number" or token.text in PLAIN_NUMBERS:
             continue
-        beside = {_near(found, n - 1), _near(found, n + 1)}
-        if beside & FACTORS and re.fullmatch(r"10+", token.text):
+        neighbors = {_near(found, n - 1), _near(found, n + 1)}
+        if neighbors & FACTORS and re.fullmatch(r"10+", token.text):
             continue  # a conversion of units
-        if beside & COMPARISONS or _near(found, n - 3) == "BETWEEN":
+        if neighbors & COMPARISONS or _near(found, n - 3) == "BETWEEN":
             remedy = "make it a parameter in [params], with a unit"
             yield token, f"{token.text} is a tuning constant", remedy
 
