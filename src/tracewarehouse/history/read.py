@@ -17,7 +17,7 @@ from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.render.text import plural
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
-from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
+from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, run_attributes
 from tracewarehouse.stats.points import MIN_RUNS
 from tracewarehouse.storage import Recorded, Store, acknowledgement_key, same_rows
 from tracewarehouse.version import __version__
@@ -169,7 +169,7 @@ def _points_by_group(
         version, value = run.selected.version, values[run.selected.selector]
         name = ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
         point = Point(
-            version.run, version.number, version.source, known(version).when[0], not version.tombstone,
+            version.run, version.number, version.source, run_attributes(version).order[0], not version.tombstone,
             value.value, value.reason,
         )  # fmt: skip
         groups.setdefault(name, []).append(point)
