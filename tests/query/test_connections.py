@@ -17,7 +17,7 @@ from tracewarehouse.query.dependencies import Dependencies, mentioned, queryable
 from tracewarehouse.query.rank_batches import rank_batches
 from tracewarehouse.query.sandbox import check_reads_only, lock
 from tracewarehouse.runs.capabilities import with_capabilities
-from tracewarehouse.runs.quality import usual
+from tracewarehouse.runs.quality import most_frequent
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
 from tracewarehouse.runs.table_versions import readable_runs
 from tracewarehouse.storage import Changes, Store
@@ -297,9 +297,9 @@ def test_a_snippet_reads_no_other_file(locked: Connection, tmp_path: Path) -> No
 
 
 def test_where_two_world_sizes_tie_the_one_of_the_lower_rank_holds() -> None:
-    assert usual([8, None, 16]) == 8
-    assert usual([8, 16, 16]) == 16
-    assert usual([None, "8"]) is None
+    assert most_frequent([8, None, 16]) == 8
+    assert most_frequent([8, 16, 16]) == 16
+    assert most_frequent([None, "8"]) is None
 
 
 def test_a_connection_is_kept_with_its_views_for_the_next_question(store: Store, catalog: Catalog) -> None:

@@ -168,8 +168,9 @@ def _points_by_group(
     for run in runs:
         version, value = run.selected.version, values[run.selected.selector]
         name = ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
+        start_ns, _ = run_attributes(version).order
         point = Point(
-            version.run, version.number, version.source, run_attributes(version).order[0], not version.tombstone,
+            version.run, version.number, version.source, start_ns, not version.tombstone,
             value.value, value.reason,
         )  # fmt: skip
         groups.setdefault(name, []).append(point)
