@@ -68,7 +68,7 @@ def test_every_analysis_reads_what_is_stored_and_writes_nothing(stored: Path, sq
     now.diff("a", "b").changes()
     now.check()
     now.report("a").html()
-    "".join(now.export_trace("a", rank=0).pieces)
+    "".join(now.export_trace("a", rank=0).chunks)
     assert files_under(stored) == files
 
 
