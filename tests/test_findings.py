@@ -223,7 +223,7 @@ def test_skipped_ranks_are_listed_with_their_rules(wh: Warehouse, tmp_path: Path
     assert {"input_bound", "low_gpu_use", "launch_bound"} <= silent
     shown = command("check", "-w", host.root, "-f", "table")
     assert shown.code == 0 and shown.out == "0 findings\n"
-    assert "skipped 1 of 1 rank: no GPU rows recorded: " in shown.err
+    assert "skipped 1 of 1 rank: no GPU activities recorded: " in shown.err
 
 
 @pytest.mark.deep

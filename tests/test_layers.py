@@ -19,7 +19,7 @@ LAYERS = (
     ("engines",),
     ("duck",),
     ("stats",),
-    ("exact_text", "wording", "plot", "result"),
+    ("exact_text", "display_names", "plot", "result"),
     ("formats", "simulation"),
     ("storage",),
     ("analyses", "runs", "query"),

@@ -58,7 +58,7 @@ def result(**changes: Any) -> Result:
         "provenance": Provenance(
             tool="0.1.0", runs=("a@v1",), analysis="gpu_busy", version=2, params={"g": 1}
         ),
-        "abstained": (Abstained("a", 3, "no shapes recorded"),),
+        "abstained": (Abstained("a", 3, "no input shapes recorded"),),
         "notices": ("one damaged rank",),
     }
     return Result(**{**parts, **changes})
@@ -167,7 +167,7 @@ def test_parquet_carries_contract_and_provenance(tmp_path: Path) -> None:
     told = json.loads(parquet.read_schema(str(path)).metadata[b"tracewarehouse"])
     assert told["provenance"]["runs"] == ["a@v1"]
     assert told["contract"]["columns"][1] == {"name": "start_ns", "type": "BIGINT", "unit": "ts"}
-    assert told["abstained"] == [{"run_id": "a", "rank": 3, "reason": "no shapes recorded"}]
+    assert told["abstained"] == [{"run_id": "a", "rank": 3, "reason": "no input shapes recorded"}]
     assert told["notices"] == ["one damaged rank"]
 
 

@@ -148,9 +148,9 @@ def test_ranks_without_what_is_needed_are_left_out_and_said(
     found = wh.run("gemm_shapes")
     assert {row["run_id"] for row in found.rows()} == {"a", "b"}
     assert [(each.run_id, each.rank, each.reason) for each in found.abstained] == [
-        ("c", 0, "no shapes recorded"),
-        ("c", 1, "no shapes recorded"),
-        ("d", 0, "1 rank, needs 2"),
+        ("c", 0, "no input shapes recorded"),
+        ("c", 1, "no input shapes recorded"),
+        ("d", 0, "requires 2 ranks, found 1"),
     ]
     assert len(wh.select("c").run("gemm_shapes")) == 0
 
@@ -158,7 +158,7 @@ def test_ranks_without_what_is_needed_are_left_out_and_said(
 def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "c", (1,), status="damaged")
     told = wh.select("c").run("kernel_time").notices
-    assert told == ("1 damaged rank (c rank 1)", "c has 1 of 2 ranks")
+    assert told == ("1 rank has a damaged trace (c rank 1)", "c is incomplete: 1 of 2 ranks")
     assert wh.select("a").query("SELECT 1").notices == ()
     bring(store, catalog, "d", gpu_ns=1000, launch_known_ns=999)
     told = wh.select("d").run("launch_time").notices
@@ -282,7 +282,7 @@ def test_an_older_version_without_the_table_cannot_be_rebuilt(store: Store, tmp_
     bring(store, catalog, "a", (0,), tables={"kernels@1": [kernel("a", 0, 0, "gemm", 1)]})
     wh = Warehouse(store.root, catalog=catalog)
     wh.label("a", {"k": "v"})
-    with pytest.raises(SchemaVersionError, match="a@v1 does not hold kernels@2"):
+    with pytest.raises(SchemaVersionError, match="a@v1 does not have kernels@2"):
         wh.select("a@v1").query("FROM kernels")
     assert wh.select("a@v1").query("SELECT 1 AS one").rows() == [{"one": 1}]
     assert wh.select("a@v1").run("kernel_time").rows() == []
@@ -317,11 +317,11 @@ def test_a_table_of_another_version_is_rebuilt_by_an_upgrade(tmp_path: Path) -> 
     (tmp_path / "sql" / "analyses" / "gpu").mkdir(parents=True, exist_ok=True)
     (tmp_path / "sql" / "analyses" / "gpu" / "gpu_activities.v1.sql").write_text(COUNTED)
     wh = Warehouse(tmp_path / "w", catalog=Catalog.read(tmp_path / "sql"))
-    with pytest.raises(SchemaVersionError, match="first-steps@v1 does not hold kernels@2"):
+    with pytest.raises(SchemaVersionError, match="first-steps@v1 does not have kernels@2"):
         wh.select("first-steps", 1).run("gpu_activities")
     assert wh.upgrade().lines == ("kernels@2 was rebuilt for first-steps",)
     found = wh.select("first-steps", 1).run("gpu_activities")
-    assert found.notices == ("first-steps has 2 of 4 ranks",)
+    assert found.notices == ("first-steps is incomplete: 2 of 4 ranks",)
     assert found.provenance.runs == ("first-steps@v2",) and found.provenance.tables == {"kernels": 2}
     held = {(each.table, each.version): each.rows for each in wh.info("first-steps").tables}
     count = sum(row["rows"] for row in wh.run("gpu_activities").rows())

@@ -31,5 +31,5 @@ def test_a_word_is_reported_with_its_place_and_a_better_one(tmp_path: Path) -> N
     (tmp_path / "sql" / "views").mkdir(parents=True)
     (tmp_path / "sql" / "views" / "a.v1.sql").write_text("SELECT 1\n-- what stands around it\n")
     (found,) = wording.check(tmp_path)
-    assert (found.place, found.message) == ("sql/views/a.v1.sql:2", "the word `stands around`")
+    assert (found.location, found.message) == ("sql/views/a.v1.sql:2", "the word `stands around`")
     assert found.remedy == "write: encloses, is, contains"

@@ -78,7 +78,7 @@ def analyses(wh: tw.Warehouse, run: str) -> dict[str, Answer]:
 def exported(wh: tw.Warehouse, run: str) -> dict[str, str]:
     """Rank to the sha256 of its trace as it is given back."""
     ranks = wh.select(run).selected()[0].ranks
-    return {str(rank): _sha256(wh.export_trace(run, rank).pieces) for rank in ranks}
+    return {str(rank): _sha256(wh.export_trace(run, rank).chunks) for rank in ranks}
 
 
 def whole(wh: tw.Warehouse) -> Answer:

@@ -243,7 +243,7 @@ def test_skipped_ranks_are_counted(tmp_path: Path) -> None:
     assert tw("ingest", tmp_path, FIRST_STEPS / "rank0.json.gz", "-w", tmp_path / "w").code == 0
     cli = tw("show", "temporal_breakdown", "-w", tmp_path / "w")
     assert cli.code == 0
-    assert "skipped 2 of 3 ranks: no GPU rows recorded" in cli.errors
+    assert "skipped 2 of 3 ranks: no GPU activities recorded" in cli.errors
     envelope = json.loads(tw("show", "temporal_breakdown", "-w", tmp_path / "w", "--json").out)
     assert [each["rank"] for each in envelope["abstained"]] == [0, 1]
 

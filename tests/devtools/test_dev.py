@@ -44,20 +44,20 @@ def test_sync_writes_what_is_stale_and_only_that(checkout: Path) -> None:
     assert release.sync(checkout) == [] and release.check(checkout) == []
     (checkout / "sql" / "README.md").write_text("old")
     (finding,) = release.check(checkout)
-    assert (finding.place, finding.remedy) == ("sql/README.md", "run `tw dev sync`")
+    assert (finding.location, finding.remedy) == ("sql/README.md", "run `tw dev sync`")
     assert release.sync(checkout) == [checkout / "sql" / "README.md"]
     assert release.check(checkout) == []
 
 
 def test_a_new_doc_makes_the_files_stale(checkout: Path) -> None:
     change(checkout / BUSY, "on any stream", "on some stream")
-    assert [f.place for f in release.check(checkout)] == ["sql/README.md"]
+    assert [f.location for f in release.check(checkout)] == ["sql/README.md"]
 
 
 def test_broken_contracts_come_all_at_once(checkout: Path) -> None:
     change(checkout / BUSY, '"BIGINT"', '"BIG"')
     change(checkout / "sql/views/kernel_ends.v1.sql", '"id"', '"key"')
-    assert [f.place for f in release.check(checkout)] == [
+    assert [f.location for f in release.check(checkout)] == [
         "sql/analyses/gpu/gpu_busy.v2.sql:16",
         "sql/views/kernel_ends.v1.sql:12",
     ]
@@ -69,7 +69,7 @@ def test_every_version_has_a_golden_file(checkout: Path) -> None:
     assert release.check(checkout) == []
     golden.with_name("gpu_busy.v2.gaps.golden").rename(golden.with_name("gpu_busy.v20.golden"))
     (finding,) = release.check(checkout)
-    assert finding.place == "tests/golden/analyses/gpu/gpu_busy.v2.golden"
+    assert finding.location == "tests/golden/analyses/gpu/gpu_busy.v2.golden"
 
 
 def test_release_takes_what_stands_below(checkout: Path) -> None:
@@ -91,13 +91,13 @@ def test_a_changed_release_is_refused(checkout: Path) -> None:
 
 def test_a_number_is_retired_once_its_file_is_gone(checkout: Path) -> None:
     release.release(checkout)
-    with pytest.raises(ContractError, match="gpu_busy@2 is still there"):
+    with pytest.raises(ContractError, match="gpu_busy@2 still exists"):
         release.release(checkout, ["gpu_busy@2"], retire=True)
     with pytest.raises(UnknownName, match="unknown released version: gpu_bussy@2"):
         release.release(checkout, ["gpu_bussy@2"], retire=True)
     text = (checkout / BUSY).read_text()
     (checkout / BUSY).unlink()
-    assert [f.place for f in release.check(checkout)][0] == "sql/released.lock"
+    assert [f.location for f in release.check(checkout)][0] == "sql/released.lock"
     release.release(checkout, ["gpu_busy@2"], retire=True)
     assert read_lock(checkout / "sql")[Ref("gpu_busy", 2)].status == "retired"
     release.sync(checkout)
@@ -136,7 +136,7 @@ def test_methods_are_formatted_and_typed(checkout: Path) -> None:
 
 def test_only_a_checkout_has_files_to_write(tmp_path: Path) -> None:
     for call in (release.sync, release.check, release.release):
-        with pytest.raises(ContractError, match="no checkout, sql is missing"):
+        with pytest.raises(ContractError, match="not a checkout, sql is missing"):
             call(tmp_path)
 
 
@@ -166,12 +166,12 @@ def test_a_definition_is_part_of_the_hash_and_of_the_reference(defined: Path) ->
     catalog = Catalog.read(defined / "sql")
     assert catalog.own_hash(catalog.get("timed")) != catalog.own_hash(before)
     release.sync(defined)
-    assert "filled by the program, definition 2" in (defined / "sql/README.md").read_text()
+    assert "filled by a builder, definition 2" in (defined / "sql/README.md").read_text()
 
 
 def test_a_table_with_a_definition_needs_a_golden_file(defined: Path) -> None:
     (defined / "tests/golden/tables/timed.v1.golden").unlink()
-    places = [finding.place for finding in release.check(defined)]
+    places = [finding.location for finding in release.check(defined)]
     assert places == ["tests/golden/tables/timed.v1.golden", "sql/definitions.lock"]
 
 
@@ -181,7 +181,7 @@ def test_golden_rows_change_with_the_definition_alone(defined: Path) -> None:
     assert '"timed.v1.golden" = { definition = 1' in before and release.check(defined) == []
     change(golden, "a,0", "a,1")
     (finding,) = release.check(defined)
-    assert finding.message == "other rows of the same trace under definition 1"
+    assert finding.message == "the rows changed, but not definition 1"
     assert release.sync(defined) == [] and lock.read_text() == before
     change(defined / "sql/tables/timed.v1.sql", "definition = 1", "definition = 2")
     assert lock in release.sync(defined) and release.check(defined) == []

@@ -118,7 +118,9 @@ def test_few_steps_fall_back_to_the_window(wh: tw.Warehouse) -> None:
 
 def test_ranks_without_data_are_listed(wh: tw.Warehouse) -> None:
     found = told(wh, ["base", "host"], ["head"], per="step")
-    assert [(each.run_id, each.reason) for each in found.abstained] == [("host", "no GPU rows recorded")]
+    assert [(each.run_id, each.reason) for each in found.abstained] == [
+        ("host", "no GPU activities recorded")
+    ]
     assert (found.base_intervals, found.delta) == (18, 0)
 
 
@@ -131,7 +133,7 @@ def test_breakdown_per_annotation(wh: tw.Warehouse) -> None:
     ("base", "head", "per", "message"),
     [
         ("short", "base", "step", "base has no data to break down: no complete step"),
-        ("host", "base", None, "base has no data to break down: no GPU rows recorded"),
+        ("host", "base", None, "base has no data to break down: no GPU activities recorded"),
         ("base", "base", "annotation:none", "base has no data to break down: no none"),
         ("base", "base", "epoch", "unknown per 'epoch'"),
         ("base", "base", "annotation:", "unknown per 'annotation:'"),

@@ -72,7 +72,7 @@ def test_other_configuration_differences_are_reported(house: Path, head: str, me
 
 def test_a_slower_kernel_is_the_first_row_of_an_account_that_adds_up(house: Path) -> None:
     change = tw.open(house).diff("base", "slow").changes()
-    assert (change.verdict.word, change.verdict.unit) == ("slower", "step")
+    assert (change.verdict.word, change.verdict.sample) == ("slower", "step")
     assert re.fullmatch(
         r"median step [\d.]+ → [\d.]+ ms, \+[\d.]+ % \[[\d.]+, [\d.]+\], slower \(within-run only\);"
         r" mean \+[\d.]+ %",
@@ -144,7 +144,7 @@ def test_gates_decide_about_the_exit_code(house: Path, tmp_path: Path) -> None:
     held = cli_runner.tw("diff", "base", "slow", "-w", house, "--gate", "step_time<=+90%", "--json")
     (said,) = json.loads(held.out)["result"]
     assert (held.code, said["gates"][0]["outcome"], said["verdict"]["word"]) == (0, "pass", "slower")
-    assert sum(row["delta_ns"] for row in said["account"] if row["level"] == "ranks") > 0
+    assert sum(row["delta_ns"] for row in said["breakdown"] if row["level"] == "ranks") > 0
 
 
 def test_an_inconclusive_gate_warns_unless_strict(house: Path) -> None:

@@ -152,7 +152,7 @@ def test_rank_by_rank_every_measure_is_compared(house: Path) -> None:
 
 def test_invalid_comparisons_are_errors(house: Path) -> None:
     wh = tw.open(house)
-    with pytest.raises(TwError, match="head has no data to compare: no GPU rows recorded"):
+    with pytest.raises(TwError, match="head has no data to compare: no GPU activities recorded"):
         wh.diff("a", "host").temporal_breakdown()
     with pytest.raises(ParamError, match="exactly one run per side"):
         wh.diff(["a", "b"], "b", by_rank=True).temporal_breakdown()

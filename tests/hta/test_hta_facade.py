@@ -290,7 +290,7 @@ def test_trace_diff_refuses_invalid_arguments(pair: tuple[LabeledTrace, LabeledT
         TraceDiff.compare_traces(before, before)
     with pytest.raises(ParamError, match="not a result of compare_traces"):
         TraceDiff.visualize_counts_diff(before.extract_ops())
-    with pytest.raises(ParamError, match="give either t or trace_dir"):
+    with pytest.raises(ParamError, match="specify either t or trace_dir"):
         LabeledTrace("neither")
 
 
@@ -486,7 +486,7 @@ def test_traces_without_a_gpu_have_results_or_errors(tmp_path: Path) -> None:
     assert analyzer.get_gpu_kernels_with_user_annotations(0) is None
     assert analyzer.get_cupti_counter_data_with_operators() == []
     assert analyzer.get_potential_stragglers()
-    with pytest.raises(ParamError, match="no GPU rows recorded"):
+    with pytest.raises(ParamError, match="no GPU activities recorded"):
         analyzer.generate_trace_with_counters(output_dir=tmp_path)
 
 
@@ -503,8 +503,8 @@ def test_files_by_rank_and_a_temporary_warehouse(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give either trace_dir or trace_files"),
-        ({"trace_dir": "a", "trace_files": {}}, "give either trace_dir or trace_files"),
+        ({}, "specify either trace_dir or trace_files"),
+        ({"trace_dir": "a", "trace_files": {}}, "specify either trace_dir or trace_files"),
         ({"trace_files": {}}, "trace_files is empty"),
         ({"trace_dir": "/nowhere/at/all"}, "is not a folder"),
     ],

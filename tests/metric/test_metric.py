@@ -170,11 +170,11 @@ def test_runs_without_a_value_have_a_reason(house: tw.Warehouse) -> None:
     found = of(house, "step_time", "a", "host", "short")
     assert {each.run: (each.value, each.reason) for each in found.runs} == {
         "a": (100.0, None),
-        "host": (None, "0 steps, needs 1"),
+        "host": (None, "requires 1 step, found 0"),
         "short": (None, "no complete step"),
     }
     assert found.values == (100.0,)
-    assert of(house, "temporal_breakdown.idle_ns", "host").reason == "no GPU rows recorded"
+    assert of(house, "temporal_breakdown.idle_ns", "host").reason == "no GPU activities recorded"
 
 
 def test_a_filter_that_meets_no_row_is_an_error(house: tw.Warehouse) -> None:

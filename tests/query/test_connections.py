@@ -17,7 +17,7 @@ from tracewarehouse.query.dependencies import Dependencies, mentioned, queryable
 from tracewarehouse.query.rank_batches import rank_batches
 from tracewarehouse.query.sandbox import check_reads_only, lock
 from tracewarehouse.runs.capabilities import with_capabilities
-from tracewarehouse.runs.quality import usual
+from tracewarehouse.runs.quality import most_frequent
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
 from tracewarehouse.runs.table_versions import readable_runs
 from tracewarehouse.storage import Changes, Store
@@ -137,8 +137,8 @@ def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog
         (0, "negative_duration", "warning", 4, None),
         (3, "rank_conflict", "warning", 1, "the file says rank 0"),
         (None, "ranks_missing", "warning", 3, "ranks 2, 4-5 of 6"),
-        (3, "time_base_differs", "warning", 1, f"base 5 ns, elsewhere {START - 1000} ns"),
-        (3, "world_size_differs", "warning", 1, "world size 4, elsewhere 6"),
+        (3, "time_base_differs", "warning", 1, f"base 5 ns, most ranks have {START - 1000} ns"),
+        (3, "world_size_differs", "warning", 1, "world size 4, most ranks have 6"),
     ]
     some = asked(store, catalog, only_ranks(select_runs(store), [1]), "SELECT rank, rule FROM data_quality")
     assert some == [(None, "ranks_missing")]
@@ -164,11 +164,11 @@ def test_ranks_that_lack_a_need_abstain_with_the_first_reason(store: Store, cata
     assert [(each.run, each.ranks) for each in found.selected] == [("a", (0, 1))]
     told = [(each.run_id, each.rank, each.reason) for each in found.abstained]
     assert sorted(told) == [
-        ("a", 2, "no shapes recorded"),
-        ("a", 3, "1 step, needs 2"),
-        ("b", 0, "no shapes recorded"),
-        ("b", 1, "no shapes recorded"),
-        ("c", 0, "1 rank, needs 2"),
+        ("a", 2, "no input shapes recorded"),
+        ("a", 3, "requires 2 steps, found 1"),
+        ("b", 0, "no input shapes recorded"),
+        ("b", 1, "no input shapes recorded"),
+        ("c", 0, "requires 2 ranks, found 1"),
     ]
 
 
@@ -202,7 +202,7 @@ def test_a_unit_that_holds_another_version_is_found(store: Store, tmp_path: Path
     found = readable_runs(catalog, [newest], select_runs(store))
     assert [each.run for each in found.selected] == ["b", "c", "e"]
     assert found.notices == (
-        "a, d left out, stored without kernels@2: wh.upgrade() rebuilds the newest version of each run",
+        "excluded a, d, stored without kernels@2: wh.upgrade() rebuilds the newest version of each run",
     )
 
 
@@ -297,9 +297,9 @@ def test_a_snippet_reads_no_other_file(locked: Connection, tmp_path: Path) -> No
 
 
 def test_where_two_world_sizes_tie_the_one_of_the_lower_rank_holds() -> None:
-    assert usual([8, None, 16]) == 8
-    assert usual([8, 16, 16]) == 16
-    assert usual([None, "8"]) is None
+    assert most_frequent([8, None, 16]) == 8
+    assert most_frequent([8, 16, 16]) == 16
+    assert most_frequent([None, "8"]) is None
 
 
 def test_a_connection_is_kept_with_its_views_for_the_next_question(store: Store, catalog: Catalog) -> None:

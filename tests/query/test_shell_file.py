@@ -152,7 +152,7 @@ def test_a_selection_has_a_file_of_its_own(wh: Warehouse, tmp_path: Path) -> Non
         assert path != wh.root / "warehouse.duckdb"
         out = shell(path, "SELECT DISTINCT run_id, rank FROM kernels ORDER BY ALL", "FROM tw_abstained")
         assert out.splitlines()[:2] == ["b,0", "b,3"]
-        assert "gemm_shapes,1,b,3,no shapes recorded" in out
+        assert "gemm_shapes,1,b,3,no input shapes recorded" in out
     assert not path.exists()
     with wh.shell_file() as path:
         assert path == wh.root / "warehouse.duckdb" and path.exists()

@@ -68,7 +68,7 @@ def test_every_analysis_reads_what_is_stored_and_writes_nothing(stored: Path, sq
     now.diff("a", "b").changes()
     now.check()
     now.report("a").html()
-    "".join(now.export_trace("a", rank=0).pieces)
+    "".join(now.export_trace("a", rank=0).chunks)
     assert files_under(stored) == files
 
 
@@ -101,20 +101,20 @@ def test_a_history_stays_one_line(later: Warehouse) -> None:
 
 
 def test_a_consumer_of_the_new_column_leaves_old_runs_out(later: Warehouse) -> None:
-    with pytest.raises(SchemaVersionError, match="a@v1, b@v1 do not hold kernels@2") as none:
+    with pytest.raises(SchemaVersionError, match="a@v1, b@v1 do not have kernels@2") as none:
         later.run("waves")
     assert none.value.hint == REBUILT
     ingest(later, "c", 0)
     found = later.run("waves")
     assert {row["run_id"] for row in found.rows()} == {"c"}
-    assert found.notices[0] == f"a, b left out, stored without kernels@2: {REBUILT}"
+    assert found.notices[0] == f"excluded a, b, stored without kernels@2: {REBUILT}"
     assert found.provenance.runs == ("c@v1",)
 
 
 def test_ranks_of_one_run_are_not_mixed(later: Warehouse) -> None:
     ingest(tw.open(later.root), "mixed", 0)
     ingest(later, "mixed", 1)
-    with pytest.raises(SchemaVersionError, match="mixed@v2 does not hold kernels@2"):
+    with pytest.raises(SchemaVersionError, match="mixed@v2 does not have kernels@2"):
         later.select("mixed").run("waves")
     assert len(later.select("mixed", 1).run("waves")) == 1
     assert {row["rank"] for row in later.select("mixed").run("kernel_summary").rows()} == {0, 1}

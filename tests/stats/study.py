@@ -204,9 +204,9 @@ def alarm_lines() -> Iterator[str]:
 
 def alarm_line(runs: int, noise: Noise) -> str:
     """One line of POWER.md."""
-    found, unit = words(runs, noise), pairs(runs, noise)[0].verdict().unit
+    found, sample = words(runs, noise), pairs(runs, noise)[0].verdict().sample
     counts = f"{wrong(found)} | {found['no change']} | {found['inconclusive']} | {row_alarms(runs, noise)}"
-    return f"| {runs} | {percent(noise.run)} | {unit} | {counts} |"
+    return f"| {runs} | {percent(noise.run)} | {sample} | {counts} |"
 
 
 def correlated_lines() -> Iterator[str]:

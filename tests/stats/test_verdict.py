@@ -53,7 +53,7 @@ def test_several_runs_are_compared_by_their_medians() -> None:
     base, head = side(1, 5), side(2, 5, by=1.03)
     found = verdict(base, head)
     logs = [[math.log(median(run)) for run in one.runs] for one in (base, head)]
-    assert (found.word, found.unit) == ("slower", "run")
+    assert (found.word, found.sample) == ("slower", "run")
     assert found.change == pytest.approx(math.exp(fmean(logs[1]) - fmean(logs[0])) - 1)
     assert found.base_median_ns == median(median(run) for run in base.runs)
     assert found.mean_change == pytest.approx(fmean(head.times) / fmean(base.times) - 1)
@@ -93,7 +93,7 @@ def test_runs_without_noise_are_conclusive() -> None:
 
 def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
     found = verdict(side(1, 3, spread=0.02), side(2, 3, spread=0.02))
-    assert (found.word, found.unit) == ("inconclusive", "run")
+    assert (found.word, found.sample) == ("inconclusive", "run")
     assert found.needs_runs is not None and found.needs_runs > 3
     logs = [[math.log(median(run)) for run in side(seed, 3, spread=0.02).runs] for seed in (1, 2)]
     assert found.needs_runs == (runs_to_conclude(*logs, alpha=0.05, min_effect=0.01) or 0) - 3
@@ -103,15 +103,15 @@ def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
 
 def test_one_run_per_side_holds_within_the_run_only() -> None:
     found = verdict(side(1, 1), side(2, 1, by=1.05))
-    assert (found.word, found.unit, found.needs_runs) == ("slower", "step", None)
+    assert (found.word, found.sample, found.needs_runs) == ("slower", "step", None)
     assert ", slower (within-run only); mean" in found.line()
     assert "within-run" in (found.reason or "")
 
 
 def test_one_run_against_several_is_a_comparison_of_runs() -> None:
     several = side(2, 5, by=1.05)
-    assert (verdict(side(1, 1), several).word, verdict(side(1, 1), several).unit) == ("slower", "run")
-    assert verdict(side(1, 1), side(2, 2)).unit == "step"
+    assert (verdict(side(1, 1), several).word, verdict(side(1, 1), several).sample) == ("slower", "run")
+    assert verdict(side(1, 1), side(2, 2)).sample == "step"
 
 
 def test_correlated_steps_are_few_blocks() -> None:
@@ -128,7 +128,7 @@ def test_correlated_steps_are_few_blocks() -> None:
 @pytest.mark.parametrize("steps", [1, 2])
 def test_fewer_than_three_steps_are_a_window(steps: int) -> None:
     found = verdict(flat(2_000_000, steps=steps), flat(3_000_000, steps=9))
-    assert (found.word, found.unit, found.reason) == ("inconclusive", "window", "one sample per side")
+    assert (found.word, found.sample, found.reason) == ("inconclusive", "window", "one sample per side")
     assert (
         found.line()
         == "median step 2.000 → 3.000 ms, +50.0 %, inconclusive: one sample per side; mean +50.0 %"

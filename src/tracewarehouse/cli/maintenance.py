@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import (
     DurationParam,
     Session,
+    complete_runs,
     examples,
     output_options,
     pass_session,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from tracewarehouse.devtools.sql_style import Finding
+from tracewarehouse.devtools.sql_style import Violation
 
 # Files whose entire text is checked, relative to the checkout.
 CHECKED: Final = ("sql/**/*.sql",)
@@ -70,7 +70,7 @@ _WORD = re.compile(
 _INSTEAD = tuple(WORDS.values())
 
 
-def check(root: Path) -> Iterator[Finding]:
+def check(root: Path) -> Iterator[Violation]:
     """A finding for each such word in the files that are checked."""
     for pattern in CHECKED:
         for path in sorted(root.glob(pattern)):
@@ -78,7 +78,7 @@ def check(root: Path) -> Iterator[Finding]:
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 for word, instead in words(line):
                     if (name, word.lower()) not in ALLOWED:
-                        yield Finding(f"{name}:{number}", f"the word `{word}`", f"write: {instead}")
+                        yield Violation(f"{name}:{number}", f"the word `{word}`", f"write: {instead}")
 
 
 def words(text: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.build_rank import commit_staged
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.verdict import Ready, conflict
-from tracewarehouse.runs.quality import expected_ranks, run_rules
+from tracewarehouse.runs.quality import expected_ranks, run_issues
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Published, RankSource, Store, manifests
 
@@ -127,7 +127,7 @@ def _run_outcome(store: Store, run: str, written: bool) -> RunOutcome:
     if version is None:
         return RunOutcome(run, None, written, waiting=waiting)
     told = tuple(
-        (fired.rule, fired.example if fired.rank is None else f"rank {fired.rank}: {fired.example}")
-        for fired in run_rules([SelectedRun(version, version.ranks)])
+        (issue.rule, issue.example if issue.rank is None else f"rank {issue.rank}: {issue.example}")
+        for issue in run_issues([SelectedRun(version, version.ranks)])
     )
     return RunOutcome(run, version.number, written, version.ranks, expected_ranks(version), waiting, told)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracewarehouse.wording import category
+from tracewarehouse.display_names import category
 
 Spec = dict[str, Any]
 FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"  # the fonts that vl-convert measures text with

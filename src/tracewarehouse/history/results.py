@@ -16,7 +16,7 @@ from tracewarehouse.duck.engine import Connection, Error, connect
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.metric import Measured, Metric, Ranks
 from tracewarehouse.metric.model import BY_STEP
-from tracewarehouse.metric.values import COMPLETE, ROWS, Step, evaluate_in, threads_for
+from tracewarehouse.metric.values import ROWS, STEPS, Step, evaluate_in, threads_for
 from tracewarehouse.storage import RECORDED, Recorded, RunVersion, Store, request_hash, run_key
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def recorded_values(store: Store, metric: Metric, paths: Mapping[str, str]) -> M
         ranks = {run: Ranks(tuple(metadata[run]["ranks"]), metadata[run]["reason"]) for run in paths}
         steps = _complete_steps(metric, {run: each["complete"] for run, each in metadata.items()})
         if steps is not None:
-            _create_table(con, COMPLETE, {"run_id": "VARCHAR", "rank": "INTEGER", "step": "BIGINT"}, steps)
+            _create_table(con, STEPS, {"run_id": "VARCHAR", "rank": "INTEGER", "step": "BIGINT"}, steps)
         return evaluate_in(con, metric, ranks, steps)
 
 
