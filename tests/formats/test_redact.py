@@ -265,7 +265,7 @@ import os, sys
 from pathlib import Path
 from tracewarehouse.formats import spill
 from tracewarehouse.formats.base import Request
-from tracewarehouse.formats.kineto.source import KinetoSource
+from tracewarehouse.formats.kineto.format import KinetoSource
 spill.Spill.__init__.__defaults__ = (1000,)
 add = spill.Spill.add
 def until(self, batch):

@@ -17,8 +17,7 @@ import tracewarehouse as tw
 from trace_reading import ReadTrace, request
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
-from tracewarehouse.formats.detect import detect
-from tracewarehouse.formats.registry import format_named, formats, register, unregister
+from tracewarehouse.formats.registry import detect, format_named, formats, register, unregister
 
 HEADER = b"start,end,stream,name"
 SCRIPT = """

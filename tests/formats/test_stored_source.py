@@ -12,7 +12,7 @@ from trace_reading import STORED, ReadTrace, check_stored
 from trace_texts import SMALL_BYTES, event, trace, write
 from tracewarehouse.formats.base import Outcome
 from tracewarehouse.formats.memory_timeline.rows import TABLE, element
-from tracewarehouse.formats.stored import StoredSource
+from tracewarehouse.formats.stored_source import StoredSource
 
 KNOWN = Outcome("0", "{}", 1, 1)
 

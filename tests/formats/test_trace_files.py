@@ -13,10 +13,10 @@ import pytest
 from trace_reading import ReadTrace
 from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, gz, trace, write
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats import unpack
-from tracewarehouse.formats.detect import detect
-from tracewarehouse.formats.foreign import ForeignFileError
-from tracewarehouse.formats.unpack import Flow, prefix_digest, read_text
+from tracewarehouse.formats import file_text
+from tracewarehouse.formats.file_text import Flow, prefix_digest, read_text
+from tracewarehouse.formats.other_formats import ForeignFileError
+from tracewarehouse.formats.registry import detect
 
 REFUSED = {
     "nothing": (b"", "byte 0: the file is empty"),
@@ -159,7 +159,7 @@ def given(stored: bytes) -> bytes:
 def test_members_give_what_stands_before_a_fault_in_any_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpack, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(file_text, "_PIECE_BYTES", 64)
     rng = random.Random(5)
     members = [gz(SMALL_BYTES[:900]), gz(rng.randbytes(500)) + b"\0" * 100, gz(SMALL_BYTES[900:])]
     stored, first = b"".join(members), len(members[0])
@@ -179,7 +179,7 @@ def test_members_give_what_stands_before_a_fault_in_any_of_them(
 def test_what_is_left_of_a_large_broken_file_is_not_read_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpack, "SPILL_BYTES", 0)
+    monkeypatch.setattr(file_text, "SPILL_BYTES", 0)
     text = random.Random(7).randbytes(8 << 20)
     path = write(tmp_path, gz(text)[:-9])
     tracemalloc.start()
@@ -190,8 +190,8 @@ def test_what_is_left_of_a_large_broken_file_is_not_read_as_one(
 
 
 def test_large_texts_go_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpack, "SPILL_BYTES", 100)
-    monkeypatch.setattr(unpack, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(file_text, "SPILL_BYTES", 100)
+    monkeypatch.setattr(file_text, "_PIECE_BYTES", 64)
     assert ReadTrace(write(tmp_path, gz(SMALL_BYTES))).outcome.status == "intact"
     broken = ReadTrace(write(tmp_path, SMALL_BYTES[:1200]))
     assert (broken.outcome.status, broken.outcome.events) == ("damaged", 5)

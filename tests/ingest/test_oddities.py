@@ -16,8 +16,8 @@ from table_cases import connected
 from trace_texts import event, gz, trace, write
 from tracewarehouse import export
 from tracewarehouse.formats.base import ACTIVITIES, Outcome
-from tracewarehouse.formats.detect import detect
-from tracewarehouse.formats.foreign import ForeignFileError
+from tracewarehouse.formats.other_formats import ForeignFileError
+from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.facts import header_facts, rank_of
 from tracewarehouse.ingest.names import split_name

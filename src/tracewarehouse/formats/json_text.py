@@ -1,17 +1,24 @@
 """JSON as text: values verbatim and the place of each token, which parsers throw away.
 
 Strict JSON of any depth is read; what is said to be valid is not checked again.
-"""
+
+
+Strict JSON of any depth: what the usual parsers refuse because it is nested too deep for their stack.
+
+Slow, and only asked where they refuse.
+
+
+Strings too long to keep: hashed as they go by, and replaced by a marker with their length."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
-
-from tracewarehouse.formats import deep_json
 
 Text = msgspec.Raw | bytes
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError)
@@ -63,7 +70,7 @@ def minify(data: bytes) -> bytes | None:
     try:
         out: bytes | None = msgspec.json.format(data, indent=-1)
     except RecursionError:
-        out = deep_json.minify(data)
+        out = _deep_minify(data)
     except _BROKEN:
         return None
     return out if out is not None and is_utf8(out) else None
@@ -74,7 +81,7 @@ def elements(array: bytes) -> Sequence[Text] | None:
     try:
         return msgspec.json.decode(array, type=list[msgspec.Raw])
     except RecursionError:
-        return deep_json.elements(array)
+        return _deep_elements(array)
     except _BROKEN:
         return None
 
@@ -135,3 +142,188 @@ def strings(text: str) -> Iterator[StringToken]:
                 path[-1] = unquote(token)
             yield StringToken(match.start(), match.end(), tuple(path), expects_key)
             expects_key = False
+
+
+_STRICT_TOKEN = re.compile(
+    rb"[ \t\r\n]*("
+    rb'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
+    rb"|[{}\[\],:]"
+    rb"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+    rb"|true|false|null)"
+)
+_BLANKS = b" \t\r\n"
+_PAIRS = {b"}": b"{", b"]": b"["}
+# What may come next.
+_VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END, _COLON, _COMMA_OR_END = range(6)
+
+
+class _NotStrict(ValueError):
+    """The text is not one strict JSON value."""
+
+
+def _deep_minify(data: bytes) -> bytes | None:
+    """The value without blanks between its tokens, each token verbatim; None if it is not strict JSON."""
+    try:
+        return b"".join(token for token, _ in _tokens(data))
+    except _NotStrict:
+        return None
+
+
+def _deep_elements(array: bytes) -> list[bytes] | None:
+    """The minified elements of a JSON array; None if it is not strict JSON."""
+    found: list[bytes] = []
+    parts: list[bytes] = []
+    try:
+        for token, depth in _tokens(array):
+            if depth == 0 and token not in (b"[", b"]"):
+                return None
+            if depth == 0 or (depth == 1 and token == b","):
+                if parts:
+                    found.append(b"".join(parts))
+                parts = []
+            else:
+                parts.append(token)
+    except _NotStrict:
+        return None
+    return found
+
+
+def deep_members(text: bytes) -> list[tuple[bytes, bytes]] | None:
+    """Key tokens and minified values of a JSON object in file order; None if it is not strict JSON."""
+    found: list[tuple[bytes, bytes]] = []
+    key = b""
+    parts: list[bytes] = []
+    try:
+        for token, depth in _tokens(text):
+            if depth == 0 and token not in (b"{", b"}"):
+                return None
+            if depth == 0 or (depth == 1 and token == b","):
+                if parts:
+                    found.append((key, b"".join(parts)))
+                key, parts = b"", []
+            elif not key:
+                key = token
+            elif parts or token != b":":
+                parts.append(token)
+    except _NotStrict:
+        return None
+    return found
+
+
+def _tokens(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Each token with the number of containers around it. Raises _NotStrict."""
+    open_: list[bytes] = []
+    wanted, at = _VALUE, 0
+    while wanted != _COMMA_OR_END or open_:
+        match = _STRICT_TOKEN.match(data, at)
+        if match is None:
+            raise _NotStrict
+        token, at = match.group(1), match.end()
+        if token in _PAIRS:
+            if wanted not in _ENDS or not open_ or open_.pop() != _PAIRS[token]:
+                raise _NotStrict
+        elif wanted not in _STARTS.get(token[:1], _SCALAR):
+            raise _NotStrict
+        yield token, len(open_)
+        if token in (b"{", b"["):
+            open_.append(token)
+        wanted = _next(token, wanted, open_)
+    if data[at:].strip(_BLANKS):
+        raise _NotStrict
+
+
+_SCALAR = frozenset((_VALUE, _VALUE_OR_END))
+_ENDS = frozenset((_VALUE_OR_END, _KEY_OR_END, _COMMA_OR_END))
+_STARTS = {
+    b'"': frozenset((_VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END)),
+    b",": frozenset((_COMMA_OR_END,)),
+    b":": frozenset((_COLON,)),
+}
+
+
+def _next(token: bytes, was: int, open_: list[bytes]) -> int:
+    if token == b"{":
+        return _KEY_OR_END
+    if token == b"[":
+        return _VALUE_OR_END
+    if token == b",":
+        return _KEY if open_ and open_[-1] == b"{" else _VALUE
+    if token == b":":
+        return _VALUE
+    return _COLON if was in (_KEY, _KEY_OR_END) and token not in _PAIRS else _COMMA_OR_END
+
+
+LONGEST_BYTES: Final = 64 << 20
+_WHOLE_STRINGS: Final = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+_BODY: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+
+
+class LongStrings:
+    """Passes JSON text on, piece by piece, without strings of more than `longest` bytes.
+
+    Begins outside a string. `replaced` are the lengths of the strings that are gone, in bytes as in the file.
+    """
+
+    def __init__(self, salt: bytes, longest: int = LONGEST_BYTES) -> None:
+        self.replaced: list[int] = []
+        self.inside = False
+        self._salt = salt
+        self._longest = longest
+        self._begin()
+
+    def feed(self, piece: bytes) -> bytes:
+        """The text as far as it can be passed on: a string that is not closed yet is held back."""
+        return b"".join(
+            self._feed(piece[at : at + self._longest]) for at in range(0, len(piece), self._longest)
+        )
+
+    def _feed(self, piece: bytes) -> bytes:
+        """Of a piece in which no whole string is too long."""
+        out: list[bytes] = []
+        at = 0
+        while at < len(piece):
+            if not self.inside:
+                whole = _WHOLE_STRINGS.match(piece, at)
+                stop = whole.end() if whole else at
+                out.append(piece[at:stop])
+                if stop == len(piece):
+                    break
+                self._begin()
+                self.inside, at = True, stop + 1
+                continue
+            end = self._end(piece, at)
+            self._take(piece[at : end if end >= 0 else len(piece)])
+            if end < 0:
+                break
+            out.append(self._close())
+            self.inside, at = False, end + 1
+        return b"".join(out)
+
+    def _begin(self) -> None:
+        self._held: list[bytes] = []
+        self._sha = hashlib.sha256(self._salt)
+        self._size = 0
+        # Whether the piece before ended with a backslash that escapes what comes next.
+        self._escaped = False
+
+    def _end(self, piece: bytes, at: int) -> int:
+        """Where the closing quote is, -1 if not in this piece."""
+        body = _BODY.match(piece, at + self._escaped)
+        stop = body.end() if body else at
+        self._escaped = piece[stop : stop + 1] == b"\\"
+        return stop if piece[stop : stop + 1] == b'"' else -1
+
+    def _take(self, content: bytes) -> None:
+        self._size += len(content)
+        self._sha.update(content)
+        if self._size <= self._longest:
+            self._held.append(content)
+        else:
+            self._held.clear()
+
+    def _close(self) -> bytes:
+        """The string with its quotes, or its marker."""
+        if self._size <= self._longest:
+            return b'"' + b"".join(self._held) + b'"'
+        self.replaced.append(self._size)
+        return f'"[replaced: {self._size} bytes, sha256 {self._sha.hexdigest()[:16]}]"'.encode()

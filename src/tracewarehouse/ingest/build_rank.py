@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
-from tracewarehouse.formats.foreign import ForeignFileError
+from tracewarehouse.formats.other_formats import ForeignFileError
 from tracewarehouse.ingest.content import content_of, lost_events, window
 from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.memory import frugal, held, is_large

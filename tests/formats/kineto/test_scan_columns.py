@@ -8,12 +8,11 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from scanned import accepts, elements, expected, rows, scan
+from scanner_results import accepts, elements, expected, rows, scan
 
-from tracewarehouse.formats.kineto import batch as columns
-from tracewarehouse.formats.kineto.batch import COLLECTIVE, ODD, SLOW, SUBNS
+from tracewarehouse.formats.kineto import scanner as columns
 from tracewarehouse.formats.kineto.native import NativeScanner, why_not
-from tracewarehouse.formats.kineto.scanner import RefusedError, State
+from tracewarehouse.formats.kineto.scanner import COLLECTIVE, ODD, SLOW, SUBNS, RefusedError, State
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 

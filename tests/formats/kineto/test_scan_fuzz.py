@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import pytest
-from scanned import accepts, element, elements, expected, rows, scan, strict
+from scanner_results import accepts, element, elements, expected, rows, scan, strict
 
 from tracewarehouse.formats.kineto.native import why_not
 

@@ -11,18 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.formats.kineto import categories
-from tracewarehouse.formats.kineto.categories import Category
-from tracewarehouse.formats.kineto.identity import numbers_array, read_tokens
-from tracewarehouse.formats.kineto.kept import COLLECTIVE, Coded, KeptBatch, numbers
+from tracewarehouse.formats.kineto import distinct_values
+from tracewarehouse.formats.kineto.columns import HAS_COLLECTIVE, Coded, KeptBatch, numbers
+from tracewarehouse.formats.kineto.distinct_values import Category, numbers_array, read_tokens
+from tracewarehouse.formats.kineto.scanner import TYPED_INTS
 from tracewarehouse.formats.kineto.times import Clock, times
-from tracewarehouse.formats.kineto.typed_args import TYPED_INTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracewarehouse.formats.kineto.pairs import Pairs
-    from tracewarehouse.formats.kineto.words import Dictionaries
+    from tracewarehouse.formats.kineto.columns import Dictionaries
+    from tracewarehouse.formats.kineto.times import Pairs
 
 Made = TypeVar("Made")
 CODED: Final = pa.dictionary(pa.int32(), pa.string())
@@ -104,7 +103,7 @@ class Activities:
         columns |= {name: batch.column(name, pa.string()) for name in ("flow_id", "args")}
         columns["extra"] = self._extra(batch, pid, tid)
         columns["end_id"] = self._ends(first, batch.rows)
-        columns[COLLECTIVE] = batch.column(COLLECTIVE, pa.bool_())
+        columns[HAS_COLLECTIVE] = batch.column(HAS_COLLECTIVE, pa.bool_())
         columns["repaired"] = _marked(self._whole.repaired, first, batch.rows)
         return pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS], schema=self.schema)
 
@@ -142,7 +141,7 @@ class Activities:
         return kinds
 
     def _by_spelling(self, words: pa.Array, *, is_slice: bool) -> NDArray[np.int32]:
-        found = [categories.category(raw, is_slice=is_slice) for raw in words.to_pylist()]
+        found = [distinct_values.category(raw, is_slice=is_slice) for raw in words.to_pylist()]
         return np.array([self._number(category) for category in found], np.int32)
 
     def _by_name(
@@ -154,7 +153,10 @@ class Activities:
         is_device = np.array([text in self._whole.devices for text in ids.texts.to_pylist()], np.bool_)
         on_device = np.append(is_device, False)[np.append(ids.places, -1)[codes[rows]]]
         found = np.zeros(len(rows), np.int32)
-        for selected, judge in ((on_device, categories.on_device), (~on_device, categories.on_host)):
+        for selected, judge in (
+            (on_device, distinct_values.on_device),
+            (~on_device, distinct_values.on_host),
+        ):
             used, places = np.unique(names.codes[rows[selected]], return_inverse=True)
             if used.size:
                 judged = judge(names.words.take(_codes(used)))
@@ -162,7 +164,7 @@ class Activities:
         return found
 
     def _number(self, category: Category) -> int:
-        if category == categories.NOTHING:
+        if category == distinct_values.NOTHING:
             return 0
         return self._categories.setdefault(category, len(self._categories) + 1)
 

@@ -1,17 +1,28 @@
-"""The Kineto format: which files are of it, and what their beginning says."""
+"""The Kineto format: which files are of it, and what their beginning says.
+
+A Kineto trace being read: once, in pieces, while a thread unpacks it."""
 
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from tracewarehouse.formats import foreign
-from tracewarehouse.formats.base import Part, Request
-from tracewarehouse.formats.kineto import header
-from tracewarehouse.formats.kineto.source import KinetoSource
-from tracewarehouse.formats.unpack import head_of
+import numpy as np
+import pyarrow as pa
+
+from tracewarehouse.formats import other_formats
+from tracewarehouse.formats.base import ACTIVITIES, Finding, Outcome, Part, Request
+from tracewarehouse.formats.file_text import digest_of, head_of
+from tracewarehouse.formats.kineto import distinct_values, header
+from tracewarehouse.formats.kineto.activities import Activities, WholeFile
+from tracewarehouse.formats.kineto.batch_store import Gathered
+from tracewarehouse.formats.kineto.distinct_values import read_tokens
+from tracewarehouse.formats.kineto.reader import Reading, read
+from tracewarehouse.formats.kineto.times import EPOCH_GAP_NS, Clock, pairs
+from tracewarehouse.formats.redact import redact
 
 NAME: Final = "kineto"
 VERSION: Final = 1
@@ -31,7 +42,7 @@ class KinetoFormat:
 
     def detect(self, path: Path, head: bytes) -> bool:
         """JSON with a list of events, or what may be such a file that is damaged."""
-        if foreign.is_container(head):
+        if other_formats.is_container(head):
             return False
         if head.startswith(_WIDE_OR_MARKED) or _EVENTS in head:
             return True
@@ -42,7 +53,7 @@ class KinetoFormat:
         is_all = len(head) < _HEAD_BYTES and head.rstrip().endswith(b"}")
         if first != b"{" or (is_all and not any(word in head for word in _OF_EVENTS)):
             return False
-        return foreign.object_format(foreign.top_keys(head)) == foreign.NO_EVENTS
+        return other_formats.object_format(other_formats.top_keys(head)) == other_formats.NO_EVENTS
 
     def open(self, path: Path) -> KinetoFile:
         """The file, of which nothing is read yet."""
@@ -67,3 +78,82 @@ class KinetoFile:
     @cached_property
     def _members(self) -> header.Members:
         return header.head_members(head_of(self.path, _HEAD_BYTES))
+
+
+class KinetoSource:
+    """A Source: the file is read when it is made, rows are made when they are asked for."""
+
+    def __init__(self, path: Path, request: Request) -> None:
+        self._request = request
+        self._unchanged: Outcome | None = None
+        if request.known_digest is not None and (known := digest_of(path)).digest == request.known_digest:
+            self._unchanged = Outcome(known.digest, "{}", known.size, known.stored_bytes)
+            return
+        self._reading = read(path, request)
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """The activities, once."""
+        if self._unchanged is not None:
+            return {}
+        reading, gathered = self._reading, self._reading.gathered
+        made = Activities(gathered.words, _whole(reading))
+        return {ACTIVITIES: pa.RecordBatchReader.from_batches(made.schema, _batches(made, gathered))}
+
+    def outcome(self) -> Outcome:
+        """What the file is as a whole."""
+        if self._unchanged is not None:
+            return self._unchanged
+        reading = self._reading
+        text, hits = redact(header.header_json(reading.members), self._request.salt)
+        return Outcome(
+            digest=reading.digest,
+            header_json=text,
+            text_bytes=reading.text_bytes,
+            stored_bytes=reading.stored_bytes,
+            status=reading.losses.status,
+            events=reading.gathered.rows,
+            base_time_ns=header.base_time_ns(reading.members),
+            rank=header.rank_of(reading.members),
+            world_size=header.world_size_of(reading.members),
+            losses=reading.losses.all(),
+            redactions=(*hits, *reading.gathered.secrets.redactions),
+            repaired=len(reading.repaired),
+            findings=_findings(reading),
+        )
+
+
+def _batches(made: Activities, gathered: Gathered) -> Iterator[pa.RecordBatch]:
+    first = 0
+    for kept in gathered.batches.take():
+        batch = made.batch(kept, first)
+        gathered.time_unit.add_copies(batch)
+        yield batch
+        first += kept.num_rows
+
+
+def _whole(reading: Reading) -> WholeFile:
+    facts = reading.gathered.facts
+    is_late = facts.first_ns is not None and facts.first_ns > EPOCH_GAP_NS
+    clock = Clock(header.base_time_ns(reading.members), is_late)
+    named = list(facts.process_names)
+    texts = read_tokens([pid or '""' for pid, _ in named]).texts
+    devices = distinct_values.device_processes(
+        (None if pid is None else text, args) for (pid, args), text in zip(named, texts, strict=True)
+    )
+    return WholeFile(
+        clock,
+        devices,
+        pairs(facts.brackets) if facts.brackets else None,
+        np.array(reading.repaired, np.int64),
+    )
+
+
+def _findings(reading: Reading) -> tuple[Finding, ...]:
+    found: list[Finding] = []
+    if lengths := reading.replaced:
+        example = f"a string of {max(lengths)} bytes is replaced by its length and hash"
+        found.append(Finding("replaced_value", len(lengths), example))
+    if (unit := reading.gathered.time_unit.finding()) is not None:
+        found.append(unit)
+    return tuple(found)

@@ -1,17 +1,24 @@
-"""The top-level keys of a trace but its events, and what they say of the rank."""
+"""The top-level keys of a trace but its events, and what they say of the rank.
+
+Whole, strict JSON: the bounds of header and event array, and chunks whose cuts are proved.
+
+A chunk ends at a `}` before a comma. It is right if `[chunk]` is a JSON array of its own: a cut inside
+a string or a nested value leaves something open, which strict JSON refuses.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
-from tracewarehouse.formats import deep_json
-from tracewarehouse.formats.json_text import is_utf8, quote, unquote
-from tracewarehouse.formats.kineto.outline import EVENTS_KEY, outline
+from tracewarehouse.formats.file_text import Buffer
+from tracewarehouse.formats.json_text import deep_members, is_utf8, minify, quote, unquote
 
 MAX_RANK: Final = 999_999
 # Nanoseconds that 64 bits do not hold: the year 2262.
@@ -75,7 +82,7 @@ def _pairs(text: bytes) -> list[tuple[str, bytes]] | None:
         return [*found.members, events] if end == len(text) - 1 else [events, *found.members]
     if text.count(b"[") + text.count(b"{") < _DEEP:
         return None
-    deep = deep_json.members(text)
+    deep = deep_members(text)
     if deep is None or not is_utf8(text):
         return None
     pairs = [(unquote(key.decode()), value) for key, value in deep]
@@ -105,3 +112,60 @@ def _count(value: object) -> int | None:
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
     return value if isinstance(value, int) and 0 <= value < 2**31 else None
+
+
+EVENTS_KEY = "traceEvents"
+
+_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_BETWEEN_MEMBERS = re.compile(rb'\s*[,{]\s*"(?:[^"\\]|\\.)*"\s*:\s*', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A whole document: its members but the events as (key, minified text), and the array's bounds."""
+
+    members: tuple[tuple[str, bytes], ...]
+    events: tuple[int, int] | None
+    is_list: bool = False
+
+
+def outline(buffer: Buffer) -> Outline | None:
+    """Header and bounds of the event array; None where strict JSON refuses or a key comes twice."""
+    first = bytes(buffer[:4096]).lstrip()[:1]
+    try:
+        if first == b"[":
+            raw = msgspec.json.decode(buffer, type=msgspec.Raw)
+            return Outline((), _bounds(buffer, raw), is_list=True)
+        members = msgspec.json.decode(buffer, type=dict[str, msgspec.Raw])
+    except _BROKEN:
+        return None
+    return _object_outline(buffer, members)
+
+
+def _object_outline(buffer: Buffer, members: dict[str, msgspec.Raw]) -> Outline | None:
+    places = {key: _bounds(buffer, raw) for key, raw in members.items()}
+    if not _each_key_once(buffer, sorted(places.values())):
+        return None
+    header = []
+    for key, raw in members.items():
+        if key != EVENTS_KEY:
+            if (small := minify(bytes(raw))) is None:
+                return None
+            header.append((key, small))
+    return Outline(tuple(header), places.get(EVENTS_KEY))
+
+
+def _each_key_once(buffer: Buffer, places: list[tuple[int, int]]) -> bool:
+    """A key that comes twice leaves its first value between two members."""
+    at = 0
+    for start, end in places:
+        match = _BETWEEN_MEMBERS.match(buffer, at, start)
+        if match is None or match.end() != start:
+            return False
+        at = end
+    return True
+
+
+def _bounds(buffer: Buffer, raw: msgspec.Raw) -> tuple[int, int]:
+    start = pa.py_buffer(raw).address - pa.py_buffer(buffer).address
+    return start, start + len(memoryview(raw))

@@ -18,10 +18,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tracewarehouse.formats.kineto import batch as columns
-from tracewarehouse.formats.kineto.batch import Batch, Doubles, Ints
+from tracewarehouse.formats.kineto import scanner as columns
 from tracewarehouse.formats.kineto.build import library_name
-from tracewarehouse.formats.kineto.scanner import LONGEST_BYTES, MOST_BYTES, RefusedError, State
+from tracewarehouse.formats.kineto.scanner import (
+    LONGEST_BYTES,
+    MOST_BYTES,
+    Batch,
+    Doubles,
+    Ints,
+    RefusedError,
+    State,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

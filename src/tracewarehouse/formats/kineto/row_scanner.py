@@ -3,7 +3,9 @@
 Every row of its batches is flagged as odd, so that the row path makes all columns from the element's text. A
 cut is proved by what lies before it being a strict JSON array of its own: a cut inside a string or a nested
 value leaves something open.
-"""
+
+
+Which scanner reads a file: the native one where it was built, else the row-by-row one."""
 
 from __future__ import annotations
 
@@ -17,10 +19,18 @@ import numpy as np
 import pyarrow as pa
 
 from tracewarehouse.formats.json_text import Text, elements, minify
-from tracewarehouse.formats.kineto.array_walker import skip_blanks
-from tracewarehouse.formats.kineto.batch import BATCH_BYTES, BATCH_ROWS, ODD, Batch
-from tracewarehouse.formats.kineto.outline import CHUNK_BYTES, cut_before
-from tracewarehouse.formats.kineto.scanner import LONGEST_BYTES, RefusedError, State
+from tracewarehouse.formats.kineto import native
+from tracewarehouse.formats.kineto.event_array import CHUNK_BYTES, cut_before, skip_blanks
+from tracewarehouse.formats.kineto.scanner import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    LONGEST_BYTES,
+    ODD,
+    Batch,
+    RefusedError,
+    Scanner,
+    State,
+)
 
 
 def strings(texts: Sequence[Text]) -> pa.StringArray:
@@ -187,3 +197,8 @@ def _odd(texts: Sequence[Text]) -> Batch:
     """A batch of elements that the row path reads."""
     flags = np.full(len(texts), ODD, np.uint8)
     return Batch(len(texts), {}, {}, {}, {"text": strings(texts)}, flags, None, {})
+
+
+def new_scanner(*, exact: bool = False) -> Scanner:
+    """A scanner at the beginning of an event array; `exact`: the row-by-row one in any case."""
+    return RowScanner() if exact or not native.available() else native.NativeScanner()

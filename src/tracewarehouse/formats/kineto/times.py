@@ -1,20 +1,33 @@
-"""Start, length and their texts, once the base of a file's times is known. Halves round away from zero."""
+"""Start, length and their texts, once the base of a file's times is known. Halves round away from zero.
+
+A batch as it is kept until the end of the file, and what of it decides about all rows.
+
+Begin and end events in pairs: on a thread, the last begin that is still open ends first.
+
+Whether a file's times are microseconds, as they should be: some writers give nanoseconds unmarked.
+
+Two signs, each of which alone is enough: memory copies whose recorded bandwidth does not fit their bytes and
+length, and times that no calendar of microseconds reaches but that are times of our days in nanoseconds.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from tracewarehouse.formats.kineto.kept import DUR_FRACTION, TS_FRACTION, KeptBatch, numbers
+from tracewarehouse.formats.base import Finding
+from tracewarehouse.formats.kineto.columns import DUR_FRACTION, TS_FRACTION, KeptBatch, numbers
+from tracewarehouse.formats.kineto.distinct_values import read_tokens
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tracewarehouse.formats.kineto.columns import BatchColumns
 
-    from tracewarehouse.formats.kineto.pairs import Pairs
 
 # A slice that would be longer than this (28 hours) has lost its start or its end: its length is no length.
 LONGEST_NS: Final = 100_000_000_000_000
@@ -177,3 +190,152 @@ def _without_printed(text: pa.Array, ns: NDArray[np.int64], rows: NDArray[np.boo
     drop = np.zeros(len(rows), np.bool_)
     drop[places] = equal.to_numpy(zero_copy_only=False)
     return pc.if_else(pa.array(drop), pa.scalar(None, pa.string()), text)
+
+
+class Brackets(NamedTuple):
+    """B and E rows: event, whether it begins, time in s, ns and millionths of one, JSON of pid and tid."""
+
+    ids: NDArray[np.int64]
+    is_begin: NDArray[np.bool_]
+    seconds: NDArray[np.int64]
+    ns: NDArray[np.int64]
+    fractions: NDArray[np.int32]
+    pids: pa.Array
+    tids: pa.Array
+
+
+# That 64 bits of nanoseconds hold.
+_MOST_SECONDS: Final = 2**63 // 10**9
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Begins in order, their ends, and the ends' times: ns from the base and millionths of one.
+
+    Where `end_valid` is False, 64 bits do not hold the time.
+    """
+
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    end_ts: NDArray[np.int64]
+    end_fractions: NDArray[np.int32]
+    end_valid: NDArray[np.bool_]
+
+    def within(self, first: int, count: int) -> slice:
+        """The pairs whose begin is one of `count` events from `first` on."""
+        low, high = np.searchsorted(self.begins, [first, first + count])
+        return slice(int(low), int(high))
+
+
+def pairs(found: Sequence[Brackets]) -> Pairs:
+    """Each begin that has an end.
+
+    A begin and its end are on the same level of their thread: a level is how many begins are open. An end is
+    a begin's if it is the next event of the level.
+    """
+    ids, is_begin, seconds, ns, fractions = (np.concatenate([one[at] for one in found]) for at in range(5))
+    tracks = _tracks(found)
+    order = np.lexsort((ids, fractions, ns, seconds, tracks))
+    ids, is_begin, seconds, ns, fractions, tracks = (
+        values[order] for values in (ids, is_begin, seconds, ns, fractions, tracks)
+    )
+    levels = _levels(is_begin.astype(np.bool_), tracks)
+    by_level = np.lexsort((np.arange(len(ids)), levels, tracks))
+    here, after = by_level[:-1], by_level[1:]
+    pair = (
+        is_begin[here] & ~is_begin[after] & (tracks[here] == tracks[after]) & (levels[here] == levels[after])
+    )
+    begins, ends = here[pair], after[pair]
+    by_begin = np.argsort(ids[begins])
+    begins, ends = begins[by_begin], ends[by_begin]
+    seconds, ns = seconds[ends], ns[ends]
+    valid = np.abs(seconds) < _MOST_SECONDS
+    ts = np.where(valid, seconds, 0) * 10**9 + ns
+    return Pairs(ids[begins], ids[ends], ts, fractions[ends], valid)
+
+
+def _levels(is_begin: NDArray[np.bool_], tracks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many begins of its thread are open where an event is: a begin's own counts, as does its end's."""
+    steps = np.where(is_begin, 1, -1).cumsum()
+    starts = np.flatnonzero(np.diff(tracks, prepend=-1))
+    before = np.concatenate([[0], steps])[starts]
+    lengths = np.diff(np.append(starts, len(tracks)))
+    levels: NDArray[np.int64] = steps - np.repeat(before, lengths) + ~is_begin
+    return levels
+
+
+def _tracks(found: Sequence[Brackets]) -> NDArray[np.int64]:
+    """A number per thread: equal where the texts of process and thread are."""
+    pid, tid = (
+        _numbers(pa.concat_arrays([getattr(one, name) for one in found])) for name in ("pids", "tids")
+    )
+    return pid.astype(np.int64) << 32 | tid
+
+
+def _numbers(tokens: pa.Array) -> NDArray[np.int64]:
+    """Equal numbers where the texts of the tokens are equal; 0 for null."""
+    encoded = tokens.dictionary_encode()
+    texts = read_tokens(encoded.dictionary.to_pylist()).texts
+    numbers = {text: at for at, text in enumerate(dict.fromkeys(texts), 1)}
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    found: NDArray[np.int64] = np.array([*(numbers[text] for text in texts), 0], np.int64)[codes]
+    return found
+
+
+RULE: Final = "time_unit"
+_COPY: Final = "gpu_memcpy"
+# The median of bytes over (bandwidth times length) is 1 to 2.4 where times are microseconds.
+_LEAST_RATIO: Final = 0.1
+_MOST_RATIO: Final = 10.0
+_COPIES_KEPT: Final = 100_000
+# Nanoseconds of the years 2000 to 2099, as digits: as microseconds, 64 bits of ns do not hold them.
+_NS_OF_OUR_DAYS: Final = r"^(9[4-9][0-9]{16}|[123][0-9]{18}|40[0-9]{17})(\.[0-9]+)?$"
+
+
+@dataclass
+class TimeUnit:
+    """Collects the signs, batch by batch."""
+
+    late: int = 0
+    timed: int = 0
+    ratios: list[NDArray[np.float64]] = field(default_factory=list)
+    _copies: int = 0
+
+    def add_times(self, columns: BatchColumns) -> None:
+        """Counts the times, and those that only make sense in nanoseconds."""
+        if "ts" in columns.ints:
+            self.timed += int(columns.ints["ts"][1].sum())
+        texts = columns.texts.get("ts_text")
+        if texts is None:
+            return
+        found = pc.fill_null(pc.match_substring_regex(texts, _NS_OF_OUR_DAYS), False)
+        no_time = ~columns.ints["ts"][1] if "ts" in columns.ints else np.ones(columns.rows, np.bool_)
+        self.late += int((found.to_numpy(zero_copy_only=False) & no_time).sum())
+
+    def add_copies(self, batch: pa.RecordBatch) -> None:
+        """Looks at the memory copies among activities."""
+        category = batch.column("category")
+        place = pc.index(category.dictionary, _COPY).as_py()
+        if place < 0 or self._copies >= _COPIES_KEPT:
+            return
+        rows = pc.indices_nonzero(pc.fill_null(pc.equal(category.indices, place), False))
+        columns = [batch.column(name).take(rows) for name in ("bytes", "bandwidth_bytes_per_ns", "dur_ns")]
+        size, bandwidth, length = (
+            pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False) for column in columns
+        )
+        usable = (size > 0) & (bandwidth > 0) & (length > 0)
+        self._copies += int(usable.sum())
+        self.ratios.append(size[usable] / (bandwidth[usable] * length[usable]))
+
+    def finding(self) -> Finding | None:
+        """What is wrong with the unit of the times, if anything is."""
+        if self.late > self.timed:
+            example = "times are too late for microseconds, and of our days as nanoseconds"
+            return Finding(RULE, self.late, f"{example}: ingest with --time-unit ns")
+        ratios = np.concatenate(self.ratios) if self.ratios else np.zeros(0)
+        if not ratios.size or _LEAST_RATIO <= (median := float(np.median(ratios))) <= _MOST_RATIO:
+            return None
+        times, what = (1 / median, "longer") if median < 1 else (median, "shorter")
+        hint = ": ingest with --time-unit ns if its times are nanoseconds" if median < 1 else ""
+        example = f"copies take {times:.0f} times {what} than their bandwidth and bytes say{hint}"
+        return Finding(RULE, int(ratios.size), example)

@@ -11,16 +11,15 @@ import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Finding, Outcome, Part, Redaction, Request
-from tracewarehouse.formats.foreign import holds_objects
-from tracewarehouse.formats.kineto.batch import Batch
+from tracewarehouse.formats.file_text import Flow, digest_of, read_text
 from tracewarehouse.formats.kineto.document import Document
-from tracewarehouse.formats.kineto.losses import Losses
+from tracewarehouse.formats.kineto.repair import Losses
 from tracewarehouse.formats.kineto.row_scanner import RowScanner
-from tracewarehouse.formats.kineto.scanner import State
+from tracewarehouse.formats.kineto.scanner import Batch, State
 from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE, rows
+from tracewarehouse.formats.other_formats import holds_objects
 from tracewarehouse.formats.redact import redact_events
 from tracewarehouse.formats.spill import Spill
-from tracewarehouse.formats.unpack import Flow, digest_of, read_text
 
 NAME: Final = "memory_timeline"
 VERSION: Final = 1

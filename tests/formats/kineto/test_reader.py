@@ -12,11 +12,10 @@ import pytest
 
 from trace_reading import ReadTrace
 from trace_texts import EVENT, event, gz, trace, write
-from tracewarehouse.formats import long_strings
-from tracewarehouse.formats.kineto import row_scanner, source
-from tracewarehouse.formats.kineto.kept import Brackets
-from tracewarehouse.formats.kineto.pairs import pairs
-from tracewarehouse.formats.long_strings import LongStrings
+from tracewarehouse.formats import json_text
+from tracewarehouse.formats.json_text import LongStrings
+from tracewarehouse.formats.kineto import reader, row_scanner
+from tracewarehouse.formats.kineto.times import Brackets, pairs
 
 EXACT = pytest.mark.parametrize("exact", [False, True], ids=["native", "rows"])
 
@@ -53,7 +52,7 @@ def test_long_strings_are_replaced_wherever_pieces_end(size: int) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strings of more than 256 KB are too long."""
-    for module in (long_strings, source):
+    for module in (json_text, reader):
         monkeypatch.setattr(module, "LONGEST_BYTES", 1 << 18)
     monkeypatch.setattr(LongStrings.__init__, "__defaults__", (1 << 18,))
     monkeypatch.setattr(row_scanner, "CHUNK_BYTES", 1 << 16)

@@ -1,4 +1,10 @@
-"""The event array, in bulk where it is sound and event by event where it is not.
+"""Whole, strict JSON: the bounds of header and event array, and chunks whose cuts are proved.
+
+A chunk ends at a `}` before a comma. It is right if `[chunk]` is a JSON array of its own: a cut inside
+a string or a nested value leaves something open, which strict JSON refuses.
+
+
+The event array, in bulk where it is sound and event by event where it is not.
 
 It knows three states: a proved chunk, an element that stands alone, and a place where nothing fits. There
 it goes on at the next thing that looks like the start of an event, and tells what lies between.
@@ -7,13 +13,82 @@ it goes on at the next thing that looks like the start of an event, and tells wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
 
+from tracewarehouse.formats.file_text import Buffer
 from tracewarehouse.formats.json_text import elements, is_utf8, minify
-from tracewarehouse.formats.kineto.losses import Losses
-from tracewarehouse.formats.kineto.outline import Chunk, cut
-from tracewarehouse.formats.kineto.repair import repair
-from tracewarehouse.formats.unpack import Buffer
+from tracewarehouse.formats.kineto.repair import Losses, repair
+
+Proved = TypeVar("Proved")
+
+CHUNK_BYTES = 4 << 20
+_CUT_TRIES = 8
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A JSON array of consecutive events; `repaired` are the positions in it that are not verbatim."""
+
+    array: bytes
+    events: int
+    repaired: tuple[int, ...] = ()
+
+
+def cut(buffer: Buffer, at: int, end: int, size: int, *, last: bool) -> tuple[int, Chunk] | None:
+    """One proved chunk from `at`: where its comma stands, and the chunk; `last`: `end` closes the array."""
+    while True:
+        stop = at + size
+        if stop >= end:
+            return _whole(buffer, at, end) if last else cut_before(buffer, at, end, prove)
+        if (found := cut_before(buffer, at, stop, prove)) is not None:
+            return found
+        if not last:
+            return None
+        size *= 4
+
+
+def cut_before(
+    buffer: Buffer, at: int, stop: int, prove: Callable[[bytes], Proved | None]
+) -> tuple[int, Proved] | None:
+    """Where the last comma before `stop` stands up to which all is events, and what `prove` makes of them."""
+    for _ in range(_CUT_TRIES):
+        comma = _last_cut(buffer, at, stop)
+        if comma is None:
+            return None
+        if (found := prove(_array(buffer, at, comma))) is not None:
+            return comma, found
+        stop = comma
+    return None
+
+
+def _last_cut(buffer: Buffer, at: int, stop: int) -> int | None:
+    """The last comma before `stop` that follows a closing bracket."""
+    while (comma := buffer.rfind(b",", at, stop)) >= 0:
+        before = comma - 1
+        while before > at and buffer[before] in b" \t\r\n":
+            before -= 1
+        if buffer[before] in b"}]":
+            return comma
+        stop = comma
+    return None
+
+
+def prove(array: bytes) -> Chunk | None:
+    """The chunk, if it is strict JSON and UTF-8."""
+    found = elements(array)
+    return Chunk(array, len(found)) if found is not None and is_utf8(array) else None
+
+
+def _whole(buffer: Buffer, at: int, end: int) -> tuple[int, Chunk] | None:
+    found = prove(_array(buffer, at, end))
+    return (end, found) if found is not None else None
+
+
+def _array(buffer: Buffer, at: int, stop: int) -> bytes:
+    return b"[" + bytes(memoryview(buffer)[at:stop]) + b"]"
+
 
 _EVENT_KEYS = rb'"(?:ph|name|cat|pid|tid|ts|dur|id|args|bp|s)"\s*:'
 # Not after a colon: there it is a value inside an event.

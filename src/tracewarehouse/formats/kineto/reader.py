@@ -8,23 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
-
-from tracewarehouse.formats.base import ACTIVITIES, Finding, Outcome, Request
-from tracewarehouse.formats.kineto import categories, header
-from tracewarehouse.formats.kineto.activities import Activities, WholeFile
+from tracewarehouse.formats.base import Request
+from tracewarehouse.formats.file_text import Flow, read_text
+from tracewarehouse.formats.json_text import LONGEST_BYTES, LongStrings
+from tracewarehouse.formats.kineto import header
+from tracewarehouse.formats.kineto.batch_store import Gathered
 from tracewarehouse.formats.kineto.document import Document
-from tracewarehouse.formats.kineto.gather import Gathered
-from tracewarehouse.formats.kineto.identity import read_tokens
-from tracewarehouse.formats.kineto.losses import Losses
-from tracewarehouse.formats.kineto.pairs import pairs
+from tracewarehouse.formats.kineto.repair import Losses
+from tracewarehouse.formats.kineto.row_scanner import new_scanner
 from tracewarehouse.formats.kineto.scanner import MOST_BYTES, RefusedError, Scanner, State
-from tracewarehouse.formats.kineto.scanners import new_scanner
-from tracewarehouse.formats.kineto.times import EPOCH_GAP_NS, Clock
-from tracewarehouse.formats.long_strings import LONGEST_BYTES, LongStrings
-from tracewarehouse.formats.redact import redact
-from tracewarehouse.formats.unpack import Flow, digest_of, read_text
 
 _LIST_START: Final = re.compile(rb"\s*\[")
 # A header that is longer is read by way of a file.
@@ -233,82 +225,3 @@ def _read_tolerant(path: Path, request: Request) -> Reading:
         gathered, document.members, text.digest, text.text_bytes, text.stored_bytes,
         document.losses, repaired, strings.replaced,
     )  # fmt: skip
-
-
-class KinetoSource:
-    """A Source: the file is read when it is made, rows are made when they are asked for."""
-
-    def __init__(self, path: Path, request: Request) -> None:
-        self._request = request
-        self._unchanged: Outcome | None = None
-        if request.known_digest is not None and (known := digest_of(path)).digest == request.known_digest:
-            self._unchanged = Outcome(known.digest, "{}", known.size, known.stored_bytes)
-            return
-        self._reading = read(path, request)
-
-    @property
-    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The activities, once."""
-        if self._unchanged is not None:
-            return {}
-        reading, gathered = self._reading, self._reading.gathered
-        made = Activities(gathered.words, _whole(reading))
-        return {ACTIVITIES: pa.RecordBatchReader.from_batches(made.schema, _batches(made, gathered))}
-
-    def outcome(self) -> Outcome:
-        """What the file is as a whole."""
-        if self._unchanged is not None:
-            return self._unchanged
-        reading = self._reading
-        text, hits = redact(header.header_json(reading.members), self._request.salt)
-        return Outcome(
-            digest=reading.digest,
-            header_json=text,
-            text_bytes=reading.text_bytes,
-            stored_bytes=reading.stored_bytes,
-            status=reading.losses.status,
-            events=reading.gathered.rows,
-            base_time_ns=header.base_time_ns(reading.members),
-            rank=header.rank_of(reading.members),
-            world_size=header.world_size_of(reading.members),
-            losses=reading.losses.all(),
-            redactions=(*hits, *reading.gathered.secrets.redactions),
-            repaired=len(reading.repaired),
-            findings=_findings(reading),
-        )
-
-
-def _batches(made: Activities, gathered: Gathered) -> Iterator[pa.RecordBatch]:
-    first = 0
-    for kept in gathered.batches.take():
-        batch = made.batch(kept, first)
-        gathered.time_unit.add_copies(batch)
-        yield batch
-        first += kept.num_rows
-
-
-def _whole(reading: Reading) -> WholeFile:
-    facts = reading.gathered.facts
-    is_late = facts.first_ns is not None and facts.first_ns > EPOCH_GAP_NS
-    clock = Clock(header.base_time_ns(reading.members), is_late)
-    named = list(facts.process_names)
-    texts = read_tokens([pid or '""' for pid, _ in named]).texts
-    devices = categories.device_processes(
-        (None if pid is None else text, args) for (pid, args), text in zip(named, texts, strict=True)
-    )
-    return WholeFile(
-        clock,
-        devices,
-        pairs(facts.brackets) if facts.brackets else None,
-        np.array(reading.repaired, np.int64),
-    )
-
-
-def _findings(reading: Reading) -> tuple[Finding, ...]:
-    found: list[Finding] = []
-    if lengths := reading.replaced:
-        example = f"a string of {max(lengths)} bytes is replaced by its length and hash"
-        found.append(Finding("replaced_value", len(lengths), example))
-    if (unit := reading.gathered.time_unit.finding()) is not None:
-        found.append(unit)
-    return tuple(found)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.unpack import Buffer
+from tracewarehouse.formats.file_text import Buffer
 
 NO_EVENTS: Final = "no_events"
 

@@ -11,11 +11,11 @@ import pytest
 
 from trace_texts import SMALL_BYTES, gz, write
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.foreign import ForeignFileError
+from tracewarehouse.formats.file_text import read_text
 from tracewarehouse.formats.json_text import elements, minify
 from tracewarehouse.formats.kineto.document import Document
-from tracewarehouse.formats.kineto.outline import outline
-from tracewarehouse.formats.unpack import read_text
+from tracewarehouse.formats.kineto.header import outline
+from tracewarehouse.formats.other_formats import ForeignFileError
 
 
 def events_of(data: bytes) -> list[tuple[int, int, str]]:

@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from tracewarehouse.formats.kineto import batch as columns
-from tracewarehouse.formats.kineto.batch import COLLECTIVE, ODD, SLOW, SUBNS, Batch
+from tracewarehouse.formats.kineto import scanner as columns
 from tracewarehouse.formats.kineto.native import NativeScanner
-from tracewarehouse.formats.kineto.scanner import State
+from tracewarehouse.formats.kineto.scanner import COLLECTIVE, ODD, SLOW, SUBNS, Batch, State
 
 Row = dict[str, Any]
 
