@@ -14,8 +14,8 @@ from trace_reading import ReadTrace
 from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, gz, trace, write
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.file_text import Flow, prefix_digest, read_text
-from tracewarehouse.formats.other_formats import ForeignFileError
+from tracewarehouse.formats.file_text import TextStream, prefix_digest, read_text
+from tracewarehouse.formats.other_formats import UnsupportedFormatError
 from tracewarehouse.formats.registry import detect
 
 REFUSED = {
@@ -77,7 +77,7 @@ def test_known_formats_that_are_not_read_are_named(
     tmp_path: Path, data: bytes, format: str, zipped: bool
 ) -> None:
     path = write(tmp_path, gz(data) if zipped else data)
-    with pytest.raises(ForeignFileError) as error:
+    with pytest.raises(UnsupportedFormatError) as error:
         ReadTrace(path)
     assert error.value.format == format and error.value.hint and error.value.description
 
@@ -171,9 +171,13 @@ def test_members_give_what_stands_before_a_fault_in_any_of_them(
         path = write(tmp_path, broken)
         found = read_text(path)
         assert bytes(found.buffer) == given(broken) and found.stored_bytes == len(broken)
-        flow = Flow(path)
-        assert b"".join(flow) == bytes(found.buffer)
-        assert (flow.digest, flow.cut, flow.stored_bytes) == (found.digest, found.cut, found.stored_bytes)
+        stream = TextStream(path)
+        assert b"".join(stream) == bytes(found.buffer)
+        assert (stream.digest, stream.cut, stream.stored_bytes) == (
+            found.digest,
+            found.cut,
+            found.stored_bytes,
+        )
 
 
 def test_what_is_left_of_a_large_broken_file_is_not_read_as_one(

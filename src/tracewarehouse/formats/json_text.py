@@ -1,14 +1,8 @@
-"""JSON as text: values verbatim and the place of each token, which parsers throw away.
+"""JSON at the text level: verbatim values, token positions, any nesting depth, and strings of any length.
 
-Strict JSON of any depth is read; what is said to be valid is not checked again.
-
-
-Strict JSON of any depth: what the usual parsers refuse because it is nested too deep for their stack.
-
-Slow, and only asked where they refuse.
-
-
-Strings too long to keep: hashed as they go by, and replaced by a marker with their length."""
+A parser written without recursion handles JSON that is nested too deeply for msgspec. Strings that are too
+long to store are replaced by a marker with their length and hash while the text streams by.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +22,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class StringToken:
-    """A string in JSON text: `text[start:end]` with its quotes; `keys` lead to it from the top."""
+    """A string in JSON text: `text[start:end]` with its quotes; `keys` is its path from the root."""
 
     start: int
     end: int
@@ -37,17 +31,17 @@ class StringToken:
 
 
 def unquote(token: str) -> str:
-    """The string that a JSON string token stands for."""
+    """The value of a JSON string token."""
     return token[1:-1] if "\\" not in token else str(msgspec.json.decode(token))
 
 
 def quote(value: str) -> str:
-    """The JSON string token of a string."""
+    """The string as a JSON string token."""
     return msgspec.json.encode(value).decode()
 
 
 def path_text(keys: tuple[str | int, ...]) -> str:
-    """The JSON path of a place: `$.args."Process Group Name"[0]`."""
+    """The keys as a JSON path: `$.args."Process Group Name"[0]`."""
     return "$" + "".join(map(_step, keys))
 
 
@@ -58,7 +52,7 @@ def _step(key: str | int) -> str:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether the bytes are UTF-8; msgspec does not look inside the strings that it skips."""
+    """Whether the bytes are valid UTF-8; msgspec does not check strings that it skips."""
     try:
         return data.isascii() or data.decode() is not None
     except UnicodeDecodeError:
@@ -66,7 +60,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def minify(data: bytes) -> bytes | None:
-    """The JSON without the blanks between its tokens, each token verbatim; None if not strict JSON."""
+    """The JSON without whitespace between tokens, each token verbatim; None if it is not strict JSON."""
     try:
         out: bytes | None = msgspec.json.format(data, indent=-1)
     except RecursionError:
@@ -87,13 +81,13 @@ def elements(array: bytes) -> Sequence[Text] | None:
 
 
 def members(text: str) -> list[tuple[str, str]]:
-    """The members of a minified JSON object in file order, values verbatim, a repeated key repeatedly."""
+    """The members of a minified JSON object in file order, values verbatim; repeated keys are kept."""
     try:
         found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except RecursionError:
         return _members(text)
     pairs = [(key, bytes(value).decode()) for key, value in found.items()]
-    # Where the parts do not fill the text, a key is repeated or has escapes.
+    # If the lengths do not add up, a key is repeated or contains escapes.
     if sum(len(key) + len(value) for key, value in pairs) + 4 * len(pairs) + 1 == len(text):
         return pairs
     return _members(text)
@@ -119,7 +113,7 @@ def _members(text: str) -> list[tuple[str, str]]:
 
 
 def strings(text: str) -> Iterator[StringToken]:
-    """Every string token of a JSON text, keys too, with the keys and positions that lead to it."""
+    """Every string token of a JSON text, including keys, with its path."""
     path: list[str | int] = []
     in_object: list[bool] = []
     expects_key = False
@@ -153,16 +147,16 @@ _STRICT_TOKEN = re.compile(
 )
 _BLANKS = b" \t\r\n"
 _PAIRS = {b"}": b"{", b"]": b"["}
-# What may come next.
+# Which tokens may follow.
 _VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END, _COLON, _COMMA_OR_END = range(6)
 
 
 class _NotStrict(ValueError):
-    """The text is not one strict JSON value."""
+    """The text is not a single strict JSON value."""
 
 
 def _deep_minify(data: bytes) -> bytes | None:
-    """The value without blanks between its tokens, each token verbatim; None if it is not strict JSON."""
+    """`minify` without recursion."""
     try:
         return b"".join(token for token, _ in _tokens(data))
     except _NotStrict:
@@ -170,7 +164,7 @@ def _deep_minify(data: bytes) -> bytes | None:
 
 
 def _deep_elements(array: bytes) -> list[bytes] | None:
-    """The minified elements of a JSON array; None if it is not strict JSON."""
+    """`elements`, minified and without recursion."""
     found: list[bytes] = []
     parts: list[bytes] = []
     try:
@@ -189,7 +183,7 @@ def _deep_elements(array: bytes) -> list[bytes] | None:
 
 
 def deep_members(text: bytes) -> list[tuple[bytes, bytes]] | None:
-    """Key tokens and minified values of a JSON object in file order; None if it is not strict JSON."""
+    """Key tokens and minified values of a JSON object of any depth; None if it is not strict JSON."""
     found: list[tuple[bytes, bytes]] = []
     key = b""
     parts: list[bytes] = []
@@ -211,7 +205,7 @@ def deep_members(text: bytes) -> list[tuple[bytes, bytes]] | None:
 
 
 def _tokens(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Each token with the number of containers around it. Raises _NotStrict."""
+    """Each token with its nesting depth. Raises _NotStrict."""
     open_: list[bytes] = []
     wanted, at = _VALUE, 0
     while wanted != _COMMA_OR_END or open_:
@@ -259,9 +253,10 @@ _BODY: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 
 class LongStrings:
-    """Passes JSON text on, piece by piece, without strings of more than `longest` bytes.
+    """Replaces strings longer than `longest` bytes by a marker in JSON text that is fed in chunks.
 
-    Begins outside a string. `replaced` are the lengths of the strings that are gone, in bytes as in the file.
+    The text must begin outside a string. `replaced` are the lengths of the replaced strings, in bytes of the
+    file.
     """
 
     def __init__(self, salt: bytes, longest: int = LONGEST_BYTES) -> None:
@@ -272,13 +267,13 @@ class LongStrings:
         self._begin()
 
     def feed(self, piece: bytes) -> bytes:
-        """The text as far as it can be passed on: a string that is not closed yet is held back."""
+        """The text up to an unclosed string, which is buffered until it is closed."""
         return b"".join(
             self._feed(piece[at : at + self._longest]) for at in range(0, len(piece), self._longest)
         )
 
     def _feed(self, piece: bytes) -> bytes:
-        """Of a piece in which no whole string is too long."""
+        """`feed` for a piece that is too short to contain a complete long string."""
         out: list[bytes] = []
         at = 0
         while at < len(piece):
@@ -303,11 +298,11 @@ class LongStrings:
         self._held: list[bytes] = []
         self._sha = hashlib.sha256(self._salt)
         self._size = 0
-        # Whether the piece before ended with a backslash that escapes what comes next.
+        # Whether the previous piece ended with a backslash that escapes the next character.
         self._escaped = False
 
     def _end(self, piece: bytes, at: int) -> int:
-        """Where the closing quote is, -1 if not in this piece."""
+        """The position of the closing quote, -1 if it is not in this piece."""
         body = _BODY.match(piece, at + self._escaped)
         stop = body.end() if body else at
         self._escaped = piece[stop : stop + 1] == b"\\"
@@ -322,7 +317,7 @@ class LongStrings:
             self._held.clear()
 
     def _close(self) -> bytes:
-        """The string with its quotes, or its marker."""
+        """The string with its quotes, or its marker if it is too long."""
         if self._size <= self._longest:
             return b'"' + b"".join(self._held) + b'"'
         self.replaced.append(self._size)

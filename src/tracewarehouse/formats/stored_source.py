@@ -1,6 +1,7 @@
-"""A stored rank as a source: its columns give the activities that its file gave.
+"""A source that reads the stored tables of a rank instead of a file, for upgrades and rebuilds.
 
-The argument columns of activities from stored texts of `args`, by the scanner that reads files."""
+Typed argument columns are not stored: the scanner that reads files recreates them from the text of `args`.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +17,15 @@ import pyarrow.compute as pc
 
 from tracewarehouse.formats.base import ACTIVITIES, Outcome
 from tracewarehouse.formats.kineto import row_reader
-from tracewarehouse.formats.kineto.activities import CODED, COLUMNS, ratios
-from tracewarehouse.formats.kineto.columns import HAS_COLLECTIVE, BatchColumns, Dictionaries, KeptBatch, kept
-from tracewarehouse.formats.kineto.row_scanner import RowScanner, new_scanner
+from tracewarehouse.formats.kineto.activities import CODED, COLUMNS, double_columns
+from tracewarehouse.formats.kineto.columns import (
+    HAS_COLLECTIVE,
+    BatchColumns,
+    BufferedBatch,
+    Dictionaries,
+    to_record_batch,
+)
+from tracewarehouse.formats.kineto.python_scanner import PythonScanner, new_scanner
 from tracewarehouse.formats.kineto.scanner import (
     ODD,
     SLOW,
@@ -32,7 +39,7 @@ from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE, rows
 
 _EVENTS: Final = "events"
 _CHANGE: Final = re.compile(r"\[-?[0-9]+,-?[0-9]+,-?[0-9]+,-?[0-9]+\]")
-# Columns of activities that `events` has too.
+# Columns that `activities` and `events` have in common.
 _STORED: Final = (
     "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text",
     "dur_text", "correlation", "external_id", "stream", "device", "bytes", "sequence_number",
@@ -47,10 +54,10 @@ _REPETITIVE: Final = frozenset(
 
 @dataclass(frozen=True)
 class StoredSource:
-    """A Source without a file: the stored tables of a rank, and what was known of its file.
+    """A Source without a file: the stored tables of a rank, and the outcome of reading its file.
 
-    `stored` has `events`, in order of event_id, and `memory_timeline` where it is stored with all columns.
-    Which elements had to be repaired is not stored: `repaired` is False in every row.
+    `stored` has `events`, ordered by event_id, and `memory_timeline` if it is stored with all columns.
+    The `repaired` flags are not stored: `repaired` is False in every row.
     """
 
     stored: Mapping[str, Iterable[pa.Table]]
@@ -58,21 +65,21 @@ class StoredSource:
 
     @property
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """Activities, or the memory timeline; a timeline that was stored as events is mapped. Once."""
-        if TABLE in self.stored and "element" in (first := _peeked(self.stored[TABLE]))[0].column_names:
+        """`activities`, or `memory_timeline`, which older releases stored as events. Read them once."""
+        if TABLE in self.stored and "element" in (first := _peek(self.stored[TABLE]))[0].column_names:
             return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, _timeline_rows(first[1]))}
-        head, events = _peeked(self.stored[_EVENTS])
+        head, events = _peek(self.stored[_EVENTS])
         if _is_timeline(head):
-            return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, _mapped_timeline(events))}
+            return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, _timeline_of_events(events))}
         return {ACTIVITIES: pa.RecordBatchReader.from_batches(_schema(), _activities(events))}
 
     def outcome(self) -> Outcome:
-        """What was known of the file."""
+        """The outcome of reading the file."""
         return self.known
 
 
-def _peeked(tables: Iterable[pa.Table]) -> tuple[pa.Table, Iterator[pa.Table]]:
-    """The first table that has rows (else one without), and all of them."""
+def _peek(tables: Iterable[pa.Table]) -> tuple[pa.Table, Iterator[pa.Table]]:
+    """The first table that has rows (an empty one if none has), and an iterator over all tables."""
     rest = iter(tables)
     before: list[pa.Table] = []
     for table in rest:
@@ -83,13 +90,13 @@ def _peeked(tables: Iterable[pa.Table]) -> tuple[pa.Table, Iterator[pa.Table]]:
 
 
 def _is_timeline(events: pa.Table) -> bool:
-    """Whether a memory timeline was stored as events: lists of four numbers, and no event among them."""
+    """Whether the events are a memory timeline: lists of four numbers and no event."""
     if not events.num_rows or events.column("ph").null_count < events.num_rows:
         return False
     return _CHANGE.fullmatch(_text(events, "extra")[0].as_py() or "") is not None
 
 
-def _mapped_timeline(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+def _timeline_of_events(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
     first = 0
     for table in events:
         texts = _text(table, "extra").to_pylist()
@@ -140,21 +147,21 @@ def _text(table: pa.Table, name: str) -> pa.Array:
 
 
 def _storage(table: pa.Table, name: str) -> pa.Array:
-    """A column in one piece; of an extension type (JSON) as it is stored."""
+    """A column as one array; the storage array if it has an extension type (JSON)."""
     column = table.column(name).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
-# Bytes of text that are read at once: offsets have 32 bits.
-_AT_ONCE: Final = 64 << 20
+# Bytes of text per scan; 32-bit offsets limit an array to 2 GB.
+_SCAN_BYTES: Final = 64 << 20
 
 
 def argument_columns(args: pa.Array) -> Mapping[str, pa.Array]:
-    """The columns of activities that are made from arguments alone, one row per text."""
-    there = args.drop_null()
-    parts = [_columns(part) for part in _parts(there)]
+    """The columns of `activities` that depend on the arguments only, one row per text."""
+    valid_args = args.drop_null()
+    parts = [_columns(part) for part in _bounded_slices(valid_args)]
     names = dict.fromkeys(name for part in parts for name in part)
     found = {name: pa.concat_arrays([part[name] for part in parts]) for name in names}
     if args.null_count:
@@ -164,9 +171,9 @@ def argument_columns(args: pa.Array) -> Mapping[str, pa.Array]:
     return found
 
 
-def _parts(args: pa.Array) -> list[pa.Array]:
-    """The texts in slices of a bounded size; one, empty, where there is none."""
-    lengths = np.cumsum(pc.binary_length(args).to_numpy(zero_copy_only=False)) // _AT_ONCE
+def _bounded_slices(args: pa.Array) -> list[pa.Array]:
+    """The texts in slices of bounded size; a single empty slice if there is none."""
+    lengths = np.cumsum(pc.binary_length(args).to_numpy(zero_copy_only=False)) // _SCAN_BYTES
     starts = [0, *np.flatnonzero(np.diff(lengths)) + 1]
     ends = [*starts[1:], len(args)]
     return [args.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
@@ -174,20 +181,23 @@ def _parts(args: pa.Array) -> list[pa.Array]:
 
 def _columns(args: pa.Array) -> dict[str, pa.Array]:
     text = b"[" + b",".join(b'{"args":%b}' % one.encode() for one in args.to_pylist()) + b"]"
-    words = Dictionaries()
-    found = [_activity_columns(KeptBatch(kept(columns, words)), words) for columns in _read(text, words)]
+    dictionaries = Dictionaries()
+    found = [
+        _activity_columns(BufferedBatch(to_record_batch(columns, dictionaries)), dictionaries)
+        for columns in _read(text, dictionaries)
+    ]
     names = _activity_columns(
-        KeptBatch(pa.RecordBatch.from_pydict({HAS_COLLECTIVE: pa.array([], pa.bool_())})), words
+        BufferedBatch(pa.RecordBatch.from_pydict({HAS_COLLECTIVE: pa.array([], pa.bool_())})), dictionaries
     )
     return {name: pa.concat_arrays([empty, *(one[name] for one in found)]) for name, empty in names.items()}
 
 
-def _read(text: bytes, words: Dictionaries) -> list[BatchColumns]:
+def _read(text: bytes, dictionaries: Dictionaries) -> list[BatchColumns]:
     try:
         batches = _batches(new_scanner(), text)
     except RefusedError:
-        batches = _batches(RowScanner(), text)
-    return [_filled(batch, words) for batch in batches]
+        batches = _batches(PythonScanner(), text)
+    return [_fill(batch, dictionaries) for batch in batches]
 
 
 def _batches(scanner: Scanner, text: bytes) -> list[Batch]:
@@ -197,25 +207,25 @@ def _batches(scanner: Scanner, text: bytes) -> list[Batch]:
     return found
 
 
-def _filled(batch: Batch, words: Dictionaries) -> BatchColumns:
-    words.begin(batch.words, batch.restarted)
+def _fill(batch: Batch, dictionaries: Dictionaries) -> BatchColumns:
+    dictionaries.begin(batch.dictionaries, batch.restarted)
     columns = BatchColumns.of(batch)
     odd = np.flatnonzero(batch.flags & ODD)
     if odd.size:
-        row_reader.fill_odd(columns, odd, batch.texts["text"].take(pa.array(odd)).to_pylist(), words)
+        row_reader.fill_odd(columns, odd, batch.texts["text"].take(pa.array(odd)).to_pylist(), dictionaries)
     typed = np.flatnonzero(batch.flags & (ODD | SLOW))
     if typed.size:
-        row_reader.fill_arguments(columns, typed, words)
+        row_reader.fill_arguments(columns, typed, dictionaries)
     return columns
 
 
-def _activity_columns(batch: KeptBatch, words: Dictionaries) -> dict[str, pa.Array]:
+def _activity_columns(batch: BufferedBatch, dictionaries: Dictionaries) -> dict[str, pa.Array]:
     found: dict[str, pa.Array] = {}
     for name in TYPED_INTS:
         found[name] = batch.column(name, pa.int64())
     for name in TYPED_TEXTS:
-        coded = batch.coded(name, words)
-        found[name] = coded.words.take(pa.array(coded.codes, mask=coded.codes < 0))
-    found |= ratios(batch)
+        coded = batch.coded(name, dictionaries)
+        found[name] = coded.values.take(pa.array(coded.codes, mask=coded.codes < 0))
+    found |= double_columns(batch)
     found[HAS_COLLECTIVE] = pc.fill_null(batch.column(HAS_COLLECTIVE, pa.bool_()), False)
     return found

@@ -52,7 +52,7 @@ def rows(batches: Sequence[Batch]) -> list[Row]:
 
 
 def _rows(batch: Batch) -> Iterator[Row]:
-    words = {name: batch.words[name].to_pylist() for name in batch.codes}
+    words = {name: batch.dictionaries[name].to_pylist() for name in batch.codes}
     texts = {name: array.to_pylist() for name, array in batch.texts.items()}
     for array in batch.texts.values():
         array.validate(full=True)

@@ -15,7 +15,7 @@ from tracewarehouse.formats.file_text import read_text
 from tracewarehouse.formats.json_text import elements, minify
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.header import outline
-from tracewarehouse.formats.other_formats import ForeignFileError
+from tracewarehouse.formats.other_formats import UnsupportedFormatError
 
 
 def events_of(data: bytes) -> list[tuple[int, int, str]]:
@@ -56,7 +56,7 @@ def saved(path: Path) -> tuple[Document, list[str]]:
 def read(path: Path) -> tuple[Document | None, list[str]]:
     try:
         return saved(path)
-    except ForeignFileError:
+    except UnsupportedFormatError:
         return None, []
     except TraceFormatError as error:
         assert str(path) in error.message and error.hint

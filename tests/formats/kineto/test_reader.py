@@ -14,8 +14,8 @@ from trace_reading import ReadTrace
 from trace_texts import EVENT, event, gz, trace, write
 from tracewarehouse.formats import json_text
 from tracewarehouse.formats.json_text import LongStrings
-from tracewarehouse.formats.kineto import reader, row_scanner
-from tracewarehouse.formats.kineto.times import Brackets, pairs
+from tracewarehouse.formats.kineto import python_scanner, reader
+from tracewarehouse.formats.kineto.times import BeginEndEvents, match_pairs
 
 EXACT = pytest.mark.parametrize("exact", [False, True], ids=["native", "rows"])
 
@@ -55,7 +55,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (json_text, reader):
         monkeypatch.setattr(module, "LONGEST_BYTES", 1 << 18)
     monkeypatch.setattr(LongStrings.__init__, "__defaults__", (1 << 18,))
-    monkeypatch.setattr(row_scanner, "CHUNK_BYTES", 1 << 16)
+    monkeypatch.setattr(python_scanner, "CHUNK_BYTES", 1 << 16)
 
 
 @EXACT
@@ -149,8 +149,8 @@ def test_pairs_match_a_walk_over_the_events(seed: int) -> None:
     events = [(rng.choice("BE"), rng.randrange(3), rng.randrange(12)) for _ in range(rng.randrange(1, 60))]
     ids = np.arange(len(events), dtype=np.int64) * 3
     tracks = pa.array([str(track) for _, track, _ in events])
-    found = pairs([
-        Brackets(
+    found = match_pairs([
+        BeginEndEvents(
             ids, np.array([phase == "B" for phase, _, _ in events]),
             np.array([time for _, _, time in events], np.int64), np.zeros(len(events), np.int64),
             np.zeros(len(events), np.int32), tracks, tracks,

@@ -160,7 +160,7 @@ def test_new_strings_are_those_that_no_column_holds_once() -> None:
         ["0x12345678", "token", "key2", "a long string"],
         ["another one\\n", "in words and here"],
     ]
-    assert batches[1].words["dtypes"].to_pylist() == ['["c10::BFloat16"]']
+    assert batches[1].dictionaries["dtypes"].to_pylist() == ['["c10::BFloat16"]']
 
 
 def test_too_many_new_strings_are_none() -> None:
@@ -179,12 +179,12 @@ def test_a_full_dictionary_restarts_with_the_next_batch(limits: dict[str, int]) 
     assert [batch.restarted for batch in batches] == [frozenset()] + [frozenset({"name"})] * (
         len(batches) - 1
     )
-    assert len(batches) > 3 and all(batch.words["ph"].to_pylist() == ["X"] for batch in batches)
+    assert len(batches) > 3 and all(batch.dictionaries["ph"].to_pylist() == ["X"] for batch in batches)
 
 
 def test_a_dictionary_grows_by_its_end() -> None:
     _, batches = scan(many(30), batch_rows=10)
-    words = [batch.words["name"].to_pylist() for batch in batches]
+    words = [batch.dictionaries["name"].to_pylist() for batch in batches]
     assert [len(each) for each in words] == [10, 20, 30] and words[2][:20] == words[1]
 
 
@@ -293,7 +293,7 @@ def test_what_follows_the_array_is_left() -> None:
 
 def test_arrays_of_a_batch_may_be_written_to_and_outlive_the_scanner() -> None:
     _, (batch,) = scan(many(1000) + b"")
-    codes, flags, words = batch.codes["name"], batch.flags, batch.words["name"]
+    codes, flags, words = batch.codes["name"], batch.flags, batch.dictionaries["name"]
     names = pa.DictionaryArray.from_arrays(pa.array(codes), words)
     del batch
     gc.collect()

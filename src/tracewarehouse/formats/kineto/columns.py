@@ -1,11 +1,8 @@
-"""The columns of a batch while the row path and the redaction change them.
+"""The columns of a batch while they are modified and while they are buffered, and their dictionaries.
 
-A batch as it is kept until the end of the file, and what of it decides about all rows.
-
-Dictionaries of a file's text columns: the scanner's and the row path's, until either is full.
-
-A code of 0 or more is a word of the scanner, -1 null, and -2 - n the n-th word of the row path. From the
-batch in which a dictionary restarts, a column holds its texts instead of codes.
+Text columns are dictionary-encoded. A code of 0 or more is a value from the scanner, -1 is null, and -2 - n
+is the n-th value from the row reader. From the batch in which a dictionary overflows, the column holds texts
+instead of codes.
 """
 
 from __future__ import annotations
@@ -18,7 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.formats.kineto.scanner import COLLECTIVE, WORDS_BYTES, WORDS_MOST, Batch
+from tracewarehouse.formats.kineto.scanner import (
+    COLLECTIVE,
+    DICTIONARY_MAX_BYTES,
+    DICTIONARY_MAX_VALUES,
+    Batch,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Fractions:
-    """Of rows whose times have digits below a nanosecond: millionths of one to add to `ts` and `dur`.
+    """Sub-nanosecond parts of `ts` and `dur`, in millionths of a nanosecond, of the rows that have them.
 
-    `rows` are positions in the batch. In these rows `ts_text` and `dur_text` are always the file's digits.
+    `rows` are positions in the batch. `ts_text` and `dur_text` of these rows hold the digits of the file.
     """
 
     rows: Rows
@@ -40,7 +42,7 @@ class Fractions:
 
 @dataclass
 class BatchColumns:
-    """As in a Batch; codes below -1 are words of the row path."""
+    """The columns of a Batch, modifiable; codes below -1 are values from the row reader."""
 
     rows: int
     codes: dict[str, NDArray[np.int32]]
@@ -49,8 +51,8 @@ class BatchColumns:
     texts: dict[str, pa.Array]
     collective: NDArray[np.bool_]
     fractions: Fractions | None = None
-    # Starts in ns that 64 bits do not hold, by row: they order events, and are no times.
-    far: dict[int, int] = field(default_factory=dict)
+    # Starts in ns that exceed 64 bits, by row: they are null as times but determine the order of events.
+    out_of_range_ns: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, batch: Batch) -> BatchColumns:
@@ -73,13 +75,13 @@ class BatchColumns:
         self.codes[name][rows] = codes
 
     def set_ints(self, name: str, rows: Rows, values: NDArray[np.int64], valid: NDArray[np.bool_]) -> None:
-        """Replaces the numbers of these rows."""
+        """Replaces the values of these rows."""
         _set(self.ints, name, self.rows, rows, values, valid)
 
     def set_doubles(
         self, name: str, rows: Rows, values: NDArray[np.float64], valid: NDArray[np.bool_]
     ) -> None:
-        """Replaces the numbers of these rows."""
+        """Replaces the values of these rows."""
         _set(self.doubles, name, self.rows, rows, values, valid)
 
     def set_texts(self, name: str, rows: Rows, texts: pa.Array) -> None:
@@ -97,7 +99,7 @@ class BatchColumns:
         self.texts[name] = pc.replace_with_mask(before, pa.array(mask), texts)
 
     def add_fractions(self, found: Fractions) -> None:
-        """Further rows whose times have digits below a nanosecond."""
+        """Adds rows whose times have a sub-nanosecond part."""
         before = self.fractions
         if before is not None:
             found = Fractions(
@@ -122,11 +124,11 @@ TS_FRACTION: Final = "ts_fraction"
 DUR_FRACTION: Final = "dur_fraction"
 
 
-def kept(columns: BatchColumns, words: Dictionaries) -> pa.RecordBatch:
-    """The columns as Arrow: codes as numbers, or as texts where the dictionary was full."""
+def to_record_batch(columns: BatchColumns, dictionaries: Dictionaries) -> pa.RecordBatch:
+    """The columns as Arrow: codes as integers, or as texts if the dictionary overflowed."""
     found: dict[str, pa.Array] = {}
     for name, codes in columns.codes.items():
-        found[name] = words.of(name).texts(codes) if name in words.plain else pa.array(codes)
+        found[name] = dictionaries.of(name).texts(codes) if name in dictionaries.plain else pa.array(codes)
     for name, (values, valid) in (*columns.ints.items(), *columns.doubles.items()):
         found[name] = numbers(values, valid)
     found |= columns.texts
@@ -138,7 +140,7 @@ def kept(columns: BatchColumns, words: Dictionaries) -> pa.RecordBatch:
 
 
 def numbers(values: NDArray[np.generic], valid: NDArray[np.bool_] | None) -> pa.Array:
-    """Numbers as Arrow without a copy of the values; null where `valid` is False."""
+    """A zero-copy Arrow array of the values; null where `valid` is False."""
     type_ = pa.from_numpy_dtype(values.dtype)
     if valid is None or valid.all():
         return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
@@ -153,8 +155,8 @@ def _scattered(count: int, rows: NDArray[np.int64], values: NDArray[np.int32]) -
     return numbers(all_, there)
 
 
-class KeptBatch:
-    """Reads the columns of a kept batch as NumPy arrays."""
+class BufferedBatch:
+    """A buffered batch, with its columns as NumPy or Arrow arrays."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -162,12 +164,12 @@ class KeptBatch:
         self._nulls: dict[pa.DataType, pa.Array] = {}
 
     def arrow(self, name: str) -> pa.Array | None:
-        """The column; None where it is null in every row."""
+        """The column; None if it is null in every row."""
         place = self.batch.schema.get_field_index(name)
         return None if place < 0 else self.batch.column(place)
 
     def column(self, name: str, type_: pa.DataType) -> pa.Array:
-        """The column, with nulls where it is missing: the same ones for all columns of a type."""
+        """The column; if it is missing, nulls that all missing columns of the type share."""
         found = self.arrow(name)
         if found is not None:
             return found
@@ -176,7 +178,7 @@ class KeptBatch:
         return self._nulls[type_]
 
     def ints(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The numbers, 0 where null, and which rows have one."""
+        """The values, 0 where null, and the validity mask."""
         column = self.arrow(name)
         if column is None:
             return np.zeros(self.rows, np.int64), np.zeros(self.rows, np.bool_)
@@ -185,8 +187,8 @@ class KeptBatch:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         return pc.fill_null(column, 0).to_numpy(zero_copy_only=False), valid
 
-    def coded(self, name: str, words: Dictionaries) -> Coded:
-        """The texts of a column, once each, and where each row's is."""
+    def coded(self, name: str, dictionaries: Dictionaries) -> Coded:
+        """The distinct texts of a column, and the code of each row."""
         column = self.arrow(name)
         if column is None:
             return Coded(np.full(self.rows, -1, np.int32), pa.array([], pa.string()))
@@ -194,15 +196,15 @@ class KeptBatch:
             encoded = column.dictionary_encode()
             codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
             return Coded(codes, encoded.dictionary)
-        texts, places = words.final(name)
+        texts, places = dictionaries.final(name)
         return Coded(places[column.to_numpy()], texts)
 
 
 class Coded(NamedTuple):
-    """Places in `words`, -1 where null."""
+    """Positions in `values`, -1 where null."""
 
     codes: NDArray[np.int32]
-    words: pa.Array
+    values: pa.Array
 
 
 NULL: Final = -1
@@ -210,40 +212,42 @@ _FIRST_OF_ROWS: Final = -2
 
 
 @dataclass
-class Words:
-    """The words of one column."""
+class ColumnDictionary:
+    """The distinct texts of one column, from the scanner and from the row reader."""
 
     of_scanner: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
     of_rows: dict[str, int] = field(default_factory=dict)
-    # Words that hold a secret, by their code, without it.
+    # Redacted form of the values that contain a secret, by code.
     clean: dict[int, str] = field(default_factory=dict)
     is_full: bool = False
     _bytes: int = 0
 
     def codes_of(self, texts: pa.Array) -> NDArray[np.int32]:
-        """The code of each text; new ones are added."""
+        """The code of each text; adds new texts."""
         encoded = texts.dictionary_encode()
-        to_code = [self._code(word) for word in encoded.dictionary.to_pylist()]
+        to_code = [self._code(value) for value in encoded.dictionary.to_pylist()]
         codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
         found: NDArray[np.int32] = np.array([*to_code, NULL], np.int32)[codes]
         return found
 
-    def _code(self, word: str) -> int:
-        known = self.of_rows.get(word)
+    def _code(self, value: str) -> int:
+        known = self.of_rows.get(value)
         if known is None:
-            known = self.of_rows[word] = len(self.of_rows)
-            self._bytes += len(word)
-            self.is_full = self.is_full or known >= WORDS_MOST or self._bytes >= WORDS_BYTES
+            known = self.of_rows[value] = len(self.of_rows)
+            self._bytes += len(value)
+            self.is_full = (
+                self.is_full or known >= DICTIONARY_MAX_VALUES or self._bytes >= DICTIONARY_MAX_BYTES
+            )
         return _FIRST_OF_ROWS - known
 
     def texts(self, codes: NDArray[np.int32]) -> pa.Array:
         """The text of each code, without secrets."""
-        words, places = self.dictionary()
+        values, places = self.dictionary()
         found = places[codes]
-        return words.take(pa.array(found, mask=found < 0))
+        return values.take(pa.array(found, mask=found < 0))
 
     def dictionary(self) -> tuple[pa.Array, NDArray[np.int32]]:
-        """Distinct words without secrets, and where among them each code is: by codes, negative ones too."""
+        """Distinct redacted values, and an array that maps each code (negative ones, too) to its position."""
         scanner = self.of_scanner.to_pylist() if self.clean else self.of_scanner
         rows = list(self.of_rows)
         for code, text in self.clean.items():
@@ -255,51 +259,51 @@ class Words:
         count = len(self.of_scanner)
         encoded = all_.dictionary_encode()
         places = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
-        # Index -1 is null, -2 the first word of the row path, and so on: the end of the array, backwards.
+        # Negative codes index from the end: -1 is null, -2 the first value from the row reader, and so on.
         return encoded.dictionary, np.concatenate([places[:count], places[count:][::-1], [np.int32(NULL)]])
 
     def codes_with(self, text: str) -> list[int]:
-        """The codes of a text in the dictionaries of the scanner and of the row path."""
+        """The codes of a text in the dictionaries of the scanner and the row reader."""
         known = self.of_rows.get(text)
         found = [] if known is None else [_FIRST_OF_ROWS - known]
         place = pc.index(self.of_scanner, text).as_py()
         return found if place < 0 else [place, *found]
 
-    def forget(self) -> None:
-        """Starts empty, after a dictionary was full."""
+    def clear(self) -> None:
+        """Empties the dictionary after an overflow."""
         self.of_scanner = pa.array([], pa.string())
         self.of_rows, self.clean, self._bytes = {}, {}, 0
 
 
 class Dictionaries:
-    """The words of each column of a file."""
+    """The dictionaries of all text columns of a file."""
 
     def __init__(self) -> None:
-        self.columns: dict[str, Words] = {}
-        # Columns that hold texts from some batch on.
+        self.columns: dict[str, ColumnDictionary] = {}
+        # Columns whose dictionary overflowed: they hold texts from that batch on.
         self.plain: set[str] = set()
-        self._later: dict[str, Words] = {}
+        self._later: dict[str, ColumnDictionary] = {}
         self._final: dict[str, tuple[pa.Array, NDArray[np.int32]]] = {}
 
-    def begin(self, words: Mapping[str, pa.Array], restarted: frozenset[str]) -> None:
-        """The scanner's words of the next batch."""
+    def begin(self, values: Mapping[str, pa.Array], restarted: frozenset[str]) -> None:
+        """Sets the scanner's dictionaries for the next batch."""
         for name in (*restarted, *[name for name, found in self.columns.items() if found.is_full]):
             self.plain.add(name)
         for name in self.plain:
-            later = self._later.setdefault(name, Words())
+            later = self._later.setdefault(name, ColumnDictionary())
             if name in restarted or later.is_full:
-                later.forget()
-        for name, found in words.items():
+                later.clear()
+        for name, found in values.items():
             self.of(name).of_scanner = found
 
-    def of(self, name: str) -> Words:
-        """The words that codes of the batch at hand mean."""
+    def of(self, name: str) -> ColumnDictionary:
+        """The dictionary of a column in the current batch."""
         if name in self.plain:
             return self._later[name]
-        return self.columns.setdefault(name, Words())
+        return self.columns.setdefault(name, ColumnDictionary())
 
     def final(self, name: str) -> tuple[pa.Array, NDArray[np.int32]]:
-        """The distinct words that codes of kept batches mean, and where among them each code is."""
+        """Distinct values for the codes of buffered batches, and the position of each code among them."""
         if name not in self._final:
-            self._final[name] = self.columns.setdefault(name, Words()).dictionary()
+            self._final[name] = self.columns.setdefault(name, ColumnDictionary()).dictionary()
         return self._final[name]

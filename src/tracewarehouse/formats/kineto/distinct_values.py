@@ -1,12 +1,9 @@
-"""The private DuckDB connection that evaluates rules, patterns and casts over a format's distinct values.
+"""The meaning of distinct values of a file, evaluated once per value: ids, categories and roles.
 
-Process, thread and flow ids: JSON values as text, and the numbers in them. Once per distinct value.
-
-Categories and roles of events: from the spelling in the file, else from the event's process and name.
-
-Slices without a category get one: those of a process that is a device are kernels, copies or sets by the
-rules for uncategorized names; calls of a runtime are known by their names. Other vendors' backends name
-runtime categories after the device (musa_runtime, gcu_driver).
+The category of an event follows from its spelling in the file, else from process and name: slices without a
+category are kernels, memcpys or memsets by the rules for uncategorized names if their process is a device,
+and runtime calls if they are named like one. Other vendors name runtime categories after the device
+(musa_runtime, gcu_driver).
 """
 
 from __future__ import annotations
@@ -29,9 +26,7 @@ _local = threading.local()
 
 
 def evaluate(sql: str, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """The rows of a SELECT over `given`, a table of these columns; one connection per thread."""
-    import pyarrow as pa
-
+    """The result of a SELECT over the table `given` with these columns; one connection per thread."""
     con = getattr(_local, "connection", None)
     if con is None:
         con = _local.connection = engine.connect(threads=1)
@@ -44,7 +39,7 @@ def evaluate(sql: str, columns: Mapping[str, pa.Array]) -> pa.Table:
 
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _WORD: Final = re.compile(r'"([^"\\0-9]*)"')
-# A number is kept as its text, a string as itself.
+# The text of a number is its token, that of a string its value.
 _SELECT: Final = """
 SELECT
   text,
@@ -61,10 +56,10 @@ ORDER BY place
 
 @dataclass
 class Tokens:
-    """Of each token: its text, that as a number, the number at its end, whether the text keeps its type.
+    """For each token: its text, the text as a number, the number at its end, and whether the type is kept.
 
-    Numbers are None where there is none. A text keeps the type of the JSON value where it reads as a number
-    exactly where the value is one.
+    Numbers are None if there is none. The type is kept if the text is numeric exactly when the JSON value is
+    a number.
     """
 
     texts: list[str | None]
@@ -74,7 +69,7 @@ class Tokens:
 
 
 def read_tokens(tokens: Sequence[str]) -> Tokens:
-    """What JSON tokens mean as ids."""
+    """Parses JSON tokens as ids."""
     count = len(tokens)
     found = Tokens([None] * count, [None] * count, [None] * count, [True] * count)
     unusual: list[int] = []
@@ -100,7 +95,7 @@ def _read_unusual(tokens: Sequence[str], places: Sequence[int], found: Tokens) -
 
 
 def numbers_array(numbers: Sequence[int | None]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The numbers and which of them are there."""
+    """The numbers, 0 for None, and the validity mask."""
     return (
         np.array([number or 0 for number in numbers], np.int64),
         np.array([number is not None for number in numbers], np.bool_),
@@ -112,7 +107,7 @@ _RUNTIME_CALL: Final = "^(hip|cuda|cu)[A-Z]|^AscendCL@"
 
 
 class Category(NamedTuple):
-    """A category in Kineto's spelling, and the part that such events play; None where we do not know it."""
+    """A category in Kineto's spelling, and the role of its events; None if unknown."""
 
     name: str | None
     role: str | None
@@ -123,7 +118,7 @@ KERNEL: Final = Category("kernel", "device")
 
 
 def category(raw: str, *, is_slice: bool) -> Category:
-    """The category of events whose file spells it so; `is_slice`: of X and B events."""
+    """The category for a spelling in the file; `is_slice`: of X and B events."""
     known = _known().get(raw)
     if known is not None:
         return known
@@ -133,7 +128,7 @@ def category(raw: str, *, is_slice: bool) -> Category:
 
 
 def device_processes(named: Iterable[tuple[str | None, str | None]]) -> frozenset[str]:
-    """The pid texts that metadata calls a device, of (pid text, args) of its rows."""
+    """The pid texts that process_name metadata, as (pid text, args), identifies as devices."""
     rows = [(pid, args) for pid, args in named if pid is not None and args is not None]
     if not rows:
         return frozenset()
@@ -144,8 +139,8 @@ def device_processes(named: Iterable[tuple[str | None, str | None]]) -> frozense
     return frozenset(found.column("pid").to_pylist())
 
 
-def on_device(names: pa.Array) -> list[Category]:
-    """The categories of slices without one, of a process that is a device, by their names."""
+def infer_on_device(names: pa.Array) -> list[Category]:
+    """The categories of uncategorized slices of a device process, by their names."""
     rules = _device_rules()
     table = evaluate(_FIRST_RULE.format(rules=rules), {"place": pa.array(range(len(names))), "name": names})
     activities: Mapping[int, str] = dict(zip(*(table.column(at).to_pylist() for at in range(2)), strict=True))
@@ -155,8 +150,8 @@ def on_device(names: pa.Array) -> list[Category]:
     ]
 
 
-def on_host(names: pa.Array) -> list[Category]:
-    """The categories of other slices without one, by their names."""
+def infer_on_host(names: pa.Array) -> list[Category]:
+    """The categories of uncategorized slices of other processes, by their names."""
     table = evaluate(f"SELECT regexp_matches(name, '{_RUNTIME_CALL}') FROM given", {"name": names})
     return [
         NOTHING if not is_call else Category(_runtime(name), "runtime")

@@ -1,9 +1,7 @@
-"""A trace file that is not strict JSON, read as far as it goes: header, events in chunks, losses.
+"""Tolerant reading of trace files that are not strict JSON: header, events in chunks, losses.
 
-A document that strict JSON refuses: header keys and event arrays, as far as they go.
-
-Also what strict JSON allows and most parsers lose: a key that comes twice, a second document after the
-first, one event per line.
+It also handles valid JSON that most parsers lose: repeated keys, a second document after the first, one event
+per line.
 """
 
 from __future__ import annotations
@@ -19,7 +17,13 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import other_formats
 from tracewarehouse.formats.file_text import Buffer, Text
 from tracewarehouse.formats.json_text import elements, minify, unquote
-from tracewarehouse.formats.kineto.event_array import CHUNK_BYTES, ArrayWalker, Chunk, skip_blanks, value_end
+from tracewarehouse.formats.kineto.event_array import (
+    CHUNK_BYTES,
+    ArrayWalker,
+    Chunk,
+    skip_whitespace,
+    value_end,
+)
 from tracewarehouse.formats.kineto.header import outline
 from tracewarehouse.formats.kineto.repair import Losses, repair
 
@@ -32,13 +36,10 @@ _WIDE = (
     (b"\0[", "utf-16-be"),
 )
 
-# Nanoseconds that 64 bits do not hold: the year 2262.
-_TOO_LATE = 2**63
-
 
 @dataclass
 class Document:
-    """Iterate `chunks()` to the end; then `members`, `events` and `losses` are complete."""
+    """A tolerant reader; `members`, `events` and `losses` are complete once `chunks()` is exhausted."""
 
     text: Text
     members: dict[str, bytes] = field(default_factory=dict)
@@ -51,16 +52,16 @@ class Document:
     _closed: bool = True
 
     def chunks(self) -> Iterator[Chunk]:
-        """The events in file order. Raises TraceFormatError where there is none."""
+        """The events in file order. Raises TraceFormatError if there is none."""
         yield from self.elements()
-        self._judge()
+        self._check_events()
 
     def elements(self) -> Iterator[Chunk]:
-        """The elements of the list in file order, whatever they are. Raises TraceFormatError."""
+        """The elements of the list in file order, of any type. Raises TraceFormatError."""
         self.buffer = self.text.buffer
         other_formats.check_readable(self.text.path, self.buffer)
         if (other := other_formats.binary_format(self.buffer)) is not None:
-            raise other_formats.ForeignFileError(self.text.path, other)
+            raise other_formats.UnsupportedFormatError(self.text.path, other)
         self._to_utf8()
         for chunk in self._read():
             self._count(chunk)
@@ -114,14 +115,14 @@ class Document:
             raise other_formats.not_json(self.text.path, self.buffer, self.losses.shift)
 
     def _note_cut(self) -> None:
-        """A container that ended early: harmless only where the document had ended before."""
+        """Records a truncated or corrupt container; harmless only if the document was already complete."""
         if self.text.cut is not None:
             harmless = self._closed and "cut" in self.text.cut
             end = len(self.buffer)
             self.losses.lose(end, end, 0 if harmless else None, self.text.cut, damaged=not harmless)
 
-    def _judge(self) -> None:
-        """Raises for what holds no event, and names what it is instead."""
+    def _check_events(self) -> None:
+        """Raises if there is no event, and identifies the format of the file."""
         if self.objects:
             return
         path, wrong = self.text.path, self._wrong_events
@@ -136,7 +137,7 @@ class Document:
                 path, "no complete event found", offset=at, hint="copy or record the trace again"
             )
         name = other_formats.list_format(msgspec.json.decode(self.first)) if self.first else None
-        raise other_formats.ForeignFileError(path, name or other_formats.object_format(self.members))
+        raise other_formats.UnsupportedFormatError(path, name or other_formats.object_format(self.members))
 
 
 _KEY = re.compile(rb'("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
@@ -148,8 +149,8 @@ _END_MISSING = "the end is missing: more events may have followed"
 
 
 def is_lines(buffer: Buffer) -> bool:
-    """Whether the text is JSON lines, one event each: by its first line."""
-    start = skip_blanks(buffer, 0)
+    """Whether the text is JSON Lines with one event per line, judging by its first line."""
+    start = skip_whitespace(buffer, 0)
     stop = buffer.find(b"\n", start)
     line = bytes(buffer[start : stop if stop >= 0 else len(buffer)][:_LINE_MOST]).rstrip()
     is_event = line.startswith(b"{") and line.endswith(b"}") and b'"ph"' in line
@@ -157,7 +158,7 @@ def is_lines(buffer: Buffer) -> bool:
 
 
 class DocumentWalker:
-    """Walks over a whole text; `members` fills with header values, `closed` is whether it ended well."""
+    """Iterates over a complete text; fills `members` with header values; `closed`: it ended properly."""
 
     def __init__(self, buffer: Buffer, losses: Losses, step: int) -> None:
         self.buffer = buffer
@@ -177,7 +178,7 @@ class DocumentWalker:
             yield from self._array(self.at, lines=True)
             return
         documents = 0
-        while (at := skip_blanks(self.buffer, self.at)) < len(self.buffer):
+        while (at := skip_whitespace(self.buffer, self.at)) < len(self.buffer):
             self.at = at
             if documents and not self._another_document(at):
                 return
@@ -190,7 +191,7 @@ class DocumentWalker:
                 yield from self._stray_start(at)
 
     def _another_document(self, at: int) -> bool:
-        """Whether what follows the end can be read too; tells what it is."""
+        """Whether another document follows the end; records what follows."""
         if _DOCUMENT.match(self.buffer, at):
             self.losses.repair(at, "another document follows the first; its events are added")
             return True
@@ -202,12 +203,12 @@ class DocumentWalker:
         return False
 
     def _holds_document(self, at: int) -> bool:
-        """Whether the bracket is a stray one before an object with traceEvents."""
+        """Whether the bracket is misplaced before an object with traceEvents."""
         found = _EVENTS.search(self.buffer, at)
         return found is not None and self.buffer.find(b'"ph"', at, found.start()) < 0
 
     def _stray_start(self, at: int) -> Iterator[Chunk]:
-        """Text before the document, such as a log line: it goes on at the event array, if there is one."""
+        """Skips text before the document, such as a log line, up to the event array, if there is one."""
         if (found := _EVENTS.search(self.buffer, at)) is None:
             self.starts = False
             self.at = len(self.buffer)
@@ -249,9 +250,11 @@ class DocumentWalker:
                 return
 
     def _skip_commas(self) -> None:
-        """Blanks and commas between members; more than one comma, or one at the end, is told."""
+        """Skips whitespace and commas between members; records superfluous commas."""
         commas = 0
-        while (at := skip_blanks(self.buffer, self.at)) < len(self.buffer) and self.buffer[at] == ord(","):
+        while (at := skip_whitespace(self.buffer, self.at)) < len(self.buffer):
+            if self.buffer[at] != ord(","):
+                break
             self.at, commas = at + 1, commas + 1
         self.at = at
         if commas > 1 or (commas and self.buffer[at : at + 1] == b"}"):
@@ -268,7 +271,7 @@ class DocumentWalker:
         return sign == b"["
 
     def _member(self, key: re.Match[bytes]) -> bool:
-        """Reads a header value; False where it does not stand alone."""
+        """Reads a header value; False if it is not complete."""
         at = key.end()
         stop = value_end(self.buffer, at, len(self.buffer)) if at < len(self.buffer) else None
         if stop is None or _ARRAY_CLOSED.match(self.buffer, stop) is None:
@@ -298,7 +301,7 @@ class DocumentWalker:
         return unquote(token.decode())
 
     def _keep(self, name: str, value: bytes, start: int, stop: int) -> None:
-        """The last value of a key that is not null wins; another one that goes is told."""
+        """Stores a value; the last value of a key that is not null wins, and a replaced one is recorded."""
         before = self.members.get(name)
         if before is None or before == value:
             self.members[name] = value
@@ -319,7 +322,7 @@ class DocumentWalker:
         self.losses.lose(len(self.buffer), len(self.buffer), None if not self._arrays else 0, reason)
 
     def _resync(self, start: int) -> bool:
-        """After something unreadable: on at the next event array, else at the end of the object."""
+        """Resumes after unreadable text at the next event array, else at the end of the object."""
         found = _EVENTS.search(self.buffer, start if not self._arrays else self.at)
         goes_on = found is not None and found.start() > start
         stop = found.start() if found is not None and goes_on else len(self.buffer)

@@ -1,4 +1,4 @@
-"""A Kineto trace being read: once, in pieces, while a thread unpacks it."""
+"""Reads a Kineto trace once, in pieces, while a thread decompresses it."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from pathlib import Path
 from typing import Final
 
 from tracewarehouse.formats.base import Request
-from tracewarehouse.formats.file_text import Flow, read_text
+from tracewarehouse.formats.file_text import TextStream, read_text
 from tracewarehouse.formats.json_text import LONGEST_BYTES, LongStrings
 from tracewarehouse.formats.kineto import header
-from tracewarehouse.formats.kineto.batch_store import Gathered
+from tracewarehouse.formats.kineto.batch_store import BatchStore
 from tracewarehouse.formats.kineto.document import Document
+from tracewarehouse.formats.kineto.python_scanner import new_scanner
 from tracewarehouse.formats.kineto.repair import Losses
-from tracewarehouse.formats.kineto.row_scanner import new_scanner
 from tracewarehouse.formats.kineto.scanner import MOST_BYTES, RefusedError, Scanner, State
 
 _LIST_START: Final = re.compile(rb"\s*\[")
-# A header that is longer is read by way of a file.
+# A longer header is read with the tolerant reader, which maps a file.
 _MOST_HEADER_BYTES: Final = 256 << 20
 
 
 class NotStrictError(Exception):
-    """Not a whole, strict document that begins with an event: it must be read another way."""
+    """The document is incomplete, not strict JSON or starts with no event: use the tolerant reader."""
 
 
 @dataclass
 class Reading:
-    """A file that was read: its batches, and what is known of it as a whole."""
+    """The result of reading a file: its batches and the facts about the complete file."""
 
-    gathered: Gathered
+    store: BatchStore
     members: Mapping[str, bytes]
     digest: str
     text_bytes: int
     stored_bytes: int
     losses: Losses = field(default_factory=Losses)
     repaired: list[int] = field(default_factory=list)
-    # Lengths of strings that were too long to keep.
+    # Lengths of strings that were too long to store.
     replaced: list[int] = field(default_factory=list)
 
 
 def read(path: Path, request: Request) -> Reading:
-    """Reads the whole file. Raises TraceFormatError where nothing of it can be read."""
+    """Reads the complete file. Raises TraceFormatError if nothing in it can be read."""
     try:
         return _read_strict(path, request)
     except NotStrictError:
@@ -51,35 +51,35 @@ def read(path: Path, request: Request) -> Reading:
 
 
 def _read_strict(path: Path, request: Request) -> Reading:
-    flow = Flow(path)
-    pieces = iter(flow)
-    gathered = Gathered(request.salt, request.spill, in_ns=request.time_unit == "ns")
+    stream = TextStream(path)
+    pieces = iter(stream)
+    store = BatchStore(request.salt, request.spill, in_ns=request.time_unit == "ns")
     try:
-        found = _Strict(pieces, new_scanner(exact=request.exact), gathered, request)
+        found = _StrictReader(pieces, new_scanner(exact=request.exact), store, request)
         found.run()
-        if flow.cut is not None or not gathered.rows:
+        if stream.cut is not None or not store.rows:
             raise NotStrictError
     except BaseException:
-        gathered.close()
+        store.close()
         raise
     finally:
         pieces.close()  # type: ignore[attr-defined]
     return Reading(
-        gathered, found.members, flow.digest, flow.size, flow.stored_bytes, replaced=found.replaced
+        store, found.members, stream.digest, stream.size, stream.stored_bytes, replaced=found.replaced
     )
 
 
 @dataclass
-class _Strict:
-    """Reads a whole, strict document. Raises NotStrictError."""
+class _StrictReader:
+    """Reads a complete, strict document. Raises NotStrictError."""
 
     pieces: Iterator[bytes]
     scanner: Scanner
-    gathered: Gathered
+    store: BatchStore
     request: Request
     members: dict[str, bytes] = field(default_factory=dict)
 
-    # Lengths of strings that were too long to keep.
+    # Lengths of strings that were too long to store.
     replaced: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -98,29 +98,29 @@ class _Strict:
             raise NotStrictError
         tail = self.scanner.take_rest()
         for piece in self._text:
-            tail = self._short(tail + piece)
+            tail = self._limit_length(tail + piece)
         self._end_search()
         self._tail(is_list, tail)
 
     def _pieces(self) -> Iterator[bytes]:
-        """The text, without long strings while they are searched for."""
+        """The text; long strings are replaced while the search for them is active."""
         for piece in self.pieces:
             self._read_bytes += len(piece)
             if self.request.progress is not None:
                 self.request.progress(self._read_bytes)
-            # No part completes a string of more than LONGEST_BYTES before its element is found to be long.
+            # Parts are small enough that an element is detected as long before a long string in it ends.
             for at in range(0, len(piece), LONGEST_BYTES // 2):
                 part = piece[at : at + LONGEST_BYTES // 2]
                 yield part if self._strings is None else self._strings.feed(part)
 
-    def _short(self, text: bytes) -> bytes:
-        """A text that begins outside a string; once it is long, long strings are searched for."""
+    def _limit_length(self, text: bytes) -> bytes:
+        """The text, which starts outside a string; starts the search for long strings once it is long."""
         if len(text) <= LONGEST_BYTES or self._strings is not None:
             return text
-        return self._searched(text)
+        return self._replace_long_strings(text)
 
-    def _searched(self, text: bytes) -> bytes:
-        """The text without long strings; they are searched for until an element ends."""
+    def _replace_long_strings(self, text: bytes) -> bytes:
+        """The text without long strings; starts the search for them, which lasts until an element ends."""
         self._strings = LongStrings(self.request.salt)
         return self._strings.feed(text)
 
@@ -130,15 +130,15 @@ class _Strict:
             self._strings = None
 
     def _feed(self, piece: bytes) -> None:
-        """Feeds the scanner; an element that is long is fed without its long strings."""
+        """Feeds the scanner; a long element is fed without its long strings."""
         rows = self.scanner.rows
-        self.gathered.add(self.scanner.feed(piece))
+        self.store.add(self.scanner.feed(piece))
         if self.scanner.state is State.TOO_LONG:
             if self._strings is None:
-                self.gathered.add(self.scanner.feed(self._searched(self.scanner.take_rest())))
+                self.store.add(self.scanner.feed(self._replace_long_strings(self.scanner.take_rest())))
             if self.scanner.state is State.TOO_LONG:
                 self.scanner.longest_bytes = MOST_BYTES
-                self.gathered.add(self.scanner.feed(b""))
+                self.store.add(self.scanner.feed(b""))
         elif self.scanner.rows > rows and not (self._strings is not None and self._strings.inside):
             self._end_search()
             self.scanner.longest_bytes = LONGEST_BYTES // 2
@@ -147,13 +147,13 @@ class _Strict:
 
     def _flush(self) -> None:
         while (batch := self.scanner.flush()) is not None:
-            self.gathered.add([batch])
+            self.store.add([batch])
 
     def _head(self) -> tuple[bool, bytes]:
-        """Reads up to the first event; whether the document is a list, and the text from there on."""
+        """Reads up to the first event; returns whether the document is a list, and the text from there."""
         text, size = b"", 0
         for piece in self._text:
-            text = self._short(text + piece)
+            text = self._limit_length(text + piece)
             if len(text) < size:
                 continue
             if (found := self._events_start(text)) is not None:
@@ -177,7 +177,7 @@ class _Strict:
         return None
 
     def _from(self, is_list: bool, text: bytes, start: int) -> tuple[bool, bytes] | None:
-        """None where the text ends before the first event."""
+        """None if the text ends before the first event."""
         rest = text[start:]
         first = rest.lstrip()[:1]
         if not first:
@@ -187,7 +187,7 @@ class _Strict:
         return is_list, rest
 
     def _tail(self, is_list: bool, tail: bytes) -> None:
-        """Reads what follows the events."""
+        """Reads the text after the events."""
         if is_list:
             if tail.strip(b" \t\r\n") != b"]":
                 raise NotStrictError
@@ -199,9 +199,9 @@ class _Strict:
 
 
 def _read_tolerant(path: Path, request: Request) -> Reading:
-    """Reads a document that is not strict JSON, as far as it goes."""
+    """Reads a document that is not strict JSON, as far as possible."""
     document = Document(read_text(path, request.spill))
-    gathered = Gathered(request.salt, request.spill, in_ns=request.time_unit == "ns")
+    store = BatchStore(request.salt, request.spill, in_ns=request.time_unit == "ns")
     scanner = new_scanner(exact=request.exact)
     repaired: list[int] = []
     strings = LongStrings(request.salt)
@@ -209,19 +209,19 @@ def _read_tolerant(path: Path, request: Request) -> Reading:
         for chunk in document.chunks():
             repaired += [scanner.rows + at for at in chunk.repaired]
             array = chunk.array if len(chunk.array) <= LONGEST_BYTES else strings.feed(chunk.array)
-            gathered.add(scanner.feed_array(array))
+            store.add(scanner.feed_array(array))
         while (batch := scanner.flush()) is not None:
-            gathered.add([batch])
+            store.add([batch])
     except RefusedError:
-        gathered.close()
+        store.close()
         if request.exact:
             raise
         return _read_tolerant(path, replace(request, exact=True))
     except BaseException:
-        gathered.close()
+        store.close()
         raise
     text = document.text
     return Reading(
-        gathered, document.members, text.digest, text.text_bytes, text.stored_bytes,
+        store, document.members, text.digest, text.text_bytes, text.stored_bytes,
         document.losses, repaired, strings.replaced,
     )  # fmt: skip

@@ -1,12 +1,8 @@
-"""One element of the event array, exactly: its columns from its text.
+"""Row-by-row reading: fills the columns of flagged rows from the text of their elements.
 
-The typed columns of `args`, from its text.
-
-A number may be written as a string; a value that does not fit its column's type is null there. Of a key that
-is repeated the first value counts. Shapes and types of inputs are verbatim.
-
-
-The row path: fills the columns of rows that a scanner flagged, from their text."""
+In typed arguments, a number may be written as a string, a value that does not fit the type of its column is
+null, and the first value of a repeated key wins. Shapes and types of inputs are verbatim.
+"""
 
 from __future__ import annotations
 
@@ -54,17 +50,18 @@ Row = dict[str, str | None]
 
 
 class Time(NamedTuple):
-    """A time of the file: whole nanoseconds, rounded down, and millionths of one."""
+    """A time in the file: nanoseconds, rounded down, and millionths of a nanosecond."""
 
     ns: int
     fraction: int
 
 
 def row(text: str) -> Row:
-    """The columns of an element from its minified text; times as text, the rest as in a batch.
+    """The columns of an element from its minified text; times as text, the others as in a batch.
 
-    Of a key that comes twice the last value fills the column, as in most parsers; the earlier ones
-    are in `extra` under `__duplicates__` as [key, value] pairs. What is no object is `extra` itself.
+    The last value of a repeated key fills the column, as in most parsers; the earlier ones are in `extra`
+    under `__duplicates__` as [key, value] pairs. An element that is not an object is stored in `extra` as a
+    whole.
     """
     found: Row = dict.fromkeys((*STRING_KEYS, *JSON_KEYS, "ts_text", "dur_text", "args", "extra"))
     if not text.startswith("{"):
@@ -87,14 +84,14 @@ def row(text: str) -> Row:
 
 
 def _is_usual(values: Mapping[str, str]) -> bool:
-    """Whether ids are strings or numbers, and times numbers without exponent, as such or as strings."""
+    """Whether ids are strings or numbers, and times are numbers or strings without an exponent."""
     ids = all(values[key][0] in _SCALARS for key in JSON_KEYS if key in values)
     times = (values[key].strip('"') for key in TIME_KEYS if key in values)
     return ids and "null" not in values.values() and all(map(_DECIMAL.fullmatch, times))
 
 
 def _place(found: Row, key: str, value: str) -> bool:
-    """Puts a member into its column; False where `extra` must hold it (too)."""
+    """Stores a member in its column; False if `extra` must contain it (too)."""
     if value == "null":
         return False
     if key in STRING_KEYS and value[0] == '"':
@@ -110,7 +107,7 @@ def _place(found: Row, key: str, value: str) -> bool:
 
 
 def time_of(text: str | None) -> Time | None:
-    """A number of microseconds, cut after nine decimals; None where 64 bits of ns do not hold it."""
+    """A number of microseconds, truncated to nine decimals; None if it exceeds 64 bits of ns."""
     if text is None:
         return None
     if (plain := _PLAIN_TIME.fullmatch(text)) is not None:
@@ -126,8 +123,8 @@ def time_of(text: str | None) -> Time | None:
     return _fitting(Time(ns, int((cut * 1000 - ns) * _PICO)))
 
 
-def far_time_of(text: str | None) -> int | None:
-    """The nanoseconds of a number of microseconds that 64 bits do not hold; None for every other text."""
+def out_of_range_ns(text: str | None) -> int | None:
+    """A number of microseconds that exceeds 64 bits, in ns; None for any other text."""
     if text is None or time_of(text) is not None or not _NUMBER.fullmatch(text):
         return None
     number = Decimal(text)
@@ -135,7 +132,7 @@ def far_time_of(text: str | None) -> int | None:
 
 
 def time_in_ns(text: str | None) -> Time | None:
-    """A number of nanoseconds; None where it is none or too large for 64 bits."""
+    """A number of nanoseconds; None if it is not a number or exceeds 64 bits."""
     if text is None or not _NUMBER.fullmatch(text):
         return None
     number = Decimal(text)
@@ -150,7 +147,7 @@ def _fitting(time: Time) -> Time | None:
 
 
 def _printed_us(ns: int) -> str:
-    """A time that is not negative as microseconds: whole, or with three decimals; "" for a negative one."""
+    """A time as microseconds, as an integer or with three decimals; "" if it is negative."""
     us, rest = divmod(ns, 1000)
     return "" if ns < 0 else f"{us}.{rest:03d}" if rest else f"{us}"
 
@@ -160,12 +157,12 @@ _VERBATIM: Final = ("shapes", "dtypes")
 _LISTS: Final = ("grid", "block")
 _DIMENSIONS: Final = ("x", "y", "z")
 _KNOWN: Final = frozenset(key for keys in KEYS.values() for key in keys)
-# Longer than what is nested too deep for a parser is nested deep; the text of known arguments is not.
+# Text with fewer brackets is not nested too deeply for a parser.
 _DEEP: Final = 500
 
 
-def typed(args: pa.Array) -> pa.Table:
-    """The typed columns of each text of arguments, and `has_collective`."""
+def typed_arguments(args: pa.Array) -> pa.Table:
+    """The typed columns of each argument text, and `has_collective`."""
     flat = pa.array([_flat(text) for text in args.to_pylist()], pa.string())
     table = evaluate(_select(), {"args": flat})
     verbatim: dict[str, list[str | None]] = {name: [] for name in _VERBATIM}
@@ -192,7 +189,7 @@ def _select() -> str:
 
 
 def _shape(place: int) -> str:
-    """The types of the first or second keys of all columns: both may not differ in case alone."""
+    """The types of the first or second keys of all columns; DuckDB keys must not differ in case only."""
     types = {}
     for name, keys in KEYS.items():
         if name not in _VERBATIM and place < len(keys):
@@ -214,7 +211,7 @@ def _column(name: str) -> str:
 
 
 def _flat(text: str | None) -> str | None:
-    """The text, without what is nested too deep to be an argument that we know."""
+    """The text without values that are nested too deeply to be a known argument."""
     if text is None or text.count("[") + text.count("{") < _DEEP or not text.startswith("{"):
         return text
     kept = [(key, value) for key, value in members(text) if key in _KNOWN and value.count("[") < _DEEP]
@@ -222,14 +219,14 @@ def _flat(text: str | None) -> str | None:
 
 
 def _verbatim(text: str | None) -> dict[str, str]:
-    """Shapes and types of inputs, where they are there and not null."""
+    """Shapes and types of inputs that are present and not null."""
     if text is None or not text.startswith("{") or ('"Input ' not in text and "\\" not in text):
         return {}
     return {key: value for key, value in dict(_first(text)).items() if value != "null" and key in _KNOWN}
 
 
 def _first(text: str) -> Iterator[tuple[str, str]]:
-    """The members, the first of those with a repeated key last, so that it wins."""
+    """The members in reverse order, so that the first value of a repeated key wins in a dict."""
     return reversed(members(text))
 
 
@@ -237,14 +234,19 @@ _CODES = ("ph", "cat", "name", "pid", "tid", "extra")
 
 
 def fill_odd(
-    columns: BatchColumns, rows: Rows, texts: Sequence[str], words: Dictionaries, *, in_ns: bool = False
+    columns: BatchColumns,
+    rows: Rows,
+    texts: Sequence[str],
+    dictionaries: Dictionaries,
+    *,
+    in_ns: bool = False,
 ) -> None:
-    """All columns of these rows but the typed arguments; `in_ns`: the file's times are nanoseconds."""
+    """Fills all columns of these rows except typed arguments; `in_ns`: times in the file are nanoseconds."""
     found = [row(text) for text in texts]
     _place_ids(found)
     for name in _CODES:
         values = pa.array([row[name] for row in found], pa.string())
-        columns.set_codes(name, rows, words.of(name).codes_of(values))
+        columns.set_codes(name, rows, dictionaries.of(name).codes_of(values))
     for name in ("args", "id"):
         values = pa.array([row[name] for row in found], pa.string())
         columns.set_texts("flow_id" if name == "id" else name, rows, values)
@@ -252,14 +254,14 @@ def fill_odd(
 
 
 def fill_times(columns: BatchColumns, rows: Rows, texts: Sequence[str], *, in_ns: bool = False) -> None:
-    """Start and length of these rows."""
+    """Fills start and duration of these rows."""
     _fill_times(columns, rows, [row(text) for text in texts], in_ns)
 
 
 def to_ns(columns: BatchColumns, rows: Rows) -> None:
-    """Makes of what the scanner took for microseconds in these rows the nanoseconds that they are.
+    """Converts times of these rows that the scanner read as microseconds to the nanoseconds that they are.
 
-    The file's digits are kept in every row: printing the time gives others.
+    The digits of the file are stored in every row because formatting the time does not reproduce them.
     """
     fractions = {}
     for name in ("ts", "dur"):
@@ -287,12 +289,12 @@ def _keep_digits(columns: BatchColumns, name: str, rows: Rows) -> None:
         columns.set_texts(f"{name}_text", rows, printed(columns.ints[name][0][rows]))
 
 
-def fill_arguments(columns: BatchColumns, rows: Rows, words: Dictionaries) -> None:
-    """The typed arguments of these rows, from the column `args`."""
+def fill_arguments(columns: BatchColumns, rows: Rows, dictionaries: Dictionaries) -> None:
+    """Fills the typed arguments of these rows from the column `args`."""
     args = columns.texts.get("args")
     if args is None:
         return
-    table = typed(args if len(rows) == columns.rows else args.take(pa.array(rows)))
+    table = typed_arguments(args if len(rows) == columns.rows else args.take(pa.array(rows)))
     for name in TYPED_INTS:
         columns.set_ints(name, rows, *_numbers(table.column(name), np.int64))
     for name in DOUBLES:
@@ -300,7 +302,7 @@ def fill_arguments(columns: BatchColumns, rows: Rows, words: Dictionaries) -> No
     for name in TYPED_TEXTS:
         texts = table.column(name).cast(pa.string()).combine_chunks()
         if texts.null_count < len(texts) or name in columns.codes:
-            columns.set_codes(name, rows, words.of(name).codes_of(texts))
+            columns.set_codes(name, rows, dictionaries.of(name).codes_of(texts))
     columns.collective[rows] = table.column("has_collective").to_numpy()
 
 
@@ -310,7 +312,7 @@ def _numbers(column: pa.ChunkedArray, dtype: type[np.generic]) -> tuple[NDArray,
 
 
 def _place_ids(found: Sequence[Row]) -> None:
-    """The ids as text; where that loses whether one was a number or a string, `extra` has it too."""
+    """Stores the ids as text; `extra` also contains those whose type the text does not show."""
     with_id = [row for row in found if row["id"] is not None]
     if not with_id:
         return
@@ -328,8 +330,8 @@ def _fill_times(columns: BatchColumns, rows: Rows, found: Sequence[Row], in_ns: 
     texts = {name: [row[f"{name}_text"] for row in found] for name in ("ts", "dur")}
     times = {name: [read_time(text) for text in values] for name, values in texts.items()}
     for at, text in enumerate(texts["ts"]):
-        if times["ts"][at] is None and (far := far_time_of(text)) is not None and not in_ns:
-            columns.far[int(rows[at])] = far
+        if times["ts"][at] is None and (start_ns := out_of_range_ns(text)) is not None and not in_ns:
+            columns.out_of_range_ns[int(rows[at])] = start_ns
     fractions = {}
     for name, values in times.items():
         ns = np.fromiter((time.ns if time else 0 for time in values), np.int64, len(values))

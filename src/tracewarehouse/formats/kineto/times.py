@@ -1,13 +1,10 @@
-"""Start, length and their texts, once the base of a file's times is known. Halves round away from zero.
+"""Times of events: absolute start and duration, begin/end pairs, and a check of the time unit.
 
-A batch as it is kept until the end of the file, and what of it decides about all rows.
+Times are rounded half away from zero. On each thread, an end event closes the most recent open begin event.
 
-Begin and end events in pairs: on a thread, the last begin that is still open ends first.
-
-Whether a file's times are microseconds, as they should be: some writers give nanoseconds unmarked.
-
-Two signs, each of which alone is enough: memory copies whose recorded bandwidth does not fit their bytes and
-length, and times that no calendar of microseconds reaches but that are times of our days in nanoseconds.
+Some writers record nanoseconds instead of microseconds. Each of two signs is sufficient: memcpys whose
+recorded bandwidth does not match their bytes and duration, and times that are out of range as microseconds
+but lie in this century as nanoseconds.
 """
 
 from __future__ import annotations
@@ -22,16 +19,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tracewarehouse.formats.base import Finding
-from tracewarehouse.formats.kineto.columns import DUR_FRACTION, TS_FRACTION, KeptBatch, numbers
+from tracewarehouse.formats.kineto.columns import DUR_FRACTION, TS_FRACTION, BufferedBatch, numbers
 from tracewarehouse.formats.kineto.distinct_values import read_tokens
 
 if TYPE_CHECKING:
     from tracewarehouse.formats.kineto.columns import BatchColumns
 
 
-# A slice that would be longer than this (28 hours) has lost its start or its end: its length is no length.
+# A longer slice (28 hours) has a wrong start or end: its duration is invalid.
 LONGEST_NS: Final = 100_000_000_000_000
-# A time stamp of 0 is no time where all others are more than this later.
+# A timestamp of 0 is invalid if all others are later than this.
 EPOCH_GAP_NS: Final = 3_600_000_000_000
 _WHOLE: Final = 1_000_000
 _HALF: Final = _WHOLE // 2
@@ -40,14 +37,14 @@ _MOST: Final = 2**63 - 1
 
 @dataclass(frozen=True)
 class Clock:
-    """What a file's times count from; `zero_is_no_time`: a time of 0 is none."""
+    """The origin of the times in a file; `zero_is_invalid`: a time of 0 means that there is none."""
 
     base_ns: int
-    zero_is_no_time: bool
+    zero_is_invalid: bool
 
 
 class Exact(NamedTuple):
-    """Times in ns from the base, rounded down, millionths of one, and which rows have one."""
+    """Times in ns since the base time, rounded down; millionths of a nanosecond; validity mask."""
 
     ns: NDArray[np.int64]
     fractions: NDArray[np.int64] | None
@@ -64,16 +61,16 @@ class Times(NamedTuple):
 
 
 def times(
-    batch: KeptBatch, clock: Clock, is_begin: NDArray[np.bool_], no_zero: NDArray[np.bool_],
-    pairs: Pairs | None, first: int,
+    batch: BufferedBatch, clock: Clock, is_begin: NDArray[np.bool_], no_zero: NDArray[np.bool_],
+    pairs: EventPairs | None, first: int,
 ) -> Times:  # fmt: skip
     """The times of a batch whose first row is the event `first`.
 
-    `is_begin` are B rows; in rows of `no_zero` a time of 0 is none where the clock says so.
+    `is_begin` are B rows. In rows of `no_zero`, a time of 0 is invalid if `clock.zero_is_invalid`.
     """
     ts, dur = _read(batch, "ts", TS_FRACTION), _read(batch, "dur", DUR_FRACTION)
     start, start_ok = _rounded(ts, clock.base_ns)
-    if clock.zero_is_no_time:
+    if clock.zero_is_invalid:
         is_zero = (ts.ns == 0) & no_zero
         start_ok &= ~is_zero if ts.fractions is None else ~(is_zero & (ts.fractions == 0))
     end, end_ok = _rounded(_sum(ts, dur), clock.base_ns)
@@ -90,14 +87,14 @@ def times(
 
 
 def printed(ns: NDArray[np.int64]) -> pa.Array:
-    """Times that are not negative as microseconds: whole, or with three decimals."""
+    """Non-negative times as microseconds, as integers or with three decimals."""
     us, rest = np.divmod(ns, 1000)
     whole = pc.cast(pa.array(us), pa.string())
     decimals = pc.utf8_lpad(pc.cast(pa.array(rest), pa.string()), 3, "0")
     return pc.if_else(pa.array(rest == 0), whole, pc.binary_join_element_wise(whole, decimals, "."))
 
 
-def _read(batch: KeptBatch, name: str, fraction: str) -> Exact:
+def _read(batch: BufferedBatch, name: str, fraction: str) -> Exact:
     ns, valid = batch.ints(name)
     column = batch.arrow(fraction)
     fractions = None if column is None else batch.ints(fraction)[0].astype(np.int64)
@@ -114,7 +111,7 @@ def _sum(a: Exact, b: Exact) -> Exact:
 
 
 def _rounded(time: Exact, base_ns: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Whole nanoseconds since the epoch, and where they fit 64 bits."""
+    """Integer nanoseconds since the epoch, and whether they fit 64 bits."""
     base = np.int64(base_ns)
     ns = time.ns + base
     valid = time.valid & ~_overflowed(time.ns, base, ns) if base_ns else time.valid.copy()
@@ -138,9 +135,9 @@ def _difference(a: NDArray[np.int64], b: NDArray[np.int64]) -> tuple[NDArray[np.
 
 
 def _set_ends(
-    end: NDArray[np.int64], end_ok: NDArray[np.bool_], pairs: Pairs, first: int, clock: Clock
+    end: NDArray[np.int64], end_ok: NDArray[np.bool_], pairs: EventPairs, first: int, clock: Clock
 ) -> None:
-    """The ends of begin events are the times of their end events."""
+    """Sets the ends of begin events to the times of their end events."""
     here = pairs.within(first, len(end))
     rows = pairs.begins[here] - first
     ns, fractions = pairs.end_ts[here], pairs.end_fractions[here].astype(np.int64)
@@ -148,30 +145,30 @@ def _set_ends(
 
 
 def _ts_text(
-    batch: KeptBatch, ts: Exact, start: NDArray[np.int64], start_ok: NDArray[np.bool_], clock: Clock
+    batch: BufferedBatch, ts: Exact, start: NDArray[np.int64], start_ok: NDArray[np.bool_], clock: Clock
 ) -> pa.Array:
-    """The file's digits where printing `ts_ns` less the base does not give them."""
+    """The digits of the file where formatting `ts_ns` minus the base time does not reproduce them."""
     text = _texts(batch, "ts", ts.valid & ~start_ok)
     changed = _changed(ts) & start_ok & (start >= clock.base_ns)
     return _without_printed(text, start - np.int64(clock.base_ns), changed)
 
 
 def _dur_text(
-    batch: KeptBatch, dur: Exact, length: NDArray[np.int64], length_ok: NDArray[np.bool_],
+    batch: BufferedBatch, dur: Exact, length: NDArray[np.int64], length_ok: NDArray[np.bool_],
     is_begin: NDArray[np.bool_],
 ) -> pa.Array:  # fmt: skip
-    """The file's digits where printing `dur_ns` does not give them, and always those of a begin event."""
+    """The digits of the file where formatting `dur_ns` does not reproduce them, and for begin events."""
     text = _texts(batch, "dur", dur.valid & (~length_ok | is_begin))
     return _without_printed(text, length, _changed(dur) & length_ok & ~is_begin)
 
 
 def _changed(time: Exact) -> NDArray[np.bool_]:
-    """The rows where the file's digits may be kept though printing gives them."""
+    """The rows that may store digits of the file although formatting reproduces them."""
     return np.full(len(time.ns), time.fractions is not None)
 
 
-def _texts(batch: KeptBatch, name: str, wanted: NDArray[np.bool_]) -> pa.Array:
-    """The file's digits; where the scanner left them out, only in the wanted rows."""
+def _texts(batch: BufferedBatch, name: str, wanted: NDArray[np.bool_]) -> pa.Array:
+    """The digits of the file; where the scanner omitted them, only in the wanted rows."""
     text = batch.column(f"{name}_text", pa.string())
     rows = np.flatnonzero(wanted & text.is_null().to_numpy(zero_copy_only=False))
     if not rows.size:
@@ -182,7 +179,7 @@ def _texts(batch: KeptBatch, name: str, wanted: NDArray[np.bool_]) -> pa.Array:
 
 
 def _without_printed(text: pa.Array, ns: NDArray[np.int64], rows: NDArray[np.bool_]) -> pa.Array:
-    """The texts, without those of the given rows that printing gives."""
+    """The texts, without those of the given rows that formatting reproduces."""
     places = np.flatnonzero(rows)
     if not places.size or text.null_count == len(text):
         return text
@@ -192,8 +189,8 @@ def _without_printed(text: pa.Array, ns: NDArray[np.int64], rows: NDArray[np.boo
     return pc.if_else(pa.array(drop), pa.scalar(None, pa.string()), text)
 
 
-class Brackets(NamedTuple):
-    """B and E rows: event, whether it begins, time in s, ns and millionths of one, JSON of pid and tid."""
+class BeginEndEvents(NamedTuple):
+    """B and E events: id, kind, time in s, ns and millionths of a nanosecond, JSON of pid and tid."""
 
     ids: NDArray[np.int64]
     is_begin: NDArray[np.bool_]
@@ -204,15 +201,15 @@ class Brackets(NamedTuple):
     tids: pa.Array
 
 
-# That 64 bits of nanoseconds hold.
+# Limit of 64 bits of nanoseconds.
 _MOST_SECONDS: Final = 2**63 // 10**9
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Begins in order, their ends, and the ends' times: ns from the base and millionths of one.
+class EventPairs:
+    """Begin events in order, their end events, and the end times: ns since the base time and millionths.
 
-    Where `end_valid` is False, 64 bits do not hold the time.
+    `end_valid` is False where the time exceeds 64 bits.
     """
 
     begins: NDArray[np.int64]
@@ -222,16 +219,16 @@ class Pairs:
     end_valid: NDArray[np.bool_]
 
     def within(self, first: int, count: int) -> slice:
-        """The pairs whose begin is one of `count` events from `first` on."""
+        """The pairs whose begin event is one of the `count` events from `first` on."""
         low, high = np.searchsorted(self.begins, [first, first + count])
         return slice(int(low), int(high))
 
 
-def pairs(found: Sequence[Brackets]) -> Pairs:
-    """Each begin that has an end.
+def match_pairs(found: Sequence[BeginEndEvents]) -> EventPairs:
+    """Matches begin events with their end events.
 
-    A begin and its end are on the same level of their thread: a level is how many begins are open. An end is
-    a begin's if it is the next event of the level.
+    Both have the same level on their thread, which is the number of open begin events. The end of a begin
+    event is the next event on its level.
     """
     ids, is_begin, seconds, ns, fractions = (np.concatenate([one[at] for one in found]) for at in range(5))
     tracks = _tracks(found)
@@ -251,11 +248,11 @@ def pairs(found: Sequence[Brackets]) -> Pairs:
     seconds, ns = seconds[ends], ns[ends]
     valid = np.abs(seconds) < _MOST_SECONDS
     ts = np.where(valid, seconds, 0) * 10**9 + ns
-    return Pairs(ids[begins], ids[ends], ts, fractions[ends], valid)
+    return EventPairs(ids[begins], ids[ends], ts, fractions[ends], valid)
 
 
 def _levels(is_begin: NDArray[np.bool_], tracks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many begins of its thread are open where an event is: a begin's own counts, as does its end's."""
+    """The number of open begin events on the thread of each event, with the event itself or its begin."""
     steps = np.where(is_begin, 1, -1).cumsum()
     starts = np.flatnonzero(np.diff(tracks, prepend=-1))
     before = np.concatenate([[0], steps])[starts]
@@ -264,8 +261,8 @@ def _levels(is_begin: NDArray[np.bool_], tracks: NDArray[np.int64]) -> NDArray[n
     return levels
 
 
-def _tracks(found: Sequence[Brackets]) -> NDArray[np.int64]:
-    """A number per thread: equal where the texts of process and thread are."""
+def _tracks(found: Sequence[BeginEndEvents]) -> NDArray[np.int64]:
+    """A number per thread: equal if process and thread ids are equal as text."""
     pid, tid = (
         _numbers(pa.concat_arrays([getattr(one, name) for one in found])) for name in ("pids", "tids")
     )
@@ -273,7 +270,7 @@ def _tracks(found: Sequence[Brackets]) -> NDArray[np.int64]:
 
 
 def _numbers(tokens: pa.Array) -> NDArray[np.int64]:
-    """Equal numbers where the texts of the tokens are equal; 0 for null."""
+    """Numbers that are equal if the tokens are equal as text; 0 for null."""
     encoded = tokens.dictionary_encode()
     texts = read_tokens(encoded.dictionary.to_pylist()).texts
     numbers = {text: at for at, text in enumerate(dict.fromkeys(texts), 1)}
@@ -284,17 +281,17 @@ def _numbers(tokens: pa.Array) -> NDArray[np.int64]:
 
 RULE: Final = "time_unit"
 _COPY: Final = "gpu_memcpy"
-# The median of bytes over (bandwidth times length) is 1 to 2.4 where times are microseconds.
+# The median of bytes / (bandwidth * duration) is 1 to 2.4 if times are microseconds.
 _LEAST_RATIO: Final = 0.1
 _MOST_RATIO: Final = 10.0
 _COPIES_KEPT: Final = 100_000
-# Nanoseconds of the years 2000 to 2099, as digits: as microseconds, 64 bits of ns do not hold them.
-_NS_OF_OUR_DAYS: Final = r"^(9[4-9][0-9]{16}|[123][0-9]{18}|40[0-9]{17})(\.[0-9]+)?$"
+# Nanoseconds of the years 2000 to 2099, as digits; as microseconds they exceed 64 bits of ns.
+_NS_OF_THIS_CENTURY: Final = r"^(9[4-9][0-9]{16}|[123][0-9]{18}|40[0-9]{17})(\.[0-9]+)?$"
 
 
 @dataclass
 class TimeUnit:
-    """Collects the signs, batch by batch."""
+    """Collects the signs of a wrong time unit, batch by batch."""
 
     late: int = 0
     timed: int = 0
@@ -302,18 +299,18 @@ class TimeUnit:
     _copies: int = 0
 
     def add_times(self, columns: BatchColumns) -> None:
-        """Counts the times, and those that only make sense in nanoseconds."""
+        """Counts valid times, and times that are plausible only as nanoseconds."""
         if "ts" in columns.ints:
             self.timed += int(columns.ints["ts"][1].sum())
         texts = columns.texts.get("ts_text")
         if texts is None:
             return
-        found = pc.fill_null(pc.match_substring_regex(texts, _NS_OF_OUR_DAYS), False)
+        found = pc.fill_null(pc.match_substring_regex(texts, _NS_OF_THIS_CENTURY), False)
         no_time = ~columns.ints["ts"][1] if "ts" in columns.ints else np.ones(columns.rows, np.bool_)
         self.late += int((found.to_numpy(zero_copy_only=False) & no_time).sum())
 
     def add_copies(self, batch: pa.RecordBatch) -> None:
-        """Looks at the memory copies among activities."""
+        """Collects the bandwidth ratios of memcpys."""
         category = batch.column("category")
         place = pc.index(category.dictionary, _COPY).as_py()
         if place < 0 or self._copies >= _COPIES_KEPT:
@@ -328,7 +325,7 @@ class TimeUnit:
         self.ratios.append(size[usable] / (bandwidth[usable] * length[usable]))
 
     def finding(self) -> Finding | None:
-        """What is wrong with the unit of the times, if anything is."""
+        """The finding if the time unit is implausible, else None."""
         if self.late > self.timed:
             example = "times are too late for microseconds, and of our days as nanoseconds"
             return Finding(RULE, self.late, f"{example}: ingest with --time-unit ns")
