@@ -140,7 +140,7 @@ def test_a_file_with_another_suffix_is_ingested_if_named(tmp_path: Path, toy: To
 
 
 def test_a_format_that_workers_cannot_load_is_read_in_process(tmp_path: Path) -> None:
-    """Its class is of a function, or of a script."""
+    """Its class is local to a function or a script."""
 
     class Local(ToyFormat):
         name = "local_csv"
