@@ -21,9 +21,8 @@ from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, trace
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
 from tracewarehouse.formats.kineto import native
-from tracewarehouse.formats.kineto.format import KinetoFile
-from tracewarehouse.formats.kineto.source import KinetoSource
-from tracewarehouse.formats.stored import StoredSource
+from tracewarehouse.formats.kineto.format import KinetoFile, KinetoSource
+from tracewarehouse.formats.stored_source import StoredSource
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.stored_rank import READ, StoredRank, rank_rows

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
-from tracewarehouse.formats.foreign import ForeignFileError
+from tracewarehouse.formats.other_formats import UnsupportedFormatError
 from tracewarehouse.ingest.content import content_of, lost_events, window
 from tracewarehouse.ingest.facts import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.memory import frugal, held, is_large
@@ -210,7 +210,7 @@ class _Source:
             tables = {name: self._read(name, reader) for name, reader in source.tables.items()}
             outcome = source.outcome()
             del source  # what the reader holds is not needed any more
-        except ForeignFileError as error:
+        except UnsupportedFormatError as error:
             return NotRead(item.number, "other", kind=error.format)
         if mark(item.path) != item.mark or item.digest not in (None, outcome.digest):
             return NotRead(item.number, "changed")

@@ -15,7 +15,7 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
-from tracewarehouse.formats.registry import can_be_sent
+from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, machine
 from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, Settings, definitions
 from tracewarehouse.ingest.content import left_content
@@ -49,7 +49,7 @@ def ingest(
     started = time.monotonic()
     found = _found(store, list(paths), options)
     # Workers are new processes: a format that only this one has is read here.
-    jobs = machine.jobs(options.jobs, [file.path for file in found.files]) if can_be_sent() else 1
+    jobs = machine.jobs(options.jobs, [file.path for file in found.files]) if is_picklable() else 1
     with LocalEngine(jobs) as engine, _staging(store) as staging:
         report = _Call(store, catalog, options, progress or _unwatched, engine, staging).run(found)
     return replace(report, seconds=time.monotonic() - started, strict=options.strict)

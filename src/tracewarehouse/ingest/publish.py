@@ -44,7 +44,7 @@ def _publish_run(
     paths = {one.name: member.source.path for one, member in zip(sources, members, strict=True)}
 
     def begins_with(stored: RankSource, new: RankSource) -> bool:
-        from tracewarehouse.formats.unpack import prefix_digest
+        from tracewarehouse.formats.file_text import prefix_digest
 
         return prefix_digest(paths[new.name], stored.text_bytes) == stored.digest
 

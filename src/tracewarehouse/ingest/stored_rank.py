@@ -163,7 +163,7 @@ class StoredRank:
         return held
 
     def _tables(self, outcome: Outcome, spill: Path, opened: ExitStack) -> Mapping[str, Columns | pa.Table]:
-        from tracewarehouse.formats.stored import StoredSource
+        from tracewarehouse.formats.stored_source import StoredSource
 
         stored = {"events": self._rows("events")}
         if self.files.get("memory_timeline"):

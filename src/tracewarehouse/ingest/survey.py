@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tracewarehouse.engines import Engine, Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import Format, Part
-from tracewarehouse.formats.foreign import DESCRIPTIONS, ForeignFileError
+from tracewarehouse.formats.other_formats import DESCRIPTIONS, UnsupportedFormatError
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.discover import Candidate
 from tracewarehouse.ingest.outcome import FileOutcome, Options, Progress, Watch
@@ -71,12 +71,12 @@ class _OpenOne:
     path: Path
 
     def run(self, progress: TaskProgress) -> Opened:
-        from tracewarehouse.formats.detect import detect
+        from tracewarehouse.formats.registry import detect
 
         before = mark(self.path)
         try:
             found = detect(self.path)
-        except ForeignFileError as error:
+        except UnsupportedFormatError as error:
             return Opened(before, error.format)
         parts = found.open(self.path).parts()
         return Opened(before, found.name, found, parts, text_bytes(self.path, before[0]))

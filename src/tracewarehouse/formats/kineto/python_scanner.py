@@ -1,8 +1,8 @@
-"""The scanner that needs no native code: it only splits the text of an event array into elements.
+"""The scanner without native code, which only splits the text of an event array into elements.
 
-Every row of its batches is flagged as odd, so that the row path makes all columns from the element's text. A
-cut is proved by what lies before it being a strict JSON array of its own: a cut inside a string or a nested
-value leaves something open.
+It flags every row ODD, so that the row reader fills all columns from the text of the element. The text is
+split at a comma after a closing bracket; the split is valid if the text before it is a strict JSON array,
+because a split inside a string or nested value leaves something open.
 """
 
 from __future__ import annotations
@@ -17,30 +17,38 @@ import numpy as np
 import pyarrow as pa
 
 from tracewarehouse.formats.json_text import Text, elements, minify
-from tracewarehouse.formats.kineto.array_walker import skip_blanks
-from tracewarehouse.formats.kineto.batch import BATCH_BYTES, BATCH_ROWS, ODD, Batch
-from tracewarehouse.formats.kineto.outline import CHUNK_BYTES, cut_before
-from tracewarehouse.formats.kineto.scanner import LONGEST_BYTES, RefusedError, State
+from tracewarehouse.formats.kineto import native
+from tracewarehouse.formats.kineto.event_array import CHUNK_BYTES, cut_before, skip_whitespace
+from tracewarehouse.formats.kineto.scanner import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    LONGEST_BYTES,
+    ODD,
+    Batch,
+    RefusedError,
+    Scanner,
+    State,
+)
 
 
 def strings(texts: Sequence[Text]) -> pa.StringArray:
-    """The texts, which are UTF-8, as they lie in memory: checking each costs more than all else here."""
+    """An array of texts that are known to be UTF-8; built from buffers because checking each text is slow."""
     ends = array("i", accumulate(map(len, texts), initial=0))
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
 
 
 def strict_elements(text: bytes) -> Sequence[Text] | None:
-    """The minified elements of a JSON array; None where it is not strict JSON."""
+    """The minified elements of a JSON array; None if it is not strict JSON."""
     small = minify(text)
     return elements(small) if small is not None else None
 
 
-# An unclosed string is one token too: without it, each quote in one would be tried as a beginning.
+# An unclosed string is also one token; otherwise matching would restart at each quote inside it.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\]]', re.DOTALL)
 
 
 def value_end(text: bytes | bytearray) -> int | None:
-    """Where the container that a text begins with ends, by its brackets and quotes; None if it does not."""
+    """The end of the object or array that the text starts with; None if it is not closed."""
     depth = 0
     for match in _TOKEN.finditer(text):
         sign = text[match.start()]
@@ -57,8 +65,8 @@ def _text_bytes(texts: Sequence[Text]) -> int:
     return sum(map(len, texts))
 
 
-class RowScanner:
-    """A Scanner."""
+class PythonScanner:
+    """A Scanner in Python."""
 
     def __init__(self) -> None:
         self.longest_bytes = LONGEST_BYTES
@@ -71,7 +79,7 @@ class RowScanner:
         self._bytes = 0
 
     def feed(self, piece: bytes | bytearray | memoryview) -> list[Batch]:
-        """Reads on; the batches that became full."""
+        """See `Scanner.feed`."""
         self._text += piece
         if self.state == State.TOO_LONG and self.longest_bytes > len(self._text):
             self.state = State.MORE
@@ -79,7 +87,7 @@ class RowScanner:
         while self.state == State.MORE and len(self._text) >= self._size:
             found = cut_before(self._text, 0, len(self._text), strict_elements)
             if found is None:
-                self._cannot_cut()
+                self._handle_unsplittable()
                 continue
             comma, texts = found
             self._take(comma + 1)
@@ -88,20 +96,20 @@ class RowScanner:
         return full
 
     def feed_array(self, array: bytes | bytearray | memoryview) -> list[Batch]:
-        """Reads a whole array of strict JSON as further elements. Raises RefusedError."""
+        """See `Scanner.feed_array`."""
         texts = strict_elements(bytes(array))
         if texts is None:
             raise RefusedError("the text is not a JSON array")
         return self._add(texts)
 
     def flush(self) -> Batch | None:
-        """The rows since the last batch; reads up to where the array closes, if it does."""
+        """See `Scanner.flush`."""
         if self.state == State.MORE:
             self._end(whole=True)
         return self._batch()
 
     def take_rest(self) -> bytes:
-        """The fed text that was not read."""
+        """See `Scanner.take_rest`."""
         rest = bytes(self._text)
         self._text.clear()
         self._size = CHUNK_BYTES
@@ -113,20 +121,20 @@ class RowScanner:
         del self._text[:length]
         self.offset += length
 
-    def _cannot_cut(self) -> None:
-        """The array closed, one element is long, or the text is not strict JSON."""
+    def _handle_unsplittable(self) -> None:
+        """Handles text without a valid split: the array ended, an element is long, or it is invalid."""
         self._end(whole=False)
         if self.state != State.MORE:
             return
         if self._size < self.longest_bytes:
             self._size = min(4 * self._size, self.longest_bytes)
             return
-        start = skip_blanks(self._text, 0)
+        start = skip_whitespace(self._text, 0)
         is_open = self._text.startswith((b"{", b"["), start) and value_end(self._text[start:]) is None
         self.state = State.TOO_LONG if is_open else State.REFUSED
 
     def _end(self, *, whole: bool) -> None:
-        """Reads to the end of the array; where `whole` and it does not close, all that is an element."""
+        """Reads up to the end of the array; if it is not closed and `whole`, all complete elements."""
         text = b"[" + bytes(self._text)
         stop = value_end(text)
         if stop is None:
@@ -142,7 +150,7 @@ class RowScanner:
         self.state = State.CLOSED
 
     def _rest(self) -> None:
-        """The whole elements of a text that ends inside the array."""
+        """Reads the complete elements of a text that ends inside the array."""
         found = cut_before(self._text, 0, len(self._text), strict_elements)
         if found is not None:
             self._take(found[0] + 1)
@@ -171,7 +179,7 @@ class RowScanner:
         return _odd(texts)
 
     def _fitting(self) -> int:
-        """How many of the next elements make a batch; at least one."""
+        """The number of elements in the next batch; at least one."""
         most = min(len(self._elements), BATCH_ROWS)
         if self._bytes < BATCH_BYTES:
             return most
@@ -184,6 +192,11 @@ class RowScanner:
 
 
 def _odd(texts: Sequence[Text]) -> Batch:
-    """A batch of elements that the row path reads."""
+    """A batch whose rows the row reader fills."""
     flags = np.full(len(texts), ODD, np.uint8)
     return Batch(len(texts), {}, {}, {}, {"text": strings(texts)}, flags, None, {})
+
+
+def new_scanner(*, exact: bool = False) -> Scanner:
+    """The native scanner if it is available and not `exact`, else the Python scanner."""
+    return PythonScanner() if exact or not native.available() else native.NativeScanner()

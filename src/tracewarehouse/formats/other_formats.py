@@ -1,4 +1,4 @@
-"""What a file is that no format reader takes: other known formats by name, the rest with a remedy."""
+"""Identification of files that no format reader accepts, and the errors that say what they are."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.unpack import Buffer
+from tracewarehouse.formats.file_text import Buffer
 
 NO_EVENTS: Final = "no_events"
 
-# What the formats are called in prose.
+# Names of the formats in messages.
 DESCRIPTIONS: Final = {
     "execution_trace": "a PyTorch execution trace",
     "memory_timeline": "a PyTorch memory timeline",
@@ -23,8 +23,8 @@ DESCRIPTIONS: Final = {
     NO_EVENTS: "JSON without trace events",
 }
 
-# Magic bytes, what it is, and what to do.
-_FOREIGN: Final = (
+# Magic bytes, description, hint.
+_MAGIC_BYTES: Final = (
     (b"PK\x03\x04", "a zip archive", "unpack it and name the trace inside"),
     (b"BZh", "bzip2 data", "unpack it with bunzip2; plain and gzip files are read"),
     (b"\xfd7zXZ\0", "xz data", "unpack it with unxz; plain and gzip files are read"),
@@ -32,18 +32,18 @@ _FOREIGN: Final = (
     (b"\x7fELF", "a program", "name a trace file"),
     (b"PAR1", "a Parquet file", "name a trace file"),
 )
-# Keys that name a format: all of a row must be there.
+# A JSON object with all keys of a row has that format.
 _BY_KEYS: Final = (
     (("schema", "nodes"), "execution_trace"),
     (("rocprofiler-sdk-tool",), "rocprofv3"),
     (("segments", "device_traces"), "memory_snapshot"),
 )
-# An unclosed string is one token too: without it, each quote in one would be tried as a beginning.
+# An unclosed string is also one token; otherwise matching would restart at each quote inside it.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTALL)
 
 
 def binary_format(buffer: Buffer) -> str | None:
-    """The name of a known format that is not JSON; None for what may be JSON."""
+    """The name of a binary format; None if the content may be JSON."""
     if buffer[:16] == b"SQLite format 3\0":
         if buffer.find(b"rocpd_") >= 0:
             return "rpd_sqlite"
@@ -54,17 +54,17 @@ def binary_format(buffer: Buffer) -> str | None:
 
 
 def object_format(keys: Collection[str]) -> str:
-    """The name of the format of a JSON object without events."""
+    """The format of a JSON object without events, by its keys."""
     return next((name for wanted, name in _BY_KEYS if all(key in keys for key in wanted)), NO_EVENTS)
 
 
 def list_format(first: object) -> str:
-    """The name of the format of a JSON list without objects, by its first element."""
+    """The format of a JSON list without objects, by its first element."""
     return "memory_timeline" if isinstance(first, list) and len(first) == 4 else NO_EVENTS
 
 
 def top_keys(head: bytes) -> list[str]:
-    """The keys of a JSON object as far as its beginning goes, which may end anywhere."""
+    """The top-level keys of a JSON object in `head`, which may end anywhere."""
     keys: list[str] = []
     depth, at_key = 0, False
     for match in _TOKEN.finditer(head):
@@ -83,7 +83,7 @@ def top_keys(head: bytes) -> list[str]:
 
 
 def holds_objects(head: bytes) -> bool:
-    """Whether an element of a JSON list is an object; the head may end anywhere in it."""
+    """Whether a JSON list in `head`, which may end anywhere, has an element that is an object."""
     if b"{" not in head:
         return False
     depth = 0
@@ -96,17 +96,17 @@ def holds_objects(head: bytes) -> bool:
 
 
 def is_container(head: bytes) -> bool:
-    """Whether a file begins like an archive, a database, a pickle or another binary file."""
-    magics = tuple(magic for magic, _, _ in _FOREIGN)
+    """Whether a file begins with the magic bytes of an archive, database, pickle or other binary format."""
+    magics = tuple(magic for magic, _, _ in _MAGIC_BYTES)
     return head.startswith((*magics, b"SQLite format 3\0", b"\x80")) or head[257:262] == b"ustar"
 
 
 def check_readable(path: Path, buffer: Buffer) -> None:
-    """Raises TraceFormatError for what is surely no trace: nothing at all, an archive."""
+    """Raises TraceFormatError for an empty file, an archive or another binary file that is not a trace."""
     head = bytes(buffer[:4096])
     if not buffer[:1] or not head.strip(b"\0 \t\r\n"):
         raise TraceFormatError(path, "the file is empty", offset=0, hint="record or copy the trace again")
-    for magic, what, hint in _FOREIGN:
+    for magic, what, hint in _MAGIC_BYTES:
         if head.startswith(magic):
             raise TraceFormatError(path, f"this is {what}, not a trace", offset=0, hint=hint)
     if head[257:262] == b"ustar":
@@ -115,8 +115,8 @@ def check_readable(path: Path, buffer: Buffer) -> None:
         )
 
 
-class ForeignFileError(TraceFormatError):
-    """A file of another format, or without events; `format` is that format's name."""
+class UnsupportedFormatError(TraceFormatError):
+    """The file has a known format without a reader, or contains no events; `format` names it."""
 
     def __init__(self, path: Path | str, format: str) -> None:
         self.format = format
@@ -132,7 +132,7 @@ class ForeignFileError(TraceFormatError):
 
 
 def not_json(path: Path, buffer: Buffer, at: int) -> TraceFormatError:
-    """The error for text that does not begin like JSON."""
+    """The error for a file whose content does not begin like JSON."""
     head = bytes(buffer[at : at + 4096]).lstrip().lower()
     if head.startswith(b"<"):
         what = "an HTML page" if b"<html" in head or b"<!doctype html" in head else "markup (XML or HTML)"

@@ -1,4 +1,4 @@
-"""Damaged files: the reader keeps what is whole and reports the rest."""
+"""Damaged files: the reader keeps complete events and reports all losses."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 
 from trace_texts import SMALL_BYTES, gz, write
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.foreign import ForeignFileError
+from tracewarehouse.formats.file_text import read_text
 from tracewarehouse.formats.json_text import elements, minify
 from tracewarehouse.formats.kineto.document import Document
-from tracewarehouse.formats.kineto.outline import outline
-from tracewarehouse.formats.unpack import read_text
+from tracewarehouse.formats.kineto.header import outline
+from tracewarehouse.formats.other_formats import UnsupportedFormatError
 
 
 def events_of(data: bytes) -> list[tuple[int, int, str]]:
-    """Start, end and text of each event of a whole trace, found by other means."""
+    """Start, end and text of each event of an intact trace, by an independent method."""
     found = outline(data)
     assert found is not None and found.events is not None
     start, end = found.events
@@ -41,8 +41,8 @@ def squeeze(text: str) -> str:
     return msgspec.json.format(text, indent=-1)
 
 
-def saved(path: Path) -> tuple[Document, list[str]]:
-    """The document as the tolerant reader sees it, and the texts of its events."""
+def recovered(path: Path) -> tuple[Document, list[str]]:
+    """The document of the tolerant reader, and the texts of its events."""
     document = Document(read_text(path))
     texts: list[str] = []
     for chunk in document.chunks():
@@ -55,8 +55,8 @@ def saved(path: Path) -> tuple[Document, list[str]]:
 
 def read(path: Path) -> tuple[Document | None, list[str]]:
     try:
-        return saved(path)
-    except ForeignFileError:
+        return recovered(path)
+    except UnsupportedFormatError:
         return None, []
     except TraceFormatError as error:
         assert str(path) in error.message and error.hint
@@ -136,18 +136,18 @@ def fuzz(folder: Path, seed: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_one_damage_loses_nothing_unreported(tmp_path: Path, seed: int) -> None:
+def test_every_loss_of_one_damage_is_reported(tmp_path: Path, seed: int) -> None:
     fuzz(tmp_path, seed, 700)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(10, 30))
-def test_one_damage_loses_nothing_unreported_deep(tmp_path: Path, seed: int) -> None:
+def test_every_loss_of_one_damage_is_reported_deep(tmp_path: Path, seed: int) -> None:
     fuzz(tmp_path, seed, 4000)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_bytes_are_read_or_refused(tmp_path: Path, seed: int) -> None:
+def test_random_bytes_are_read_or_refused(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(400):
         data = SMALL_BYTES

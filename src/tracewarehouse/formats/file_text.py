@@ -1,4 +1,7 @@
-"""From a path to the text of a trace: plain or gzip by content, whole or cut, always with a digest."""
+"""The decompressed text of a trace file, plain or gzip, with its digest.
+
+Truncated and corrupt files are read as far as possible.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ Buffer: TypeAlias = bytes | bytearray | mmap.mmap
 GZIP_MAGIC = b"\x1f\x8b"
 # Its type stub names no exception class.
 _ISAL_ERROR = cast(type[Exception], IsalError)
-# Compressed text grows some twenty times: larger pieces would not stay in the processor's caches, and the C
-# library would ask the system for the memory of each.
+# Traces compress about 20:1: larger pieces would not fit in the CPU caches once decompressed, and each would
+# need a new memory mapping.
 _PIECE_BYTES = 16 << 10
 _AHEAD = 32
-# Text beyond this goes to a temporary file that is mapped, so that memory stays flat.
+# Longer text goes to a memory-mapped temporary file, which bounds memory.
 SPILL_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class Text:
-    """The decompressed text of a file: `cut` says why the container gave less than it promised."""
+    """The decompressed text of a file; `cut` is the reason if the file is truncated or corrupt."""
 
     path: Path
     stored_bytes: int
@@ -47,15 +50,15 @@ class Text:
 
 
 class _Sink(Protocol):
-    """Takes text, piece by piece."""
+    """Receives text in pieces."""
 
     size: int
 
     def write(self, piece: bytes) -> None: ...
 
 
-class _Collected:
-    """Collects text in memory, and in a mapped temporary file once it is large."""
+class _TextBuffer:
+    """Collects text in memory, or in a memory-mapped temporary file if it is large."""
 
     def __init__(self, spill: Path | None) -> None:
         self._spill = spill
@@ -68,7 +71,7 @@ class _Collected:
         self.sha.update(piece)
         self.size += len(piece)
         if self._file is None and self.size > SPILL_BYTES:
-            self._file = TemporaryFile(dir=self._spill)  # noqa: SIM115  closed when the map goes
+            self._file = TemporaryFile(dir=self._spill)  # noqa: SIM115  closed with the mapping
             self._file.write(self._memory)
             self._memory = bytearray()
         if self._file is None:
@@ -85,22 +88,22 @@ class _Collected:
 
 
 def read_text(path: Path, spill: Path | None = None) -> Text:
-    """Everything the file holds, decompressed. Raises TraceFormatError where it cannot be read.
+    """The complete decompressed content. Raises TraceFormatError if the file cannot be read.
 
-    Long text is mapped from an unlinked temporary file in the folder `spill`.
+    Long text is memory-mapped from an unlinked temporary file in the folder `spill`.
     """
     try:
         with _open(path) as file:
-            sink, pieces = _Collected(spill), _Pieces(file)
-            cut = _pour(file, pieces, sink)
+            sink, pieces = _TextBuffer(spill), _Pieces(file)
+            cut = _decompress(file, pieces, sink)
             stored = pieces.size()
     except OSError as error:
         raise _unreadable(path, error) from error
     return Text(path, stored, sink.size, sink.sha.hexdigest(), sink.buffer(), cut)
 
 
-def _pour(file: IO[bytes], pieces: _Pieces, sink: _Sink) -> str | None:
-    """All text of the file into the sink; returns why a container ended early, if it did."""
+def _decompress(file: IO[bytes], pieces: _Pieces, sink: _Sink) -> str | None:
+    """Writes the decompressed content to the sink; returns the reason if the file is truncated or corrupt."""
     if file.peek(2)[:2] == GZIP_MAGIC:  # type: ignore[attr-defined]
         return _gunzip(pieces, sink)
     for piece in pieces:
@@ -108,16 +111,16 @@ def _pour(file: IO[bytes], pieces: _Pieces, sink: _Sink) -> str | None:
     return None
 
 
-class _Left(Exception):
-    """Nobody reads on."""
+class _Stopped(Exception):
+    """The reader needs no more text."""
 
 
 @dataclass
-class Flow:
-    """The text of a file in pieces, unpacked by a thread that stays a few pieces ahead.
+class TextStream:
+    """The text of a file in pieces, decompressed by a background thread that stays a few pieces ahead.
 
-    Iterate to the end; then `stored_bytes`, `size` and `digest` are there, and `cut` says why the container
-    gave less than it promised. Raises TraceFormatError where the file cannot be read.
+    After the iteration ends, `stored_bytes`, `size` and `digest` are valid, and `cut` is the reason if the
+    file is truncated or corrupt. Raises TraceFormatError if the file cannot be read.
     """
 
     path: Path
@@ -126,7 +129,7 @@ class Flow:
     digest: str = ""
     cut: str | None = None
     _ahead: Queue[bytes | None] = field(default_factory=lambda: Queue(_AHEAD))
-    _left: Event = field(default_factory=Event)
+    _stopped: Event = field(default_factory=Event)
     _error: BaseException | None = None
 
     def __iter__(self) -> Iterator[bytes]:
@@ -136,7 +139,7 @@ class Flow:
             while (piece := self._ahead.get()) is not None:
                 yield piece
         finally:
-            self._left.set()
+            self._stopped.set()
             with suppress(Empty):
                 while True:
                     self._ahead.get_nowait()
@@ -147,9 +150,9 @@ class Flow:
             raise self._error
 
     def write(self, piece: bytes) -> None:
-        """A piece for whoever iterates."""
-        if self._left.is_set():
-            raise _Left
+        """Queues a piece for the iterator."""
+        if self._stopped.is_set():
+            raise _Stopped
         self._sha.update(piece)
         self.size += len(piece)
         self._ahead.put(piece)
@@ -159,34 +162,34 @@ class Flow:
         try:
             with _open(self.path) as file:
                 pieces = _Pieces(file)
-                self.cut = _pour(file, pieces, self)
+                self.cut = _decompress(file, pieces, self)
                 self.stored_bytes = pieces.size()
             self.digest = self._sha.hexdigest()
         except BaseException as error:
-            self._error = None if isinstance(error, _Left) else error
+            self._error = None if isinstance(error, _Stopped) else error
         finally:
-            if not self._left.is_set():
+            if not self._stopped.is_set():
                 self._ahead.put(None)
 
 
 def prefix_digest(path: Path, length: int) -> str | None:
-    """sha256 of the first `length` bytes of the decompressed text; None where it is shorter."""
+    """SHA-256 of the first `length` bytes of the decompressed text; None if the text is shorter."""
     text = read_text(path)
     if text.text_bytes < length:
         return None
     return hashlib.sha256(memoryview(text.buffer)[:length]).hexdigest()
 
 
-def digest_of(path: Path) -> Flow:
-    """The whole file's digest and sizes. Raises TraceFormatError where it cannot be read."""
-    flow = Flow(path)
-    for _ in flow:
+def digest_of(path: Path) -> TextStream:
+    """Digest and sizes of the complete file. Raises TraceFormatError if it cannot be read."""
+    stream = TextStream(path)
+    for _ in stream:
         pass
-    return flow
+    return stream
 
 
 class _Head:
-    """Takes the first bytes of a text."""
+    """Collects the first bytes of a text."""
 
     def __init__(self, length: int) -> None:
         self.size = 0
@@ -197,29 +200,29 @@ class _Head:
         self.text += piece[: self._length - self.size]
         self.size += len(piece)
         if self.size >= self._length:
-            raise _Left
+            raise _Stopped
 
 
 def head_of(path: Path, length: int) -> bytes:
     """The first bytes of the decompressed text, as far as they can be read.
 
-    Raises TraceFormatError where nothing can.
+    Raises TraceFormatError if nothing can be read.
     """
     head = _Head(length)
     try:
-        with _open(path) as file, suppress(_Left):
-            _pour(file, _Pieces(file), head)
+        with _open(path) as file, suppress(_Stopped):
+            _decompress(file, _Pieces(file), head)
     except OSError as error:
         raise _unreadable(path, error) from error
     return bytes(head.text)
 
 
 class _Pieces:
-    """The stored bytes, piece by piece, with a way to give back what a gzip member did not use."""
+    """The stored bytes in pieces; bytes after a gzip member can be pushed back."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._back = b""
+        self._pushed_back = b""
         self.taken = 0
 
     def __iter__(self) -> Iterator[bytes]:
@@ -227,34 +230,34 @@ class _Pieces:
             yield piece
 
     def next(self) -> bytes:
-        if self._back:
-            piece, self._back = self._back, b""
+        if self._pushed_back:
+            piece, self._pushed_back = self._pushed_back, b""
             return piece
         piece = self._file.read(_PIECE_BYTES)
         self.taken += len(piece)
         return piece
 
-    def give_back(self, rest: bytes) -> None:
-        self._back = rest
+    def push_back(self, rest: bytes) -> None:
+        self._pushed_back = rest
 
     def at(self) -> int:
-        """Where in the file the next piece begins."""
-        return self.taken - len(self._back)
+        """The file offset of the next piece."""
+        return self.taken - len(self._pushed_back)
 
-    def again(self, at: int) -> Iterator[bytes]:
-        """What was taken from there on, once more; nothing is taken after that."""
+    def reread(self, at: int) -> Iterator[bytes]:
+        """Rereads the pieces from the offset `at` on; `next` must not be called afterwards."""
         self._file.seek(at)
         while piece := self._file.read(min(_PIECE_BYTES, self.taken - at)):
             at += len(piece)
             yield piece
 
     def size(self) -> int:
-        """Of the file: what follows a fault was never taken."""
+        """The size of the file, including bytes after a corrupt position that were not read."""
         return max(self.taken, os.fstat(self._file.fileno()).st_size)
 
 
 def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
-    """Every member of a gzip file; returns why it ended early, if it did."""
+    """Decompresses all members of a gzip file; returns the reason if the file is truncated or corrupt."""
     while True:
         if (cut := _member(pieces, sink)) is not None:
             return cut
@@ -263,7 +266,7 @@ def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
             return None
         if rest[:1] != GZIP_MAGIC[:1]:
             return "bytes that are not gzip follow the compressed data"
-        pieces.give_back(rest)
+        pieces.push_back(rest)
 
 
 def _member(pieces: _Pieces, sink: _Sink) -> str | None:
@@ -271,19 +274,19 @@ def _member(pieces: _Pieces, sink: _Sink) -> str | None:
     before, start = sink.size, pieces.at()
     while not member.eof:
         if not (piece := pieces.next()):
-            _save_rest(pieces.again(start), sink, before)
+            _recover_member(pieces.reread(start), sink, before)
             return "the gzip stream is cut short"
         try:
             sink.write(member.decompress(piece))
         except _ISAL_ERROR:
-            _save_rest(pieces.again(start), sink, before)
+            _recover_member(pieces.reread(start), sink, before)
             return "the gzip stream is corrupt"
-    pieces.give_back(member.unused_data)
+    pieces.push_back(member.unused_data)
     return None
 
 
-def _save_rest(stored: Iterable[bytes], sink: _Sink, before: int) -> None:
-    """What a broken member still gives beyond what is out, up to the fault."""
+def _recover_member(stored: Iterable[bytes], sink: _Sink, before: int) -> None:
+    """Writes the rest of a corrupt member up to the corrupt position."""
     skip = sink.size - before
     for out in _outputs(stored):
         sink.write(out[skip:])
@@ -291,7 +294,7 @@ def _save_rest(stored: Iterable[bytes], sink: _Sink, before: int) -> None:
 
 
 def _outputs(stored: Iterable[bytes]) -> Iterator[bytes]:
-    """The text of a gzip member, up to a fault in ever smaller steps: the last byte before it counts too."""
+    """The text of a gzip member up to a corrupt position, found by bisection down to the last valid byte."""
     member = zlib.decompressobj(wbits=31)
     for piece in stored:
         at, size = 0, len(piece)

@@ -1,4 +1,4 @@
-"""Unusual values: deep nesting, strings too long to keep, times in nanoseconds, begin and end events."""
+"""Unusual content: deep nesting, very long strings, times in nanoseconds, begin and end events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 
 from trace_reading import ReadTrace
 from trace_texts import EVENT, event, gz, trace, write
-from tracewarehouse.formats import long_strings
-from tracewarehouse.formats.kineto import row_scanner, source
-from tracewarehouse.formats.kineto.kept import Brackets
-from tracewarehouse.formats.kineto.pairs import pairs
-from tracewarehouse.formats.long_strings import LongStrings
+from tracewarehouse.formats import json_text
+from tracewarehouse.formats.json_text import LongStrings
+from tracewarehouse.formats.kineto import python_scanner, reader
+from tracewarehouse.formats.kineto.times import BeginEndEvents, match_pairs
 
 EXACT = pytest.mark.parametrize("exact", [False, True], ids=["native", "rows"])
 
@@ -39,7 +38,7 @@ def test_deep_nesting_is_kept(tmp_path: Path, depth: int, place: str, exact: boo
 
 
 @pytest.mark.parametrize("size", range(1, 40, 3))
-def test_long_strings_are_replaced_wherever_pieces_end(size: int) -> None:
+def test_long_strings_are_replaced_with_any_piece_size(size: int) -> None:
     value = {"a": "x" * 50, "b": ['\\"' * 30, "short", '"' * 9, {"k\\": "\\" * 41}], "x" * 60: '\\\\"'}
     text = json.dumps(value).encode()
     strings = LongStrings(b"salt", 20)
@@ -53,10 +52,10 @@ def test_long_strings_are_replaced_wherever_pieces_end(size: int) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strings of more than 256 KB are too long."""
-    for module in (long_strings, source):
+    for module in (json_text, reader):
         monkeypatch.setattr(module, "LONGEST_BYTES", 1 << 18)
     monkeypatch.setattr(LongStrings.__init__, "__defaults__", (1 << 18,))
-    monkeypatch.setattr(row_scanner, "CHUNK_BYTES", 1 << 16)
+    monkeypatch.setattr(python_scanner, "CHUNK_BYTES", 1 << 16)
 
 
 @EXACT
@@ -86,8 +85,8 @@ def test_an_event_with_a_long_string_is_kept(tmp_path: Path, place: str, exact: 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("lead", [0, 150_000, 700_000])
-def test_a_string_is_long_wherever_pieces_end(tmp_path: Path, lead: int, zipped: bool, exact: bool) -> None:
-    """One byte more than the limit, behind many short strings of its event or of others."""
+def test_a_long_string_is_detected_anywhere(tmp_path: Path, lead: int, zipped: bool, exact: bool) -> None:
+    """One byte above the limit, after many short strings of the same event or of others."""
     for size, replaced in ((1 << 18, []), ((1 << 18) + 1, [1])):
         args = {"short": ["abc"] * (lead // 7), "a": "x" * size, "b": "y" * 1000}
         for before in (10, 2000):
@@ -98,7 +97,7 @@ def test_a_string_is_long_wherever_pieces_end(tmp_path: Path, lead: int, zipped:
 
 
 @EXACT
-def test_times_in_nanoseconds_are_reported_and_read_if_asked(tmp_path: Path, exact: bool) -> None:
+def test_times_in_nanoseconds_are_reported_and_read_on_request(tmp_path: Path, exact: bool) -> None:
     start = 1712195495521311104
     path = write(tmp_path, trace([event(ts=start, dur=1500), event(ts=start + 7, dur=20)]))
     found = ReadTrace(path, exact=exact)
@@ -112,7 +111,7 @@ def test_times_in_nanoseconds_are_reported_and_read_if_asked(tmp_path: Path, exa
 
 @EXACT
 @pytest.mark.parametrize("scale, reported", [(1, False), (1000, True), (0.001, True)])
-def test_copies_say_whether_times_are_microseconds(
+def test_copy_bandwidth_reveals_the_time_unit(
     tmp_path: Path, scale: float, reported: bool, exact: bool
 ) -> None:
     args = {"bytes": 1_200_000, "memory bandwidth (GB/s)": 10.0}
@@ -125,7 +124,7 @@ def test_copies_say_whether_times_are_microseconds(
 
 
 def paired(events: list[tuple[str, int, int]]) -> dict[int, int]:
-    """Begin → end of (phase, track, time), one event after the other."""
+    """Begin → end of (phase, track, time), computed event by event."""
     order = sorted(range(len(events)), key=lambda at: (events[at][1], events[at][2], at))
     found: dict[int, int] = {}
     last: dict[tuple[int, int], int] = {}
@@ -150,8 +149,8 @@ def test_pairs_match_a_walk_over_the_events(seed: int) -> None:
     events = [(rng.choice("BE"), rng.randrange(3), rng.randrange(12)) for _ in range(rng.randrange(1, 60))]
     ids = np.arange(len(events), dtype=np.int64) * 3
     tracks = pa.array([str(track) for _, track, _ in events])
-    found = pairs([
-        Brackets(
+    found = match_pairs([
+        BeginEndEvents(
             ids, np.array([phase == "B" for phase, _, _ in events]),
             np.array([time for _, _, time in events], np.int64), np.zeros(len(events), np.int64),
             np.zeros(len(events), np.int32), tracks, tracks,

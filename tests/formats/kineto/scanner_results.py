@@ -1,4 +1,4 @@
-"""Scanning in tests: batches as rows, and what the rows must be, said element by element in plain Python."""
+"""Scanner results as rows, and the expected rows, computed element by element in plain Python."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from tracewarehouse.formats.kineto import batch as columns
-from tracewarehouse.formats.kineto.batch import COLLECTIVE, ODD, SLOW, SUBNS, Batch
+from tracewarehouse.formats.kineto import scanner as columns
 from tracewarehouse.formats.kineto.native import NativeScanner
-from tracewarehouse.formats.kineto.scanner import State
+from tracewarehouse.formats.kineto.scanner import COLLECTIVE, ODD, SLOW, SUBNS, Batch, State
 
 Row = dict[str, Any]
 
@@ -24,18 +23,18 @@ KINDS = {
     **dict.fromkeys(("collective", "process_group", "group_ranks", "collective_dtype", "sync_kind"), "text"),
 }
 COLUMN_OF = {key: column for column, keys in columns.KEYS.items() for key in keys}
-# Decodes numbers as their text.
+# Decodes numbers as text.
 DIGITS = json.JSONDecoder(
     parse_int=lambda t: Digits(t), parse_float=lambda t: Digits(t), object_pairs_hook=list
 )
 
 
 class Digits(str):
-    """A number as the file writes it."""
+    """A number as written in the file."""
 
 
 def scan(text: bytes, size: int = 1 << 20, **limits: int) -> tuple[NativeScanner, list[Batch]]:
-    """The scanner after the text behind the `[`, fed in pieces, and all batches."""
+    """The scanner after the text that follows the `[`, fed in pieces, and all batches."""
     scanner = NativeScanner(**limits)
     batches: list[Batch] = []
     for at in range(0, len(text), size):
@@ -48,12 +47,12 @@ def scan(text: bytes, size: int = 1 << 20, **limits: int) -> tuple[NativeScanner
 
 
 def rows(batches: Sequence[Batch]) -> list[Row]:
-    """Every row with the values that it has."""
+    """Every row with its non-null values."""
     return [row for batch in batches for row in _rows(batch)]
 
 
 def _rows(batch: Batch) -> Iterator[Row]:
-    words = {name: batch.words[name].to_pylist() for name in batch.codes}
+    words = {name: batch.dictionaries[name].to_pylist() for name in batch.codes}
     texts = {name: array.to_pylist() for name, array in batch.texts.items()}
     for array in batch.texts.values():
         array.validate(full=True)
@@ -69,12 +68,12 @@ def _rows(batch: Batch) -> Iterator[Row]:
 
 
 def accepts(scanner: NativeScanner, text: bytes) -> bool:
-    """Whether the text was an array to its end, and nothing behind it."""
+    """Whether the text is a complete array and nothing follows it."""
     return scanner.state is State.CLOSED and text[scanner.offset :].strip(b" \t\r\n") == b"]"
 
 
 def strict(text: bytes) -> bool:
-    """Whether `[text` is strict JSON in UTF-8, by other parsers; one of them also limits numbers."""
+    """Whether `[text` is strict JSON in UTF-8 according to other parsers; one also limits numbers."""
     try:
         json.loads((b"[" + text).decode(), parse_constant=_refuse)
         msgspec.json.decode(b"[" + text)
@@ -94,7 +93,7 @@ def elements(text: bytes) -> list[str]:
 
 
 def expected(element: str) -> Row:
-    """What the row of an element must hold, as the comments of batch.py say it."""
+    """The expected row of an element, by the comments in scanner.py."""
     value = DIGITS.decode(element)
     row = _event(element, value) if _is_object(element) else None
     if row is None:
@@ -114,7 +113,7 @@ def _is_object(element: str) -> bool:
 
 
 def _raw_members(element: str) -> dict[str, str]:
-    """The members of an object as they are written."""
+    """The members of an object, verbatim."""
     found = msgspec.json.decode(element.encode(), type=dict[str, msgspec.Raw])
     return {key: bytes(raw).decode() for key, raw in found.items()}
 
@@ -142,7 +141,7 @@ def _event(element: str, members: list[tuple[str, Any]]) -> Row | None:
 
 
 def _key_texts(element: str, keys: list[str]) -> str:
-    """A backslash where a key is not written as itself."""
+    """A backslash if a key is written with escapes."""
     return "" if all(f'"{key}":' in element for key in keys) else "\\"
 
 
@@ -168,7 +167,7 @@ def _member(row: Row, key: str, value: Any, text: str) -> bool:
 
 
 def _is_plain(digits: str) -> bool:
-    """Whether these are the digits of an integer of 64 bits; the least one is left out."""
+    """Whether these are the digits of a 64-bit integer, except the smallest one."""
     try:
         return str(int(digits)) == digits and abs(int(digits)) < 1 << 63
     except ValueError:
@@ -260,7 +259,7 @@ def _numbers(value: Any) -> Iterator[str]:
 
 _KEYS = [key for keys in columns.KEYS.values() for key in keys]
 _OTHER_KEYS = ["Ev Idx", "Trace name", "token", "kind", "Call stack", "é", "a\\u0062", "strea\\u006d", ""]
-# Not the one that a key with an escape spells: this module finds escapes in keys by their text.
+# None that a key with an escape spells: this module finds escapes in keys by their text.
 _NESTED_KEYS = [*_OTHER_KEYS, *(key for key in _KEYS if key != "stream")]
 _SCALARS = [
     *("0", "1", "-1", "7", "-0", "4294967295", "9223372036854775807", "9223372036854775808"),
@@ -273,7 +272,7 @@ _TIMES += ["1669783687468053", "1669783687468053.123", "9223372036854775.807", "
 
 
 def element(random: random.Random) -> str:
-    """A random element: mostly an event of usual keys with values of any type."""
+    """A random element: usually an event with known keys and values of any type."""
     if random.random() < 0.03:
         return value(random)
     pairs = [(key, _value_of(random, key)) for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur")]

@@ -1,54 +1,125 @@
-"""The event array, in bulk where it is sound and event by event where it is not.
+"""The elements of an event array: in large chunks where it is valid JSON, one by one where it is damaged.
 
-It knows three states: a proved chunk, an element that stands alone, and a place where nothing fits. There
-it goes on at the next thing that looks like the start of an event, and tells what lies between.
+A chunk ends at a closing bracket before a comma and is validated by parsing `[chunk]`: a split inside a
+string or nested value would leave something open. Where no chunk is valid, single elements are read or
+repaired. Where that fails, too, the walker resumes at the next position that looks like the start of an event
+and records the bytes between as lost.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
 
+from tracewarehouse.formats.file_text import Buffer
 from tracewarehouse.formats.json_text import elements, is_utf8, minify
-from tracewarehouse.formats.kineto.losses import Losses
-from tracewarehouse.formats.kineto.outline import Chunk, cut
-from tracewarehouse.formats.kineto.repair import repair
-from tracewarehouse.formats.unpack import Buffer
+from tracewarehouse.formats.kineto.repair import Losses, repair
+
+Valid = TypeVar("Valid")
+
+CHUNK_BYTES = 4 << 20
+_CUT_TRIES = 8
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A JSON array of consecutive events; `repaired` are the positions of events that are not verbatim."""
+
+    array: bytes
+    events: int
+    repaired: tuple[int, ...] = ()
+
+
+def cut(buffer: Buffer, at: int, end: int, size: int, *, last: bool) -> tuple[int, Chunk] | None:
+    """One valid chunk from `at`: the position of its comma, and the chunk; `last`: `end` closes the array."""
+    while True:
+        stop = at + size
+        if stop >= end:
+            return _whole(buffer, at, end) if last else cut_before(buffer, at, end, parse_chunk)
+        if (found := cut_before(buffer, at, stop, parse_chunk)) is not None:
+            return found
+        if not last:
+            return None
+        size *= 4
+
+
+def cut_before(
+    buffer: Buffer, at: int, stop: int, validate: Callable[[bytes], Valid | None]
+) -> tuple[int, Valid] | None:
+    """The last comma before `stop` up to which the text is valid, and the result of `validate` for it."""
+    for _ in range(_CUT_TRIES):
+        comma = _last_cut(buffer, at, stop)
+        if comma is None:
+            return None
+        if (found := validate(_array(buffer, at, comma))) is not None:
+            return comma, found
+        stop = comma
+    return None
+
+
+def _last_cut(buffer: Buffer, at: int, stop: int) -> int | None:
+    """The position of the last comma before `stop` that follows a closing bracket."""
+    while (comma := buffer.rfind(b",", at, stop)) >= 0:
+        before = comma - 1
+        while before > at and buffer[before] in b" \t\r\n":
+            before -= 1
+        if buffer[before] in b"}]":
+            return comma
+        stop = comma
+    return None
+
+
+def parse_chunk(array: bytes) -> Chunk | None:
+    """The array as a chunk; None if it is not strict JSON in UTF-8."""
+    found = elements(array)
+    return Chunk(array, len(found)) if found is not None and is_utf8(array) else None
+
+
+def _whole(buffer: Buffer, at: int, end: int) -> tuple[int, Chunk] | None:
+    found = parse_chunk(_array(buffer, at, end))
+    return (end, found) if found is not None else None
+
+
+def _array(buffer: Buffer, at: int, stop: int) -> bytes:
+    return b"[" + bytes(memoryview(buffer)[at:stop]) + b"]"
+
 
 _EVENT_KEYS = rb'"(?:ph|name|cat|pid|tid|ts|dur|id|args|bp|s)"\s*:'
-# Not after a colon: there it is a value inside an event.
+# Not after a colon, where it is a value inside an event.
 EVENT_START = re.compile(rb"[^:\s]\s*(\{\s*" + _EVENT_KEYS + rb")")
 _ARRAY_GOES_ON = re.compile(rb"\]\s*,?\s*\{\s*" + _EVENT_KEYS)
 _ARRAY_END = re.compile(rb'[}\]]\s*(\])\s*(?:,\s*"|\}|$)')
 _STRAY_BRACKET = re.compile(rb"[\[,]\s*\[\s*\{\s*" + _EVENT_KEYS)
 _WORD = re.compile(rb"[A-Za-z0-9]")
 _FOLLOWS = re.compile(rb"\s*(?:[,\]]|$)")
-# After a stray bracket the list would end with the array: a header key or nothing follows.
+# After a stray bracket, the list would end with the array: a header key or nothing follows.
 _LIST_FOLLOWS = re.compile(rb'\s*(?:,\s*[^"\s]|\])')
 _LINE_START = re.compile(rb"\n\s*(\{)")
-_BLANKS = re.compile(rb"[ \t\r\n]*")
+_WHITESPACE = re.compile(rb"[ \t\r\n]*")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 _SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s,:{}\[\]"]+', re.DOTALL)
 _CLOSER = {b"{": b"}", b"[": b"]"}
-# An element with a list of things that look like events is read up to this length, when not in bulk.
+# Maximum length of a single element that contains a list of objects that look like events.
 _LIST_MOST = 1 << 22
 _BULK_LEAST = 4096
 _CONTAINERS = (b"{", b"[")
 
 
-def skip_blanks(buffer: Buffer, at: int) -> int:
-    """The next byte that is no blank."""
-    found = _BLANKS.match(buffer, at)
+def skip_whitespace(buffer: Buffer, at: int) -> int:
+    """The position of the next byte that is not whitespace."""
+    found = _WHITESPACE.match(buffer, at)
     return found.end() if found else at
 
 
 def value_end(buffer: Buffer, at: int, limit: int) -> int | None:
-    """Where the JSON value at `at` ends, by its brackets and quotes; None if it does not before `limit`."""
+    """The end of the JSON value at `at`, by its brackets and quotes; None if it is beyond `limit`."""
     return _scan(buffer, at, limit)[0]
 
 
 def _scan(buffer: Buffer, at: int, limit: int) -> tuple[int | None, bool]:
-    """Where the value at `at` ends, and, where it does not, whether `limit` stands inside a list of it."""
+    """The end of the value at `at`; if it does not end, whether `limit` is inside a list of it."""
     if buffer[at] not in b"{[":
         scalar = _SCALAR.match(buffer, at, limit)
         return (scalar.end() if scalar else None), False
@@ -66,7 +137,7 @@ def _scan(buffer: Buffer, at: int, limit: int) -> tuple[int | None, bool]:
 
 
 class ArrayWalker:
-    """Walks over the elements of an array; `at` is where it stands, `closed` whether it met the end."""
+    """Iterates over the elements of an array; `at` is the position, `closed` whether the end was read."""
 
     def __init__(self, buffer: Buffer, at: int, losses: Losses, step: int, *, lines: bool = False) -> None:
         self.buffer = buffer
@@ -78,7 +149,7 @@ class ArrayWalker:
         self.limit = len(buffer)
 
     def walk(self, end: int | None = None) -> Iterator[Chunk]:
-        """The chunks up to the closing bracket; `end`: where strict JSON has found it."""
+        """The chunks up to the closing bracket; `end`: its position, if strict JSON has found it."""
         size, after_value = self.step, False
         while not self._at_end(after_value):
             if self.buffer[self.at] == ord(","):
@@ -100,8 +171,8 @@ class ArrayWalker:
                 yield chunk
 
     def _at_end(self, after_value: bool) -> bool:
-        """Whether nothing more follows; tells what stands at the end that should not."""
-        self.at = skip_blanks(self.buffer, self.at)
+        """Whether the array ends here; records misplaced characters at the end."""
+        self.at = skip_whitespace(self.buffer, self.at)
         if self.at >= self.limit:
             self.closed = self.lines
             return True
@@ -146,19 +217,19 @@ class ArrayWalker:
         return Chunk(array, len(found))
 
     def _element(self) -> Chunk | None:
-        """The element at hand, as it is or repaired; None where it is lost."""
+        """The current element, verbatim or repaired; None if it is lost."""
         start = self.at
         next_start = self._next_start(start + 1, self.limit)
         stop, in_list = _scan(self.buffer, start, next_start or self.limit)
         if in_list and next_start is not None:
-            # What looks like the next event may be an item of a list in this one.
+            # The apparent next event may be an item of a list in this element.
             stop = value_end(self.buffer, start, min(start + _LIST_MOST, self.limit))
-        if stop is not None and (chunk := self._sound(start, stop, next_start)) is not None:
+        if stop is not None and (chunk := self._read_element(start, stop, next_start)) is not None:
             return chunk
         return self._broken_last(start) if next_start is None else self._broken(start, next_start)
 
-    def _sound(self, start: int, stop: int, next_start: int | None) -> Chunk | None:
-        """The element in these bytes, if it can stand; repaired only where it holds no other event."""
+    def _read_element(self, start: int, stop: int, next_start: int | None) -> Chunk | None:
+        """The element in these bytes if it is valid, or repairable and contains no other event."""
         raw = bytes(self.buffer[start:stop])
         alone = next_start is None or stop <= next_start
         inside = alone or raw[:1] == b"{" or _LIST_FOLLOWS.match(self.buffer, stop)
@@ -179,11 +250,11 @@ class ArrayWalker:
         return found.start(1) if found else None
 
     def _broken(self, start: int, next_start: int | None) -> Chunk | None:
-        """An element that does not stand alone: all up to the next one is tried, then given up."""
+        """An incomplete element: tries all bytes up to the next element, then records them as lost."""
         if next_start is None:
             return self._broken_last(start)
         stop = start + len(bytes(self.buffer[start:next_start]).rstrip(b" \t\r\n,"))
-        if stop > start and (chunk := self._sound(start, stop, next_start)) is not None:
+        if stop > start and (chunk := self._read_element(start, stop, next_start)) is not None:
             return chunk
         lost = bytes(self.buffer[start:next_start])
         events = 0 if not _WORD.search(lost) else 1 if lost.count(b'"ph"') == 1 else None
@@ -194,7 +265,7 @@ class ArrayWalker:
         return None
 
     def _broken_last(self, start: int) -> Chunk | None:
-        """No event follows: either the array closes after this, or the text ends inside it."""
+        """The last element, incomplete: the array closes after it, or the text ends inside it."""
         if (close := _ARRAY_END.search(self.buffer, start)) is not None:
             self.losses.lose(start, close.start(1), None, "an event that cannot be read")
             self.at = close.start(1)
