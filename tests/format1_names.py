@@ -34,6 +34,18 @@ REWORDED |= {
     "2 of 5 runs are not recorded (odd@v2, timeline@v1): tw record --all": (
         "2 of 5 runs are not recorded (odd@v3, timeline@v2): wh.record()"
     ),
+    "1 damaged rank (odd rank 1)": "1 rank has a damaged trace (odd rank 1)",
+    "waits: pending 1/2": "waits is pending: 1 of 2 ranks ingested",
+    "0 steps, needs 1": "requires 1 step, found 0",
+    "no counters of kernels recorded": "no kernel counters recorded",
+    **{
+        f"no GPU rows recorded{rules}": f"no GPU activities recorded{rules}"
+        for rules in (
+            "",
+            ": allocator_calls, blocking_copies, blocking_syncs, exposed_comm, host_bound, input_bound,"
+            " launch_bound, low_gpu_use, pageable_copies, tensor_cores",
+        )
+    },
     **{
         f"nothing to judge by: {rules}": f"no applicable data: {rules}"
         for rules in ("allocator_calls", "pageable_copies, tensor_cores")
