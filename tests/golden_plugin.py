@@ -130,7 +130,7 @@ class Drawn:
         if mark in self.failed:
             raise self.failed[mark]
         runs = [run for run in self.warehouse.store.runs() if run.startswith(mark)]
-        result, abstained = told(self.warehouse.select(runs=runs), contract, golden)
+        result, abstained = answer(self.warehouse.select(runs=runs), contract, golden)
         return result.replace(mark, ""), abstained.replace(mark, "")
 
     def _contract(self, path: Path) -> Any:
@@ -160,7 +160,7 @@ def derive(warehouse: Any, golden: Golden, paths: list[Path]) -> None:
             warehouse.derive(name, run, **scopes)
 
 
-def told(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
+def answer(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
     """(result, abstained) of what is stored."""
     if contract.kind != "analysis":
         return "".join(warehouse.query(select(contract, golden)).csv()), ""

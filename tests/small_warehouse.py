@@ -200,8 +200,8 @@ def stage(
     """A rank as ingest would stage it; tables are named `kernels@1`."""
     rows = {"kernels@1": kernels(run, rank)} if tables is None else tables
     made = [_write(folder / f"{name}-{rank}.parquet", catalog, name, rows[name]) for name in rows]
-    status, told = other.pop("status", "intact"), other.pop("said_tables", None)
-    other |= {} if told is None else {"tables": told}
+    status, listed_tables = other.pop("status", "intact"), other.pop("listed_tables", None)
+    other |= {} if listed_tables is None else {"tables": listed_tables}
     digest = f"{content}-{run}-{rank}"
     said = facts(run, rank, **other)
     return Staged(

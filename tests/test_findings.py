@@ -63,7 +63,7 @@ def everything(wh: Warehouse) -> Result:
     return wh.check(passed=True)
 
 
-def told(found: Result, run: str) -> dict[str, str]:
+def severities(found: Result, run: str) -> dict[str, str]:
     """The severity of each rule that found something in a run."""
     rows = [row for row in found.rows() if row["run_id"] == run]
     return {row["rule"]: row["severity"] for row in rows if row["severity"] != "none"}
@@ -101,7 +101,7 @@ def test_no_saving_is_more_than_there_is(everything: Result) -> None:
 
 def test_rules_find_injected_faults_and_nothing_else(everything: Result) -> None:
     for run, (_, _, wanted) in PLANTED.items():
-        assert told(everything, run) == wanted, run
+        assert severities(everything, run) == wanted, run
 
 
 def test_the_most_severe_comes_first(everything: Result) -> None:
@@ -235,8 +235,8 @@ def test_the_data_loader_is_found_without_workers_only(tmp_path: Path) -> None:
     for name in ("num_workers_0__worker0.1623143089861", "num_workers_4__worker0.1623212756351"):
         real.ingest(folder / f"{name}.pt.trace.json.gz", run=name[:13])
     found = real.check()
-    assert told(found, "num_workers_0")["input_bound"] == "critical"
-    assert "input_bound" not in told(found, "num_workers_4")
+    assert severities(found, "num_workers_0")["input_bound"] == "critical"
+    assert "input_bound" not in severities(found, "num_workers_4")
 
 
 @pytest.mark.deep

@@ -164,11 +164,11 @@ def test_parquet_carries_contract_and_provenance(tmp_path: Path) -> None:
     path = result().write(tmp_path / "busy.parquet")
     read = parquet.read_table(str(path))
     assert read.column("start_ns").to_pylist() == [BIG, 0, None]
-    told = json.loads(parquet.read_schema(str(path)).metadata[b"tracewarehouse"])
-    assert told["provenance"]["runs"] == ["a@v1"]
-    assert told["contract"]["columns"][1] == {"name": "start_ns", "type": "BIGINT", "unit": "ts"}
-    assert told["abstained"] == [{"run_id": "a", "rank": 3, "reason": "no input shapes recorded"}]
-    assert told["notices"] == ["one damaged rank"]
+    stored = json.loads(parquet.read_schema(str(path)).metadata[b"tracewarehouse"])
+    assert stored["provenance"]["runs"] == ["a@v1"]
+    assert stored["contract"]["columns"][1] == {"name": "start_ns", "type": "BIGINT", "unit": "ts"}
+    assert stored["abstained"] == [{"run_id": "a", "rank": 3, "reason": "no input shapes recorded"}]
+    assert stored["notices"] == ["one damaged rank"]
 
 
 def test_write_goes_by_the_ending_and_leaves_nothing_half_done(tmp_path: Path) -> None:

@@ -59,13 +59,15 @@ def test_an_analysis_gives_rows_contract_and_provenance(wh: Warehouse, catalog: 
         {"run_id": "a", "rank": 0, "count": 1, "sum_ns": 20},
         {"run_id": "b", "rank": 0, "count": 1, "sum_ns": 20},
     ]
-    told = found.provenance
-    assert (told.analysis, told.version, told.runs) == ("kernel_time", 2, ("a@v1", "b@v1"))
-    assert told.params == {"least_ns": 11, "word": None}
-    assert told.tables == {"kernels": 1} and told.tool == tw.__version__
-    assert told.effective_hash == catalog.effective_hash(catalog.get("kernel_time"))
+    provenance = found.provenance
+    assert (provenance.analysis, provenance.version, provenance.runs) == ("kernel_time", 2, ("a@v1", "b@v1"))
+    assert provenance.params == {"least_ns": 11, "word": None}
+    assert provenance.tables == {"kernels": 1} and provenance.tool == tw.__version__
+    assert provenance.effective_hash == catalog.effective_hash(catalog.get("kernel_time"))
     assert found.notices == () and found.abstained == ()
-    again = wh.select(runs=told.runs).run(f"{told.analysis}@{told.version}", **told.params)
+    again = wh.select(runs=provenance.runs).run(
+        f"{provenance.analysis}@{provenance.version}", **provenance.params
+    )
     assert again.table == found.table and again.provenance == found.provenance
 
 
@@ -129,9 +131,9 @@ def test_a_name_or_prefix_opens_no_other_run(store: Store, catalog: Catalog) -> 
 
 
 def test_wrong_names_and_values_are_told(wh: Warehouse) -> None:
-    with pytest.raises(UnknownName) as told:
+    with pytest.raises(UnknownName) as raised:
         wh.run("kernel_tim")
-    assert told.value.hint == "did you mean kernel_time?"
+    assert raised.value.hint == "did you mean kernel_time?"
     with pytest.raises(UnknownName):
         wh.run("kernels")
     with pytest.raises(ParamError):
@@ -157,12 +159,12 @@ def test_ranks_without_what_is_needed_are_left_out_and_said(
 
 def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "c", (1,), status="damaged")
-    told = wh.select("c").run("kernel_time").notices
-    assert told == ("1 rank has a damaged trace (c rank 1)", "c is incomplete: 1 of 2 ranks")
+    notices = wh.select("c").run("kernel_time").notices
+    assert notices == ("1 rank has a damaged trace (c rank 1)", "c is incomplete: 1 of 2 ranks")
     assert wh.select("a").query("SELECT 1").notices == ()
     bring(store, catalog, "d", gpu_ns=1000, launch_known_ns=999)
-    told = wh.select("d").run("launch_time").notices
-    assert told == ("coverage: 99.9 % of GPU time is linked to its launch",)
+    notices = wh.select("d").run("launch_time").notices
+    assert notices == ("coverage: 99.9 % of GPU time is linked to its launch",)
     assert wh.select("d").run("kernel_time").notices == ()
 
 

@@ -53,7 +53,7 @@ def rows_of(wh: tw.Warehouse, run: str, table: Contract) -> Columns:
     return columns(wh.select(run).query(f"SELECT * FROM {table.name} ORDER BY {order}"))
 
 
-def told(ask: Callable[[], tw.Result]) -> Answer:
+def answer(ask: Callable[[], tw.Result]) -> Answer:
     """The rows, who abstained and why; or the error in place of them."""
     try:
         result = ask()
@@ -71,8 +71,8 @@ def tables(wh: tw.Warehouse, run: str) -> dict[str, Columns]:
 def analyses(wh: tw.Warehouse, run: str) -> dict[str, Answer]:
     """Every analysis of a run with its defaults, and what looks wrong in it."""
     part = wh.select(run)
-    answers = {each.name: told(lambda name=each.name: part.run(name)) for each in wh.catalog.analyses()}  # type: ignore[misc]
-    return {**answers, "check()": told(part.check)}
+    answers = {each.name: answer(lambda name=each.name: part.run(name)) for each in wh.catalog.analyses()}  # type: ignore[misc]
+    return {**answers, "check()": answer(part.check)}
 
 
 def exported(wh: tw.Warehouse, run: str) -> dict[str, str]:
@@ -86,12 +86,12 @@ def whole(wh: tw.Warehouse) -> Answer:
     runs = [each.run for each in wh.selected()]
     compared = wh.diff("good", "slow")
     return {
-        "runs": told(wh.runs),
+        "runs": answer(wh.runs),
         "ranks": {run: columns(wh.info(run).ranks) for run in runs},
         "versions": {run: len(wh.info(run).versions) for run in runs},
-        "older": told(lambda: wh.select(["odd@v1", "good@v1"]).run("temporal_breakdown")),
-        "history": {metric: told(lambda m=metric: wh.history(m).result) for metric in METRICS},  # type: ignore[misc]
-        "diff": {name: told(lambda n=name: compared.run(n)) for name in DIFFED},  # type: ignore[misc]
+        "older": answer(lambda: wh.select(["odd@v1", "good@v1"]).run("temporal_breakdown")),
+        "history": {metric: answer(lambda m=metric: wh.history(m).result) for metric in METRICS},  # type: ignore[misc]
+        "diff": {name: answer(lambda n=name: compared.run(n)) for name in DIFFED},  # type: ignore[misc]
         "changes": {"line": compared.changes().line, "rows": columns(compared.changes().rows())},
     }
 

@@ -84,8 +84,8 @@ def test_derived_scopes_are_kept_when_others_are_added(wh: Warehouse) -> None:
 
 
 def test_ranks_without_a_path_abstain_with_a_remedy(wh: Warehouse) -> None:
-    told = wh.critical_path_breakdown().abstained
-    assert [each.reason for each in told] == ["critical_path is not derived"] * 3
+    abstained = wh.critical_path_breakdown().abstained
+    assert [each.reason for each in abstained] == ["critical_path is not derived"] * 3
     wh.derive("critical_path", "job", ranks=[2])
     assert [each.rank for each in wh.critical_path_breakdown().abstained] == [0, 1]
     assert scopes(wh) == {2: ["step 1", "step 2"]}

@@ -96,8 +96,8 @@ def test_only_some_steps_are_looked_at(house: Path) -> None:
     assert account is not None and all_steps is not None
     assert (account.base_intervals, all_steps.base_intervals) == (2 * 3, 2 * 6)
     of_steps = "SELECT sum(period_ns) AS sum_ns FROM steps WHERE step BETWEEN 2 AND 4"
-    (told,) = tw.open(house).select("base").query(of_steps).rows()
-    assert account.base_mean * 6 == told["sum_ns"]
+    (row,) = tw.open(house).select("base").query(of_steps).rows()
+    assert account.base_mean * 6 == row["sum_ns"]
 
 
 def test_ranks_of_other_layouts_are_paired_by_role(house: Path) -> None:
@@ -127,8 +127,8 @@ def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:
 def test_a_run_without_a_gpu_has_no_breakdown_and_says_so(house: Path) -> None:
     change = tw.open(house).diff("host", "base").changes(force=True)
     assert change.breakdown is None and change.no_breakdown_reason
-    told = cli_runner.tw("diff", "host", "base", "--force", "-w", house)
-    assert told.code == 0 and f"no breakdown: {change.no_breakdown_reason}" in told.out
+    done = cli_runner.tw("diff", "host", "base", "--force", "-w", house)
+    assert done.code == 0 and f"no breakdown: {change.no_breakdown_reason}" in done.out
 
 
 def test_gates_decide_about_the_exit_code(house: Path, tmp_path: Path) -> None:
@@ -157,10 +157,10 @@ def test_an_inconclusive_gate_warns_unless_strict(house: Path) -> None:
 
 
 def test_markdown_fits_a_comment(house: Path) -> None:
-    told = cli_runner.tw("diff", "base", "slow", "-w", house, "-f", "md", "--top", "3")
-    assert told.out.startswith("### median step ")
-    assert told.out.count("<details") == 3 and told.out.count("</details>") == 3
-    assert len(told.out) < 65_536
+    done = cli_runner.tw("diff", "base", "slow", "-w", house, "-f", "md", "--top", "3")
+    assert done.out.startswith("### median step ")
+    assert done.out.count("<details") == 3 and done.out.count("</details>") == 3
+    assert len(done.out) < 65_536
 
 
 def test_options_that_do_not_go_together_are_refused(house: Path) -> None:
@@ -172,9 +172,9 @@ def test_options_that_do_not_go_together_are_refused(house: Path) -> None:
 
 
 def test_several_analyses_are_several_tables(house: Path) -> None:
-    told = cli_runner.tw("diff", "base", "slow", "temporal_breakdown", "kernel_summary", "-w", house)
-    assert told.code == 0
-    assert [line for line in told.out.splitlines() if "_" in line and " " not in line] == [
+    done = cli_runner.tw("diff", "base", "slow", "temporal_breakdown", "kernel_summary", "-w", house)
+    assert done.code == 0
+    assert [line for line in done.out.splitlines() if "_" in line and " " not in line] == [
         "temporal_breakdown",
         "kernel_summary",
     ]

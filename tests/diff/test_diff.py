@@ -170,11 +170,11 @@ def test_sets_of_runs_are_means_of_all_their_ranks(house: Path) -> None:
 
 
 def test_on_the_command_line(house: Path) -> None:
-    told = call("diff", "a", "b", "name_summary", "-w", house)
-    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(told.out)) if row["on_gpu"] == "true"}
-    assert told.code == 0
+    done = call("diff", "a", "b", "name_summary", "-w", house)
+    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(done.out)) if row["on_gpu"] == "true"}
+    assert done.code == 0
     assert rows["gemm"]["delta_count"] == "1.0"
-    assert "values are per step and rank" in told.err
+    assert "values are per step and rank" in done.err
     top = call("diff", "a", "b", "name_summary", "--top", "2", "--measure", "sum_ns", "-f", "md", "-w", house)
     assert "more)" in top.out
     assert call("diff", "a", "b", "name_summary", "--all-steps", "-w", house).code == 0

@@ -331,19 +331,19 @@ def test_a_drawn_trace_goes_into_a_new_file_away_from_the_old_one(tmp_path: Path
     source = traces / "a" / "rank0.json"
     run_tw("ingest", source, "--run", "a", "-w", house)
     words = ("export", "trace", "a", "--counters", "memory_bandwidth", "-w", house, "-o")
-    told = run_tw(*words, source.with_name("seen.json"))
-    assert (told.code, told.errors[1]) == (1, "hint: choose another folder")
+    done = run_tw(*words, source.with_name("seen.json"))
+    assert (done.code, done.errors[1]) == (1, "hint: choose another folder")
     assert [path.name for path in source.parent.iterdir()] == ["rank0.json"]
     target = tmp_path / "seen.json.gz"
     assert run_tw(*words, target).code == 0
     kept = target.read_bytes()
-    told = run_tw(*words, target)
-    assert told.code == 1
-    assert told.errors == [f"tw: {target} already exists", "hint: choose a new file name"]
+    done = run_tw(*words, target)
+    assert done.code == 1
+    assert done.errors == [f"tw: {target} already exists", "hint: choose a new file name"]
     assert target.read_bytes() == kept
     assert len(json.loads(gzip.decompress(kept))["traceEvents"]) == 3
 
 
 def test_help_lists_counters_and_overlays() -> None:
-    told = run_tw("export", "trace", "--help").out
-    assert [name for name in (*COUNTERS, *OVERLAYS) if name not in told] == []
+    help_text = run_tw("export", "trace", "--help").out
+    assert [name for name in (*COUNTERS, *OVERLAYS) if name not in help_text] == []

@@ -138,8 +138,8 @@ def test_a_time_range_changes_no_digit(
 def test_a_time_range_is_described_in_the_header(cut_house: tuple[tw.Warehouse, dict[str, Any]]) -> None:
     warehouse, original = cut_house
     document = written(warehouse, "a", start=100, end=200)
-    told = document.pop("tracewarehouse")
-    assert told == {
+    description = document.pop("tracewarehouse")
+    assert description == {
         "run": "a@v1",
         "time_range": "cut",
         "ranks": [{"rank": 0, "clock_offset_ns": 0, "from_ns": "100", "to_ns": "200"}],
@@ -182,9 +182,9 @@ def test_times_with_a_unit_are_since_the_first_event(tmp_path: Path) -> None:
     assert names(start=9000) == ["second"]
     assert names(start="9000") == ["second"]
     assert names(start="1us", end="2us", margin="3us") == ["first", "second"]
-    with pytest.raises(ParamError, match="has no events in this time range") as told:
+    with pytest.raises(ParamError, match="has no events in this time range") as raised:
         warehouse.export_trace("a", start=1, end=5000)
-    assert told.value.hint is not None and "from 5000 to 9010 ns (0.00401 ms)" in told.value.hint
+    assert raised.value.hint is not None and "from 5000 to 9010 ns (0.00401 ms)" in raised.value.hint
     with pytest.raises(ParamError, match="the time range is empty"):
         warehouse.export_trace("a", start=9000, end="1us")
     with pytest.raises(ParamError, match=r"'1\.5' is not a whole number of ns"):
@@ -259,9 +259,9 @@ def test_a_time_range_selects_events_by_the_rules(job: tw.Warehouse, start_us: i
 def test_a_step_is_cut_out_on_host_and_device(job: tw.Warehouse) -> None:
     (step,) = job.query("SELECT * FROM steps WHERE rank = 1 AND step = 2").rows()
     document = written(job, "job", 1, step=2)
-    (told,) = document["tracewarehouse"]["ranks"]
-    assert int(told["from_ns"]) == min(step["host_start_ns"], step["device_start_ns"])
-    assert int(told["to_ns"]) == max(
+    (described,) = document["tracewarehouse"]["ranks"]
+    assert int(described["from_ns"]) == min(step["host_start_ns"], step["device_start_ns"])
+    assert int(described["to_ns"]) == max(
         step["host_start_ns"] + step["host_ns"], step["device_start_ns"] + step["device_ns"]
     )
     launched = job.query("SELECT count(*) AS rows FROM kernels WHERE rank = 1 AND step = 2").rows()
@@ -384,10 +384,13 @@ def test_export_around_the_worst_occurrence_of_a_finding(stalled: tw.Warehouse) 
     assert found
     worst = found[0]
     document = written(stalled, "stalled", around="input_bound", margin="2ms")
-    (told,) = document["tracewarehouse"]["ranks"]
-    assert (told["rank"], document["tracewarehouse"]["time_range"]) == (worst["rank"], "around input_bound")
-    assert int(told["from_ns"]) == worst["from_ns"] - 2_000_000
-    assert int(told["to_ns"]) == worst["to_ns"] + 2_000_000
+    (described,) = document["tracewarehouse"]["ranks"]
+    assert (described["rank"], document["tracewarehouse"]["time_range"]) == (
+        worst["rank"],
+        "around input_bound",
+    )
+    assert int(described["from_ns"]) == worst["from_ns"] - 2_000_000
+    assert int(described["to_ns"]) == worst["to_ns"] + 2_000_000
     base = document["baseTimeNanoseconds"]
     marks = {
         e["name"]: (int(1_000 * e["ts"]) + base, int(1_000 * e["dur"]))
@@ -416,12 +419,12 @@ def test_a_missing_finding_is_an_error(stalled: tw.Warehouse, cut_house: Any) ->
 def test_on_the_command_line(job: tw.Warehouse, tmp_path: Path) -> None:
     target = tmp_path / "step2.json.gz"
     words = ("export", "trace", "job", "-w", job.root)
-    told = run_tw(*words, "--rank", "0,1", "--step", "2", "--margin", "50us", "-o", target, "--json")
-    assert (told.code, json.loads(told.out)["result"]) == (
+    done = run_tw(*words, "--rank", "0,1", "--step", "2", "--margin", "50us", "-o", target, "--json")
+    assert (done.code, json.loads(done.out)["result"]) == (
         0,
         [{"path": str(target), "run": "job", "ranks": [0, 1]}],
     )
-    assert told.errors == ["clocks of ranks 0-1 are aligned to rank 0, within 0 us"]
+    assert done.errors == ["clocks of ranks 0-1 are aligned to rank 0, within 0 us"]
     assert faults(load(gzip.decompress(target.read_bytes()).decode())["traceEvents"]) == []
     assert (
         run_tw(*words, "--rank", "0", "--step", "2", "-o", target).errors[0] == f"tw: {target} already exists"
@@ -429,8 +432,8 @@ def test_on_the_command_line(job: tw.Warehouse, tmp_path: Path) -> None:
     beside = job.root.parent / "sim" / "step2.json"
     assert run_tw(*words, "--rank", "0", "--step", "2", "-o", beside).code == 1
     assert not beside.exists()
-    told = run_tw(*words, "--rank", "0", "--step", "9")
-    assert (told.code, told.errors[1]) == (1, "hint: it has steps 1-3")
+    done = run_tw(*words, "--rank", "0", "--step", "9")
+    assert (done.code, done.errors[1]) == (1, "hint: it has steps 1-3")
     assert run_tw(*words, "--rank", "x").code == 2
 
 

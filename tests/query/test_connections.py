@@ -68,9 +68,9 @@ def test_only_chosen_runs_and_ranks_are_seen(store: Store, catalog: Catalog) -> 
     assert asked(store, catalog, part, counts) == [("a", 1, 3), ("b", 1, 3), ("b", 2, 3)]
     assert asked(store, catalog, narrow(part, ["a"]), counts) == [("a", 1, 3)]
     assert asked(store, catalog, only_ranks(everything, [2]), "SELECT run_id FROM runs") == [("b",)]
-    with pytest.raises(UnknownName) as told:
+    with pytest.raises(UnknownName) as raised:
         only_ranks(everything, [7])
-    assert told.value.hint == "available: 0-2"
+    assert raised.value.hint == "available: 0-2"
 
 
 def test_a_replaced_rank_of_a_packed_file_is_read_once(store: Store, catalog: Catalog) -> None:
@@ -162,8 +162,8 @@ def test_ranks_that_lack_a_need_abstain_with_the_first_reason(store: Store, cata
     bring(store, catalog, "c", (0,))
     found = with_capabilities(contract, select_runs(store))
     assert [(each.run, each.ranks) for each in found.selected] == [("a", (0, 1))]
-    told = [(each.run_id, each.rank, each.reason) for each in found.abstained]
-    assert sorted(told) == [
+    abstained = [(each.run_id, each.rank, each.reason) for each in found.abstained]
+    assert sorted(abstained) == [
         ("a", 2, "no input shapes recorded"),
         ("a", 3, "requires 2 steps, found 1"),
         ("b", 0, "no input shapes recorded"),
@@ -197,7 +197,7 @@ def test_a_unit_that_holds_another_version_is_found(store: Store, tmp_path: Path
     rebuilt = {"kernels@2": kernels("b", 0)}
     for run, tables in {"b": rebuilt, "c": {}, "d": {}, "e": {}}.items():
         said = {"d": {"kernels": [1]}, "e": {"kernels": [1, 2]}}.get(run)
-        bring(store, catalog, run, (0,), tables=tables, said_tables=said)
+        bring(store, catalog, run, (0,), tables=tables, listed_tables=said)
     newest = catalog.get("kernels")
     found = readable_runs(catalog, [newest], select_runs(store))
     assert [each.run for each in found.selected] == ["b", "c", "e"]
@@ -210,10 +210,10 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(store: Store, catalog: Ca
     bring(store, catalog, "a")
     for path in (store.root / "data").rglob("*.parquet"):
         path.unlink()
-    with pytest.raises(WarehouseError) as told, connection(store.root, catalog, select_runs(store)):
+    with pytest.raises(WarehouseError) as raised, connection(store.root, catalog, select_runs(store)):
         pass
-    assert "kernels@1 cannot be read" in told.value.message and ".parquet" in told.value.message
-    assert told.value.hint is not None and "wh.verify()" in told.value.hint
+    assert "kernels@1 cannot be read" in raised.value.message and ".parquet" in raised.value.message
+    assert raised.value.hint is not None and "wh.verify()" in raised.value.hint
 
 
 @pytest.fixture

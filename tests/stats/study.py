@@ -137,10 +137,10 @@ def fewest(shift: float) -> int:
 
 def advised(shift: float, pilot: int) -> float:
     """The median over pilots of so many runs of how many they are told it takes in all."""
-    return median(told(pair, shift, pilot) for pair in range(SCAN))
+    return median(suggested_runs(pair, shift, pilot) for pair in range(SCAN))
 
 
-def told(pair: int, shift: float, pilot: int) -> int:
+def suggested_runs(pair: int, shift: float, pilot: int) -> int:
     """Runs per side in all, from so many runs; MOST where it is more than that."""
     base, head = (
         [math.log(medians(pair, side, run)) + side * math.log1p(shift) for run in range(pilot)]

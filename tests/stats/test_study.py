@@ -87,6 +87,6 @@ def test_runs_needed_agree_with_the_power_curve() -> None:
     spread = true_spread()
     for shift in (0.0, *SHIFTS):
         measured = fewest(shift)
-        for told in (from_truth(shift, spread), advised(shift, 3), advised(shift, 5)):
-            print(shift, measured, told)
-            assert 1 / 1.5 <= told / measured <= 1.5
+        for suggested in (from_truth(shift, spread), advised(shift, 3), advised(shift, 5)):
+            print(shift, measured, suggested)
+            assert 1 / 1.5 <= suggested / measured <= 1.5

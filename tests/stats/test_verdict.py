@@ -166,13 +166,13 @@ def test_bad_input_is_an_error() -> None:
 def test_runs_to_conclude_detect_the_observed_effect_or_exclude_min_effect() -> None:
     """With 3 + 3 values the variance is taken for 1.19 times what it looks: its median bias."""
     base, spread = [0.0, 0.01, -0.01], 0.01 * math.sqrt((1 - 1 / 18) ** -3)
-    for shift, told in (
+    for shift, expected in (
         (0.03, runs_needed(spread, 0.03)),
         (0.002, runs_needed(spread, math.log(1.01), power=0.9)),
         (0.0, runs_needed(spread, math.log(1.01), power=0.9)),
     ):
         head = [shift + value for value in base]
-        assert runs_to_conclude(base, head, alpha=0.05, min_effect=0.01) == told
+        assert runs_to_conclude(base, head, alpha=0.05, min_effect=0.01) == expected
     assert runs_to_conclude(base, [0.001 + value for value in base], alpha=0.05, min_effect=0) is None
 
 

@@ -81,8 +81,8 @@ def test_drift_and_whole_microseconds_cost_no_more_than_they_must(runs: dict[str
     wanted = sorted((r["rank"], r["transfer_ns"], r["wait_ns"]) for r in run.met())
     found = sorted((r["rank"], r["transfer_ns"], r["wait_ns"]) for r in run.matched())
     assert [row[0] for row in found] == [row[0] for row in wanted]
-    for told, true in zip(found, wanted, strict=True):
-        assert abs(told[1] - true[1]) <= 2_000, (told, true)
+    for estimate, true in zip(found, wanted, strict=True):
+        assert abs(estimate[1] - true[1]) <= 2_000, (estimate, true)
     assert abs(sum(r[2] for r in found) - sum(r[2] for r in wanted)) <= 2_000 * len(found)
 
 
