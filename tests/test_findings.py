@@ -1,4 +1,4 @@
-"""`tw check`: every rule has one shape, fires where trouble is planted, and is silent where there is none."""
+"""`tw check`: all rules have the same columns, find injected faults, and find nothing without a fault."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_rule_has_the_same_columns(rule: Contract) -> None:
     assert rule.grain == ("run_id", "rank", "subject")
 
 
-def test_severity_and_confidence_are_of_closed_lists(everything: Result) -> None:
+def test_severity_and_confidence_have_known_values(everything: Result) -> None:
     for row in everything.rows():
         assert row["severity"] in SEVERITIES
         assert row["confidence"] in CONFIDENCE
@@ -104,13 +104,13 @@ def test_rules_find_injected_faults_and_nothing_else(everything: Result) -> None
         assert severities(everything, run) == wanted, run
 
 
-def test_the_most_severe_comes_first(everything: Result) -> None:
+def test_the_most_severe_finding_is_first(everything: Result) -> None:
     rows = everything.rows()
     order = [(-SEVERITIES.index(row["severity"]), -(row["saving_ns"] or 0)) for row in rows]
     assert order == sorted(order) and len(rows) > 2
 
 
-def test_saving_of_the_data_loader_is_that_of_the_account(wh: Warehouse, everything: Result) -> None:
+def test_the_saving_of_input_bound_equals_the_breakdown(wh: Warehouse, everything: Result) -> None:
     rows = [row for row in everything.rows() if (row["run_id"], row["rule"]) == ("data", "input_bound")]
     assert len(rows) == 2
     for found in rows:
@@ -166,7 +166,7 @@ def test_a_slow_rank_saves_the_longest_wait_of_another(wh: Warehouse, everything
     assert found[1] > 10 * found[0]
 
 
-def test_memory_pressure_is_the_peak_over_what_the_gpu_has(wh: Warehouse, everything: Result) -> None:
+def test_memory_pressure_is_the_peak_as_a_share_of_gpu_memory(wh: Warehouse, everything: Result) -> None:
     (header,) = wh.query("SELECT header FROM ranks WHERE run_id = 'full'").rows()
     memory = json.loads(header["header"])["deviceProperties"][0]["totalGlobalMem"]
     (peak,) = wh.query(
@@ -179,7 +179,7 @@ def test_memory_pressure_is_the_peak_over_what_the_gpu_has(wh: Warehouse, everyt
     assert found["share"] == peak["peak"] / memory
 
 
-def test_allocations_save_the_time_in_these_calls(wh: Warehouse, everything: Result) -> None:
+def test_allocator_calls_save_their_own_time(wh: Warehouse, everything: Result) -> None:
     for run in ("quiet", "full"):
         steps = wh.query(
             f"SELECT * FROM steps WHERE run_id = '{run}' AND NOT partial AND period_ns > 0"
@@ -196,7 +196,7 @@ def test_allocations_save_the_time_in_these_calls(wh: Warehouse, everything: Res
             assert (count, saving) == (len(spent), union_ns(spent))
 
 
-def test_tensor_cores_save_the_kernels_that_do_without(wh: Warehouse, everything: Result) -> None:
+def test_tensor_cores_save_kernels_without_tensor_cores(wh: Warehouse, everything: Result) -> None:
     for run in ("quiet", "float"):
         spans = judged(wh, run)
         pieces = wh.query(
@@ -228,7 +228,7 @@ def test_skipped_ranks_are_listed_with_their_rules(wh: Warehouse, tmp_path: Path
 
 @pytest.mark.deep
 @pytest.mark.skipif(TRACES is None, reason="needs the real traces")
-def test_the_data_loader_is_found_without_workers_only(tmp_path: Path) -> None:
+def test_input_bound_is_found_only_without_workers(tmp_path: Path) -> None:
     assert TRACES is not None
     real = tw.open(tmp_path / "warehouse")
     folder = TRACES / "before-after-resnet50-v100"

@@ -1,4 +1,4 @@
-"""A stored warehouse of an earlier release is opened, and answers what it answered then.
+"""A stored warehouse of an earlier release gives the same results as then.
 
 `data/make_warehouse_1.py` says how warehouse and answers were made. The copy is converted by `tw upgrade` in
 `opened`, and `format1_names` gives the answers the names of today. Other intended differences are listed in
@@ -118,7 +118,7 @@ def check(name: str, part: str | None, new: Any, within: float = FLOATS_WITHIN) 
     assert not found, "\n".join([f"{len(found)} differences", *found[:20]])
 
 
-def test_the_runs_together(wh: tw.Warehouse) -> None:
+def test_runs_and_comparisons(wh: tw.Warehouse) -> None:
     check("whole", None, now.whole(wh))
 
 
@@ -133,7 +133,7 @@ def test_analyses(run: str, wh: tw.Warehouse) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_traces_come_back(run: str, wh: tw.Warehouse) -> None:
+def test_exported_traces_are_unchanged(run: str, wh: tw.Warehouse) -> None:
     check(f"{run}.answers", "exported", now.exported(wh, run))
 
 
@@ -185,7 +185,7 @@ def test_new_columns_of_ranks(run: str, wh: tw.Warehouse) -> None:
         assert (each["source_schema"], each["clock"]) == (None, None)
 
 
-def test_what_the_warehouse_holds(wh: tw.Warehouse) -> None:
+def test_the_warehouse_contains_the_documented_cases(wh: tw.Warehouse) -> None:
     """The cases that it is kept for are in it."""
     ranks = wh.info("odd").ranks.rows()
     assert [(row["status"], row["redacted"]) for row in ranks] == [
@@ -199,13 +199,13 @@ def test_what_the_warehouse_holds(wh: tw.Warehouse) -> None:
     assert wh.verify() == []
 
 
-def test_no_planted_secret_is_stored(wh: tw.Warehouse) -> None:
+def test_no_injected_secret_is_stored(wh: tw.Warehouse) -> None:
     assert "planted" not in json.dumps(now.tables(wh, "odd"))  # the pages of Parquet files are compressed
     for path in WAREHOUSE.rglob("*"):
         assert path.is_dir() or b"planted" not in path.read_bytes(), path
 
 
-def test_the_waiting_run_is_published_once_its_other_rank_comes(tmp_path: Path) -> None:
+def test_the_pending_run_is_published_with_its_other_rank(tmp_path: Path) -> None:
     wh = opened(Path(shutil.copytree(WAREHOUSE, tmp_path / "warehouse")))
     wh.ingest(*write(tmp_path / "waits", [1]), run="waits", expect_ranks=2)
     (waited,) = wh.select("waits").selected()

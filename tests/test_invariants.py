@@ -1,4 +1,4 @@
-"""What must hold in every real trace: parts add up, nothing is counted twice, nothing is lost.
+"""Invariants of every real trace: categories sum to their total, nothing is counted twice or lost.
 
 A few traces in the ordinary suite, every one of them under `-m deep`. Each rule is a query that counts the
 rows that break it.

@@ -1,4 +1,4 @@
-"""Every analysis on every kind of trace: it answers as its contract says, or abstains with a reason.
+"""Every analysis on every kind of trace: rows that satisfy its contract, or a reason why ranks are skipped.
 
 Which analyses there are comes from the catalog; a new one is in here by itself.
 """

@@ -61,7 +61,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_two_lines_install_and_stand_alone() -> None:
+def test_the_two_install_lines_work() -> None:
     first, second = [line for line in shell_lines() if line.startswith(INSTALLS)]
     assert first.endswith("&& pip install -q '.[plot]' && tw demo")
     assert second.endswith("install -q -e '.[dev]' && .venv/bin/pytest")

@@ -1,4 +1,4 @@
-"""`Warehouse`: what a notebook does with it."""
+"""`Warehouse`: the Python API as notebooks use it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def wh(store: Store, catalog: Catalog) -> Warehouse:
     return Warehouse(store.root, catalog=catalog)
 
 
-def test_an_analysis_gives_rows_contract_and_provenance(wh: Warehouse, catalog: Catalog) -> None:
+def test_an_analysis_returns_rows_contract_and_provenance(wh: Warehouse, catalog: Catalog) -> None:
     found = wh.run("kernel_time", least_ns="11ns")
     assert found.rows() == [
         {"run_id": "b", "rank": 2, "count": 2, "sum_ns": 72},
@@ -71,12 +71,12 @@ def test_an_analysis_gives_rows_contract_and_provenance(wh: Warehouse, catalog: 
     assert again.table == found.table and again.provenance == found.provenance
 
 
-def test_older_versions_stay_within_reach(wh: Warehouse) -> None:
+def test_older_versions_are_selectable(wh: Warehouse) -> None:
     assert wh.select("a", 0).run("kernel_time@1").rows()[0]["count"] == 3
     assert wh.select("a", 0).run("kernel_time", version=1).provenance.version == 1
 
 
-def test_select_narrows_and_stays_as_it_was(wh: Warehouse, store: Store, catalog: Catalog) -> None:
+def test_select_returns_a_fixed_selection(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     part = wh.select(runs=["@latest", "label:commit=3f2a"], ranks=[1])
     assert [(each.selector, each.ranks) for each in part.selected()] == [("a@v1", (1,)), ("b@v1", (1,))]
     assert part.run("kernel_time").provenance.ranks == {"a": [1], "b": [1]}
@@ -111,7 +111,7 @@ class Noted(LocalObjects):
         return super().get(key)
 
 
-def test_a_name_or_prefix_opens_no_other_run(store: Store, catalog: Catalog) -> None:
+def test_a_name_or_prefix_reads_no_other_run(store: Store, catalog: Catalog) -> None:
     for run in ("night-1", "night-2", "night-2-late", "Day-one", "dayA"):
         bring(store, catalog, run, (0,))
     store.relabel("night-2", {"commit": "3f2a"})
@@ -130,7 +130,7 @@ def test_a_name_or_prefix_opens_no_other_run(store: Store, catalog: Catalog) -> 
         assert {key.split("/")[2] for key in noted.read} == opened, selector
 
 
-def test_wrong_names_and_values_are_told(wh: Warehouse) -> None:
+def test_unknown_names_and_invalid_values_are_errors(wh: Warehouse) -> None:
     with pytest.raises(UnknownName) as raised:
         wh.run("kernel_tim")
     assert raised.value.hint == "did you mean kernel_time?"
@@ -142,7 +142,7 @@ def test_wrong_names_and_values_are_told(wh: Warehouse) -> None:
         wh.run("kernel_time", least=1)
 
 
-def test_ranks_without_what_is_needed_are_left_out_and_said(
+def test_ranks_without_needed_data_are_skipped_with_reasons(
     wh: Warehouse, store: Store, catalog: Catalog
 ) -> None:
     bring(store, catalog, "c", (0, 1), shapes=False)
@@ -168,7 +168,7 @@ def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catal
     assert wh.select("d").run("kernel_time").notices == ()
 
 
-def test_query_reads_and_nothing_else(wh: Warehouse, tmp_path: Path) -> None:
+def test_query_is_read_only(wh: Warehouse, tmp_path: Path) -> None:
     found = wh.query(
         "SELECT name, sum(dur_ns) AS s, '{\"a\": 1.10}'::JSON AS j FROM kernels GROUP BY name ORDER BY 1"
     )
@@ -190,7 +190,7 @@ def test_query_reads_and_nothing_else(wh: Warehouse, tmp_path: Path) -> None:
     assert wh.query("SELECT count(*) AS n FROM kernels").rows() != kernels
 
 
-def test_scan_gives_just_the_chosen_rows(wh: Warehouse, catalog: Catalog) -> None:
+def test_scan_returns_the_selected_rows(wh: Warehouse, catalog: Catalog) -> None:
     import polars
 
     frame = wh.select("b", [0, 2]).scan("kernels")
@@ -207,7 +207,7 @@ def test_scan_gives_just_the_chosen_rows(wh: Warehouse, catalog: Catalog) -> Non
     assert wh.scan("kernels").collect_schema().names() == columns
 
 
-def test_runs_tells_waiting_ones_too(wh: Warehouse, store: Store, catalog: Catalog) -> None:
+def test_runs_includes_pending_ones(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "c", (0,), expected_ranks=8)
     rows = {row["run_id"]: row for row in wh.runs().rows()}
     assert [(name, row["state"]) for name, row in rows.items()] == [
@@ -219,7 +219,7 @@ def test_runs_tells_waiting_ones_too(wh: Warehouse, store: Store, catalog: Catal
     assert [row["run_id"] for row in wh.select("a").runs().rows()] == ["a"]
 
 
-def test_info_tells_tables_ranks_and_versions(wh: Warehouse) -> None:
+def test_info_has_tables_ranks_and_versions(wh: Warehouse) -> None:
     wh.label("a", {"who": "x"})
     found = wh.info("a")
     assert found.run["labels"] == {"commit": "3f2a", "who": "x"}
@@ -233,14 +233,14 @@ def test_info_tells_tables_ranks_and_versions(wh: Warehouse) -> None:
         wh.info("nowhere")
 
 
-def test_a_label_is_set_and_taken_away(wh: Warehouse) -> None:
+def test_a_label_is_set_and_removed(wh: Warehouse) -> None:
     wh.label("a", {"commit": None, "who": "x"})
     assert wh.runs().rows()[0]["labels"] == {"who": "x"}
     with pytest.raises(UnknownName):
         wh.label("nowhere", {"a": "b"})
 
 
-def test_remove_takes_what_all_conditions_mean(wh: Warehouse, store: Store, catalog: Catalog) -> None:
+def test_remove_combines_all_conditions(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     now = time.time_ns()
     bring(store, catalog, "young", (0,), labels={"commit": "3f2a"}, start_ns=now, end_ns=now)
     bring(store, catalog, "waits", (0,), expected_ranks=2)
@@ -257,14 +257,14 @@ def test_remove_takes_what_all_conditions_mean(wh: Warehouse, store: Store, cata
             wh.remove(**wrong)
 
 
-def test_results_go_to_parquet_with_all_that_is_known(wh: Warehouse, tmp_path: Path) -> None:
+def test_results_are_written_to_parquet_with_metadata(wh: Warehouse, tmp_path: Path) -> None:
     path = wh.run("kernel_time").write(tmp_path / "x.parquet")
     schema = parquet.read_schema(str(path))
     assert schema.field("sum_ns").metadata[b"unit"] == b"ns"
     assert b'"runs": ["a@v1", "b@v1"]' in schema.metadata[b"tracewarehouse"]
 
 
-def test_a_warehouse_that_is_not_there_is_told_when_it_is_read(tmp_path: Path) -> None:
+def test_reading_a_missing_warehouse_is_an_error(tmp_path: Path) -> None:
     missing = tw.open(tmp_path / "nowhere")
     with pytest.raises(WarehouseError, match="no warehouse here"):
         missing.runs()
@@ -273,7 +273,7 @@ def test_a_warehouse_that_is_not_there_is_told_when_it_is_read(tmp_path: Path) -
     assert not missing.root.exists()
 
 
-def test_an_empty_warehouse_answers_with_no_rows(tmp_path: Path, catalog: Catalog) -> None:
+def test_an_empty_warehouse_has_no_rows(tmp_path: Path, catalog: Catalog) -> None:
     wh = Warehouse(Store.create(tmp_path / "w").root, catalog=catalog)
     assert len(wh.runs()) == len(wh.run("kernel_time")) == len(wh.run("findings")) == 0
     assert wh.scan("kernels").collect().height == 0
@@ -308,7 +308,7 @@ SELECT run_id, rank, count(*) AS rows FROM kernels GROUP BY run_id, rank
 """
 
 
-def test_a_table_of_another_version_is_rebuilt_by_an_upgrade(tmp_path: Path) -> None:
+def test_an_upgrade_rebuilds_a_table_of_another_version(tmp_path: Path) -> None:
     steps = ROOT / "tests" / "data" / "first-steps"
     tw.open(tmp_path / "w").ingest(steps / "rank0.json.gz", steps / "rank1.json.gz", jobs=1)
     shutil.copytree(ROOT / "sql", tmp_path / "sql")
@@ -335,7 +335,7 @@ def test_a_table_of_another_version_is_rebuilt_by_an_upgrade(tmp_path: Path) -> 
     assert wh.upgrade().lines == ()
 
 
-def test_verify_and_clean_are_those_of_the_store(wh: Warehouse) -> None:
+def test_verify_and_clean(wh: Warehouse) -> None:
     assert wh.verify() == []
     wh.remove("a")
     assert wh.clean(grace_s=0).files > 0

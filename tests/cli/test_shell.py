@@ -1,4 +1,4 @@
-"""`tw shell`: DuckDB's shell and our own prompt, on a terminal and in a pipe; both only read."""
+"""`tw shell`: the DuckDB shell and the built-in prompt, on a terminal and in a pipe; both are read-only."""
 
 from __future__ import annotations
 

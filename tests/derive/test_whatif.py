@@ -1,4 +1,4 @@
-"""`tw whatif`: what is said of a scale, what it does, and what it leaves alone."""
+"""`tw whatif`: parsing of scales, their effect, and what they do not change."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BASE = {
 }  # fmt: skip
 
 
-def test_as_it_is(wh: Warehouse) -> None:
+def test_a_factor_of_1_changes_nothing(wh: Warehouse) -> None:
     assert estimates(wh, "all=1") == {name: (ns, ns) for name, ns in BASE.items()}
 
 
@@ -120,7 +120,7 @@ def test_a_version_can_be_selected(wh: Warehouse) -> None:
         ('kernels[name="it\'s",op=*]=1.0', Scale("kernels", Fraction(1), name="it's", op="*")),
     ],
 )
-def test_scales_are_read(text: str, scale: Scale) -> None:
+def test_scales_are_parsed(text: str, scale: Scale) -> None:
     assert parse(text) == scale
 
 
@@ -146,7 +146,7 @@ def test_scales_are_read(text: str, scale: Scale) -> None:
         ("kernels=0.5x", "character 12", "unexpected text"),
     ],
 )
-def test_a_slip_is_pointed_at(text: str, place: str, what: str) -> None:
+def test_syntax_errors_have_a_position(text: str, place: str, what: str) -> None:
     with pytest.raises(ParamError) as slip:
         parse(text)
     assert slip.value.message.startswith(f"scale {text!r}, {place}: {what}")

@@ -1,4 +1,4 @@
-"""`tw export trace` with counters and overlays: a valid trace, the original in it as it was."""
+"""`tw export trace` with counters and overlays: a valid trace with the original events unchanged."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def check(warehouse: tw.Warehouse, run: str, source: Path, more: Any, rank: int 
     return events[len(first) :]
 
 
-def test_everything_at_once_is_a_valid_trace(tmp_path: Path) -> None:
+def test_all_additions_together_give_a_valid_trace(tmp_path: Path) -> None:
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(FIRST_STEPS)
     added = check(warehouse, "first-steps", FIRST_STEPS / "rank1.json.gz", EVERYTHING, 1)
@@ -133,7 +133,7 @@ def test_everything_at_once_is_a_valid_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["new", "epoch", "old"])
-def test_times_are_in_the_trace_s_own_units(dialect: str, tmp_path: Path) -> None:
+def test_times_have_the_units_of_the_trace(dialect: str, tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", ranks=1, steps=2, layers=2, dialect=dialect)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "sim" / "rank0.json.gz", run="sim")
@@ -303,7 +303,7 @@ def test_the_critical_path_has_a_track_and_flows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_traces_with_everything(name: str, tmp_path: Path) -> None:
+def test_real_traces_with_all_additions(name: str, tmp_path: Path) -> None:
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")
@@ -325,7 +325,7 @@ def test_missing_data_of_an_addition_is_an_error(tmp_path: Path) -> None:
         warehouse.export_trace("a", overlays=["annotation"])
 
 
-def test_a_drawn_trace_goes_into_a_new_file_away_from_the_old_one(tmp_path: Path) -> None:
+def test_the_output_is_a_new_file_in_another_folder(tmp_path: Path) -> None:
     traces, house = tmp_path / "traces", tmp_path / "warehouse"
     sketch.write("a 0 gpu s7 'Memset (Device)' 0 10 bytes=5\n", traces)
     source = traces / "a" / "rank0.json"

@@ -1,4 +1,4 @@
-"""Parts of traces: what a cut keeps, ranks side by side, and that what is written is a valid trace."""
+"""Time ranges and merged ranks: which events are kept, and that the output is a valid trace."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_a_time_range_selects_events_by_the_rules(job: tw.Warehouse, start_us: i
     assert found[len(names) :] == [event for event in expected if event["ph"] != "M"]
 
 
-def test_a_step_is_cut_out_on_host_and_device(job: tw.Warehouse) -> None:
+def test_a_step_is_exported_on_host_and_device(job: tw.Warehouse) -> None:
     (step,) = job.query("SELECT * FROM steps WHERE rank = 1 AND step = 2").rows()
     document = written(job, "job", 1, step=2)
     (described,) = document["tracewarehouse"]["ranks"]
@@ -271,7 +271,7 @@ def test_a_step_is_cut_out_on_host_and_device(job: tw.Warehouse) -> None:
     assert periods == {"step 1 (partial)", "step 2"}
 
 
-def test_a_cut_that_is_read_again_has_the_same_events(job: tw.Warehouse, tmp_path: Path) -> None:
+def test_a_time_range_that_is_ingested_again_has_the_same_events(job: tw.Warehouse, tmp_path: Path) -> None:
     text = "".join(job.export_trace("job", 1, step=2))
     (tmp_path / "seen").mkdir()
     (tmp_path / "seen" / "rank1.json").write_text(text)

@@ -1,4 +1,4 @@
-"""METRIC: how it is read, and what it is of runs whose rows are drawn by hand."""
+"""Metrics: their syntax, and their values for runs with known rows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def values(house: tw.Warehouse, text: str, *runs: str) -> dict[str, float | None
     return {each.run: each.value for each in of(house, text, *runs).runs}
 
 
-def test_a_metric_is_read() -> None:
+def test_a_metric_is_parsed() -> None:
     short = parsed("step_time")
     assert (short.contract.name, short.column.name, short.filters) == ("step_summary", "period_ns", ())
     found = parsed("kernel_summary@1.sum_ns[kind=communication,name='f<int, 4>']")
@@ -177,7 +177,7 @@ def test_runs_without_a_value_have_a_reason(house: tw.Warehouse) -> None:
     assert of(house, "temporal_breakdown.idle_ns", "host").reason == "no GPU activities recorded"
 
 
-def test_a_filter_that_meets_no_row_is_an_error(house: tw.Warehouse) -> None:
+def test_a_filter_without_matching_rows_is_an_error(house: tw.Warehouse) -> None:
     with pytest.raises(UnknownName, match="unknown kind of kernel_summary@1: comunication") as raised:
         of(house, "kernel_summary.sum_ns[kind=comunication]", "a", "b")
     assert raised.value.hint == "did you mean communication, computation?"

@@ -1,4 +1,4 @@
-"""Sessions: relations over just the chosen files, typed empties, run-level rules, needs."""
+"""Connections: relations over the selected files only, empty relations with types, rules per run, needs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_empty_warehouse_has_every_table_empty_and_typed(store: Store, catalo
                 assert (found, relation.fetchall()) == (columns, []), contract.name
 
 
-def test_only_chosen_runs_and_ranks_are_seen(store: Store, catalog: Catalog) -> None:
+def test_only_selected_runs_and_ranks_are_visible(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a", packed=True)
     bring(store, catalog, "b", (0, 1, 2), packed=False)
     everything = select_runs(store)
@@ -97,7 +97,7 @@ def test_a_folder_that_looks_like_a_hive_partition_adds_no_column(store: Store, 
         assert len(rows[0]) == 6
 
 
-def test_runs_and_ranks_say_what_was_published(store: Store, catalog: Catalog) -> None:
+def test_runs_and_ranks_describe_what_was_published(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a", labels={"commit": "3f2a"}, expected_ranks=2)
     (row,) = asked(store, catalog, select_runs(store), "SELECT * EXCLUDE (ingested_at, bytes) FROM runs")
     end = START + 1_000_000
@@ -117,7 +117,7 @@ def test_ingest_time_is_utc(store: Store, catalog: Catalog) -> None:
     ]
 
 
-def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog: Catalog) -> None:
+def test_issues_of_a_run_are_added_to_the_stored_ones(store: Store, catalog: Catalog) -> None:
     stored = {"run_id": "a", "rank": 0, "rule": "negative_duration", "severity": "warning", "rows": 4}
     bring(store, catalog, "a", (0, 1), tables={"data_quality@1": [stored]}, world_size=6)
     odd = {
@@ -144,7 +144,7 @@ def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog
     assert some == [(None, "ranks_missing")]
 
 
-def test_another_time_base_does_no_harm_where_windows_meet(store: Store, catalog: Catalog) -> None:
+def test_another_time_base_is_harmless_if_windows_overlap(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a", (0, 1))
     bring(store, catalog, "a", (2,), base_time_ns=START)
     rows = asked(
@@ -153,7 +153,7 @@ def test_another_time_base_does_no_harm_where_windows_meet(store: Store, catalog
     assert rows == [(2, "info")]
 
 
-def test_ranks_that_lack_a_need_abstain_with_the_first_reason(store: Store, catalog: Catalog) -> None:
+def test_ranks_without_needed_data_are_skipped_with_the_first_reason(store: Store, catalog: Catalog) -> None:
     contract = catalog.get("gemm_shapes")
     bring(store, catalog, "a", (0, 1))
     bring(store, catalog, "a", (2,), shapes=False, steps=1)
@@ -172,14 +172,14 @@ def test_ranks_that_lack_a_need_abstain_with_the_first_reason(store: Store, cata
     ]
 
 
-def test_a_session_for_an_analysis_holds_only_what_it_reads(store: Store, catalog: Catalog) -> None:
+def test_a_connection_for_an_analysis_has_only_its_dependencies(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a")
     with connection(store.root, catalog, select_runs(store), [catalog.get("gemm_shapes")]) as con:
         sql = "SELECT table_name FROM information_schema.tables ORDER BY 1"
         assert con.execute(sql).fetchall() == [("gemms",), ("kernels",), ("name_rules",), ("ranks",)]
 
 
-def test_two_versions_of_a_table_are_told_apart(store: Store, tmp_path: Path) -> None:
+def test_two_versions_of_a_table_have_two_relations(store: Store, tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
     both = {"kernels@1": kernels("a", 0), "kernels@2": [row | {"dur_ns": 99} for row in kernels("a", 0)]}
     bring(store, catalog, "a", (0,), tables=both)
@@ -191,7 +191,7 @@ def test_two_versions_of_a_table_are_told_apart(store: Store, tmp_path: Path) ->
     assert readable_runs(catalog, both, select_runs(store)).notices == ()
 
 
-def test_a_unit_that_holds_another_version_is_found(store: Store, tmp_path: Path) -> None:
+def test_a_rank_with_another_version_is_excluded(store: Store, tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
     bring(store, catalog, "a", (0,))
     rebuilt = {"kernels@2": kernels("b", 0)}
@@ -206,7 +206,7 @@ def test_a_unit_that_holds_another_version_is_found(store: Store, tmp_path: Path
     )
 
 
-def test_a_file_that_is_gone_is_an_error_that_names_it(store: Store, catalog: Catalog) -> None:
+def test_a_missing_file_is_an_error_that_names_it(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a")
     for path in (store.root / "data").rglob("*.parquet"):
         path.unlink()
@@ -241,7 +241,7 @@ READS = (
 
 
 @pytest.mark.parametrize("sql", READS)
-def test_what_reads_may_run(locked: Connection, sql: str) -> None:
+def test_statements_that_only_read_are_allowed(locked: Connection, sql: str) -> None:
     check_reads_only(locked, sql)
     assert locked.execute(sql).fetchall()
 
@@ -267,12 +267,12 @@ def test_what_reads_may_run(locked: Connection, sql: str) -> None:
         "SELEC 1",
     ],
 )
-def test_what_does_not_read_is_refused(locked: Connection, sql: str) -> None:
+def test_other_statements_are_refused(locked: Connection, sql: str) -> None:
     with pytest.raises(QueryError):
         check_reads_only(locked, sql)
 
 
-def test_a_snippet_reads_no_other_file(locked: Connection, tmp_path: Path) -> None:
+def test_a_query_cannot_read_other_files(locked: Connection, tmp_path: Path) -> None:
     secret = str(tmp_path / "secret.csv").replace("'", "''")
     for sql in (
         f"SELECT * FROM read_csv('{secret}')",
@@ -296,13 +296,13 @@ def test_a_snippet_reads_no_other_file(locked: Connection, tmp_path: Path) -> No
     ]
 
 
-def test_where_two_world_sizes_tie_the_one_of_the_lower_rank_holds() -> None:
+def test_ties_of_the_most_frequent_value_go_to_the_first() -> None:
     assert most_frequent([8, None, 16]) == 8
     assert most_frequent([8, 16, 16]) == 16
     assert most_frequent([None, "8"]) is None
 
 
-def test_a_connection_is_kept_with_its_views_for_the_next_question(store: Store, catalog: Catalog) -> None:
+def test_a_connection_is_reused_with_its_views(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a")
     bring(store, catalog, "b")
     pool = ConnectionPool(store.root, catalog)
@@ -322,7 +322,7 @@ def test_a_connection_is_kept_with_its_views_for_the_next_question(store: Store,
         assert all(newer is not old for old in (first, third, other))
 
 
-def test_a_connection_that_failed_is_not_kept_nor_are_many(store: Store, catalog: Catalog) -> None:
+def test_failed_and_surplus_connections_are_closed(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a", tuple(range(6)))
     pool = ConnectionPool(store.root, catalog)
     time = [catalog.get("kernel_time")]
@@ -345,7 +345,7 @@ def test_a_connection_that_failed_is_not_kept_nor_are_many(store: Store, catalog
         first.execute("SELECT 1")
 
 
-def test_another_version_of_a_table_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_connection_with_another_version_of_a_table_is_not_reused(tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
     store = Store.create(tmp_path / "w")
     pool = ConnectionPool(store.root, catalog)
@@ -355,7 +355,7 @@ def test_another_version_of_a_table_is_not_taken_for_it(tmp_path: Path) -> None:
         assert two is not one
 
 
-def test_a_view_that_a_second_question_reads_is_kept_and_the_answers_stay(
+def test_a_view_is_materialized_by_its_second_reader_without_changing_rows(
     store: Store, catalog: Catalog
 ) -> None:
     bring(store, catalog, "a")
@@ -369,7 +369,7 @@ def test_a_view_that_a_second_question_reads_is_kept_and_the_answers_stay(
         assert con.sql("SELECT count(*) FROM kernels").fetchall() == [(6,)]
 
 
-def test_a_file_that_is_gone_is_named_by_an_answer_too(store: Store, catalog: Catalog) -> None:
+def test_a_missing_file_is_named_by_an_analysis(store: Store, catalog: Catalog) -> None:
     bring(store, catalog, "a")
     for path in store.root.glob("data/kernels/a/*.parquet"):
         path.unlink()
@@ -388,7 +388,7 @@ def test_a_file_that_is_gone_is_named_by_an_answer_too(store: Store, catalog: Ca
         ("FROM parsed", set()),
     ],
 )
-def test_only_what_a_query_may_name_is_there_for_it(sql: str, names: set[str]) -> None:
+def test_only_relations_that_a_query_may_name_are_created(sql: str, names: set[str]) -> None:
     found = {contract.name for contract in mentioned(Catalog.load(), sql)}
     assert names <= found < {contract.name for contract in queryable(Catalog.load())}
     assert bool(names) == bool(found)
@@ -397,11 +397,11 @@ def test_only_what_a_query_may_name_is_there_for_it(sql: str, names: set[str]) -
 @pytest.mark.parametrize(
     "sql", ["SHOW TABLES", "FROM duckdb_views()", "SELECT * FROM information_schema.tables"]
 )
-def test_what_asks_what_there_is_sees_everything(sql: str) -> None:
+def test_queries_that_list_relations_see_all_of_them(sql: str) -> None:
     assert mentioned(Catalog.load(), sql) == queryable(Catalog.load())
 
 
-def test_many_ranks_are_asked_some_at_a_time_and_answer_alike(
+def test_batches_of_ranks_give_the_same_rows(
     store: Store, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for run, ranks in (("b", (0, 1, 2)), ("a", (0, 1)), ("c", (0,))):

@@ -1,4 +1,4 @@
-"""Plans that stay linear: what joins without an equality costs the product of its sides."""
+"""Query plans: a join without an equality would cost the product of its sides."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_join_without_one_is_found(con: engine.Connection, condition: str) -> 
     assert len(found) == 1
 
 
-def test_a_join_by_time_stays_one_where_few_rows_are_guessed(con: engine.Connection) -> None:
+def test_a_join_by_time_is_kept_if_few_rows_are_estimated(con: engine.Connection) -> None:
     """A filter that lets more through than DuckDB expects must not make each row meet each other."""
     con.execute("RESET disabled_optimizers")
     name = "CASE WHEN i % 5 > 0 THEN '[memory]' ELSE i::VARCHAR END"

@@ -1,4 +1,4 @@
-"""The file over no run in the user's cache: it saves seconds, and nothing depends on it."""
+"""The cached template of the shell file: it saves seconds, and is rebuilt if it cannot be used."""
 
 from __future__ import annotations
 

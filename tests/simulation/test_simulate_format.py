@@ -1,4 +1,4 @@
-"""The simulator: its files look as torch's do."""
+"""The simulator: its files look like those of PyTorch."""
 
 from __future__ import annotations
 

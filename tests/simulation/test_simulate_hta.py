@@ -1,4 +1,4 @@
-"""The simulator's traces in the hands of HolisticTraceAnalysis 0.6.1.
+"""The simulator's traces analyzed by HolisticTraceAnalysis 0.6.1.
 
 Runs where TW_HTA_PYTHON names a Python that has it (`traceinsight==0.6.1`, pandas 2).
 

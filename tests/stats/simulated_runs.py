@@ -1,4 +1,4 @@
-"""Runs with the simulator's own noise, without the traces: the times of their steps and rows."""
+"""Runs with the noise of the simulator, without traces: the times of their steps and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the verdicts and row tests are wrong, and what they find; on runs with the simulator's own noise.
+"""Error rates and power of the verdicts and row tests, on runs with the noise of the simulator.
 
     cd tests && PYTHONPATH=../src python -m stats.study [--write]
 

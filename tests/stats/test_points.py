@@ -1,4 +1,4 @@
-"""Change points: against brute force, on noise of several kinds, and what they must not do."""
+"""Change points: compared with brute force, and on several kinds of noise."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def score(kind: str, series: int, seed: int) -> tuple[int, int, int, int, int]:
     return series * 4, hit, false, place, size
 
 
-def test_the_candidates_are_the_best_there_are() -> None:
+def test_the_candidates_are_the_optimum() -> None:
     """Every way to cut a short series, priced by the definition."""
     chance = random.Random(7)
 

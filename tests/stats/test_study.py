@@ -1,4 +1,4 @@
-"""How often the statistics are wrong, and what they find: within bounds, and as POWER.md says."""
+"""Error rates and power of the statistics: within bounds, and equal to POWER.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stats.study import (
 KNOWN = FILE.read_text(encoding="utf-8").splitlines()
 
 
-def test_five_equal_runs_per_side_make_few_alarms() -> None:
+def test_five_equal_runs_per_side_cause_few_false_alarms() -> None:
     found, flagged = words(5, HEAVY), row_alarms(5, HEAVY)
     print(f"{wrong(found)} verdicts and {flagged} pairs with a row of {PAIRS}")
     assert wrong(found) <= BOUND
@@ -36,7 +36,7 @@ def test_five_equal_runs_per_side_make_few_alarms() -> None:
     assert alarm_line(5, HEAVY) in KNOWN
 
 
-def test_one_equal_run_per_side_makes_few_alarms() -> None:
+def test_one_equal_run_per_side_causes_few_false_alarms() -> None:
     found, flagged = words(1, ALIKE), row_alarms(1, ALIKE)
     print(f"{wrong(found)} verdicts and {flagged} pairs with a row of {PAIRS}")
     assert wrong(found) <= BOUND
@@ -67,7 +67,7 @@ def test_one_slow_kernel_of_many_is_found() -> None:
 
 
 @pytest.mark.deep
-def test_the_complete_study_is_as_written() -> None:
+def test_the_complete_study_equals_power_md() -> None:
     assert list(lines()) == KNOWN
 
 

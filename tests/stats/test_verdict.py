@@ -1,4 +1,4 @@
-"""Verdicts on step times: words, units, and how they read."""
+"""Verdicts on step times: outcomes, samples, and their text."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_total_means_replace_those_of_the_steps() -> None:
     assert (found.base_mean_ns, found.head_mean_ns, found.mean_change) == (2e6, 3e6, 0.5)
 
 
-def test_equivalence_is_an_interval_within_the_least_effect() -> None:
+def test_no_change_is_an_interval_within_min_effect() -> None:
     found = verdict(flat(1000, 1001, 1002, 1001), flat(1005, 1006, 1007, 1006))
     assert found.low is not None and found.low > 0  # seen, but too small to matter
     assert found.word == "no change"
@@ -91,7 +91,7 @@ def test_runs_without_noise_are_conclusive() -> None:
         assert verdict(flat(*[10**6] * runs), flat(*[1_020_000] * runs)).word == "slower"
 
 
-def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
+def test_too_much_noise_is_inconclusive_and_suggests_more_runs() -> None:
     found = verdict(side(1, 3, spread=0.02), side(2, 3, spread=0.02))
     assert (found.word, found.sample) == ("inconclusive", "run")
     assert found.needs_runs is not None and found.needs_runs > 3
@@ -101,7 +101,7 @@ def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
     assert found.reason is not None
 
 
-def test_one_run_per_side_holds_within_the_run_only() -> None:
+def test_one_run_per_side_is_within_run_only() -> None:
     found = verdict(side(1, 1), side(2, 1, by=1.05))
     assert (found.word, found.sample, found.needs_runs) == ("slower", "step", None)
     assert ", slower (within-run only); mean" in found.line()

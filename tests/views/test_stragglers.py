@@ -1,4 +1,4 @@
-"""Collectives over ranks against what the simulator knows: waits, transfers, who was waited for, clocks."""
+"""Collectives across ranks compared with the simulator: waits, transfers, stragglers, clock offsets."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_waits_and_transfers_are_the_scheduler_s(runs: dict[str, Run], name: str) -> None:
+def test_waits_and_transfers_equal_those_of_the_scheduler(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
     wanted = Counter((r["rank"], r["wait_ns"], r["transfer_ns"], r["dur_ns"]) for r in run.met())
     found = Counter((r["rank"], r["wait_ns"], r["transfer_ns"], r["dur_ns"]) for r in run.matched())
@@ -76,7 +76,7 @@ def test_waits_and_transfers_are_the_scheduler_s(runs: dict[str, Run], name: str
 
 
 @pytest.mark.parametrize("name", ["data", "sharded", "amd", "old"])
-def test_drift_and_whole_microseconds_cost_no_more_than_they_must(runs: dict[str, Run], name: str) -> None:
+def test_drift_and_microsecond_times_have_a_bounded_error(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
     wanted = sorted((r["rank"], r["transfer_ns"], r["wait_ns"]) for r in run.met())
     found = sorted((r["rank"], r["transfer_ns"], r["wait_ns"]) for r in run.matched())
@@ -87,7 +87,7 @@ def test_drift_and_whole_microseconds_cost_no_more_than_they_must(runs: dict[str
 
 
 @pytest.mark.parametrize("name", ["data", "mesh", "pipeline", "sharded", "amd", "old"])
-def test_planted_clocks_are_found_within_5_us(runs: dict[str, Run], name: str) -> None:
+def test_injected_clock_offsets_are_estimated_within_5_us(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
     true = {row["rank"]: row["offset_ns"] for row in run.section("clocks")}
     assert len(run.clocks) == len(true)
@@ -97,12 +97,12 @@ def test_planted_clocks_are_found_within_5_us(runs: dict[str, Run], name: str) -
         assert row["uncertainty_ns"] <= 2_500
 
 
-def test_stages_that_share_nothing_are_told_apart(runs: dict[str, Run]) -> None:
+def test_stages_without_common_collectives_are_separate(runs: dict[str, Run]) -> None:
     assert {row["reference_rank"] for row in runs["mesh"].clocks} == {0}
     assert [row["reference_rank"] for row in runs["pipeline"].clocks] == [0, 0, 0, 0, 4, 4, 4, 4]
 
 
-def test_without_clocks_off_the_starts_say_what_the_lengths_say(runs: dict[str, Run]) -> None:
+def test_with_exact_clocks_starts_and_durations_agree(runs: dict[str, Run]) -> None:
     meetings: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in runs["slow"].matched():
         meetings[row["instance_id"]].append(row)
@@ -125,14 +125,14 @@ def test_the_slow_rank_is_named(runs: dict[str, Run]) -> None:
     assert sum(row["arrived_last"] for row in found) == len(met)
 
 
-def test_a_missing_rank_leaves_parts(runs: dict[str, Run]) -> None:
+def test_a_missing_rank_leaves_partial_collectives(runs: dict[str, Run]) -> None:
     run = runs["missing"]
     assert {row["state"] for row in run.waits} == {"partial"}
     assert [row["reference_rank"] for row in run.clocks] == [1, 1, 1]
     assert all(row["partial"] == row["collectives"] > 0 for row in run.stragglers)
 
 
-def test_lost_rows_never_give_a_wrong_pair(runs: dict[str, Run]) -> None:
+def test_lost_activities_never_cause_a_wrong_match(runs: dict[str, Run]) -> None:
     run = runs["lost"]
     true = {(row["rank"], row["dur_ns"]): row["transfer_ns"] for row in run.met()}
     for row in run.matched():
@@ -141,7 +141,7 @@ def test_lost_rows_never_give_a_wrong_pair(runs: dict[str, Run]) -> None:
     assert {"ambiguous"} < {row["state"] for row in run.waits}
 
 
-def test_a_window_that_begins_late_is_matched_by_number(runs: dict[str, Run]) -> None:
+def test_a_window_that_begins_late_is_matched_by_sequence_number(runs: dict[str, Run]) -> None:
     run = runs["cut"]
     true = {(row["rank"], row["group"], row["number"]): row["dur_ns"] for row in run.met()}
     for row in run.matched():

@@ -1,4 +1,4 @@
-"""The account of a change: levels that add up, calls and speed, other names, ranks, tests, refusals."""
+"""The breakdown of a change: levels and sums, calls and speed, replaced kernels, ranks, tests, errors."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_kernel_is_replaced_location_by_location() -> None:
     assert back == {head[0]: "a", head[4]: "d"}
 
 
-def test_of_several_at_a_location_the_most_frequent_are_paired() -> None:
+def test_the_most_frequent_kernels_of_a_location_are_paired() -> None:
     base = [cell("a", "p", count=9), cell("b", "p", count=2)]
     head = [cell("B", "p", count=2), cell("A", "p", count=9), cell("C", "p", count=1)]
     assert replacements(base, head)[0] == {base[0]: "A", base[1]: "B"}
@@ -208,7 +208,7 @@ def test_calls_and_speed_sum_to_the_change(
     assert row.calls + row.speed == row.delta
 
 
-def test_levels_promise_their_columns(wh: tw.Warehouse, tmp_path: Path) -> None:
+def test_levels_have_their_declared_columns(wh: tw.Warehouse, tmp_path: Path) -> None:
     result = breakdown_of(wh, ["short"], ["base"], per="window").level("kernels").result(2)
     assert [row["name"] for row in result.rows()][-1] == "other (3 rows)"
     assert result.contract is not None and result.contract.name == "account_kernels"

@@ -1,4 +1,4 @@
-"""The account names what was planted in a simulated run, and how much it made."""
+"""The breakdown names the faults injected into a simulated run, with their size."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_the_first_row_names_the_injected_fault(planted: tuple[tw.Warehouse, Pat
 
 @pytest.mark.deep
 @pytest.mark.parametrize("knobs", [KNOBS, LARGER], ids=["small", "larger"])
-def test_the_first_row_names_everything_that_can_be_planted(tmp_path: Path, knobs: dict[str, Any]) -> None:
+def test_the_first_row_names_every_kind_of_fault(tmp_path: Path, knobs: dict[str, Any]) -> None:
     wh = plant(tmp_path, list(PLANTED), {**knobs})
     for kind in PLANTED:
         judge(wh, tmp_path, kind)

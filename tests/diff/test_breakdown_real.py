@@ -1,4 +1,4 @@
-"""Accounts of real pairs of runs."""
+"""Breakdowns of real pairs of runs."""
 
 from __future__ import annotations
 
