@@ -16,7 +16,7 @@ pytest_plugins = ["golden_plugin"]
 
 ROOT = Path(__file__).parent.parent
 
-# Each file runs in one worker. These have few but long tests: if one started last, all others would wait for it.
+# Each file runs in one worker. These have few long tests: if one started last, all others would wait for it.
 LONG = {
     f"tests/{path}"
     for path in (

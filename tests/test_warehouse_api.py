@@ -14,7 +14,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import ROOT
-from small_warehouse import START, bring, kernel, small_catalog
+from small_warehouse import START, store_run, kernel, small_catalog
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import (
     ParamError,
@@ -45,8 +45,8 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def wh(store: Store, catalog: Catalog) -> Warehouse:
-    bring(store, catalog, "a", labels={"commit": "3f2a"})
-    bring(store, catalog, "b", (0, 1, 2), labels={"commit": "77b1"}, **BOTH)
+    store_run(store, catalog, "a", labels={"commit": "3f2a"})
+    store_run(store, catalog, "b", (0, 1, 2), labels={"commit": "77b1"}, **BOTH)
     return Warehouse(store.root, catalog=catalog)
 
 
@@ -80,7 +80,7 @@ def test_select_returns_a_fixed_selection(wh: Warehouse, store: Store, catalog: 
     part = wh.select(runs=["@latest", "label:commit=3f2a"], ranks=[1])
     assert [(each.selector, each.ranks) for each in part.selected()] == [("a@v1", (1,)), ("b@v1", (1,))]
     assert part.run("kernel_time").provenance.ranks == {"a": [1], "b": [1]}
-    bring(
+    store_run(
         store,
         catalog,
         "a",
@@ -113,7 +113,7 @@ class Noted(LocalObjects):
 
 def test_a_name_or_prefix_reads_no_other_run(store: Store, catalog: Catalog) -> None:
     for run in ("night-1", "night-2", "night-2-late", "Day-one", "dayA"):
-        bring(store, catalog, run, (0,))
+        store_run(store, catalog, run, (0,))
     store.relabel("night-2", {"commit": "3f2a"})
     wh = Warehouse(store.root, catalog=catalog)
     wh.store.objects = noted = Noted(store.root)
@@ -145,8 +145,8 @@ def test_unknown_names_and_invalid_values_are_errors(wh: Warehouse) -> None:
 def test_ranks_without_needed_data_are_skipped_with_reasons(
     wh: Warehouse, store: Store, catalog: Catalog
 ) -> None:
-    bring(store, catalog, "c", (0, 1), shapes=False)
-    bring(store, catalog, "d", (0,), tables={})
+    store_run(store, catalog, "c", (0, 1), shapes=False)
+    store_run(store, catalog, "d", (0,), tables={})
     found = wh.run("gemm_shapes")
     assert {row["run_id"] for row in found.rows()} == {"a", "b"}
     assert [(each.run_id, each.rank, each.reason) for each in found.abstained] == [
@@ -158,11 +158,11 @@ def test_ranks_without_needed_data_are_skipped_with_reasons(
 
 
 def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "c", (1,), status="damaged")
+    store_run(store, catalog, "c", (1,), status="damaged")
     notices = wh.select("c").run("kernel_time").notices
     assert notices == ("1 rank has a damaged trace (c rank 1)", "c is incomplete: 1 of 2 ranks")
     assert wh.select("a").query("SELECT 1").notices == ()
-    bring(store, catalog, "d", gpu_ns=1000, launch_known_ns=999)
+    store_run(store, catalog, "d", gpu_ns=1000, launch_known_ns=999)
     notices = wh.select("d").run("launch_time").notices
     assert notices == ("coverage: 99.9 % of GPU time is linked to its launch",)
     assert wh.select("d").run("kernel_time").notices == ()
@@ -208,7 +208,7 @@ def test_scan_returns_the_selected_rows(wh: Warehouse, catalog: Catalog) -> None
 
 
 def test_runs_includes_pending_ones(wh: Warehouse, store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "c", (0,), expected_ranks=8)
+    store_run(store, catalog, "c", (0,), expected_ranks=8)
     rows = {row["run_id"]: row for row in wh.runs().rows()}
     assert [(name, row["state"]) for name, row in rows.items()] == [
         ("a", "complete"),
@@ -242,8 +242,8 @@ def test_a_label_is_set_and_removed(wh: Warehouse) -> None:
 
 def test_remove_combines_all_conditions(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     now = time.time_ns()
-    bring(store, catalog, "young", (0,), labels={"commit": "3f2a"}, start_ns=now, end_ns=now)
-    bring(store, catalog, "waits", (0,), expected_ranks=2)
+    store_run(store, catalog, "young", (0,), labels={"commit": "3f2a"}, start_ns=now, end_ns=now)
+    store_run(store, catalog, "waits", (0,), expected_ranks=2)
     would = wh.remove(where="label.commit=3f2a", older_than="1d", dry_run=True)
     assert [(each.run, each.ranks) for each in would] == [("a", 2)] and would[0].bytes > 0
     assert store.runs() == ("a", "b", "young")
@@ -281,7 +281,7 @@ def test_an_empty_warehouse_has_no_rows(tmp_path: Path, catalog: Catalog) -> Non
 
 def test_an_older_version_without_the_table_cannot_be_rebuilt(store: Store, tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql2")
-    bring(store, catalog, "a", (0,), tables={"kernels@1": [kernel("a", 0, 0, "gemm", 1)]})
+    store_run(store, catalog, "a", (0,), tables={"kernels@1": [kernel("a", 0, 0, "gemm", 1)]})
     wh = Warehouse(store.root, catalog=catalog)
     wh.label("a", {"k": "v"})
     with pytest.raises(SchemaVersionError, match="a@v1 does not have kernels@2"):

@@ -15,7 +15,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import ROOT
-from small_warehouse import bring, kernels, small_catalog
+from small_warehouse import store_run, kernels, small_catalog
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.params import Param
@@ -114,7 +114,7 @@ def wh(tmp_path: Path) -> Warehouse:
         for rank in ranks:
             rows = [row | {"dur_ns": row["dur_ns"] * 2} for row in kernels(name, rank)]
             tables = dict(zip(both, (kernels(name, rank), rows), strict=True))
-            bring(store, catalog, name, (rank,), tables=tables, shapes=rank != 3, gpu=name != "a-c")
+            store_run(store, catalog, name, (rank,), tables=tables, shapes=rank != 3, gpu=name != "a-c")
     return Warehouse(store.root, catalog=catalog)
 
 
@@ -234,7 +234,7 @@ def test_tables_of_rows_are_stored_once(wh: Warehouse) -> None:
 def test_a_replaced_rank_is_read_from_its_own_file(wh: Warehouse, tmp_path: Path) -> None:
     rows = [row | {"dur_ns": 1} for row in kernels("b", 1)]
     tables = {"kernels@1": rows, "kernels@2": rows}
-    bring(wh.store, wh.catalog, "b", (1,), tables=tables, content="z", replace=True)
+    store_run(wh.store, wh.catalog, "b", (1,), tables=tables, content="z", replace=True)
     path = wh.refresh()
     found = shell(path, "SELECT rank, sum(dur_ns) FROM latest.kernels GROUP BY ALL ORDER BY 1")
     wanted = wh.select("b").query("SELECT rank, sum(dur_ns) AS ns FROM kernels GROUP BY ALL ORDER BY 1")
@@ -308,7 +308,7 @@ def test_the_last_refresh_includes_the_newest_version(wh: Warehouse) -> None:
 
     def publish(name: str) -> None:
         store = Store.open(wh.root)
-        bring(
+        store_run(
             store,
             wh.catalog,
             name,
@@ -332,7 +332,7 @@ def test_a_file_over_many_ranks_reads_each_row_once(tmp_path: Path) -> None:
         tmp_path / "sql", without=["tables/kernels.v2.sql", "analyses/gpu/doubled_time.v1.sql"]
     )
     store = Store.create(tmp_path / "w")
-    bring(store, catalog, "a", range(70))
+    store_run(store, catalog, "a", range(70))
     selected = select_runs(store)
     write(tmp_path / "x.duckdb", store, catalog, selected)
     assert shell(tmp_path / "x.duckdb", "SELECT count(*), count(DISTINCT rank) FROM kernels") == "210,70\n"
