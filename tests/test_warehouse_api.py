@@ -14,7 +14,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import ROOT
-from small_warehouse import START, store_run, kernel, small_catalog
+from small_warehouse import START, kernel, small_catalog, store_run
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import (
     ParamError,

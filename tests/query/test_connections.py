@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from small_warehouse import START, store_run, kernel, kernels, small_catalog
+from small_warehouse import START, kernel, kernels, small_catalog, store_run
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import Connection, Error
