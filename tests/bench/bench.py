@@ -67,8 +67,8 @@ class Bench:
         return Run(done.seconds, done.cpu_s, done.peak_bytes, done.out)
 
     def _side(self, command: list[str], do: str, request: Mapping[str, Any]) -> Run:
-        request = json.dumps({"do": do, **request}, default=str)
-        done = self.command(*command, request)
+        text = json.dumps({"do": do, **request}, default=str)
+        done = self.command(*command, text)
         printed = json.loads(done.answer.strip().rpartition("\n")[2])
         return Run(printed["seconds"], printed["cpu_s"], done.peak_bytes, printed["answer"])
 
@@ -91,9 +91,9 @@ class Bench:
             shutil.rmtree(folder)
 
     def environment(self) -> dict[str, str]:
-        """That of the caller, with our source first; HTA does not mind it.
+        """The environment of the caller with our source first on PYTHONPATH, which does not affect HTA.
 
-        Bytecode is kept: a peer that is installed has its own since then.
+        Bytecode is written, since an installed peer has its bytecode too.
         """
         paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(self.houses)}

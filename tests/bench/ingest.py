@@ -155,9 +155,7 @@ def floor(bench: Bench) -> Iterator[Row]:
     target = Target(2.5, aim=1.5)
     for name, path, check_stored in single(bench):
         taken = bench.turns(
-            ours=lambda path=path, check_stored=check_stored: ingest(
-                bench, [path], check_stored, shell=False
-            ),
+            ours=lambda path=path, check=check_stored: ingest(bench, [path], check, shell=False),
             floor=lambda path=path: copied(bench, path),
         )
         events = {run.answer["events"] for runs in taken.values() for run in runs}
