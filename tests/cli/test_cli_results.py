@@ -20,7 +20,7 @@ FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with the run `first-steps`; only to be read."""
+    """A warehouse with the run `first-steps`; read-only."""
     warehouse = tmp_path_factory.mktemp("stored") / "warehouse"
     cli = tw("ingest", FIRST_STEPS, "-w", warehouse)
     assert cli.code == 0, cli.err

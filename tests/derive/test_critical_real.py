@@ -22,7 +22,7 @@ SOME = {
     "cpu_only": "odd/cpu_only_rank-34of300.pt.trace.json.gz",
 }
 OLD = "before-after-resnet50-v100/num_workers_0__worker0.1623143089861.pt.trace.json.gz"
-# Each part of the promise as a query for rows that break it.
+# Each documented property as a query for rows that violate it.
 BROKEN = {
     "time goes forwards": """
         SELECT * FROM critical_edges WHERE from_node >= to_node OR weight_ns < 0 OR slack_ns < 0
@@ -62,7 +62,7 @@ BROKEN = {
 
 
 def hold(warehouse: Warehouse, run: str) -> None:
-    """Derives a run and looks for whatever breaks the promise."""
+    """Derives a run and checks all properties."""
     done = warehouse.derive(NAME, run)
     assert any(done.scopes.values()), run
     part = warehouse.select(runs=run)

@@ -43,7 +43,7 @@ def categories(wh: Warehouse, run: str) -> dict[str, float]:
 
 
 def length(wh: Warehouse, run: str, *scales: str) -> int:
-    """Of the whole trace of rank 0, with parts scaled."""
+    """The estimate for the entire trace of rank 0 with scaled parts."""
     rows = wh.whatif(run, scales or ["all=1"], ranks=0, entire_trace=True).rows()
     (found,) = [row["new_ns"] for row in rows if row["category"] == "length"]
     assert isinstance(found, int)
@@ -81,6 +81,6 @@ def test_an_exposed_collective_is_on_the_path(wh: Warehouse) -> None:
 def test_what_if_matches_the_simulated_job(wh: Warehouse) -> None:
     slow = "kernels[name=*gemm*]=1.5"
     took = length(wh, "large-slow-gemm")
-    # Each kernel's length is rounded to ns on its own, in both.
+    # Each kernel duration is rounded to ns separately, in both.
     assert abs(length(wh, "large", slow) - took) < 100 < took - length(wh, "large")
     assert length(wh, "small", slow) == length(wh, "small-slow-gemm") == length(wh, "small")

@@ -22,7 +22,7 @@ __all__ = ["newer"]  # a fixture
 
 
 def lines(rank: int, steps: int = 4) -> str:
-    """A rank of several steps, each with a launch, an annotation around it, and a GPU row."""
+    """A rank with several steps, each with a launch, an annotation enclosing it, and a GPU activity."""
     text = []
     for n in range(steps):
         at = n * 1000

@@ -60,7 +60,7 @@ def test_a_factor_of_1_changes_nothing(wh: Warehouse) -> None:
 
 def test_savings_end_when_another_path_is_critical(wh: Warehouse) -> None:
     assert estimates(wh, "kernels[name=gemm]=0.9")["length"] == (230, 220)
-    # Then relu's launch decides, at 60: 70 of relu, 10 back to the host, 20 to the end of the step.
+    # Then the launch of relu is critical, at 60: 70 of relu, 10 back to the host, 20 to the end of the step.
     assert estimates(wh, "kernels[name=gemm]=0")["length"] == (230, 160)
     nothing = estimates(wh, "kernels=0")
     assert nothing["length"] == (230, 100)  # the host: relu's launch, at 60, then back at 80, and 20 after it

@@ -22,7 +22,7 @@ GOLDENS = ("analyses/gpu/gpu_busy.v2", "views/kernel_ends.v1", "tables/kernels.v
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A small checkout, in order."""
+    """A small checkout without problems."""
     shutil.copytree(ROOT / "tests" / "data" / "sql", tmp_path / "sql")
     (tmp_path / "src" / "tracewarehouse").mkdir(parents=True)
     (tmp_path / "README.md").write_text("# Mine\n\n<!-- analyses -->\n<!-- /analyses -->\n\nMore.\n")
@@ -140,7 +140,7 @@ def test_only_a_checkout_has_files_to_write(tmp_path: Path) -> None:
             call(tmp_path)
 
 
-TIMED = """# A drawing.
+TIMED = """# A trace.
 trace
   a 0 op t1 x 0 1
 result
@@ -151,7 +151,7 @@ result
 
 @pytest.fixture
 def defined(checkout: Path) -> Path:
-    """The checkout with a table that a builder fills, its golden rows locked."""
+    """The checkout with a table filled by a builder and locked golden rows."""
     text = (checkout / "sql/tables/parsed.v1.sql").read_text()
     text = text.replace('"parsed"', '"timed"').replace("-- transient = true", "-- definition = 1")
     (checkout / "sql/tables/timed.v1.sql").write_text(text)

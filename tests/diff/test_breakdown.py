@@ -19,7 +19,7 @@ STEP_NS = 1_000
 
 
 def run(name: str, rank: int, steps: int, lengths: dict[str, int], jitter: int = 0) -> Iterator[str]:
-    """Lines of a rank: in each step its kernels one after the other, launched by an operator of their name.
+    """Lines of a rank: in each step its kernels in sequence, each launched by an operator of its name.
 
     A kernel `a/b` is b within operator a. The first and the last step are partial.
     """

@@ -27,7 +27,7 @@ PAIRS = {
 
 
 def breakdown_of(pair: str, folder: Path, per: str | None = None) -> Breakdown:
-    """The account of a pair; its levels add up to the change exactly."""
+    """The breakdown of a pair; its levels sum to the change exactly."""
     assert TRACES is not None
     wh = tw.open(folder / "warehouse")
     for name, path in zip(("base", "head"), PAIRS[pair], strict=True):

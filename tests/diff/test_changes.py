@@ -31,7 +31,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with those runs, and one without a GPU."""
+    """A warehouse with these runs, and one without a GPU."""
     folder = tmp_path_factory.mktemp("changes")
     for name, knobs in RUNS.items():
         assert cli_runner.tw("simulate", folder / "traces" / name, *SIZE, *knobs).code == 0
@@ -184,7 +184,7 @@ GUIDE = ROOT / "notebooks" / "guides" / "comparisons.md"
 
 
 def test_gates_of_the_guide_are_valid(house: Path, tmp_path: Path) -> None:
-    """The lines for CI, as processes in a folder with such runs: 3 where the gate fails, 1 without a base."""
+    """The CI commands in a folder with such runs: exit code 3 if the gate fails, 1 without a base."""
     sample = re.search(r"^```yaml\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), flags=re.M | re.S)
     assert sample
     ingest, diff = re.findall(r"^- run: (.*)$", sample[1], flags=re.M)

@@ -14,7 +14,7 @@ import tracewarehouse as tw
 from cli_runner import tw as call
 from tracewarehouse.errors import ParamError, TwError
 
-# Steps 1 and 2 of `a` and step 1 of both ranks of `b` are complete: something lies before and after them.
+# Steps 1 and 2 of `a` and step 1 of both ranks of `b` are complete: events precede and follow them.
 # Per step and rank a: gemm 1 of 20, relu 1/2 of 5; b: gemm 2 of 30, relu 1/2 of 3, add 1/2 of 4.
 RUNS = """
     a 0 gpu  s7 warmup -100 10
@@ -59,7 +59,7 @@ RUNS = """
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with those runs."""
+    """A warehouse with these runs."""
     folder = tmp_path_factory.mktemp("diff")
     sketch.write(RUNS.replace("    ", ""), folder / "traces")
     tw.open(folder / "warehouse").ingest(folder / "traces")

@@ -20,7 +20,7 @@ from tracewarehouse.errors import ParamError, UnknownName
 
 OURS = "overlay"
 
-# The cut is [100, 200).
+# The time range is [100, 200).
 CUT = """
     a 0 raw {"ph": "B", "name": "pair", "pid": 1000, "tid": 9, "ts": 0.05}
     a 0 raw {"ph": "E", "name": "pair", "pid": 1000, "tid": 9, "ts": 0.15}
@@ -72,14 +72,14 @@ KEPT = {
 
 
 def written(warehouse: tw.Warehouse, run: str, rank: Any = None, **asked: Any) -> dict[str, Any]:
-    """The document; one that is against no rule."""
+    """The document, which must be a valid trace."""
     document = load("".join(warehouse.export_trace(run, rank, **asked)))
     assert faults(document["traceEvents"]) == []
     return document
 
 
 def theirs(document: dict[str, Any]) -> list[Event]:
-    """The events that are not ours: ours have a category, and their tracks no other events."""
+    """The original events: added ones have the category overlay, on separate tracks."""
     mine = {
         (event["pid"], event["tid"])
         for event in document["traceEvents"]
@@ -98,7 +98,7 @@ def ours(document: dict[str, Any], phase: str = "X") -> list[Event]:
 
 @pytest.fixture(scope="module")
 def cut_house(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Warehouse, dict[str, Any]]:
-    """The drawn trace, and its text."""
+    """The synthetic trace and its text."""
     folder = tmp_path_factory.mktemp("cut")
     sketch.write(CUT, folder)
     warehouse = tw.open(folder / "warehouse")
@@ -163,7 +163,7 @@ def test_default_additions_of_a_time_range(cut_house: tuple[tw.Warehouse, dict[s
     }
     assert drawn == {("cut", 100, 100), (f"idle: {idle[0]['cause']}", 105, 85)}
     queue = [(1_000 * event["ts"], event["args"]["activities"]) for event in ours(document, "C")]
-    # One row waits when the cut begins: that of id 1 is asked for at 80, that of id 2 at 120.
+    # One activity is queued when the range begins: id 1 is launched at 80, id 2 at 120.
     assert queue == [(100, 1), (120, 2), (190, 1)]
     assert ours(written(warehouse, "a", start=100, end=200, overlays=["steps"], counters=[]), "C") == []
     assert ours(written(warehouse, "a", start=100, end=200, plain=True)) == []
@@ -217,7 +217,7 @@ def original(warehouse: tw.Warehouse, rank: int) -> list[Event]:
 
 
 def by_brute_force(events: list[Event], start: Decimal, end: Decimal) -> list[Event]:
-    """The same rules once more, event by event."""
+    """The same rules, checked event by event."""
     kept = [
         event
         for event in events
@@ -291,7 +291,7 @@ def test_a_time_range_that_is_ingested_again_has_the_same_events(job: tw.Warehou
         [event for event in kept if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     )
     once_more = written(again, "seen", start="1ms", end="2ms")
-    assert once_more["tracewarehouse"]["run"] == "seen@v1", "what it was a part of before is told no more"
+    assert once_more["tracewarehouse"]["run"] == "seen@v1", "the previous range is not in the header"
 
 
 def test_merged_ranks_have_aligned_clocks(job: tw.Warehouse, tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_merged_ranks_have_aligned_clocks(job: tw.Warehouse, tmp_path: Path) -> 
 
 
 def check_ids(events: list[Event]) -> None:
-    """No correlation and no arrow joins two ranks."""
+    """No correlation and no flow links two ranks."""
     ranks = {e["pid"]: e["args"]["name"].partition(":")[0] for e in events if e["name"] == "process_name"}
     owners: dict[Any, set[str]] = {}
     for event in events:
@@ -326,7 +326,7 @@ def check_ids(events: list[Event]) -> None:
 
 
 def check_times(job: tw.Warehouse, text: str, document: dict[str, Any]) -> None:
-    """Times less the offset of the rank's clock, to the nanosecond; lengths as they were."""
+    """Times minus the clock offset of the rank, to the nanosecond; durations unchanged."""
     base = document["baseTimeNanoseconds"]
     ranks = {
         e["pid"]: int(e["args"]["name"].removeprefix("rank ").partition(":")[0])
@@ -472,7 +472,7 @@ def test_time_ranges_of_real_traces_are_valid(name: str, tmp_path: Path) -> None
 
 
 def check_digits(warehouse: tw.Warehouse, source: Path, asked: dict[str, Any]) -> None:
-    """What is kept stands in the file just so."""
+    """The kept events are unchanged in the file."""
     data = source.read_bytes()
     text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
     part = "".join(warehouse.export_trace("real", plain=True, **asked))

@@ -10,7 +10,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.metric import Measured, Metric, measure, parse_metric, parse_metric_prefix
 
-# Complete steps, with something before and after them: of `a` 1 (period 100), 2 (100), 3 (250); of `b` rank 0
+# Complete steps, with events before and after them: of `a` 1 (period 100), 2 (100), 3 (250); of `b` rank 0
 # has 1 (100) and 2 (300), rank 1 has 1 (100). `host` has no GPU, `short` no complete step.
 RUNS = """
     a 0 op   t1 before -100 10
@@ -41,7 +41,7 @@ RUNS = """
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
-    """A warehouse with those runs."""
+    """A warehouse with these runs."""
     folder = tmp_path_factory.mktemp("metric")
     sketch.write(RUNS.replace("    ", ""), folder / "traces")
     wh = tw.open(folder / "warehouse")

@@ -19,7 +19,7 @@ ANALYSES = [contract.name for contract in Catalog.load().analyses()]
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs: GPUs with two ranks, a host backend's collectives with four."""
+    """Two runs: one with GPUs and two ranks, one with collectives of a host backend and four ranks."""
     folder = tmp_path_factory.mktemp("answers") / "warehouse"
     tw.open(folder).ingest(DATA / "first-steps", DATA / "gloo-cpu")
     return folder

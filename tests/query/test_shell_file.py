@@ -30,7 +30,7 @@ from tracewarehouse.warehouse import Warehouse
 
 
 def shell(path: Path, *statements: str, read_only: bool = True) -> str:
-    """What the shell of PyPI's duckdb-cli prints."""
+    """The output of the shell of duckdb-cli on PyPI."""
     command = [sys.executable, "-m", "duckdb_cli", *(["-readonly"] if read_only else []), "-csv", "-noheader"]
     script = "\n".join(f"{statement};" for statement in statements)
     done = subprocess.run(
@@ -41,7 +41,7 @@ def shell(path: Path, *statements: str, read_only: bool = True) -> str:
 
 
 def through_shell(path: Path, folder: Path, selects: dict[str, str]) -> dict[str, pa.Table]:
-    """What each SELECT gives in the shell, values and types, by way of Parquet."""
+    """The rows of each SELECT in the shell with their types, through Parquet."""
     folder.mkdir()
     files = {name: folder / f"{number}.parquet" for number, name in enumerate(selects)}
     shell(path, *(f"COPY ({selects[name]}) TO {quote_text(str(files[name]))}" for name in selects))
@@ -61,7 +61,7 @@ def other_value(param: Param) -> Any:
 
 
 def check_all(wh: Warehouse, path: Path, folder: Path) -> int:
-    """Compares every relation and macro of the file with what the library gives; how many there were."""
+    """Compares every relation and macro of the file with the library; returns their number."""
     tables = [table for table in wh.catalog.all("table") if not table.transient]
     analyses = wh.catalog.all("analysis")
     below_all = dependencies(wh.catalog, (*tables, *wh.catalog.all("view"), *analyses))
@@ -105,7 +105,7 @@ def relation(wh: Warehouse, contract: Contract) -> pa.Table:
 
 @pytest.fixture
 def wh(tmp_path: Path) -> Warehouse:
-    """Two versions of a table, ranks that abstain, an incomplete run, a path that needs care."""
+    """Two versions of a table, skipped ranks, an incomplete run, and a path with special characters."""
     catalog = small_catalog(tmp_path / "sql")
     store = Store.create(tmp_path / 'it\'s "a" ware=house[1]*?; DROP TABLE x')
     both = ("kernels@1", "kernels@2")

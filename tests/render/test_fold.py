@@ -29,7 +29,7 @@ KERNELS = """
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with those kernels."""
+    """A warehouse with these kernels."""
     folder = tmp_path_factory.mktemp("fold")
     sketch.write(KERNELS, folder / "traces")
     tw.open(folder / "warehouse").ingest(folder / "traces" / "a", run="a")
@@ -43,7 +43,7 @@ def topped(result: Result, count: int) -> list[tuple[object, ...]]:
 
 def test_the_other_rows_of_each_device_are_one_row(house: Path) -> None:
     rows = topped(tw.open(house).run("kernel_summary"), 1)
-    # name, count, sum, min, p50, p95, p99, max, mean, std; kinds differ in the first rest.
+    # name, count, sum, min, p50, p95, p99, max, mean, std; kinds differ in the first folded row.
     assert rows[0][3:7] == ("computation", "gemm", 2, 400)
     assert rows[1] == ("a", 0, 0, None, "(3 more)", 4, 150, 0, None, None, None, 90, 37.5, None)
     assert [row[4] for row in rows[2:]] == ["gemm", "relu", "gemm"], "a rest of one row stays as it is"

@@ -32,7 +32,7 @@ def ingest(wh: Warehouse, run: str, *ranks: int) -> None:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with two runs and recorded results; only to be read."""
+    """A warehouse with two runs and recorded results; read-only."""
     wh = tw.open(tmp_path_factory.mktemp("old") / "warehouse")
     ingest(wh, "a", 0, 1)
     ingest(wh, "b", 0, 1)
@@ -172,7 +172,7 @@ def test_an_upgrade_resumes_after_a_kill(later: Warehouse, monkeypatch: pytest.M
 
 @pytest.fixture
 def redefined(house: Path, tmp_path: Path) -> Warehouse:
-    """The warehouse as a release opens it that builds `steps` otherwise."""
+    """The warehouse as opened by a release with another definition of `steps`."""
     sql = Path(shutil.copytree(ROOT / "sql", tmp_path / "sql"))
     edit(sql / "tables" / "steps.v1.sql", "definition = 1", "definition = 2")
     return Warehouse(house, catalog=Catalog.load(sql))

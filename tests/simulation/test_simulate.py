@@ -64,7 +64,7 @@ Answers = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def answers(wh: tw.Warehouse, runs: list[str]) -> Answers:
-    """By analysis and run what each says of it: one query for all runs."""
+    """Analysis and run → rows; one query for all runs."""
     found: Answers = {}
     for name in ANALYSES:
         found[name] = defaultdict(list)

@@ -31,7 +31,7 @@ def test_inverse_trigamma() -> None:
 
 @pytest.mark.parametrize(("own", "prior"), [(4, 3.0), (8, 10.0), (2, 40.0)])
 def test_the_prior_is_recovered(own: int, prior: float) -> None:
-    """Variances seen are s0² F(own, prior) distributed; here its quantiles, so without chance."""
+    """Observed variances follow s0² F(own, prior); here its quantiles, so the test is deterministic."""
     quantiles = (np.arange(20_000) + 0.5) / 20_000
     centre, found = variance_prior(0.3 * stats.f.ppf(quantiles, own, prior), own)
     assert centre == pytest.approx(0.3, rel=0.01)

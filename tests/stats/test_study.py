@@ -45,7 +45,7 @@ def test_one_equal_run_per_side_causes_few_false_alarms() -> None:
 
 
 def test_one_run_per_side_is_never_more_than_within_run() -> None:
-    """Where runs differ by chance alone, one of each side cannot tell; the label says so."""
+    """If runs differ only by chance, one run per side cannot show it; the verdict is labeled so."""
     for pair in pairs(1, HEAVY, 60):
         found = pair.verdict()
         within_run = found.sample == "step" and "(within-run only)" in found.line()

@@ -115,7 +115,7 @@ def test_one_run_against_several_is_a_comparison_of_runs() -> None:
 
 
 def test_correlated_steps_are_few_blocks() -> None:
-    """Two long waves: hundreds of steps, and hardly a handful of independent values."""
+    """Two slow waves: hundreds of steps, but only a few independent values."""
     wave = [round(NS * (1 + 0.02 * math.sin(step / 40))) for step in range(400)]
     later = [round(NS * (1 + 0.02 * math.sin(step / 40 + 1))) for step in range(400)]
     assert verdict(StepTimes((tuple(wave),)), StepTimes((tuple(later),))).word == "inconclusive"
@@ -164,7 +164,7 @@ def test_bad_input_is_an_error() -> None:
 
 
 def test_runs_to_conclude_detect_the_observed_effect_or_exclude_min_effect() -> None:
-    """With 3 + 3 values the variance is taken for 1.19 times what it looks: its median bias."""
+    """With 3 + 3 values the variance is multiplied by 1.19, to remove its median bias."""
     base, spread = [0.0, 0.01, -0.01], 0.01 * math.sqrt((1 - 1 / 18) ** -3)
     for shift, expected in (
         (0.03, runs_needed(spread, 0.03)),

@@ -33,7 +33,7 @@ EXACT = ("mesh", "pipeline", "experts", "graphs", "slow")  # no drift, nothing l
 
 
 class Run:
-    """A simulated run: its truth, and what the analyses say."""
+    """A simulated run: its truth and the results of analyses."""
 
     def __init__(self, wh: tw.Warehouse, name: str, folder: Path) -> None:
         self.truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))["sections"]
@@ -48,11 +48,11 @@ class Run:
         return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
 
     def met(self) -> list[dict[str, Any]]:
-        """Collectives that wait for all, as the scheduler had them."""
+        """Collectives that wait for all ranks, from the scheduler."""
         return [row for row in self.section("collectives") if row["name"] in WAITS_FOR_ALL]
 
     def matched(self) -> list[dict[str, Any]]:
-        """Collectives that wait for all, as the analysis matched them."""
+        """Collectives that wait for all ranks, as matched by the analysis."""
         return [row for row in self.waits if row["wait_ns"] is not None]
 
 
