@@ -25,8 +25,8 @@ CATALOG = Catalog.load()
 RULES = rules(CATALOG)
 CONFIDENCE = ("low", "medium", "high")
 TRACES = real_traces()
-# Run: the knobs of the simulation, what is planted, and the findings that must be told, no more.
-PLANTED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] = {
+# Run: settings of the simulation, injected faults, and all expected findings.
+SIMULATED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] = {
     "quiet": ({}, (), {}),
     "data": ({}, ("slow-rank:what=data,factor=100",), {"input_bound": "critical"}),
     "small": (
@@ -47,11 +47,11 @@ PLANTED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] = 
 
 @pytest.fixture(scope="module")
 def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """A warehouse with a run for each of PLANTED; only to be read."""
+    """A warehouse with a run for each of SIMULATED; read-only."""
     folder = tmp_path_factory.mktemp("findings")
     stored, files = tw.open(folder / "warehouse"), list[Path]()
-    for name, (knobs, injections, _) in PLANTED.items():
-        made = tw.simulate(folder / name, injections=injections, **{"ranks": 2, "steps": 4, **knobs})
+    for name, (settings, injections, _) in SIMULATED.items():
+        made = tw.simulate(folder / name, injections=injections, **{"ranks": 2, "steps": 4, **settings})
         files += made.files
     stored.ingest(*files, jobs=1)
     return stored
@@ -59,7 +59,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 
 @pytest.fixture(scope="module")
 def everything(wh: Warehouse) -> Result:
-    """What every rule says of every run, also where it is well."""
+    """The rows of all rules for all runs, including passing checks."""
     return wh.check(passed=True)
 
 
@@ -100,7 +100,7 @@ def test_no_saving_is_more_than_there_is(everything: Result) -> None:
 
 
 def test_rules_find_injected_faults_and_nothing_else(everything: Result) -> None:
-    for run, (_, _, wanted) in PLANTED.items():
+    for run, (_, _, wanted) in SIMULATED.items():
         assert severities(everything, run) == wanted, run
 
 
@@ -121,8 +121,8 @@ def test_the_saving_of_input_bound_equals_the_breakdown(wh: Warehouse, everythin
         assert found["saving_ns"] == sum(row["category_ns"] for row in waits if row["step"] in whole) > 0
 
 
-def judged(wh: Warehouse, run: str) -> dict[int, tuple[int, int]]:
-    """From where to where each rank of a simulated run is judged: its complete steps."""
+def analyzed_interval(wh: Warehouse, run: str) -> dict[int, tuple[int, int]]:
+    """Rank → the analyzed interval of a simulated run: its complete steps."""
     rows = wh.query(f"SELECT * FROM steps WHERE run_id = '{run}' AND NOT partial AND period_ns > 0").rows()
     ends = {rank: [row for row in rows if row["rank"] == rank] for rank in {row["rank"] for row in rows}}
     return {
@@ -151,7 +151,7 @@ def union_ns(spans: list[tuple[int, int]]) -> int:
 
 def test_a_slow_rank_saves_the_longest_wait_of_another(wh: Warehouse, everything: Result) -> None:
     for run in ("quiet", "slow-rank"):
-        spans = judged(wh, run)
+        spans = analyzed_interval(wh, run)
         waits: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for row in wh.query(f"SELECT * FROM collective_arrivals WHERE run_id = '{run}'").rows():
             start, end = spans[row["rank"]]
@@ -198,7 +198,7 @@ def test_allocator_calls_save_their_own_time(wh: Warehouse, everything: Result) 
 
 def test_tensor_cores_save_kernels_without_tensor_cores(wh: Warehouse, everything: Result) -> None:
     for run in ("quiet", "float"):
-        spans = judged(wh, run)
+        spans = analyzed_interval(wh, run)
         pieces = wh.query(
             "SELECT piece.rank, piece.start_ns, piece.segment_ns, row.name"
             " FROM device_segments AS piece JOIN kernels AS row ON row.run_id = piece.run_id"
@@ -249,7 +249,7 @@ def test_the_rank_that_sleeps_is_named(tmp_path: Path) -> None:
     assert found == [("slow_rank", 2, "critical")]
 
 
-# Names as they stand in traces; None: it cannot be told.
+# Kernel names from traces → whether they use tensor cores; None if unknown.
 MATMULS: dict[str, bool | None] = {
     "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn": True,
     "ampere_fp16_s1688gemm_fp16_128x128_ldg8_relu_f2f_stages_32x1_tn": True,
@@ -281,11 +281,11 @@ def test_kernel_names_identify_tensor_cores() -> None:
     body = CATALOG.get("matmul_rules").body
     with engine.connect(threads=1) as con:
         for name, wanted in MATMULS.items():
-            asked = con.execute(
+            found = con.execute(
                 f"SELECT arg_min(uses_tensor_cores, rule_id) FROM ({body}) WHERE regexp_matches($1, pattern)",
                 [name],
             ).fetchone()
-            assert asked == (wanted,), name
+            assert found == (wanted,), name
 
 
 # The command

@@ -17,7 +17,7 @@ MADE: dict[str, bytes] = runpy.run_path(str(DATA / "make_first_steps.py"))["file
 
 
 def content(name: str, stored: bytes) -> bytes:
-    # A zlib of another release may pack the same content into other bytes.
+    # Another release of zlib may compress the same content to other bytes.
     return gzip.decompress(stored) if name.endswith(".gz") else stored
 
 
@@ -41,7 +41,7 @@ def test_first_steps_says_that_it_is_synthetic() -> None:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
-    """A warehouse of the repository's own runs."""
+    """A warehouse with the runs of the repository."""
     warehouse = tw.open(tmp_path_factory.mktemp("own"))
     report = warehouse.ingest(DATA / "first-steps", DATA / "gloo-cpu", jobs=1)
     assert [file.state for file in report.files] == ["intact"] * 8
@@ -51,7 +51,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 def test_first_steps_shows_its_slow_rank(own: tw.Warehouse) -> None:
     rows = {row["rank"]: row for row in own.select(runs="first-steps").run("temporal_breakdown").rows()}
     others = [rank for rank in rows if rank != 2]
-    # The slow rank waits for its loader, the others in the first all_reduce of each step for the slow one.
+    # The slow rank waits for its data loader; the others wait for it in the first all_reduce of each step.
     assert all(rows[2]["idle_ns"] > 2 * rows[rank]["idle_ns"] > 0 for rank in others)
     assert all(rows[rank]["exposed_comm_ns"] > 3 * rows[2]["exposed_comm_ns"] > 0 for rank in others)
 
