@@ -199,14 +199,14 @@ def test_allocator_calls_save_their_own_time(wh: Warehouse, everything: Result) 
 def test_tensor_cores_save_kernels_without_tensor_cores(wh: Warehouse, everything: Result) -> None:
     for run in ("quiet", "float"):
         spans = analyzed_interval(wh, run)
-        pieces = wh.query(
-            "SELECT piece.rank, piece.start_ns, piece.segment_ns, row.name"
-            " FROM device_segments AS piece JOIN kernels AS row ON row.run_id = piece.run_id"
-            f" AND row.rank = piece.rank AND row.event_id = piece.kernel_id WHERE row.run_id = '{run}'"
+        segments = wh.query(
+            "SELECT segment.rank, segment.start_ns, segment.segment_ns, row.name"
+            " FROM device_segments AS segment JOIN kernels AS row ON row.run_id = segment.run_id"
+            f" AND row.rank = segment.rank AND row.event_id = segment.kernel_id WHERE row.run_id = '{run}'"
         ).rows()
         for rank, (_, saving) in saved(everything, run, "tensor_cores").items():
             start, end = spans[rank]
-            inside = [row for row in pieces if row["rank"] == rank and start <= row["start_ns"] < end]
+            inside = [row for row in segments if row["rank"] == rank and start <= row["start_ns"] < end]
             assert saving == sum(row["segment_ns"] for row in inside if "sgemm" in row["name"])
     assert saving > 0
 
