@@ -1,4 +1,4 @@
-"""The checks that need no trace: binding, style and the lock, each seen to fire."""
+"""Checks without a trace: binding, style and the lock; each has an example that violates it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_each_rule_fires_once(sql: Path, case: str) -> None:
     assert findings[0].location.startswith(f"sql/{BAD[case][0]}:")
 
 
-def test_what_is_said(sql: Path, same_text: Callable[[str, str], None]) -> None:
+def test_messages(sql: Path, same_text: Callable[[str, str], None]) -> None:
     lines = []
     for case, (file, _, _) in BAD.items():
         before = (sql / file).read_text()
@@ -110,7 +110,7 @@ def test_what_is_said(sql: Path, same_text: Callable[[str, str], None]) -> None:
         "SELECT run_id, rank, event_id, max(ts_ns) OVER (ROWS UNBOUNDED PRECEDING) AS end_ns FROM turn",
     ],
 )
-def test_what_is_fine(sql: Path, body: str) -> None:
+def test_valid_sql_has_no_violations(sql: Path, body: str) -> None:
     text = (sql / VIEW).read_text()
     assert found(sql, VIEW, text[text.index("SELECT") :], f"{body}\n") == []
 
@@ -137,7 +137,7 @@ def test_a_released_contract_does_not_change(sql: Path) -> None:
     ]
 
 
-def test_nor_does_what_stands_under_it(sql: Path) -> None:
+def test_a_released_contract_keeps_its_dependencies(sql: Path) -> None:
     locked(sql, "gpu_busy", "kernels")
     findings = found(sql, KERNELS, "'kernel'", "'gpu_kernel'")
     assert [(f.location, f.message) for f in findings] == [
@@ -149,7 +149,7 @@ def test_nor_does_what_stands_under_it(sql: Path) -> None:
     ]
 
 
-def test_a_released_file_stays(sql: Path) -> None:
+def test_a_released_file_is_not_deleted(sql: Path) -> None:
     locked(sql, "gpu_busy")
     (sql / BUSY).unlink()
     (finding,) = check_catalog(Catalog.read(sql))
@@ -159,7 +159,7 @@ def test_a_released_file_stays(sql: Path) -> None:
     )
 
 
-def test_a_retired_number_is_not_used_again(sql: Path) -> None:
+def test_a_retired_version_is_not_used_again(sql: Path) -> None:
     locked(sql, "gpu_busy", status="retired")
     (finding,) = check_catalog(Catalog.read(sql))
     assert (finding.message, finding.remedy) == ("gpu_busy@2 is retired", "use the next number")

@@ -1,4 +1,4 @@
-"""One `.sql` file and one golden file are an analysis: nothing else is edited by hand."""
+"""An analysis is one `.sql` file and one golden file; nothing else is edited by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_left_to_do_is_found(checkout: Path) -> None:
+def test_unedited_lines_of_the_skeletons_are_found(checkout: Path) -> None:
     done = tw(checkout, "check", "long_kernels")
     assert done.returncode == 1
     places = [line.partition(": ")[0] for line in done.stdout.splitlines() if not line.startswith(" ")]

@@ -1,4 +1,4 @@
-"""`tracewarehouse.hta`: each example of HTA's documentation, on our numbers, with and without figures."""
+"""`tracewarehouse.hta`: the examples of HTA's documentation, with and without figures."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_counters_of_one_kind_and_rank(analyzer: TraceAnalysis, tmp_path: Path) 
     assert all(name.startswith("memory_bandwidth ") for name in names)
 
 
-def test_counters_are_not_written_beside_the_input(analyzer: TraceAnalysis) -> None:
+def test_counters_are_not_written_next_to_the_input(analyzer: TraceAnalysis) -> None:
     with pytest.raises(ParamError, match="contains the input traces"):
         analyzer.generate_trace_with_counters(output_dir=STEPS)
 

@@ -78,7 +78,7 @@ def test_a_timeline_that_hid_among_the_events_has_its_own_table(converted: tw.Wa
 
 def test_runs_are_as_they_were(converted: tw.Warehouse) -> None:
     before = today(answers.read(ANSWERS / "whole.json.gz"))
-    now = plain(answers.told(converted.runs))
+    now = plain(answers.answer(converted.runs))
     changed = {"version", "bytes", "tool_version", "schema_versions"}
     for name in before["runs"]["rows"].keys() - changed:
         assert now["rows"][name] == before["runs"]["rows"][name], name
@@ -96,7 +96,7 @@ def test_what_waited_waits(converted: tw.Warehouse) -> None:
 def test_histories_are_as_they_were(converted: tw.Warehouse) -> None:
     before = answers.read(ANSWERS / "whole.json.gz")["history"]
     for metric, answer in before.items():
-        now = plain(answers.told(lambda metric=metric: converted.history(metric).result))
+        now = plain(answers.answer(lambda metric=metric: converted.history(metric).result))
         for name in answer["rows"].keys() - {"version", "definition"}:
             assert now["rows"][name] == answer["rows"][name], (metric, name)
 

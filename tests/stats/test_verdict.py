@@ -1,4 +1,4 @@
-"""Verdicts on step times: words, units, and how they read."""
+"""Verdicts on step times: outcomes, samples, and their text."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_total_means_replace_those_of_the_steps() -> None:
     assert (found.base_mean_ns, found.head_mean_ns, found.mean_change) == (2e6, 3e6, 0.5)
 
 
-def test_equivalence_is_an_interval_within_the_least_effect() -> None:
+def test_no_change_is_an_interval_within_min_effect() -> None:
     found = verdict(flat(1000, 1001, 1002, 1001), flat(1005, 1006, 1007, 1006))
     assert found.low is not None and found.low > 0  # seen, but too small to matter
     assert found.word == "no change"
@@ -91,7 +91,7 @@ def test_runs_without_noise_are_conclusive() -> None:
         assert verdict(flat(*[10**6] * runs), flat(*[1_020_000] * runs)).word == "slower"
 
 
-def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
+def test_too_much_noise_is_inconclusive_and_suggests_more_runs() -> None:
     found = verdict(side(1, 3, spread=0.02), side(2, 3, spread=0.02))
     assert (found.word, found.sample) == ("inconclusive", "run")
     assert found.needs_runs is not None and found.needs_runs > 3
@@ -101,7 +101,7 @@ def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
     assert found.reason is not None
 
 
-def test_one_run_per_side_holds_within_the_run_only() -> None:
+def test_one_run_per_side_is_within_run_only() -> None:
     found = verdict(side(1, 1), side(2, 1, by=1.05))
     assert (found.word, found.sample, found.needs_runs) == ("slower", "step", None)
     assert ", slower (within-run only); mean" in found.line()
@@ -115,7 +115,7 @@ def test_one_run_against_several_is_a_comparison_of_runs() -> None:
 
 
 def test_correlated_steps_are_few_blocks() -> None:
-    """Two long waves: hundreds of steps, and hardly a handful of independent values."""
+    """Two slow waves: hundreds of steps, but only a few independent values."""
     wave = [round(NS * (1 + 0.02 * math.sin(step / 40))) for step in range(400)]
     later = [round(NS * (1 + 0.02 * math.sin(step / 40 + 1))) for step in range(400)]
     assert verdict(StepTimes((tuple(wave),)), StepTimes((tuple(later),))).word == "inconclusive"
@@ -164,15 +164,15 @@ def test_bad_input_is_an_error() -> None:
 
 
 def test_runs_to_conclude_detect_the_observed_effect_or_exclude_min_effect() -> None:
-    """With 3 + 3 values the variance is taken for 1.19 times what it looks: its median bias."""
+    """With 3 + 3 values the variance is multiplied by 1.19, to remove its median bias."""
     base, spread = [0.0, 0.01, -0.01], 0.01 * math.sqrt((1 - 1 / 18) ** -3)
-    for shift, told in (
+    for shift, expected in (
         (0.03, runs_needed(spread, 0.03)),
         (0.002, runs_needed(spread, math.log(1.01), power=0.9)),
         (0.0, runs_needed(spread, math.log(1.01), power=0.9)),
     ):
         head = [shift + value for value in base]
-        assert runs_to_conclude(base, head, alpha=0.05, min_effect=0.01) == told
+        assert runs_to_conclude(base, head, alpha=0.05, min_effect=0.01) == expected
     assert runs_to_conclude(base, [0.001 + value for value in base], alpha=0.05, min_effect=0) is None
 
 

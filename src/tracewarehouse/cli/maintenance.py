@@ -54,7 +54,7 @@ def verify(session: Session, /) -> None:
 @click.command(
     epilog=examples(
         "tw clean",
-        "tw clean --grace 0s      # while nobody else reads or writes",
+        "tw clean --grace 0s      # while no other process uses the warehouse",
     )
 )
 @click.option(

@@ -1,4 +1,4 @@
-"""The account names what was planted in a simulated run, and how much it made."""
+"""The breakdown names the faults injected into a simulated run, with their size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracewarehouse.simulation import Noise
 
 KNOBS: dict[str, Any] = {"layers": 1, "steps": 3, "stacks": False, "noise": Noise(0, 0, 0, 0)}
 LARGER: dict[str, Any] = {"layers": 3, "steps": 5, "noise": Noise(0, 0, 0, 0), "seed": 4}
-# Name: ranks, what is planted, the level that tells, the first part of its first row, what happened to it.
+# Name: ranks, injected fault, the level to check, the start of the name of its first row, and its change.
 PLANTED: dict[str, tuple[int, str, str, str, str]] = {
     "slow-kernel": (1, "slow-kernel:kernel=gemm,percent=30", "kernels", "sm90_xmma_gemm", "slower"),
     "extra-kernel": (1, "extra-kernel:us=80", "kernels", "triton_poi_fused_clone", "added"),
@@ -33,31 +33,31 @@ QUICK = ("slow-rank",)
 
 
 def units(folder: Path) -> int:
-    """Steps of ranks in the whole run; without noise all are alike."""
+    """Steps of all ranks of the run; without noise they are equal."""
     rows = section(folder, "step_summary")
     return len(rows)
 
 
 def mean_ns(folder: Path) -> Fraction:
-    """The mean period of complete steps, as the scheduler kept it."""
+    """The mean period of complete steps according to the scheduler."""
     periods = [row["period_ns"] for row in section(folder, "step_summary") if not row["partial"]]
     return Fraction(sum(periods), len(periods))
 
 
 def kernel_ns(folder: Path, part: str) -> Fraction:
-    """Time of kernels with that in their name, per step and rank."""
+    """Time of kernels with this text in their name, per step and rank."""
     rows = [row for row in section(folder, "kernel_summary") if part in row["name"]]
     return Fraction(sum(row["sum_ns"] for row in rows), units(folder))
 
 
 def split_ns(folder: Path, column: str, rank: int | None = None) -> Fraction:
-    """A part of the device's window, of one rank or all, per step and rank."""
+    """A category of the device's window, of one rank or all, per step and rank."""
     rows = [row for row in section(folder, "temporal_breakdown") if rank in (None, row["rank"])]
     return Fraction(sum(row[column] for row in rows), units(folder))
 
 
 def after_copies_ns(folder: Path) -> Fraction:
-    """How long the device stands still after a copy to the host, as the trace has it: the mean."""
+    """The mean idle time of the device after a copy to the host, from the trace."""
     events = [
         each
         for each in read(folder)["traceEvents"]
@@ -73,7 +73,7 @@ def after_copies_ns(folder: Path) -> Fraction:
 
 
 def truth_ns(kind: str, base: Path, head: Path) -> Fraction:
-    """What was planted, per step and rank: from the books of the scheduler, or from what was asked for."""
+    """The size of the injected fault per step and rank, from the scheduler or from the settings."""
     match kind:
         case "slow-kernel":
             return kernel_ns(head, "gemm") - kernel_ns(base, "gemm")
@@ -93,7 +93,7 @@ def truth_ns(kind: str, base: Path, head: Path) -> Fraction:
 
 
 def plant(folder: Path, kinds: list[str], knobs: dict[str, Any]) -> tw.Warehouse:
-    """A warehouse of a base of each size, `none1` and `none2`, and a head for each thing planted."""
+    """A warehouse with a base of each size, `none1` and `none2`, and a head per injected fault."""
     runs = {f"none{PLANTED[kind][0]}": (PLANTED[kind][0], []) for kind in kinds}
     runs |= {kind: (PLANTED[kind][0], [PLANTED[kind][1]]) for kind in kinds}
     for name, (ranks, injections) in runs.items():
@@ -104,7 +104,7 @@ def plant(folder: Path, kinds: list[str], knobs: dict[str, Any]) -> tw.Warehouse
 
 
 def judge(wh: tw.Warehouse, folder: Path, kind: str) -> None:
-    """The first row of the level that tells names it, within 5 % of the truth; all levels are whole."""
+    """The first row of the level names the fault, within 5 % of the truth; all levels sum to the change."""
     ranks, _, level, part, change = PLANTED[kind]
     base, head = folder / "sim" / f"none{ranks}", folder / "sim" / kind
     found = breakdown(wh.select(base.name), wh.select(head.name), per="step")
@@ -117,7 +117,7 @@ def judge(wh: tw.Warehouse, folder: Path, kind: str) -> None:
 
 
 def whole(found: Breakdown, base: Path, head: Path) -> None:
-    """Means are those of the scheduler; every level adds up to them exactly, and so do printed rows."""
+    """Means equal those of the scheduler; every level sums to them exactly, and so do printed rows."""
     assert (found.base_mean, found.head_mean) == (mean_ns(base), mean_ns(head))
     for level in found.levels:
         assert (level.base, level.head) == (found.base_mean, found.head_mean), level.name
@@ -128,7 +128,7 @@ def whole(found: Breakdown, base: Path, head: Path) -> None:
 
 
 def split(row: Row) -> bool:
-    """Calls and speed are the change, where it is made of calls."""
+    """Calls and speed sum to the change for rows that consist of calls."""
     return row.calls is None or row.speed is None or row.calls + row.speed == row.delta
 
 
@@ -145,7 +145,7 @@ def test_the_first_row_names_the_injected_fault(planted: tuple[tw.Warehouse, Pat
 
 @pytest.mark.deep
 @pytest.mark.parametrize("knobs", [KNOBS, LARGER], ids=["small", "larger"])
-def test_the_first_row_names_everything_that_can_be_planted(tmp_path: Path, knobs: dict[str, Any]) -> None:
+def test_the_first_row_names_every_kind_of_fault(tmp_path: Path, knobs: dict[str, Any]) -> None:
     wh = plant(tmp_path, list(PLANTED), {**knobs})
     for kind in PLANTED:
         judge(wh, tmp_path, kind)

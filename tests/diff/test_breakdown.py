@@ -1,4 +1,4 @@
-"""The account of a change: levels that add up, calls and speed, other names, ranks, tests, refusals."""
+"""The breakdown of a change: levels and sums, calls and speed, replaced kernels, ranks, tests, errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEP_NS = 1_000
 
 
 def run(name: str, rank: int, steps: int, lengths: dict[str, int], jitter: int = 0) -> Iterator[str]:
-    """Lines of a rank: in each step its kernels one after the other, launched by an operator of their name.
+    """Lines of a rank: in each step its kernels in sequence, each launched by an operator of its name.
 
     A kernel `a/b` is b within operator a. The first and the last step are partial.
     """
@@ -59,7 +59,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     return made
 
 
-def told(wh: tw.Warehouse, base: list[str], head: list[str], per: str | None = None) -> Breakdown:
+def breakdown_of(wh: tw.Warehouse, base: list[str], head: list[str], per: str | None = None) -> Breakdown:
     found = breakdown(wh.select(base), wh.select(head), per=per)
     for level in found.levels:
         assert (level.base, level.head, level.delta) == (found.base_mean, found.head_mean, found.delta)
@@ -74,7 +74,7 @@ def parts(level: Level) -> dict[str, tuple[Fraction, str | None]]:
 
 
 def test_kernels_show_what_changed_and_how(wh: tw.Warehouse) -> None:
-    found = told(wh, ["base"], ["head"])
+    found = breakdown_of(wh, ["base"], ["head"])
     assert (found.per, found.base_intervals, found.head_intervals, found.replicate) == (
         "step",
         18,
@@ -93,14 +93,14 @@ def test_kernels_show_what_changed_and_how(wh: tw.Warehouse) -> None:
 
 
 def test_other_ranks_are_paired_in_order(wh: tw.Warehouse) -> None:
-    found = told(wh, ["base"], ["moved"])
+    found = breakdown_of(wh, ["base"], ["moved"])
     assert [row.part for row in found.level("ranks").rows] == ["rank 0 → 4 own"]
     rows = parts(found.level("kernels"))
     assert {name: rows[name][1] for name in ("relu", "more")} == {"relu": "removed", "more": "added"}
 
 
 def test_several_runs_are_the_replicates(wh: tw.Warehouse) -> None:
-    found = told(wh, ["base", "b1"], ["head", "h1"], per="step")
+    found = breakdown_of(wh, ["base", "b1"], ["head", "h1"], per="step")
     assert (found.replicate, found.base_intervals) == ("run", 21)
     rows = {row.part: row for row in found.level("kernels").rows}
     assert len(rows["gemm"].base_replicates) == 2
@@ -109,7 +109,7 @@ def test_several_runs_are_the_replicates(wh: tw.Warehouse) -> None:
 
 
 def test_few_steps_fall_back_to_the_window(wh: tw.Warehouse) -> None:
-    found = told(wh, ["short"], ["base"])
+    found = breakdown_of(wh, ["short"], ["base"])
     assert (found.per, found.base_intervals) == ("window", 1)
     assert found.notices[0] == "fewer than 3 complete steps: the breakdown covers the entire trace"
     assert found.base_mean == 1_050  # from the first gemm to the end of the second
@@ -117,7 +117,7 @@ def test_few_steps_fall_back_to_the_window(wh: tw.Warehouse) -> None:
 
 
 def test_ranks_without_data_are_listed(wh: tw.Warehouse) -> None:
-    found = told(wh, ["base", "host"], ["head"], per="step")
+    found = breakdown_of(wh, ["base", "host"], ["head"], per="step")
     assert [(each.run_id, each.reason) for each in found.abstained] == [
         ("host", "no GPU activities recorded")
     ]
@@ -125,7 +125,7 @@ def test_ranks_without_data_are_listed(wh: tw.Warehouse) -> None:
 
 
 def test_breakdown_per_annotation(wh: tw.Warehouse) -> None:
-    found = told(wh, ["b1"], ["h1"], per="annotation:part")
+    found = breakdown_of(wh, ["b1"], ["h1"], per="annotation:part")
     assert (found.base_intervals, found.head_intervals, found.delta) == (2, 1, -200)
 
 
@@ -150,7 +150,7 @@ def test_missing_data_is_an_error(
 
 @pytest.mark.deep
 def test_the_same_run_twice_changes_nothing(wh: tw.Warehouse) -> None:
-    found = told(wh, ["base"], ["base"])
+    found = breakdown_of(wh, ["base"], ["base"])
     assert found.delta == 0
     assert {row.change for level in found.levels for row in level.rows} == {"unchanged"}
     assert {row["share"] for row in found.level("kernels").result().rows()} == {None}
@@ -168,7 +168,7 @@ def test_a_kernel_is_replaced_location_by_location() -> None:
     assert back == {head[0]: "a", head[4]: "d"}
 
 
-def test_of_several_at_a_location_the_most_frequent_are_paired() -> None:
+def test_the_most_frequent_kernels_of_a_location_are_paired() -> None:
     base = [cell("a", "p", count=9), cell("b", "p", count=2)]
     head = [cell("B", "p", count=2), cell("A", "p", count=9), cell("C", "p", count=1)]
     assert replacements(base, head)[0] == {base[0]: "A", base[1]: "B"}
@@ -208,8 +208,8 @@ def test_calls_and_speed_sum_to_the_change(
     assert row.calls + row.speed == row.delta
 
 
-def test_levels_promise_their_columns(wh: tw.Warehouse, tmp_path: Path) -> None:
-    result = told(wh, ["short"], ["base"], per="window").level("kernels").result(2)
+def test_levels_have_their_declared_columns(wh: tw.Warehouse, tmp_path: Path) -> None:
+    result = breakdown_of(wh, ["short"], ["base"], per="window").level("kernels").result(2)
     assert [row["name"] for row in result.rows()][-1] == "other (3 rows)"
     assert result.contract is not None and result.contract.name == "account_kernels"
     assert {field.name: field.unit for field in result.columns()}["delta_ns"] == "ns"

@@ -1,4 +1,4 @@
-"""Accounts of real pairs of runs."""
+"""Breakdowns of real pairs of runs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ PAIRS = {
 }
 
 
-def told(pair: str, folder: Path, per: str | None = None) -> Breakdown:
-    """The account of a pair; its levels add up to the change exactly."""
+def breakdown_of(pair: str, folder: Path, per: str | None = None) -> Breakdown:
+    """The breakdown of a pair; its levels sum to the change exactly."""
     assert TRACES is not None
     wh = tw.open(folder / "warehouse")
     for name, path in zip(("base", "head"), PAIRS[pair], strict=True):
@@ -42,7 +42,7 @@ def told(pair: str, folder: Path, per: str | None = None) -> Breakdown:
 
 
 def test_more_workers_end_the_wait_for_data(tmp_path: Path) -> None:
-    found = told("resnet", tmp_path)
+    found = breakdown_of("resnet", tmp_path)
     assert found.per == "step"
     for name in ("breakdown", "kernels", "operators", "categories"):
         first = found.level(name).rows[0]
@@ -52,7 +52,7 @@ def test_more_workers_end_the_wait_for_data(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("per", [None, "window"])
 def test_a_compiled_model_is_launched_by_graphs_and_copies_more(per: str | None, tmp_path: Path) -> None:
-    found = told("graphs", tmp_path, per)
+    found = breakdown_of("graphs", tmp_path, per)
     copies = found.level("kernels").rows[0]
     assert (copies.part, copies.change) == ("Memcpy DtoD (Device -> Device)", "more calls")
     first, second = found.level("operators").rows[:2]
@@ -61,7 +61,7 @@ def test_a_compiled_model_is_launched_by_graphs_and_copies_more(per: str | None,
 
 
 def test_identical_layers_on_two_gpus_share_their_locations(tmp_path: Path) -> None:
-    found = told("twins", tmp_path)
+    found = breakdown_of("twins", tmp_path)
     assert found.per == "window"
     renamed = [row for row in found.level("kernels").rows if row.change == "replaced"]
     assert any("flash" in row.part for row in renamed)
@@ -69,5 +69,5 @@ def test_identical_layers_on_two_gpus_share_their_locations(tmp_path: Path) -> N
 
 
 def test_larger_batches_take_longer(tmp_path: Path) -> None:
-    found = told("batch", tmp_path)
+    found = breakdown_of("batch", tmp_path)
     assert found.delta > 0 and found.level("breakdown").rows[0].delta > 0
