@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracewarehouse.ingest.discover import Found, discover
+from tracewarehouse.ingest.survey import DiscoveredFiles, discover
 
 
 def make(root: Path, *names: str) -> None:
@@ -17,7 +17,7 @@ def make(root: Path, *names: str) -> None:
         path.write_text("{}")
 
 
-def names(found: Found, root: Path) -> list[str]:
+def names(found: DiscoveredFiles, root: Path) -> list[str]:
     return [str(one.path.relative_to(root)) for one in found.files]
 
 
@@ -31,7 +31,7 @@ def test_other_formats_are_told_by_name_in_a_walk_and_looked_at_when_named(tmp_p
     make(tmp_path, "nsys.sqlite", "snap.PICKLE", "timeline.raw.json.gz")
     found = discover([tmp_path, tmp_path])
     assert names(found, tmp_path) == ["timeline.raw.json.gz"]
-    assert {one.path.name: one.reason for one in found.passed} == {
+    assert {one.path.name: one.reason for one in found.skipped} == {
         "nsys.sqlite": "is an SQLite database",
         "snap.PICKLE": "is a pickle",
     }

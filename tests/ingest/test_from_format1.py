@@ -25,8 +25,8 @@ from format1_names import today
 from storage_sources import context
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
-from tracewarehouse.ingest.from_format1 import convert
-from tracewarehouse.ingest.stored_rank import READ, RebuildRanks, StoredRank, uid_of
+from tracewarehouse.ingest.upgrade.format1 import convert
+from tracewarehouse.ingest.upgrade.stored_rank import READ, RebuildRanks, StoredRank, uid_of
 from tracewarehouse.storage import Staged
 from tracewarehouse.storage.format1 import Format1
 

@@ -58,9 +58,9 @@ def kill_once(root: Path, folder: Path, after_s: float) -> None:
 
 
 def kills(tmp_path: Path, folder: Path, duration: float, count: int) -> None:
-    moments = random.Random(7)
+    lane_times = random.Random(7)
     for number in range(count):
-        kill_once(tmp_path / str(number), folder, moments.uniform(0, duration))
+        kill_once(tmp_path / str(number), folder, lane_times.uniform(0, duration))
 
 
 def test_20_kills(tmp_path: Path, folder: Path, duration: float) -> None:
@@ -159,7 +159,7 @@ def test_a_handler_that_waits_has_stored_when_it_returns(
 ) -> None:
     drop(tmp_path / "wh", write(tmp_path / "t", range(2)), 1, monkeypatch, wait=True)
     assert ranks_seen(tmp_path / "wh") == {"train": (0, 1)}
-    assert inbox.waiting_files(tmp_path / "wh").files == ()
+    assert inbox.spooled_files(tmp_path / "wh") == ()
 
 
 def test_what_cannot_be_stored_stays_in_the_inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_what_cannot_be_stored_stays_in_the_inbox(tmp_path: Path, monkeypatch: p
     # A job that is started again under the same name brings other content: told, and kept.
     drop(tmp_path / "wh", write(tmp_path / "t2", mark="again"), 1, monkeypatch)
     assert sorted(states(take(tmp_path / "wh", inbox=True)).values()) == ["refused", "refused"]
-    assert len(inbox.waiting_files(tmp_path / "wh").files) == 2
+    assert len(inbox.spooled_files(tmp_path / "wh")) == 2
 
 
 def test_two_takers_of_one_inbox_store_everything_once(

@@ -8,17 +8,16 @@ from pathlib import Path
 import pytest
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.ingest import naming as rule
-from tracewarehouse.ingest.names import folder_run_name, split_name
-from tracewarehouse.ingest.naming import Naming, TraceFile
-from tracewarehouse.ingest.spans import Window
+from tracewarehouse.ingest.naming import assignment as rule
+from tracewarehouse.ingest.naming.assignment import Naming, TimeWindow, TraceFile
+from tracewarehouse.ingest.naming.file_names import folder_run_name, split_name
 
 
 def no_window(path: Path) -> tuple[int | None, int | None]:
     raise AssertionError(f"{path} collides with nothing: its window is not needed")
 
 
-def assign(files: Iterable[TraceFile], *, window: Callable[[Path], Window], **options: object) -> Naming:
+def assign(files: Iterable[TraceFile], *, window: Callable[[Path], TimeWindow], **options: object) -> Naming:
     return rule.assign(files, windows=lambda paths: {path: window(path) for path in paths}, **options)  # type: ignore[arg-type]
 
 

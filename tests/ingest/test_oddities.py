@@ -19,8 +19,8 @@ from tracewarehouse.formats.base import ACTIVITIES, Outcome
 from tracewarehouse.formats.detect import detect
 from tracewarehouse.formats.foreign import ForeignFileError
 from tracewarehouse.ingest.columns import Columns
-from tracewarehouse.ingest.facts import header_facts, rank_of
-from tracewarehouse.ingest.names import split_name
+from tracewarehouse.ingest.naming.file_names import split_name
+from tracewarehouse.ingest.naming.header import header_facts, rank_of
 
 BASE = 1751410836000000000
 

@@ -20,9 +20,9 @@ from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.kineto import native
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat
 from tracewarehouse.formats.kineto.source import KinetoSource
-from tracewarehouse.ingest import build_rank, memory, pipeline
+from tracewarehouse.ingest import build_rank, pipeline, resources
 from tracewarehouse.ingest.build_rank import BuildRanks
-from tracewarehouse.ingest.reports import Read
+from tracewarehouse.ingest.plan import ReadSource
 from tracewarehouse.storage import Store
 
 
@@ -148,7 +148,7 @@ def test_strict_commits_nothing_before_all_files_are_known(tmp_path: Path) -> No
 def test_columns_in_a_file_give_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "job", kernels=30)
     take(tmp_path / "memory", tmp_path / "job")
-    monkeypatch.setattr(memory, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(resources, "IN_MEMORY_BYTES", 0)
     take(tmp_path / "file", tmp_path / "job")
     for table in ("events", "kernels"):
         assert seen(tmp_path / "file", f"FROM {table}") == seen(tmp_path / "memory", f"FROM {table}")
@@ -195,7 +195,7 @@ def deadly() -> Iterator[None]:
     registry.unregister("kineto")
 
 
-@pytest.mark.usefixtures("deadly")
+@pytest.stamp.usefixtures("deadly")
 def test_a_file_that_kills_its_worker_costs_no_other_of_its_group(tmp_path: Path) -> None:
     files = write(tmp_path / "job", range(6))
     files[1].write_text(files[1].read_text().replace("aten::k0", "deadly"))
@@ -218,7 +218,7 @@ def test_a_report_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(BuildRanks, "run", record)
     take(tmp_path / "wh", tmp_path / "job")
     assert len(found) == 4
-    assert all(isinstance(one, Read) and len(pickle.dumps(one)) < 2000 for one in found)
+    assert all(isinstance(one, ReadSource) and len(pickle.dumps(one)) < 2000 for one in found)
 
 
 def test_a_disk_that_refuses_is_told_of_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def several() -> Iterator[None]:
     registry.unregister("several")
 
 
-@pytest.mark.usefixtures("several")
+@pytest.stamp.usefixtures("several")
 def test_a_file_may_hold_several_ranks(tmp_path: Path) -> None:
     write(tmp_path / "job", range(3))
     (tmp_path / "job" / "all.several").write_text("rank0.json rank1.json rank2.json")

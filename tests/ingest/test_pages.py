@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tracewarehouse.ingest.pages import no_huge_pages
+from tracewarehouse.ingest.resources import no_huge_pages
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the setting is Linux's")
 

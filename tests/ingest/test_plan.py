@@ -7,8 +7,15 @@ from pathlib import Path
 
 from tracewarehouse.formats.base import Part
 from tracewarehouse.ingest.outcome import Options
-from tracewarehouse.ingest.plan import GROUP_BYTES, GROUP_RANKS, Item, Place, groups, provisional
-from tracewarehouse.ingest.survey import Surveyed
+from tracewarehouse.ingest.plan import (
+    GROUP_BYTES,
+    GROUP_RANKS,
+    Item,
+    Target,
+    provisional_assignments,
+    task_groups,
+)
+from tracewarehouse.ingest.survey import SurveyedSource
 
 
 @dataclass(frozen=True)
@@ -19,15 +26,15 @@ class Named:
     version: int = 1
 
 
-def surveyed(name: str, rank: int | None = None, window: tuple[int, int] | None = None) -> Surveyed:
+def surveyed(name: str, rank: int | None = None, window: tuple[int, int] | None = None) -> SurveyedSource:
     """A file of the folder `job`, and the rank that its beginning says."""
     part = Part(rank=rank, window=window)
-    return Surveyed(Path("/traces/job") / name, (1, 1), Named(), part, 1)  # type: ignore[arg-type]
+    return SurveyedSource(Path("/traces/job") / name, (1, 1), Named(), part, 1)  # type: ignore[arg-type]
 
 
-def places(*sources: Surveyed, **options: object) -> dict[str, tuple[str, int]]:
+def places(*sources: SurveyedSource, **options: object) -> dict[str, tuple[str, int]]:
     """File name → (run, rank)."""
-    found = provisional(sources, Options(**options))  # type: ignore[arg-type]
+    found = provisional_assignments(sources, Options(**options))  # type: ignore[arg-type]
     return {sources[number].path.name: (one.run, one.rank) for number, one in found.items()}
 
 
@@ -64,7 +71,7 @@ def test_the_same_name_compressed_is_no_window_of_its_own() -> None:
 
 def item(number: int, text_bytes: int, run: str | None = "job") -> Item:
     """An item of rank `number`."""
-    place = Place(run, number) if run else None
+    place = Target(run, number) if run else None
     return Item(number, Path(f"rank{number}"), Named(), Part(), (1, 1), text_bytes, place)  # type: ignore[arg-type]
 
 
@@ -75,17 +82,17 @@ def numbers(found: list[tuple[Item, ...]]) -> list[list[int]]:
 
 def test_small_ranks_of_a_run_share_a_task_and_every_process_has_one() -> None:
     items = [item(number, 1000) for number in range(8)]
-    assert numbers(groups(items, 1)) == [list(range(8))]
-    assert numbers(groups(items, 2)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert numbers(task_groups(items, 1)) == [list(range(8))]
+    assert numbers(task_groups(items, 2)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_a_task_has_no_more_ranks_and_text_than_its_worker_may_hold() -> None:
-    many = groups([item(number, 10) for number in range(2 * GROUP_RANKS + 1)], 1)
+    many = task_groups([item(number, 10) for number in range(2 * GROUP_RANKS + 1)], 1)
     assert sorted(map(len, many)) == [1, GROUP_RANKS, GROUP_RANKS]
     half = GROUP_BYTES // 2 + 1
-    assert numbers(groups([item(number, half) for number in range(3)], 1)) == [[0], [1], [2]]
+    assert numbers(task_groups([item(number, half) for number in range(3)], 1)) == [[0], [1], [2]]
 
 
 def test_the_largest_task_comes_first_and_runs_do_not_mix() -> None:
     items = [item(0, 10, "a"), item(1, GROUP_BYTES * 2, "b"), item(2, 30, None), item(3, 10, "a")]
-    assert numbers(groups(items, 1)) == [[1], [2], [0, 3]]
+    assert numbers(task_groups(items, 1)) == [[1], [2], [0, 3]]

@@ -26,9 +26,9 @@ from tracewarehouse.formats.kineto.source import KinetoSource
 from tracewarehouse.formats.stored import StoredSource
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.stored_rank import READ, StoredRank, rank_rows
 from tracewarehouse.ingest.tables.build import stored_tables
-from tracewarehouse.ingest.upgrade import stored_files
+from tracewarehouse.ingest.upgrade.rebuild import stored_files
+from tracewarehouse.ingest.upgrade.stored_rank import READ, StoredRank, rank_rows
 from tracewarehouse.storage import RankSource, Store
 
 DATA = ROOT / "tests" / "data"
@@ -255,14 +255,14 @@ def split_quality(tables: dict[str, Any]) -> set[str]:
 def check_rebuilt(one: Kept) -> None:
     """Rebuilt as by a later release, with what is known of the file, nothing at all differs."""
     files = {name: one.files(name) for name in READ}
-    made = Made({})
+    made = BuiltTables({})
     staged = StoredRank(one.source, one.header, files, ()).build(rules_of(), made, one.store.root)
     check_same(one.tables(), plain(made.tables), one.source.run)
     assert {**staged.facts} == {**one.source.facts}
 
 
 @dataclass
-class Made:
+class BuiltTables:
     """Takes the tables that are built."""
 
     tables: dict[str, pa.Table]

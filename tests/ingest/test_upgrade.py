@@ -8,8 +8,8 @@ from ingesting import files_under, take, write
 from later_release import newer as newer
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck import engine
-from tracewarehouse.ingest.stored_rank import READ
-from tracewarehouse.ingest.upgrade import Rebuild, stored_files, upgrade
+from tracewarehouse.ingest.upgrade.rebuild import Rebuild, stored_files, upgrade
+from tracewarehouse.ingest.upgrade.stored_rank import READ
 from tracewarehouse.storage import RunVersion, Store
 
 

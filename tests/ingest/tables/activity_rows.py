@@ -13,25 +13,12 @@ from pytest import MonkeyPatch
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import schema_of
+from tracewarehouse.ingest.column_file import SpilledColumns
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.spilled import SpilledColumns
-from tracewarehouse.ingest.tables import (
-    annotations,
-    events,
-    flow_ids,
-    flows,
-    kernels,
-    launches,
-    nesting,
-    owners,
-    runtime,
-    steps,
-    stretches,
-    syncs,
-)
+from tracewarehouse.ingest.tables import attribution, events, flows, kernels, launches, nesting, steps
 from tracewarehouse.ingest.tables import rows as rows_module
-from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting, Owners
+from tracewarehouse.ingest.tables.model import Attribution, Calls, Launches, Nesting
 
 Row = Mapping[str, Any]
 SCHEMA = schema_of(Catalog.load().get("activities", kind="table"))
@@ -45,7 +32,7 @@ class Built:
     nesting: Nesting
     calls: Calls
     launches: Launches
-    owners: Owners
+    owners: Attribution
     tables: Mapping[str, pa.Table]
 
     def rows(self, table: str, *names: str) -> list[Any]:
@@ -101,10 +88,10 @@ def columns_of(rows: Iterable[Row], spill: Path | None = None) -> Columns:
 
 def in_pieces(monkeypatch: MonkeyPatch, slices: int, rows: int) -> None:
     """Lets builders look at a few host slices, and a few rows, at a time, as they do in a large rank."""
-    monkeypatch.setattr(stretches, "STRETCH_SLICES", slices)
-    monkeypatch.setattr(stretches, "_LOOK_AHEAD", 2)
+    monkeypatch.setattr(nesting, "INTERVAL_SLICES", slices)
+    monkeypatch.setattr(nesting, "_LOOK_AHEAD", 2)
     monkeypatch.setattr(flows, "_PART_ENDS", rows)
-    monkeypatch.setattr(flow_ids, "_SLAB_ROWS", rows)
+    monkeypatch.setattr(flows, "_ID_SLAB_ROWS", rows)
     monkeypatch.setattr(rows_module, "SLAB_ROWS", rows)
 
 
@@ -123,17 +110,17 @@ def build_tables(columns: Columns) -> Built:
     nest = nesting.nest(columns, rules)
     calls = launches.find_calls(columns, rules, nest)
     launched = launches.find_launches(columns, rules, nest, calls)
-    marks = steps.find_marks(columns, rules)
-    steps.put_steps(columns, rules, steps.find_spans(marks), launched)
-    owned = owners.find_owners(columns, nest, calls, launched)
+    marks = steps.find_step_annotations(columns, rules)
+    steps.put_steps(columns, rules, steps.find_step_intervals(marks), launched)
+    owned = attribution.attribute_calls(columns, nest, calls, launched)
     tables = {
         "events": pa.concat_tables(events.events(columns, slab_rows=64)),
         "steps": steps.steps(columns, marks, launched),
         "kernels": pa.concat_tables(kernels.kernels(columns, rules, launched, owned)),
-        "runtime": runtime.runtime(columns, rules, calls, launched, owned),
-        "correlations": runtime.correlations(calls, launched),
-        "annotations": annotations.annotation_table(columns),
-        "syncs": syncs.syncs(columns, calls),
+        "runtime": launches.runtime(columns, rules, calls, launched, owned),
+        "correlations": launches.correlations(calls, launched),
+        "annotations": events.annotations(columns),
+        "syncs": launches.syncs(columns, calls),
     }
     return Built(nest, calls, launched, owned, tables)
 

@@ -1,4 +1,4 @@
-"""Arrows, allocations and quality rules from their definitions, row by row: slow, plain, and the witness."""
+"""Flows, allocations and quality rules from their definitions, row by row: slow, plain, and the witness."""
 
 from __future__ import annotations
 

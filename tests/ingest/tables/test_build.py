@@ -16,7 +16,7 @@ from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import events as module
 from tracewarehouse.ingest.tables.build import Built, build, stored_tables
-from tracewarehouse.ingest.tables.facts import Coverage
+from tracewarehouse.ingest.tables.rank_facts import Coverage
 
 OUTCOME = Outcome(digest="", header_json="{}", text_bytes=9, stored_bytes=9, base_time_ns=5)
 ROWS = [

@@ -7,7 +7,7 @@ from typing import Any
 from activity_rows import columns_of, slice_
 
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.counters import SCHEMA, counters
+from tracewarehouse.ingest.tables.events import COUNTERS_SCHEMA, counters
 
 
 def counter(name: str | None, ts: int | None, args: str | None, **more: Any) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def counter(name: str | None, ts: int | None, args: str | None, **more: Any) -> 
 
 def values(*rows: dict[str, Any]) -> list[tuple[Any, ...]]:
     found = counters(columns_of(rows), rules_of())
-    assert found.schema.equals(SCHEMA)
+    assert found.schema.equals(COUNTERS_SCHEMA)
     return [tuple(row[name] for name in ("event_id", "series", "value")) for row in found.to_pylist()]
 
 

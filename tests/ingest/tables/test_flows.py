@@ -1,4 +1,4 @@
-"""Arrows between rows: which start belongs to an end, and which operator an end is bound to."""
+"""FlowRows between rows: which start belongs to an end, and which operator an end is bound to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from activity_rows import columns_of, slice_
 
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.flows import find_arrows, flows
+from tracewarehouse.ingest.tables.flows import find_flows, flows
 from tracewarehouse.ingest.tables.nesting import nest
 
 
@@ -64,7 +64,7 @@ def test_ids_pair_within_the_category_that_the_file_spells() -> None:
 
 def test_what_has_no_start() -> None:
     columns = columns_of([slice_("op", 0, 9), arrow("f", 2, "7"), arrow("s", 1), arrow("f", 3)])
-    assert find_arrows(columns, nest(columns, rules_of())).without_start.tolist() == [1]
+    assert find_flows(columns, nest(columns, rules_of())).without_start.tolist() == [1]
 
 
 def test_the_innermost_operator_that_starts_there() -> None:
@@ -96,7 +96,7 @@ def test_roles_and_texts_are_those_of_the_rows() -> None:
 
 
 def test_many_arrows_of_one_id_take_little_memory() -> None:
-    """Ends and starts of one id were once compared each with each."""
+    """FlowEnds and starts of one id were once compared each with each."""
     count = 200_000
     word = pa.array(["x"]).dictionary_encode()
     texts = {name: word.take(pa.array(np.zeros(count, np.int32))) for name in ("category", "raw_category")}

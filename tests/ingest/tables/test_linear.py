@@ -14,7 +14,7 @@ from activity_rows import Built, build_tables
 
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables import kernels, launches, nesting, owners
+from tracewarehouse.ingest.tables import attribution, kernels, launches, nesting
 from tracewarehouse.ingest.tables.paths import LONGEST
 
 
@@ -94,7 +94,7 @@ def test_texts_of_deep_paths_are_not_all_in_memory_at_once() -> None:
     nest = nesting.nest(columns, rules)
     calls = launches.find_calls(columns, rules, nest)
     launched = launches.find_launches(columns, rules, nest, calls)
-    owned = owners.find_owners(columns, nest, calls, launched)
+    owned = attribution.attribute_calls(columns, nest, calls, launched)
     slabs = [slab["path_sig"].nbytes for slab in kernels.kernels(columns, rules, launched, owned)]
     assert len(slabs) > 4 and max(slabs) < 4_000_000
 

@@ -8,7 +8,7 @@ import numpy as np
 from activity_rows import columns_of, slice_
 
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.memory import memory_events
+from tracewarehouse.ingest.tables.events import memory_events
 from tracewarehouse.ingest.tables.nesting import nest
 
 

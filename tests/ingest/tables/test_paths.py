@@ -37,7 +37,7 @@ def test_a_tree_level_by_level_and_node_by_node(
 
 
 def test_texts_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_REMEMBERED", 5)
+    monkeypatch.setattr(module, "_MAX_CACHED_CHARACTERS", 5)
     paths = Paths(WORDS)
     long = paths.of_names([0, 1, 2, 0, 1])
     other = paths.of_names([1, 2])

@@ -12,8 +12,7 @@ from test_random_rules import evidence_of
 from tracewarehouse.formats.base import Finding, Loss, Outcome, Redaction
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.event_rules import Fired, fired, fired_on_timeline
-from tracewarehouse.ingest.tables.quality import data_quality
+from tracewarehouse.ingest.tables.quality import FiredRule, data_quality, fired_rules, timeline_rules
 
 CliResult = dict[str, tuple[Any, ...]]
 
@@ -22,7 +21,7 @@ def outcome(**said: Any) -> Outcome:
     return Outcome(digest="", header_json="{}", text_bytes=0, stored_bytes=0, **said)
 
 
-def told(columns: Columns | None, of_events: list[Fired] | None = None, **said: Any) -> CliResult:
+def told(columns: Columns | None, of_events: list[FiredRule] | None = None, **said: Any) -> CliResult:
     """Rule → severity, rows, time, example."""
     table = data_quality(of_events or [], columns, outcome(**said), rules_of())
     return {row.pop("rule"): tuple(row.values()) for row in table.to_pylist()}
@@ -30,7 +29,7 @@ def told(columns: Columns | None, of_events: list[Fired] | None = None, **said: 
 
 def rules(*rows: dict[str, Any]) -> dict[str, tuple[int, int | None]]:
     """Rule → rows and time."""
-    return {each.rule: (each.rows, each.ns) for each in fired(evidence_of(columns_of(rows)))}
+    return {each.rule: (each.rows, each.ns) for each in fired_rules(evidence_of(columns_of(rows)))}
 
 
 def test_each_rule_of_streams_and_calls() -> None:
@@ -173,7 +172,7 @@ def test_what_reading_the_file_found() -> None:
 def test_examples_are_cut() -> None:
     redactions = tuple(Redaction(n, "$.x" * 20, "key") for n in range(100))
     found = told(
-        columns_of([slice_("é" * 500, 0, 1)]), [Fired("crossing_slice", 1, 5, 0)], redactions=redactions
+        columns_of([slice_("é" * 500, 0, 1)]), [FiredRule("crossing_slice", 1, 5, 0)], redactions=redactions
     )
     assert found["crossing_slice"] == ("info", 1, 5, "#0 " + "é" * 197)
     assert len(found["redacted_value"][3]) == 4000
@@ -204,16 +203,16 @@ def test_findings_of_the_format() -> None:
 
 def test_elements_of_a_timeline_that_are_no_change() -> None:
     elements = pa.array([None, '"fifty"', "[1.5]"], pa.string())
-    of_events = list(fired_on_timeline(pa.table({"event_id": [4, 5, 6], "element": elements})))
+    of_events = list(timeline_rules(pa.table({"event_id": [4, 5, 6], "element": elements})))
     assert told(None, of_events) == {"non_event": ("info", 2, None, "#5")}
 
 
 def test_rows_come_by_severity_and_rule() -> None:
     losses = (Loss(1, 2, 1, "x"), Loss(3, 3, 0, "y"))
     of_events = [
-        Fired("non_event", 1, None, 0),
-        Fired("duplicate_slice", 1, 4, 0),
-        Fired("invalid_time", 1, None, 0),
+        FiredRule("non_event", 1, None, 0),
+        FiredRule("duplicate_slice", 1, 4, 0),
+        FiredRule("invalid_time", 1, None, 0),
     ]
     assert list(told(columns_of([slice_("a", 0, 1)]), of_events, losses=losses)) == [
         "lost_events", "duplicate_slice", "non_event", "invalid_time", "repaired_file"

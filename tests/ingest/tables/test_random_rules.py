@@ -1,4 +1,4 @@
-"""Arrows, allocations and quality rules of random ranks against their definitions, row by row."""
+"""FlowRows, allocations and quality rules of random ranks against their definitions, row by row."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import pytest
 from activity_rows import columns_of, in_pieces, table_of
 from odd_rows import odd_rows
 
+from tracewarehouse.ingest.column_file import SpilledColumns
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.spilled import SpilledColumns
-from tracewarehouse.ingest.tables.event_rules import Evidence, fired
-from tracewarehouse.ingest.tables.flows import find_arrows, flows
+from tracewarehouse.ingest.tables.events import memory_events
+from tracewarehouse.ingest.tables.flows import find_flows, flows
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
-from tracewarehouse.ingest.tables.memory import memory_events
 from tracewarehouse.ingest.tables.model import Nesting
 from tracewarehouse.ingest.tables.nesting import nest
-from tracewarehouse.ingest.tables.steps import find_marks, find_spans, put_steps
+from tracewarehouse.ingest.tables.quality import QualityInput, fired_rules
+from tracewarehouse.ingest.tables.steps import find_step_annotations, find_step_intervals, put_steps
 
 SEEDS = [*range(40), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(40, 400))]
 
 
-def evidence_of(columns: Columns) -> Evidence:
+def evidence_of(columns: Columns) -> QualityInput:
     rules, nesting = rules_of(), nest(columns, rules_of())
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
-    put_steps(columns, rules, find_spans(find_marks(columns, rules)), launches)
-    return Evidence(columns, rules, nesting, calls, launches, find_arrows(columns, nesting).without_start)
+    put_steps(columns, rules, find_step_intervals(find_step_annotations(columns, rules)), launches)
+    return QualityInput(columns, rules, nesting, calls, launches, find_flows(columns, nesting).without_start)
 
 
 def check_flows(rows: list[dict[str, Any]], columns: Columns, nesting: Nesting) -> None:
@@ -54,7 +54,7 @@ def check(rows: list[dict[str, Any]], columns: Columns) -> None:
     evidence = evidence_of(columns)
     check_flows(rows, columns, evidence.nesting)
     check_memory(rows, columns, evidence.nesting)
-    found = {each.rule: (each.rows, each.ns, each.first) for each in fired(evidence)}
+    found = {each.rule: (each.rows, each.ns, each.first) for each in fired_rules(evidence)}
     assert found == plain_rules.summed(plain_rules.hits(rows))
 
 

@@ -1,4 +1,4 @@
-"""What a trace's file name says: rank, world size, time, and the remainder that tells runs apart."""
+"""Parts of a trace's file name: rank, world size, time, and the remainder that distinguishes runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ _RANKS = tuple(
     )
 )
 _BARE_RANK = re.compile(r"r(\d{1,6})", re.IGNORECASE)
-# A rank's place along one way of splitting a model: tensor, pipeline, data, expert, context, sequence.
-_PLACE = re.compile(_LEFT + r"(tp|pp|dp|ep|cp|dcp|sp|local[-_]?rank)[-_.=]?(\d{1,6})" + _RIGHT, re.IGNORECASE)
-# `ep3` alone is as likely an epoch: it counts only beside one of these.
-_SURE_PLACES = frozenset({"tp", "pp", "dp", "local_rank", "local-rank", "localrank"})
+# Coordinates of parallelism: tensor, pipeline, data, expert, context, sequence.
+_COORDINATE = re.compile(
+    _LEFT + r"(tp|pp|dp|ep|cp|dcp|sp|local[-_]?rank)[-_.=]?(\d{1,6})" + _RIGHT, re.IGNORECASE
+)
+# `ep3` alone may be an epoch: it counts only together with one of these.
+_SURE_COORDINATES = frozenset({"tp", "pp", "dp", "local_rank", "local-rank", "localrank"})
 _DATE = r"20\d\d([-_]?)[01]\d\1[0-3]\d"
 _CLOCK = r"[0-2]\d([-_:.]?)[0-5]\d(?:\2[0-5]\d(?:[.,]\d{1,9})?)?Z?"
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
@@ -37,45 +39,45 @@ _TIMES = tuple(
         r"1(?:\d{18}|\d{15}|\d{12}|\d{9})",
     )
 )
-# The profiler's own naming: host_pid.time.pt.trace.json
+# The profiler's default name: host_pid.time.pt.trace.json
 _HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d{1,10})\.1\d{12,18}")
 _NUMBERED = re.compile(r"(?:(?P<base>.*?)[-_.])?(?P<number>\d{1,6})")
 
 
 @dataclass(frozen=True)
 class NameParts:
-    """A file name, taken apart: what is left without rank, place and time is `remainder`.
+    """The parts of a file name; `remainder` is the name without rank, coordinates and time.
 
-    `places` are coordinates such as ("tp", 3); `host` is set for names of the form host_pid.time.
+    `coordinates` are pairs such as ("tp", 3); `host` is set for names of the form host_pid.time.
     """
 
     rank: int | None = None
     world_size: int | None = None
-    places: tuple[tuple[str, int], ...] = ()
+    coordinates: tuple[tuple[str, int], ...] = ()
     host: str | None = None
     remainder: str = ""
 
 
 def split_name(name: str) -> NameParts:
-    """Take a file name apart by the tokens that profilers, launchers and people put into it."""
+    """Splits a file name by the tokens that profilers, launchers and people use."""
     rest = stem(PurePath(name).name)
     host = _HOST_PID.fullmatch(rest)
     for pattern in _TIMES:
         rest = _cut(rest, pattern.search(rest))
     rank, world_size, rest = _take_rank(rest)
-    places, rest = _take_places(rest)
-    is_default = host is not None and rank is None and not places
-    return NameParts(rank, world_size, places, host["host"] if host and is_default else None, rest)
+    coordinates, rest = _take_coordinates(rest)
+    is_default = host is not None and rank is None and not coordinates
+    return NameParts(rank, world_size, coordinates, host["host"] if host and is_default else None, rest)
 
 
 def numbered(remainder: str) -> tuple[str, int] | None:
-    """`trace_3` as ("trace", 3): a number that may be the rank, if the traces themselves agree."""
+    """`trace_3` as ("trace", 3): a number that may be the rank, if the traces agree."""
     match = _NUMBERED.fullmatch(remainder)
     return (match["base"] or "", int(match["number"])) if match else None
 
 
 def folder_run_name(text: str) -> str:
-    """A usable run name made from the names of folders and files; long ones end in a hash."""
+    """A valid run name from names of folders and files; long ones end in a hash."""
     name = re.sub(r"[^A-Za-z0-9._+=~-]", "-", text).lstrip(".-")
     if not re.search(r"[A-Za-z0-9]", name):
         name = "run"
@@ -86,7 +88,7 @@ def folder_run_name(text: str) -> str:
 
 
 def stem(name: str) -> str:
-    """A file name without the endings of its kind."""
+    """A file name without suffixes of traces."""
     while match := _ENDINGS.search(name):
         name = name[: match.start()]
     return name
@@ -101,17 +103,17 @@ def _take_rank(text: str) -> tuple[int | None, int | None, str]:
     return None, None, text
 
 
-def _take_places(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
-    places = tuple((match[1].lower(), int(match[2])) for match in _PLACE.finditer(text))
-    if not any(kind in _SURE_PLACES for kind, _ in places):
+def _take_coordinates(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
+    coordinates = tuple((match[1].lower(), int(match[2])) for match in _COORDINATE.finditer(text))
+    if not any(kind in _SURE_COORDINATES for kind, _ in coordinates):
         return (), text
-    while match := _PLACE.search(text):
+    while match := _COORDINATE.search(text):
         text = _cut(text, match)
-    return places, text
+    return coordinates, text
 
 
 def _cut(text: str, match: re.Match[str] | None) -> str:
-    """The text without the match, the two ends joined by one of the separators that stood there."""
+    """The text without the match, its two ends joined by one of the separators around the match."""
     if match is None:
         return text
     left, right = text[: match.start()], text[match.end() :]

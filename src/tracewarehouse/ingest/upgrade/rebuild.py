@@ -1,7 +1,7 @@
-"""Tables of an earlier version or definition, rebuilt from the stored events into a new version of the run.
+"""Rebuilding of tables with an older version or definition from stored events, as a new version of the run.
 
-Each run is published as soon as its ranks are committed, and a rank that a call committed before it was
-killed is not built again: repeating the call resumes it.
+Each run is published as soon as its ranks are committed. A rank that a killed call had committed is not built
+again: repeating the call resumes it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
 from tracewarehouse.errors import SchemaVersionError
-from tracewarehouse.ingest import machine
-from tracewarehouse.ingest.memory import is_large
-from tracewarehouse.ingest.rank_files import RankFiles
+from tracewarehouse.ingest import resources
+from tracewarehouse.ingest.parquet import RankFiles
+from tracewarehouse.ingest.resources import is_large
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.stored_rank import READ, StoredRank, uid_with
+from tracewarehouse.ingest.upgrade.stored_rank import READ, StoredRank, uid_with
 from tracewarehouse.storage import (
     Changes,
     Json,
@@ -35,14 +35,16 @@ from tracewarehouse.storage import (
 )
 
 if TYPE_CHECKING:
-    from tracewarehouse.ingest.rank_files import Rows
+    from tracewarehouse.ingest.parquet import Rows
+
 
 EVENTS = "events"
+_Todo = dict[str, tuple[RankSource, tuple[Ref, ...]]]  # name of a source → the source, tables to rebuild
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Build some tables of one stored rank again from its stored events."""
+    """Rebuilds some tables of one stored rank from its events."""
 
     source: RankSource
     header: str
@@ -52,7 +54,7 @@ class Rebuild:
     sql: Path
 
     def run(self, progress: TaskProgress) -> Staged:
-        """The source with the new tables, ready to be committed."""
+        """Returns the source with the new tables, ready to be committed."""
         catalog, source = Catalog.load(self.sql), self.source
         new = _Replacement.of(catalog, source, self.wanted)
         rank = StoredRank(source, self.header, self.stored)
@@ -60,7 +62,7 @@ class Rebuild:
         try:
             self.folder.mkdir(parents=True)
             with (
-                RankFiles(catalog, self.folder, alone=large, frugal=large) as files,
+                RankFiles(catalog, self.folder, single=large, low_memory=large) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
                 some = _SomeTables(files, {ref.name for ref in self.wanted})
@@ -74,7 +76,7 @@ class Rebuild:
 
 @dataclass(frozen=True)
 class _SomeTables:
-    """Accepts the wanted tables of all that are built."""
+    """Passes on only the wanted tables."""
 
     files: RankFiles
     wanted: Collection[str]
@@ -87,7 +89,7 @@ class _SomeTables:
 
 @dataclass(frozen=True)
 class _Replacement:
-    """What a source is after some of its tables were rebuilt, apart from their files."""
+    """A source after some of its tables are rebuilt, without their files."""
 
     facts: Mapping[str, Json]
     definitions: Mapping[str, int]
@@ -95,7 +97,7 @@ class _Replacement:
 
     @classmethod
     def of(cls, catalog: Catalog, source: RankSource, wanted: Iterable[Ref]) -> _Replacement:
-        """A rebuilt table replaces the compatible versions of it; others stay."""
+        """The replacement of a source: a rebuilt table replaces its compatible versions; others stay."""
         contracts = [catalog.contracts[ref] for ref in wanted]
         replaced = {each.ref for contract in contracts for each in catalog.compatible(contract)}
         held = source.facts.get("tables")
@@ -112,7 +114,7 @@ class _Replacement:
 
 
 def table_versions_fact(built: Iterable[Contract], before: Json = None) -> dict[str, Json]:
-    """Table → the versions that a source holds, also of tables without rows, which have no file."""
+    """Table → its stored versions, including tables without rows, which have no file."""
     fact: dict[str, Json] = dict(before) if isinstance(before, dict) else {}
     for contract in built:
         held = fact.get(contract.name)
@@ -129,7 +131,7 @@ def rebuilt(
     definitions: Mapping[str, int],
     kept: tuple[TableFile, ...] | None = None,
 ) -> Staged:
-    """A stored source with these tables beside its own files (`kept`; None: all of them), to be committed."""
+    """A stored source to be committed with these new tables and the files `kept` (None: all of its files)."""
     return Staged(
         run=source.run,
         rank=source.rank,
@@ -156,9 +158,9 @@ def _uid(source: RankSource, facts: Mapping[str, Json], definitions: Mapping[str
 
 
 def upgrade(store: Store, catalog: Catalog, runs: Iterable[str]) -> tuple[str, ...]:
-    """Rebuilds the outdated tables of each run into a new version of it; a line per run and table.
+    """Rebuilds the outdated tables of each run as a new version; returns a line per run and table.
 
-    Raises SchemaVersionError if a run's events are of another version than the tables are built from.
+    Raises SchemaVersionError if the events of a run have another version than the builders read.
     """
     lines: list[str] = []
     for run in runs:
@@ -171,11 +173,8 @@ def upgrade(store: Store, catalog: Catalog, runs: Iterable[str]) -> tuple[str, .
     return tuple(lines)
 
 
-_Todo = dict[str, tuple[RankSource, tuple[Ref, ...]]]  # name of a source → it, and the tables to rebuild
-
-
 def _outdated(catalog: Catalog, version: RunVersion) -> _Todo:
-    """The sources whose tables are of another version or an earlier definition than those of this release."""
+    """The sources with tables of another version or an older definition than in this release."""
     from tracewarehouse.ingest.tables.build import stored_tables
     from tracewarehouse.runs.table_versions import is_outdated, stored_versions
 
@@ -220,14 +219,14 @@ def _upgrade_run(store: Store, catalog: Catalog, version: RunVersion, todo: _Tod
 
 
 def _built(tasks: Sequence[Rebuild]) -> list[Staged]:
-    with LocalEngine(min(machine.cores(), len(tasks))) as engine:
+    with LocalEngine(min(resources.cores(), len(tasks))) as engine:
         return [result for result in results_in_order(engine, tasks) if isinstance(result, Staged)]
 
 
 def stored_files(
     store: Store, catalog: Catalog, version: RunVersion, source: RankSource, table: str
 ) -> tuple[Path, ...]:
-    """The files of a table of the source. Raises SchemaVersionError if its events are of another version."""
+    """The files of a table of the source. Raises SchemaVersionError if its events have another version."""
     needed = catalog.get(table, kind="table")
     versions = [each.version for each in catalog.compatible(needed)]
     scans = version.scan_plan(table, versions, [source.rank])

@@ -1,7 +1,7 @@
-"""The columns of a large file in one temporary file, column by column: a builder loads only what it names.
+"""Columns of a large rank in one temporary file: a builder loads only the columns that it names.
 
-The file is unlinked as soon as it is open, so it is gone with the process. Numbers are stored in the smallest
-integer type that holds a chunk. What is loaded is not kept.
+The file is unlinked as soon as it is open, so it disappears with the process. Numbers are stored in the
+smallest integer type that fits each chunk. Loaded values are not cached.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,22 +18,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.ingest.columns import Codes, Columns, Ints
+from tracewarehouse.ingest.resources import is_large, release_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracewarehouse.ingest.columns import Rows
 
+
 CHUNK_ROWS: Final = 122_880
 _SMALL: Final = (np.int8, np.int16, np.int32, np.int64)
-# Of a chunk of text, reading single values costs less than reading all where fewer than 1 in 16 are wanted.
+# Reading single texts is cheaper than reading a whole chunk if fewer than 1 in 16 are needed.
 _FEW: Final = 16
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Bytes in the file, and what they hold."""
+    """A range of bytes in the file, and the type of its values."""
 
     at: int
     bytes: int
@@ -41,9 +45,9 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Consecutive rows of a column. `valid` is None where all rows or none have a value.
+    """Consecutive rows of a column. `valid` is None if all rows or none have a value.
 
-    `data` is None where no row has a value; of texts it is the offsets, and `text` the characters.
+    `data` is None if no row has a value; for texts it holds the offsets, and `text` the characters.
     """
 
     rows: int
@@ -54,7 +58,7 @@ class _Chunk:
 
 
 class SpillFile:
-    """An unlinked file that only this process can read; grows at its end."""
+    """An unlinked, append-only file that only this process can read."""
 
     def __init__(self, folder: Path) -> None:
         handle, path = tempfile.mkstemp(prefix="tw-", dir=folder)  # mode 0600
@@ -72,7 +76,7 @@ class SpillFile:
         return block
 
     def read(self, block: _Block, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """The values of a block, or those from `start` to `stop`."""
+        """The values of a block, or its values from `start` to `stop`."""
         width = block.dtype.itemsize
         stop = block.bytes // width if stop is None else stop
         found = np.empty(max(stop - start, 0), block.dtype)
@@ -85,12 +89,12 @@ class SpillFile:
         return found
 
     def close(self) -> None:
-        """Gives the disk space back."""
+        """Frees the disk space."""
         self._file.close()
 
 
 class SpilledColumns(Columns):
-    """Like Columns, from a file."""
+    """Like Columns, but stored in a file."""
 
     def __init__(self, file: SpillFile) -> None:
         super().__init__(0, {})
@@ -101,7 +105,7 @@ class SpilledColumns(Columns):
 
     @classmethod
     def spill(cls, reader: pa.RecordBatchReader, folder: Path) -> SpilledColumns:
-        """All columns of all batches, in a file of the folder."""
+        """All columns of all batches, in a file in the folder."""
         made = cls(SpillFile(folder))
         for batch in reader:
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -110,7 +114,7 @@ class SpilledColumns(Columns):
         return made
 
     def close(self) -> None:
-        """Gives the disk space back; no column can be read any more."""
+        """Frees the disk space; columns can no longer be read."""
         self._file.close()
 
     def has(self, name: str) -> bool:
@@ -153,7 +157,7 @@ class SpilledColumns(Columns):
         return Codes(codes, words)
 
     def words(self, name: str) -> pa.Array:
-        """What the codes of a text column point into; texts without codes get them now."""
+        """The words that the codes of a text column index; texts without codes are encoded now."""
         if name in self._chunks and name not in self._words:
             column = self._taken(name, None, pa.string()).dictionary_encode()
             del self._chunks[name]
@@ -162,7 +166,7 @@ class SpilledColumns(Columns):
         return self._words.get(name, pa.array([], pa.string()))
 
     def where(self, name: str, wanted: NDArray[np.bool_], rows: Rows = None) -> NDArray[np.bool_]:
-        """Whether the text of each row is wanted; `wanted` has one entry per word. False for null."""
+        """Whether the text of each row is selected; `wanted` has one entry per word. False for null."""
         if rows is not None and not isinstance(rows, slice):
             return super().where(name, wanted, rows)
         first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
@@ -215,7 +219,7 @@ class SpilledColumns(Columns):
         return starts, self._file.write(text[offsets[0] : offsets[-1]])
 
     def _recoded(self, name: str, column: pa.DictionaryArray) -> NDArray[np.int32]:
-        """The codes of a batch as positions in the words of the whole column; -1 for null."""
+        """The codes of a batch as indexes into the words of the whole column; -1 for null."""
         codes: NDArray[np.int32] = pc.fill_null(column.indices.cast(pa.int32()), -1).to_numpy(
             zero_copy_only=False
         )
@@ -231,7 +235,7 @@ class SpilledColumns(Columns):
         return np.append(places, -1)[codes].astype(np.int32)
 
     def _between(self, name: str, first: int, last: int) -> Iterator[tuple[_Chunk, int, int, int]]:
-        """The chunks with rows from `first` to `last`: which of their rows, and where those go."""
+        """The chunks with rows from `first` to `last`: their range of rows, and its offset in the result."""
         start = 0
         for chunk in self._chunks.get(name, ()):
             low, high = max(first - start, 0), min(last - start, chunk.rows)
@@ -247,7 +251,7 @@ class SpilledColumns(Columns):
         return unpacked[low % 8 : low % 8 + high - low]
 
     def _some_ints(self, name: str, rows: NDArray[np.integer]) -> Ints:
-        """The rows asked for, chunk by chunk, in the order asked."""
+        """The values of the given rows, read chunk by chunk, in the given order."""
         values, valid = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
         for chunk, low, mine, places in self._wanted(name, rows):
             if chunk.nulls < chunk.rows and chunk.data is not None:
@@ -265,7 +269,7 @@ class SpilledColumns(Columns):
     def _wanted(
         self, name: str, rows: NDArray[np.integer]
     ) -> Iterator[tuple[_Chunk, int, NDArray[np.integer], NDArray[np.integer] | slice]]:
-        """Each chunk that has some of the rows: its first row, those rows, and their places in the answer."""
+        """Each chunk with some of the rows: its first row, those rows, and their indexes in the result."""
         chunks = self._chunks.get(name, [])
         order = None if bool((rows[1:] >= rows[:-1]).all()) else np.argsort(rows, kind="stable")
         ascending = rows if order is None else rows[order]
@@ -303,7 +307,7 @@ class SpilledColumns(Columns):
         return self._types[name]
 
     def _picked(self, name: str, chunk: _Chunk, rows: NDArray[np.integer]) -> pa.Array:
-        """Some rows of a chunk; of texts only those bytes are read where few are wanted."""
+        """Some rows of a chunk; if few texts are needed, only their bytes are read."""
         if chunk.text is None or chunk.data is None or len(rows) * _FEW > chunk.rows:
             return self._arrow_part(name, chunk, 0, chunk.rows).take(pa.array(rows))
         offsets = self._file.read(chunk.data)
@@ -367,3 +371,16 @@ def _joined(parts: list[pa.Array], type_: pa.DataType) -> pa.Array:
     if not parts:
         return pa.nulls(0, type_)
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def read_table(
+    name: str, reader: pa.RecordBatchReader, text_bytes: int, spill: Path, opened: ExitStack
+) -> Columns | pa.Table:
+    """A table of a source: activities as columns, those of a large source in a file until `opened` exits."""
+    if name != ACTIVITIES:
+        return reader.read_all()
+    if not is_large(text_bytes):
+        return Columns.read(reader)
+    columns = opened.enter_context(closing(SpilledColumns.spill(reader, spill)))
+    release_memory()
+    return columns

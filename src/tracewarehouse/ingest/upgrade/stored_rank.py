@@ -1,4 +1,4 @@
-"""A stored rank built again from its own events, without its file."""
+"""Rebuilding of a stored rank from its events, without its trace file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import TaskProgress
 from tracewarehouse.ingest.build_rank import definitions
-from tracewarehouse.ingest.memory import frugal, held, is_large
-from tracewarehouse.ingest.rank_files import RankFiles
+from tracewarehouse.ingest.parquet import RankFiles
+from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.storage import Json, RankSource, Staged, disk_error, uid
 
 if TYPE_CHECKING:
@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 
     from tracewarehouse.formats.base import Finding, Outcome
     from tracewarehouse.ingest.columns import Columns
-    from tracewarehouse.ingest.rank_files import Rows
+    from tracewarehouse.ingest.parquet import Rows
     from tracewarehouse.ingest.rules import Rules
 
-# What a rank is built from: its events or its memory timeline, and what only reading the file found.
+
+# Tables that a rank is rebuilt from: events or memory timeline, and findings of the file reader.
 READ: Final = ("events", "memory_timeline", "data_quality")
 _OF_RANK: Final = ("run_id", "rank")
 _QUALITY: Final = "data_quality"
 _DERIVED: Final = "derived"
-# The unit that the caller named for the times of the file; not there where it was the file's own.
+# The unit of times that the caller specified; missing if the format's own unit was used.
 _TIME_UNIT: Final = "time_unit"
 
 
 def uid_of(catalog: Catalog, source: RankSource) -> str:
-    """The uid that the source has when it is built again now, with what else it was made by."""
+    """The uid of the source when it is rebuilt now, with its other options."""
     options = {name: source.facts[name] for name in (_DERIVED, _TIME_UNIT) if source.facts.get(name)}
     return uid_with(source, definitions(catalog), options)
 
@@ -56,7 +57,7 @@ def uid_with(source: RankSource, definitions: Mapping[str, int], options: Mappin
 
 
 def without_derived(source: RankSource) -> RankSource:
-    """The source as it was before anything was derived of it."""
+    """The source without facts about derived tables."""
     derived = source.facts.get(_DERIVED)
     names = {_DERIVED, *(derived if isinstance(derived, dict) else ())}
     return replace(source, facts={name: fact for name, fact in source.facts.items() if name not in names})
@@ -64,22 +65,22 @@ def without_derived(source: RankSource) -> RankSource:
 
 @dataclass(frozen=True)
 class RebuildRanks:
-    """Builds every table of stored sources of one run; several of them share files. The folder is its own."""
+    """Rebuilds every table of stored sources of one run, in shared files in `folder`."""
 
     ranks: tuple[StoredRank, ...]
     folder: Path
     sql: Path
 
     def run(self, progress: TaskProgress) -> tuple[Staged, ...]:
-        """The sources with their new tables, ready to be committed together."""
+        """Returns the sources with their new tables, ready to be committed together."""
         from tracewarehouse.ingest.rules import rules_of
 
-        catalog, alone = Catalog.load(self.sql), len(self.ranks) == 1
-        large = alone and is_large(self.ranks[0].source.text_bytes)
+        catalog, single = Catalog.load(self.sql), len(self.ranks) == 1
+        large = single and is_large(self.ranks[0].source.text_bytes)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (
-                RankFiles(catalog, self.folder, alone, large) as files,
+                RankFiles(catalog, self.folder, single, large) as files,
                 TemporaryDirectory(prefix="tw-") as spill,
             ):
                 built = [each.build(rules_of(self.sql), files, Path(spill)) for each in self.ranks]
@@ -90,18 +91,17 @@ class RebuildRanks:
 
 
 class Files(Protocol):
-    """What takes the tables that are built."""
+    """Receives the tables that are built."""
 
     def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
-        """The rows of a table of a rank."""
+        """Adds the rows of a table of a rank."""
 
 
 @dataclass(frozen=True)
 class StoredRank:
-    """A stored source to be built again from `files` (table → paths, see READ).
+    """A stored source to be rebuilt from `files` (table → paths, see READ).
 
-    `derived` names tables among them that were derived of it and are copied. `renamed` gives the rows of a
-    table the names of today.
+    `derived` names derived tables that are copied. `renamed` maps rows with former names to current ones.
     """
 
     source: RankSource
@@ -111,8 +111,8 @@ class StoredRank:
     renamed: Callable[[str, pa.Table], pa.Table] | None = None
 
     def build(self, rules: Rules, files: Files, spill: Path) -> Staged:
-        """Hands its tables to `files`; gives what is to be committed, but for them."""
-        with frugal() if is_large(self.source.text_bytes) else nullcontext(), ExitStack() as opened:
+        """Adds its tables to `files` and returns what will be committed, without the tables."""
+        with system_allocator() if is_large(self.source.text_bytes) else nullcontext(), ExitStack() as opened:
             return self._build(rules, files, spill, opened)
 
     def _build(self, rules: Rules, files: Files, spill: Path, opened: ExitStack) -> Staged:
@@ -126,7 +126,7 @@ class StoredRank:
             batches = (batch for rows in self._rows(table) for batch in rows.to_batches())
             if (first := next(batches, None)) is not None:
                 files.add(source.run, source.rank, table, chain((first,), batches))
-        facts: dict[str, Json] = {**source.facts, **built.facts, "tables": self._held(catalog)}
+        facts: dict[str, Json] = {**source.facts, **built.facts, "tables": self._table_versions(catalog)}
         coverage = built.coverage
         facts |= {
             "gpu_ns": coverage.gpu_ns,
@@ -151,29 +151,30 @@ class StoredRank:
             committed_at=source.committed_at,
         )
 
-    def _held(self, catalog: Catalog) -> dict[str, Json]:
-        """Table → the versions that it holds: all that is built now, empty ones too, and what is kept."""
+    def _table_versions(self, catalog: Catalog) -> dict[str, Json]:
+        """Table → its stored versions: tables that are built now, empty ones too, and derived tables."""
         from tracewarehouse.ingest.tables.build import stored_tables
 
-        held: dict[str, Json] = {contract.name: [contract.version] for contract in stored_tables(catalog)}
+        found: dict[str, Json] = {contract.name: [contract.version] for contract in stored_tables(catalog)}
         before = self.source.facts.get("tables")
         kept = {contract.name for contract in catalog.tables() if contract.derived}
         if self.source.facts.get(_DERIVED) and isinstance(before, dict):
-            held |= {table: versions for table, versions in before.items() if table in kept}
-        return held
+            found |= {table: versions for table, versions in before.items() if table in kept}
+        return found
 
     def _tables(self, outcome: Outcome, spill: Path, opened: ExitStack) -> Mapping[str, Columns | pa.Table]:
         from tracewarehouse.formats.stored import StoredSource
+        from tracewarehouse.ingest.column_file import read_table
 
         stored = {"events": self._rows("events")}
         if self.files.get("memory_timeline"):
             stored["memory_timeline"] = self._rows("memory_timeline")
         readers = StoredSource(stored, outcome).tables
         size = self.source.text_bytes
-        return {name: held(name, reader, size, spill, opened) for name, reader in readers.items()}
+        return {name: read_table(name, reader, size, spill, opened) for name, reader in readers.items()}
 
     def _outcome(self, rules: Rules) -> Outcome:
-        """What is known of the file: of its losses and redactions, their rows of `data_quality`."""
+        """The outcome of reading the file, with losses and redactions from rows of `data_quality`."""
         from tracewarehouse.formats.base import Outcome
 
         facts = self.source.facts
@@ -204,14 +205,14 @@ class StoredRank:
                     yield Finding(row["rule"], row["rows"], row["example"])
 
     def _rows(self, table: str) -> Iterator[pa.Table]:
-        """The rank's rows of a table, a row group at a time."""
+        """The rank's rows of a table, one row group at a time."""
         for path in self.files.get(table, ()):
             for rows in rank_rows(path, self.source.rank):
                 yield self.renamed(table, rows) if self.renamed else rows
 
 
 def rank_rows(path: Path, rank: int) -> Iterator[pa.Table]:
-    """The rows of one rank in a stored file, a row group at a time; other ranks' are not read."""
+    """The rows of one rank in a stored file, one row group at a time; those of other ranks are skipped."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

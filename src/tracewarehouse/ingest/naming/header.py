@@ -1,4 +1,4 @@
-"""What the top of a trace says about its rank: place in the job, devices, host, framework."""
+"""Facts in the header of a trace: rank and world size, devices, host, framework."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HOST_KEYS = ("host_name", "hostname", "HOSTNAME")
 
 
 def header_of(text: str) -> Mapping[str, Any]:
-    """The header as a mapping; empty where there is none (a bare list) or it is no object."""
+    """The header as a mapping; empty if there is none (a bare list) or it is not an object."""
     try:
         header = json.loads(text)
     except ValueError:
@@ -21,7 +21,7 @@ def header_of(text: str) -> Mapping[str, Any]:
 
 
 def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of `ranks` that the header gives; null where it says nothing."""
+    """The columns of `ranks` that come from the header; None if it has no such entry."""
     info = _mapping(header.get("distributedInfo"))
     devices = _devices(header)
     groups = info.get("pg_config")
@@ -39,24 +39,24 @@ def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rank_of(header: Mapping[str, Any]) -> int | None:
-    """The rank that the trace itself says."""
+    """The rank in the trace; None if it is missing or invalid."""
     rank = number(_mapping(header.get("distributedInfo")).get("rank"))
     return rank if rank is not None and rank <= MAX_RANK else None
 
 
 def rank_in_file(header: Mapping[str, Any]) -> int | None:
-    """The rank that the trace itself says, whether or not it can be one."""
+    """The rank as written in the trace, valid or not."""
     rank = _mapping(header.get("distributedInfo")).get("rank")
     return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
 
 
 def world_size_of(header: Mapping[str, Any]) -> int | None:
-    """The world size that the trace itself says."""
+    """The world size in the trace."""
     return number(_mapping(header.get("distributedInfo")).get("world_size"))
 
 
 def number(value: object) -> int | None:
-    """A count that may be written as a number or as text; None for anything else."""
+    """A non-negative number that may be written as text; None for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str) and value.strip().isdecimal():
@@ -65,7 +65,7 @@ def number(value: object) -> int | None:
 
 
 def _devices(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The device table, `computeProperties` in torch 1.8; an empty one says nothing."""
+    """The device table, called `computeProperties` in torch 1.8; empty tables are ignored."""
     for key in ("deviceProperties", "computeProperties"):
         found = header.get(key)
         if isinstance(found, list) and found:
@@ -74,7 +74,7 @@ def _devices(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _first(header: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
-    """The first of these keys, looked for level by level: wrappers bury them in a `metadata` of theirs."""
+    """The first of these keys, searched level by level: some tools nest them in `metadata`."""
     level = [header]
     while level:
         for place in level:

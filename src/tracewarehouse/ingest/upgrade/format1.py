@@ -1,10 +1,10 @@
-"""`tw upgrade` of a warehouse of format 1: every rank built again from its stored events, in format 2.
+"""`tw upgrade` of a format-1 warehouse: every rank is rebuilt from its stored events in format 2.
 
-First all ranks are committed, then every run gets its next version, then recorded results are copied to
-their new places, and `_tw/warehouse.json` is replaced last: until then the warehouse is one of format 1. What
-a call that died had committed or published is not done again. The old files stay until `tw clean`.
+First all ranks are committed, then every run gets its next version, then recorded results are copied to their
+new paths, and `_tw/warehouse.json` is replaced last: until then the warehouse has format 1. Ranks and runs
+that a killed call had committed or published are not converted again. The old files stay until `tw clean`.
 
-A rank whose files are damaged is left out, reported and recorded, and `tw clean` leaves its files.
+A rank with damaged files is not converted but reported and recorded, and `tw clean` keeps its files.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine
 from tracewarehouse.errors import TwError
-from tracewarehouse.ingest import machine
+from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.outcome import UpgradeReport
 from tracewarehouse.ingest.plan import GROUP_BYTES, GROUP_RANKS
-from tracewarehouse.ingest.stored_rank import READ, RebuildRanks, StoredRank, uid_of, without_derived
+from tracewarehouse.ingest.upgrade.stored_rank import READ, RebuildRanks, StoredRank, uid_of, without_derived
 from tracewarehouse.storage import Changes, RankSource, Staged, Store, layout, renames, unconverted
 from tracewarehouse.storage.convert import CarriedOver, Conversion, Definition
 from tracewarehouse.storage.format1 import Format1, OldRun, OldWaiting
@@ -32,7 +32,7 @@ _CRITICAL_PATH = "critical_path"
 
 @dataclass(frozen=True)
 class _Run:
-    """A run to be converted, and what waits of it."""
+    """A run to be converted, and its pending sources."""
 
     key: str
     old: OldRun | None
@@ -46,20 +46,20 @@ class _Call:
     catalog: Catalog
     conversion: Conversion
     old: Format1
-    # (run, rank, old name) → the source that takes the place of that commit.
+    # (run, rank, old name) → the source that replaces that commit.
     made: dict[tuple[str, int, str], RankSource] = field(default_factory=dict)
-    # Lines on what is not as it was, beside ranks that are lost.
+    # Notes on what was lost besides whole ranks.
     notes: list[str] = field(default_factory=list)
 
     def commit(self, run: _Run, engine: Engine, staging: Path) -> None:
-        """Builds and commits every source of a run that no earlier call has."""
+        """Builds and commits the sources of a run that no earlier call has committed."""
         todo = list(self._todo(run))
         folders = (staging / f"{run.key}-{number:06d}" for number in count())
         tasks = [RebuildRanks(group, next(folders), self.catalog.folder) for group in _groups(todo)]
         failed: list[tuple[RebuildRanks, Failure]] = []
         for number, result in engine.run(tasks, lambda *_: None):
             self._take(run, tasks[number], result, failed)
-        # Of a group that failed, the ranks that are not to blame are built one by one.
+        # The ranks of a failed group are built one by one, so that only the faulty ones fail.
         alone = [
             RebuildRanks((rank,), next(folders), self.catalog.folder)
             for task, _ in failed
@@ -72,7 +72,7 @@ class _Call:
             self._lose(run, task.ranks[0].source, failure.message)
 
     def _todo(self, run: _Run) -> Iterator[StoredRank]:
-        """What is to be built; takes what an earlier call committed, and records what is damaged."""
+        """The ranks to build. Reuses commits of an earlier call and records damaged ranks."""
         wanted = [(source, run.old.headers[source.rank]) for source in _sources(run)] if run.old else []
         wanted += [(one.source, one.header) for one in run.waiting]
         left = {(one.rank, one.uid): one for one in self.store.unpublished(run.key)} if wanted else {}
@@ -91,14 +91,14 @@ class _Call:
                 yield self._stored(source, header)
 
     def _faults(self, sources: Iterable[RankSource]) -> Mapping[str, str]:
-        """Key → what is wrong, of the files that are read or stay; a file that ranks share is read once."""
+        """Key → fault, of the files that are read or kept; a file that ranks share is checked once."""
         read = {*READ, *self.derived()}
         files = {file.path: file for source in sources for file in source.files if file.table in read}
         found = {key: self.old.fault(key, file) for key, file in files.items()}
         return {key: what for key, what in found.items() if what is not None}
 
     def _usable(self, source: RankSource, faults: Mapping[str, str]) -> RankSource:
-        """The source; where what was derived of it is damaged, without that."""
+        """The source, without its derived tables if those are damaged."""
         what = _first(faults, source, self.derived())
         if what is None:
             return _with_definition_of_today(source, self.catalog)
@@ -114,7 +114,7 @@ class _Call:
     def _take(
         self, run: _Run, task: RebuildRanks, result: object, failed: list[tuple[RebuildRanks, Failure]]
     ) -> None:
-        """Commits what was built. Raises TwError where the disk or the memory was to blame."""
+        """Commits what was built. Raises TwError if disk or memory failed."""
         if not isinstance(result, Failure):
             self._commit(run.key, task, result)  # type: ignore[arg-type]
         elif result.transient:
@@ -124,7 +124,7 @@ class _Call:
             failed.append((task, result))
 
     def _lose(self, run: _Run, source: RankSource, why: str) -> None:
-        """Records a rank that is left out, before its run is published without it."""
+        """Records an unconverted rank before its run is published without it."""
         published = source in _sources(run)
         number = run.old.version.number + 1 if run.old else self.store.head(run.key).number
         record = Unconverted(
@@ -153,7 +153,7 @@ class _Call:
         return StoredRank(source, header, files, derived, renames.renamed_rows)
 
     def publish(self, run: _Run) -> str | None:
-        """The next version of a run, and the markers of what waits; a line on it, None for a removed run."""
+        """Publishes the next version of a run and its pending sources; returns a line, None if removed."""
         old = [] if run.published else [*_sources(run)]
         if not run.published and run.old is not None:
             self.conversion.publish(run.old.version, self._made(run.key, old))
@@ -173,15 +173,15 @@ class _Call:
         )
 
     def _made(self, key: str, sources: Iterable[RankSource]) -> tuple[RankSource, ...]:
-        """What takes the place of these; raises KeyError for one neither built nor lost."""
+        """The converted sources; raises KeyError for one that is neither built nor recorded as lost."""
         lost = {one.name for one in unconverted.every(self.store.objects, key)}
         return tuple(self.made[key, one.rank, one.name] for one in sources if one.name not in lost)
 
 
 def convert(root: Path, catalog: Catalog, tool: str) -> UpgradeReport:
-    """Converts the warehouse at `root` to the format of now; gives a line per run, and the ranks left out.
+    """Converts the warehouse at `root` to the current format; returns a line per run and unconverted ranks.
 
-    Raises WarehouseError where a version or a manifest is damaged, TwError where disk or memory failed.
+    Raises WarehouseError if a version or manifest is damaged, TwError if disk or memory failed.
     """
     old = Format1(root)
     conversion = Conversion(root, old.identity(), tool)
@@ -204,7 +204,7 @@ def convert(root: Path, catalog: Catalog, tool: str) -> UpgradeReport:
 
 
 def _definitions(catalog: Catalog) -> dict[Definition, str]:
-    """Analyses as format 1 defined them → their definitions of today, if rows are equal but for names."""
+    """Definition of an analysis in format 1 → its current definition, if rows differ only in names."""
     found = {}
     for name, before in renames.DEFINITIONS.items():
         contract = catalog.get(name, 1, kind="analysis")
@@ -213,7 +213,7 @@ def _definitions(catalog: Catalog) -> dict[Definition, str]:
 
 
 def _with_definition_of_today(source: RankSource, catalog: Catalog) -> RankSource:
-    """The source, whose critical path need not be derived again: its rows are equal but for names."""
+    """The source with the current definition of its critical path, whose rows differ only in names."""
     derived = source.facts.get("derived")
     known = derived.get(_CRITICAL_PATH) if isinstance(derived, dict) else None
     if not isinstance(known, dict) or not str(known.get("hash")).startswith(renames.CRITICAL_PATH):
@@ -224,7 +224,7 @@ def _with_definition_of_today(source: RankSource, catalog: Catalog) -> RankSourc
 
 
 def _recordings(carried: CarriedOver) -> Iterator[str]:
-    """Lines on what was carried over of recorded results and acknowledgements, and what was not."""
+    """Lines on recorded results and acknowledgements that were carried over, and those that were not."""
     if carried.results:
         yield f"recorded results: {carried.results:,} carried over"
     if carried.redefined:
@@ -245,13 +245,13 @@ def _recordings(carried: CarriedOver) -> Iterator[str]:
 
 
 def _first(faults: Mapping[str, str], source: RankSource, tables: Collection[str]) -> str | None:
-    """The first fault of the files of these tables, after the key of the file."""
+    """The first faulty file of these tables, with its key and fault."""
     keys = (file.path for file in source.files if file.table in tables)
     return next((f"{key}: {faults[key]}" for key in keys if key in faults), None)
 
 
 def _groups(ranks: Sequence[StoredRank]) -> Iterator[tuple[StoredRank, ...]]:
-    """Small neighbors together; of one rank, which may wait and be published, one in each group."""
+    """Groups of consecutive small ranks; two sources of one rank never share a group."""
     group: list[StoredRank] = []
     for each in ranks:
         size = sum(one.source.text_bytes for one in group) + each.source.text_bytes
@@ -275,4 +275,4 @@ def _sources(run: _Run) -> tuple[RankSource, ...]:
 def _jobs(runs: Sequence[_Run]) -> int:
     sources = [source for run in runs for source in (*_sources(run), *(one.source for one in run.waiting))]
     size = sum(source.text_bytes for source in sources)
-    return max(1, min(machine.cores(), len(sources), 1 + size // (16 << 20)))
+    return max(1, min(resources.cores(), len(sources), 1 + size // (16 << 20)))

@@ -1,4 +1,4 @@
-"""What a rank holds: counts, windows, and the facts that analyses need; and what an ingest sums up."""
+"""Facts of a rank: counts, profiling windows, capabilities that analyses require, and launch coverage."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.ingest.tables.event_rules import no_changes, non_events, total_ns
 from tracewarehouse.ingest.tables.model import LaunchState
-from tracewarehouse.ingest.tables.rows import slabs, slices
+from tracewarehouse.ingest.tables.quality import exact_sum, invalid_timeline_rows, non_events
+from tracewarehouse.ingest.tables.rows import is_slice, slabs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Launches, Nesting, Owners, StepMarks
+    from tracewarehouse.ingest.tables.model import Attribution, Launches, Nesting, StepAnnotations
 
     Flags = NDArray[np.bool_]
 
-# What analyses may need of a rank, but for what its header says.
+
+# Capabilities that analyses may require, without those that the header determines.
 _NEEDS: Final = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
     "collectives", "counters", "kernel_counters",
 )  # fmt: skip
 _MODULE: Final = "nn.Module: "
-# Annotations of a collective by a backend that runs on the host.
+# Annotations of collectives of backends that run on the host.
 _HOST_COLLECTIVE: Final = r"^(gloo|mpi):\w"
 _COPIES: Final = ("gpu_memcpy", "gpu_memset")
 _ANNOTATIONS: Final = ("user_annotation", "gpu_user_annotation")
@@ -38,7 +39,7 @@ _ANNOTATIONS: Final = ("user_annotation", "gpu_user_annotation")
 
 @dataclass(frozen=True)
 class Coverage:
-    """Time of GPU activities: of all, of those that are linked to a launch, of those within an operator."""
+    """GPU time: in total, with a known launch, and with a known operator."""
 
     gpu_ns: int = 0
     launch_known_ns: int = 0
@@ -46,64 +47,66 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Held:
-    """What the facts are made of, beside the activities; of some tables only whether they have rows."""
+class RankContents:
+    """What facts are computed from beside the activities; for some tables only whether they have rows."""
 
     nesting: Nesting
     launches: Launches
-    marks: StepMarks
+    step_annotations: StepAnnotations
     counters: bool
     memory_events: bool
 
 
-def of_rank(told: Mapping[str, Any], timeline: pa.Table | None, base_time_ns: int) -> dict[str, Any]:
-    """All facts of a rank: what its activities tell, else its memory timeline."""
+def rank_facts(
+    from_activities: Mapping[str, Any], timeline: pa.Table | None, base_time_ns: int
+) -> dict[str, Any]:
+    """All facts of a rank: from its activities, else from its memory timeline."""
     nothing = dict.fromkeys(("pid", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns"))
     counts = dict.fromkeys(("events", "non_events", "gpu_activities", "steps"), 0)
     needs = dict.fromkeys(_NEEDS, False)
-    found = {name: value for name, value in told.items() if value is not None}
+    found = {name: value for name, value in from_activities.items() if value is not None}
     return {"base_time_ns": base_time_ns, **nothing, **counts, **needs, **_of_timeline(timeline), **found}
 
 
-def of_activities(columns: Columns, held: Held, rules: Rules) -> dict[str, Any]:
-    """The facts that activities tell."""
+def activity_facts(columns: Columns, contents: RankContents, rules: Rules) -> dict[str, Any]:
+    """The facts that follow from the activities."""
     return {
-        "pid": _process(columns, held.nesting),
+        "pid": _process(columns, contents.nesting),
         **_window(columns),
-        **_device(columns, held.launches),
+        **_device(columns, contents.launches),
         "events": columns.rows,
         "non_events": len(non_events(columns)),
-        "steps": len(np.unique(held.marks.step)),
+        "steps": len(np.unique(contents.step_annotations.step)),
         "shapes": columns.has("shapes"),
         **_host(columns),
-        "memory_events": held.memory_events,
-        "collectives": _communicates(columns, held.launches, rules) or _host_collectives(columns, rules),
-        "counters": held.counters,
+        "memory_events": contents.memory_events,
+        "collectives": _communicates(columns, contents.launches, rules) or _host_collectives(columns, rules),
+        "counters": contents.counters,
     }
 
 
-def coverage(columns: Columns, launches: Launches, owners: Owners) -> Coverage:
-    """Time of all GPU activities together."""
+def coverage(columns: Columns, launches: Launches, attribution: Attribution) -> Coverage:
+    """Coverage of all GPU activities, in summed time."""
     lengths = columns.ints("dur_ns", launches.rows).values
     linked = launches.runtime >= 0
-    call = np.searchsorted(owners.calls, launches.runtime[linked])
+    call = np.searchsorted(attribution.calls, launches.runtime[linked])
     return Coverage(
-        total_ns(lengths), total_ns(lengths[linked]), total_ns(lengths[linked][owners.op[call] >= 0])
+        exact_sum(lengths), exact_sum(lengths[linked]), exact_sum(lengths[linked][attribution.op[call] >= 0])
     )
 
 
 def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
-    """What a memory timeline says of a rank without activities; and that there is one."""
+    """The facts that follow from a memory timeline, for ranks without activities; and that it exists."""
     if timeline is None:
         return {}
     window = pc.min_max(timeline.column("ts_ns")).as_py()
-    odd = len(no_changes(timeline))
+    odd = len(invalid_timeline_rows(timeline))
     return {"memory_timeline": odd < timeline.num_rows, "start_ns": window["min"], "end_ns": window["max"],
             "events": timeline.num_rows, "non_events": odd}  # fmt: skip
 
 
 def _process(columns: Columns, nesting: Nesting) -> str | None:
-    """The process that most host slices are of; of several the last by its text."""
+    """The process with the most host slices; of several the last in text order."""
     words = columns.words("pid")
     counts = np.zeros(len(words) + 1, np.int64)
     for part in slabs(len(nesting.rows)):
@@ -115,9 +118,9 @@ def _process(columns: Columns, nesting: Nesting) -> str | None:
 
 
 def _window(columns: Columns) -> dict[str, int | None]:
-    """First start and last end of slices with usable times."""
+    """First start and last end of slices with valid times."""
     first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-    timed = slices(columns)
+    timed = is_slice(columns)
     if not timed.any():
         return {"start_ns": None, "end_ns": None}
     for part in slabs(columns.rows):
@@ -151,7 +154,7 @@ def _host(columns: Columns) -> dict[str, bool]:
 
 
 def _communicates(columns: Columns, launches: Launches, rules: Rules) -> bool:
-    """Whether a GPU activity is communication: by the arguments of a collective, or by its name."""
+    """Whether any GPU activity is communication, by arguments of a collective or by its name."""
     rows = launches.rows[~columns.is_one_of("category", _COPIES, launches.rows)]
     category, names = columns.codes("category", rows), columns.codes("name", rows)
     if columns.flags("has_collective", rows).any():
@@ -167,8 +170,8 @@ def _communicates(columns: Columns, launches: Launches, rules: Rules) -> bool:
 
 
 def _host_collectives(columns: Columns, rules: Rules) -> bool:
-    """Whether an annotation with usable times is a collective of a host backend."""
-    noted = np.flatnonzero(columns.is_one_of("category", _ANNOTATIONS) & slices(columns))
+    """Whether any annotation with valid times is a collective of a host backend."""
+    noted = np.flatnonzero(columns.is_one_of("category", _ANNOTATIONS) & is_slice(columns))
     names = columns.codes("name", noted)
     codes = np.unique(names.codes)
     texts = names.words.take(pa.array(codes[codes >= 0])).to_pylist()
