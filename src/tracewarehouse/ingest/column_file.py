@@ -171,10 +171,10 @@ class SpilledColumns(Columns):
             return super().where(name, wanted, rows)
         first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
         found = np.zeros(max(last - first, 0), np.bool_)
-        told = np.append(wanted, False)  # -1 is the last
+        selected = np.append(wanted, False)  # -1 is the last
         for chunk, low, high, at in self._between(name, first, last):
             if chunk.data is not None:
-                found[at : at + high - low] = told[self._file.read(chunk.data, low, high)]
+                found[at : at + high - low] = selected[self._file.read(chunk.data, low, high)]
         return found
 
     def put(self, name: str, values: NDArray[np.generic], valid: NDArray[np.bool_] | None = None) -> None:
@@ -229,10 +229,10 @@ class SpilledColumns(Columns):
             return codes
         found = pc.index_in(words, value_set=known)
         new = words.filter(found.is_null())
-        places = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).copy()
-        places[places < 0] = np.arange(len(known), len(known) + len(new))
+        indexes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).copy()
+        indexes[indexes < 0] = np.arange(len(known), len(known) + len(new))
         self._words[name] = pa.concat_arrays([known, new])
-        return np.append(places, -1)[codes].astype(np.int32)
+        return np.append(indexes, -1)[codes].astype(np.int32)
 
     def _between(self, name: str, first: int, last: int) -> Iterator[tuple[_Chunk, int, int, int]]:
         """The chunks with rows from `first` to `last`: their range of rows, and its offset in the result."""
@@ -253,17 +253,17 @@ class SpilledColumns(Columns):
     def _some_ints(self, name: str, rows: NDArray[np.integer]) -> Ints:
         """The values of the given rows, read chunk by chunk, in the given order."""
         values, valid = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
-        for chunk, low, mine, places in self._wanted(name, rows):
+        for chunk, low, mine, indexes in self._wanted(name, rows):
             if chunk.nulls < chunk.rows and chunk.data is not None:
-                values[places] = self._file.read(chunk.data)[mine - low]
-                valid[places] = self._valid(chunk, 0, chunk.rows)[mine - low]
+                values[indexes] = self._file.read(chunk.data)[mine - low]
+                valid[indexes] = self._valid(chunk, 0, chunk.rows)[mine - low]
         return Ints(values, valid)
 
     def _some_codes(self, name: str, rows: NDArray[np.integer]) -> NDArray[np.int32]:
         codes = np.full(len(rows), -1, np.int32)
-        for chunk, low, mine, places in self._wanted(name, rows):
+        for chunk, low, mine, indexes in self._wanted(name, rows):
             if chunk.data is not None:
-                codes[places] = self._file.read(chunk.data)[mine - low]
+                codes[indexes] = self._file.read(chunk.data)[mine - low]
         return codes
 
     def _wanted(
@@ -291,16 +291,16 @@ class SpilledColumns(Columns):
             return _joined(parts, self._type(name))
         wanted = np.asarray(rows)
         picked: list[pa.Array] = []
-        places: list[NDArray[np.integer]] = []
+        indexes: list[NDArray[np.integer]] = []
         for chunk, low, mine, into in self._wanted(name, wanted):
             picked.append(self._picked(name, chunk, mine - low))
             if not isinstance(into, slice):
-                places.append(into)
+                indexes.append(into)
         joined = _joined(picked, self._type(name))
-        if not places:
+        if not indexes:
             return joined
         back = np.empty(len(wanted), np.int64)
-        back[np.concatenate(places)] = np.arange(len(wanted))
+        back[np.concatenate(indexes)] = np.arange(len(wanted))
         return joined.take(pa.array(back))
 
     def _type(self, name: str) -> pa.DataType:

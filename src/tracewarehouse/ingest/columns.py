@@ -161,12 +161,12 @@ def _rows_of(column: pa.ChunkedArray, rows: NDArray[np.integer]) -> pa.ChunkedAr
     ends = np.cumsum([len(chunk) for chunk in column.chunks])
     cuts = [0, *np.searchsorted(rows, ends).tolist()]
     starts = [0, *ends.tolist()]
-    pieces = [
+    parts = [
         chunk.take(pa.array(rows[low:high] - start))
         for chunk, start, low, high in zip(column.chunks, starts, cuts, cuts[1:], strict=False)
         if high > low
     ]
-    return pa.chunked_array(pieces, column.type)
+    return pa.chunked_array(parts, column.type)
 
 
 def _valid(column: pa.Array) -> NDArray[np.bool_]:

@@ -11,8 +11,9 @@ from typing import Literal, TypeAlias
 
 from tracewarehouse.engines import Failure
 from tracewarehouse.formats.base import Format, Part, Status
-from tracewarehouse.ingest.naming.assignment import Assignment, TimeWindow, TraceFile, assign
+from tracewarehouse.ingest.naming.assignment import Assignment, TimeWindow, assign
 from tracewarehouse.ingest.naming.file_names import split_name, stem
+from tracewarehouse.ingest.naming.run_names import TraceFile
 from tracewarehouse.ingest.outcome import Content, Options
 from tracewarehouse.ingest.survey import FileStamp, SurveyedSource
 from tracewarehouse.storage import RankSource, Store

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from tracewarehouse import hints
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.build_rank import commit_staged
-from tracewarehouse.ingest.naming.assignment import Assignment, Duplicate, Naming, Refusal, TraceFile, assign
+from tracewarehouse.ingest.naming.assignment import Assignment, Duplicate, Naming, Refusal, assign
+from tracewarehouse.ingest.naming.run_names import TraceFile
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.plan import BuiltTables, Item, ReadSource, StoredSources, UnreadSource, item_of
 from tracewarehouse.ingest.survey import Candidate, SurveyedSource, other_format
@@ -173,7 +174,7 @@ def unread_outcome(
     if report.why == "changed":
         return FileOutcome(path, "pending", run, rank, "changed while it was read", "ingest it again later")
     if report.why == "unfinished":
-        reason = f"ends in mid-trace and was written to less than {options.settle_s:g} s ago"
+        reason = f"is truncated and was modified less than {options.settle_s:g} s ago"
         return FileOutcome(
             path,
             "pending",
@@ -275,7 +276,7 @@ def _outcome(one: ReadySource, name: str, published: Published) -> FileOutcome:
         return _file(one, "same", "already stored")
     if result == "pending" or published.pending:
         there, expected = published.pending or (0, 0)
-        return _file(one, "pending", f"waits: {there} of {expected} ranks are there")
+        return _file(one, "pending", f"waiting for ranks: {there} of {expected} present")
     return _file(one, one.read.status, "replaced what was stored" if result == "replaced" else None)
 
 

@@ -37,12 +37,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def jobs(asked: int | None, paths: Iterable[Path]) -> int:
+def jobs(requested: int | None, paths: Iterable[Path]) -> int:
     """Number of processes for these files: as requested, else one per core if there is enough work."""
     sizes = [path.stat().st_size for path in paths if path.exists()]
-    if asked is None and sum(sizes) < 2 * _WORTH_A_PROCESS_BYTES:
+    if requested is None and sum(sizes) < 2 * _WORTH_A_PROCESS_BYTES:
         return 1
-    return max(1, min(asked or cores(), len(sizes), _processes_by_open_files()))
+    return max(1, min(requested or cores(), len(sizes), _processes_by_open_files()))
 
 
 def threads(jobs: int) -> int:

@@ -1,4 +1,4 @@
-"""FlowRows, allocations and quality rules of random ranks against their definitions, row by row."""
+"""Flows, allocations and quality rules of random ranks compared with the reference, row by row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import plain_rules
 import pytest
-from activity_rows import columns_of, in_pieces, table_of
+from activity_rows import columns_of, in_small_parts, table_of
 from odd_rows import odd_rows
 
 from tracewarehouse.ingest.column_file import SpilledColumns
@@ -50,7 +50,7 @@ def check_memory(rows: list[dict[str, Any]], columns: Columns, nesting: Nesting)
 
 
 def check(rows: list[dict[str, Any]], columns: Columns) -> None:
-    """Asserts that arrows, allocations and rules are what their definitions say."""
+    """Asserts that flows, allocations and rules equal the reference."""
     evidence = evidence_of(columns)
     check_flows(rows, columns, evidence.nesting)
     check_memory(rows, columns, evidence.nesting)
@@ -69,21 +69,21 @@ def test_random_ranks(seed: int) -> None:
 def test_a_few_slices_at_a_time_give_the_same(
     seed: int, slices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_pieces(monkeypatch, slices, rows=3)
+    in_small_parts(monkeypatch, slices, rows=3)
     rows = odd_rows(seed)
     check(rows, columns_of(rows))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_columns_in_a_file_give_the_same(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    in_pieces(monkeypatch, slices=4, rows=6)
+    in_small_parts(monkeypatch, slices=4, rows=6)
     rows = odd_rows(seed)
     columns = SpilledColumns.spill(table_of(rows).to_reader(max_chunksize=16), tmp_path)
     check(rows, columns)
     columns.close()
 
 
-def test_the_random_ranks_show_every_rule() -> None:
+def test_every_rule_fires_on_some_random_rank() -> None:
     shown = {rule for seed in range(40) for rule, _, _ in plain_rules.hits(odd_rows(seed))}
     decided = {rule for rule, said in rules_of().quality.items() if said.source == "events"}
     assert shown == decided

@@ -1,4 +1,4 @@
-"""The facts of a rank, and what an ingest sums up of it."""
+"""Facts of a rank, and launch coverage."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ TIMELINE = pa.table(
 def of(
     *rows: dict[str, Any], timeline: pa.Table | None = None, **held: bool
 ) -> tuple[dict[str, Any], Coverage]:
-    """The facts that are not those of nothing, and the coverage."""
+    """The facts that differ from those of an empty rank, and the coverage."""
     columns, rules = columns_of(rows), rules_of()
     nesting = nest(columns, rules)
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
-    marks = find_step_annotations(columns, rules)
-    told = {"counters": False, "memory_events": False} | held
+    annotations = find_step_annotations(columns, rules)
+    wanted = {"counters": False, "memory_events": False} | held
     facts = rank_facts(
-        activity_facts(columns, RankContents(nesting, launches, marks, **told), rules), timeline, 7
+        activity_facts(columns, RankContents(nesting, launches, annotations, **wanted), rules), timeline, 7
     )
     assert list(facts) == list(NONE)
     cover = coverage(columns, launches, attribute_calls(columns, nesting, calls, launches))
@@ -130,16 +130,16 @@ def test_collectives(row: dict[str, Any], communicates: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "wanted"),
     [
         (slice_("nn.Module: Linear_0", 0, 1, "python_function"), {"stacks", "modules"}),
         (slice_("train.py(3): step", 0, 1, "python_function"), {"stacks"}),
         (slice_("nn.Module: Linear_0", 0, 1, "cpu_op"), set()),
     ],
 )
-def test_modules_are_frames_that_say_so(row: dict[str, Any], told: set[str]) -> None:
+def test_modules_are_frames_named_so(row: dict[str, Any], wanted: set[str]) -> None:
     facts, _ = of(row)
-    assert {name for name in ("stacks", "modules") if facts.get(name)} == told
+    assert {name for name in ("stacks", "modules") if facts.get(name)} == wanted
 
 
 def test_the_process_of_most_host_slices() -> None:

@@ -84,7 +84,7 @@ class _NamingResult:
     notes: list[str]
 
     def renamed(self, requested: str, name: str) -> None:
-        note = f"run {requested} is called {name}: a run name has A-Z a-z 0-9 . _ + = ~ -"
+        note = f"run {requested} is stored as {name}: run names may contain A-Z a-z 0-9 . _ + = ~ -"
         if note not in self.notes:
             self.notes.append(note)
 
@@ -119,7 +119,7 @@ def _groups(named: Sequence[NamedFile], run: str | None, out: _NamingResult) -> 
         name = names[one.kind]
         if name is None:
             reason, hint = (
-                "its run name is that of another folder of this call",
+                "another folder of this call has the same run name",
                 hints.fill("ingest it alone with {}", hints.option("run", "NAME")),
             )
             out.refusals.append(Refusal(one.file.path, reason, hint, part=one.file.part))

@@ -83,8 +83,8 @@ def folder_run_name(text: str) -> str:
         name = "run"
     if len(name) <= MAX_RUN_NAME:
         return name
-    mark = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    return f"{name[: MAX_RUN_NAME - 9]}-{mark}"
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{name[: MAX_RUN_NAME - 9]}-{digest}"
 
 
 def stem(name: str) -> str:

@@ -77,11 +77,11 @@ def _first(header: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     """The first of these keys, searched level by level: some tools nest them in `metadata`."""
     level = [header]
     while level:
-        for place in level:
+        for mapping in level:
             for key in keys:
-                if text := _text(place.get(key)):
+                if text := _text(mapping.get(key)):
                     return text
-        level = [value for place in level for value in place.values() if isinstance(value, dict)]
+        level = [value for mapping in level for value in mapping.values() if isinstance(value, dict)]
     return None
 
 

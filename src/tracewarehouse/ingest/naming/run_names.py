@@ -108,14 +108,14 @@ def run_names(
         remainders[folder].add(remainder)
     depth = _depths(kinds, remainders)
     names: dict[tuple[Path, str], str | None] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for kind in kinds:
         wanted = _wanted_name(kind, remainders, depth)
         name = folder_run_name(wanted)
         if name != wanted:
             renamed(wanted, name)
-        names[kind] = None if name.lower() in taken else name
-        taken.add(name.lower())
+        names[kind] = None if name.lower() in used else name
+        used.add(name.lower())
     return names
 
 

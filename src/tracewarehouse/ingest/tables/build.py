@@ -17,7 +17,7 @@ from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.tables.attribution import attribute_calls
 from tracewarehouse.ingest.tables.events import (
     allocation_slabs,
-    annotations,
+    annotation_table,
     counters,
     events,
     find_allocations,
@@ -158,7 +158,7 @@ class _Builders:
         calls: Calls,
         launches: Launches,
     ) -> Iterator[tuple[str, pa.Table | Iterator[pa.Table]]]:
-        yield "annotations", annotations(columns)
+        yield "annotations", annotation_table(columns)
         yield "syncs", syncs(columns, calls)
         flows_ = find_flows(columns, nesting)
         without_start = flows_.without_start

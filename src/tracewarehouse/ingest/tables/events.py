@@ -85,7 +85,7 @@ def events(columns: Columns, slab_rows: int = SLAB_ROWS) -> Iterator[pa.Table]:
         )
 
 
-def annotations(columns: Columns) -> pa.Table:
+def annotation_table(columns: Columns) -> pa.Table:
     """Table `annotations`: slices of the categories user_annotation and gpu_user_annotation."""
     named = columns.is_one_of("category", ("user_annotation", "gpu_user_annotation"))
     rows = np.flatnonzero(is_slice(columns) & named).astype(np.int32)

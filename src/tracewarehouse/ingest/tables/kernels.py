@@ -159,8 +159,8 @@ def _messages(columns: Columns, rows: NDArray[np.integer[Any]]) -> dict[str, pa.
     """The arguments of a collective in these rows, null for -1."""
     there = rows >= 0
     found = selected_columns(columns, rows[there], _MESSAGE)
-    place = pa.array(np.cumsum(there) - 1, mask=~there)
-    return {name: column.take(place) for name, column in found.items()}
+    position = pa.array(np.cumsum(there) - 1, mask=~there)
+    return {name: column.take(position) for name, column in found.items()}
 
 
 def _op_signatures(columns: Columns, op: Rows) -> pa.Array:
@@ -171,9 +171,9 @@ def _op_signatures(columns: Columns, op: Rows) -> pa.Array:
     parts = [text_codes(columns.arrow(name, rows)) for name in ("name", "shapes", "dtypes")]
     first, distinct = distinct_combinations(*(codes for codes, _ in parts))
     texts = [_signature(*(_word(words, codes[row]) for codes, words in parts)) for row in first.tolist()]
-    place = np.full(len(ops), -1, np.int64)
-    place[known] = distinct
-    return _spread([*texts, None], place[number])
+    position = np.full(len(ops), -1, np.int64)
+    position[known] = distinct
+    return _spread([*texts, None], position[number])
 
 
 def _word(words: pa.Array, code: int) -> str | None:

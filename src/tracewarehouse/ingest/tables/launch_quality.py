@@ -73,9 +73,11 @@ def _named_as_launch(given: QualityInput) -> Flags:
 def _many_activities_per_launch(given: QualityInput) -> RuleHits:
     launches = given.launches
     # A call without a name may be a graph launch.
-    places = np.flatnonzero((launches.runtime >= 0) & ~launches.is_graph)
-    places = places[given.columns.codes("name", launches.runtime[places]).codes >= 0]
-    order = places[np.lexsort((launches.rows[places], launches.ts_ns[places], launches.runtime[places]))]
+    positions = np.flatnonzero((launches.runtime >= 0) & ~launches.is_graph)
+    positions = positions[given.columns.codes("name", launches.runtime[positions]).codes >= 0]
+    order = positions[
+        np.lexsort((launches.rows[positions], launches.ts_ns[positions], launches.runtime[positions]))
+    ]
     further = launches.runtime[order[1:]] == launches.runtime[order[:-1]]
     which = np.zeros(len(launches.rows), np.bool_)
     which[order[1:][further]] = True
@@ -84,16 +86,16 @@ def _many_activities_per_launch(given: QualityInput) -> RuleHits:
 
 def _correlation_reused(given: QualityInput) -> RuleHits:
     calls = given.calls
-    places = np.flatnonzero(has_pairing_id(calls.correlation))
-    ids = calls.correlation.values[places]
+    positions = np.flatnonzero(has_pairing_id(calls.correlation))
+    ids = calls.correlation.values[positions]
     ranked = np.sort(ids)
-    places = places[np.isin(ids, ranked[1:][ranked[1:] == ranked[:-1]])]
-    ids = calls.correlation.values[places]
+    positions = positions[np.isin(ids, ranked[1:][ranked[1:] == ranked[:-1]])]
+    ids = calls.correlation.values[positions]
     # Of calls that start together the longest comes first; ~ reverses the order without overflow.
-    order = np.lexsort((calls.rows[places], ~calls.end_ns[places], calls.ts_ns[places], ids))
-    places = places[order]
-    earlier_end, has_earlier = _latest_before(ids[order], calls.end_ns[places])
-    return RuleHits(calls.rows[places[has_earlier & (earlier_end < calls.end_ns[places])]])
+    order = np.lexsort((calls.rows[positions], ~calls.end_ns[positions], calls.ts_ns[positions], ids))
+    positions = positions[order]
+    earlier_end, has_earlier = _latest_before(ids[order], calls.end_ns[positions])
+    return RuleHits(calls.rows[positions[has_earlier & (earlier_end < calls.end_ns[positions])]])
 
 
 def _start_before_launch(given: QualityInput) -> RuleHits:
@@ -145,9 +147,9 @@ def _multiple_processes(given: QualityInput) -> RuleHits:
 def _text_ranks(words: pa.Array, codes: NDArray[np.int32]) -> Numbers:
     """The rank of each used word in byte order; 0 for unused words."""
     used = np.unique(codes)
-    places = np.argsort(pc.sort_indices(words.take(pa.array(used))).to_numpy())
+    positions = np.argsort(pc.sort_indices(words.take(pa.array(used))).to_numpy())
     ranks = np.zeros(len(words), np.int64)
-    ranks[used] = places
+    ranks[used] = positions
     return ranks
 
 

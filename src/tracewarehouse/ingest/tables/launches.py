@@ -47,12 +47,14 @@ _WAITED_FOR: Final = ("wait_on_stream", "wait_on_event", "wait_on_correlation", 
 def find_calls(columns: Columns, rules: Rules, nesting: Nesting) -> Calls:
     """All slices of host threads that are calls of a GPU runtime or driver."""
     runtime = categories_with_role(rules, "runtime")
-    places = np.flatnonzero(columns.is_one_of("category", runtime, nesting.rows)).astype(np.int32)
-    places = places[np.argsort(nesting.rows[places], kind="stable")]
-    rows = nesting.rows[places]
+    positions = np.flatnonzero(columns.is_one_of("category", runtime, nesting.rows)).astype(np.int32)
+    positions = positions[np.argsort(nesting.rows[positions], kind="stable")]
+    rows = nesting.rows[positions]
     ts = columns.ints("ts_ns", rows).values
     end = ts + columns.ints("dur_ns", rows).values
-    return Calls(rows, ts, end, places + np.int32(1), nesting.post[places], columns.ints("correlation", rows))
+    return Calls(
+        rows, ts, end, positions + np.int32(1), nesting.post[positions], columns.ints("correlation", rows)
+    )
 
 
 def find_launches(columns: Columns, rules: Rules, nesting: Nesting, calls: Calls) -> Launches:
@@ -132,8 +134,8 @@ def _last_at(call_ids: Times, call_ts: Times, ids: Times, ts: Times, first: Time
     several = np.flatnonzero(shared[first] & (call_ids[first] == ids))
     if several.size:
         items = np.flatnonzero(shared)
-        place = last_before(call_ids[items], call_ts[items], ids[several], ts[several])
-        last[several] = np.where(place >= 0, items[place], first[several] - 1)
+        position = last_before(call_ids[items], call_ts[items], ids[several], ts[several])
+        last[several] = np.where(position >= 0, items[position], first[several] - 1)
     return last
 
 
@@ -152,15 +154,15 @@ def _outermost(calls: Calls) -> Times:
     shared = np.zeros(len(order), np.bool_)
     shared[1:] = ids[1:] == ids[:-1]
     shared[:-1] |= shared[1:]
-    places = np.flatnonzero(shared)
-    if not places.size:
+    positions = np.flatnonzero(shared)
+    if not positions.size:
         return order
-    some = order[places]
+    some = order[positions]
     # ~ reverses the order like -, but without overflow.
-    some = some[np.lexsort((some, ~calls.end_ns[some], calls.ts_ns[some], ids[places]))]
-    order[places] = some
+    some = some[np.lexsort((some, ~calls.end_ns[some], calls.ts_ns[some], ids[positions]))]
+    order[positions] = some
     kept = np.ones(len(order), np.bool_)
-    kept[places] = _longer_than_earlier(ids[places], calls.end_ns[some])
+    kept[positions] = _longer_than_earlier(ids[positions], calls.end_ns[some])
     return order[kept]
 
 
@@ -253,7 +255,7 @@ def _first_calls(columns: Columns, rows: Rows, calls: Calls) -> Rows:
     call_ids = calls.correlation.values[paired]
     order = np.lexsort((calls.rows[paired], calls.ts_ns[paired], call_ids))
     call_ids = call_ids[order]
-    place = np.minimum(np.searchsorted(call_ids, ids.values[wanted]), len(order) - 1)
-    there = call_ids[place] == ids.values[wanted]
-    found[wanted[there]] = calls.rows[paired][order[place[there]]]
+    position = np.minimum(np.searchsorted(call_ids, ids.values[wanted]), len(order) - 1)
+    there = call_ids[position] == ids.values[wanted]
+    found[wanted[there]] = calls.rows[paired][order[position[there]]]
     return found

@@ -282,9 +282,11 @@ def data_quality(
     rows = [*_of_file(columns, outcome)]
     rows += [Row(each.rule, each.rows, each.ns, _example(columns, each.first)) for each in fired]
     known = rules.quality
-    told = [(known[row.rule].severity if row.rule in known else "info", row) for row in rows]
-    told.sort(key=lambda each: (each[0], each[1].rule))
-    return pa.Table.from_pylist([{"severity": severity} | row._asdict() for severity, row in told], SCHEMA)
+    severities = [(known[row.rule].severity if row.rule in known else "info", row) for row in rows]
+    severities.sort(key=lambda each: (each[0], each[1].rule))
+    return pa.Table.from_pylist(
+        [{"severity": severity} | row._asdict() for severity, row in severities], SCHEMA
+    )
 
 
 def _of_file(columns: Columns | None, outcome: Outcome) -> Iterator[Row]:
@@ -312,15 +314,15 @@ def _losses(losses: Iterable[Loss]) -> Iterator[Row]:
 
 def _redactions(redactions: Iterable[Redaction]) -> Iterator[Row]:
     """All redacted values, by event and path."""
-    places = sorted(
+    locations = sorted(
         (-1, f"header {each.path}")
         if each.event_id is None
         else (each.event_id, f"#{each.event_id} {each.path}")
         for each in redactions
     )
-    if places:
-        example = ", ".join(text for _, text in places)
-        yield Row("redacted_value", len(places), None, example[:_REDACTIONS_LENGTH])
+    if locations:
+        example = ", ".join(text for _, text in locations)
+        yield Row("redacted_value", len(locations), None, example[:_REDACTIONS_LENGTH])
 
 
 def _repaired(columns: Columns) -> Iterator[Row]:

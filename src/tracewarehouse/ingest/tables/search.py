@@ -108,8 +108,8 @@ def last_before(
     is_query = np.repeat(np.array([False, True]), (count, len(query_groups)))
     order = np.lexsort((is_query, time, group))
     is_item = order < count
-    place = np.maximum.accumulate(np.where(is_item, np.arange(len(order)), -1))[~is_item]
-    item = np.where(place >= 0, order[place], -1) if count else np.full(len(place), -1)
+    position = np.maximum.accumulate(np.where(is_item, np.arange(len(order)), -1))[~is_item]
+    item = np.where(position >= 0, order[position], -1) if count else np.full(len(position), -1)
     found = np.empty(len(query_groups), np.int64)
     found[order[~is_item] - count] = item
     same = found >= 0

@@ -69,9 +69,9 @@ def find_step_intervals(annotations: StepAnnotations) -> StepIntervals:
         while open_ and ends[open_[0][1]] <= edge:
             heappop(open_)
         selected.append(open_[0][1] if open_ else -1)
-    mark = np.array(selected, np.int64)
-    covered = np.flatnonzero(mark >= 0)
-    return StepIntervals(annotations.step[mark[covered]], edges[covered], edges[covered + 1])
+    annotation = np.array(selected, np.int64)
+    covered = np.flatnonzero(annotation >= 0)
+    return StepIntervals(annotations.step[annotation[covered]], edges[covered], edges[covered + 1])
 
 
 def put_steps(columns: Columns, rules: Rules, intervals: StepIntervals, launches: Launches) -> None:

@@ -102,9 +102,9 @@ class _Call:
         what = _first(faults, source, self.derived())
         if what is None:
             return _with_definition_of_today(source, self.catalog)
-        place = f"run {source.run} rank {source.rank}"
+        rank = f"run {source.run} rank {source.rank}"
         derive = hints.Hint("wh.derive()", "tw derive")
-        self.notes.append(hints.fill("{}: derived tables lost: {}; {} rebuilds them", place, what, derive))
+        self.notes.append(hints.fill("{}: derived tables lost: {}; {} rebuilds them", rank, what, derive))
         return without_derived(source)
 
     def derived(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What the top of a trace says, over the spellings met."""
+"""Facts in headers of traces, in known spellings."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def test_facts_of_a_header(header: dict[str, Any], facts: dict[str, Any]) -> Non
         (10**7, None),
     ],
 )
-def test_a_rank_is_a_small_whole_number(rank: object, read: int | None) -> None:
+def test_a_rank_is_a_small_integer(rank: object, read: int | None) -> None:
     assert rank_of({"distributedInfo": {"rank": rank}}) == read
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "nonsense"])
-def test_no_header_says_nothing(text: str) -> None:
+def test_without_a_header_nothing_is_known(text: str) -> None:
     assert header_facts(header_of(text)) == NOTHING

@@ -1,4 +1,4 @@
-"""From paths to candidates: what a walk looks at, leaves out and refuses."""
+"""Discovery of trace files: candidates, skipped files and refused paths."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def names(found: DiscoveredFiles, root: Path) -> list[str]:
     return [str(one.path.relative_to(root)) for one in found.files]
 
 
-def test_a_walk_is_sorted_and_leaves_out_what_is_no_trace(tmp_path: Path) -> None:
+def test_a_folder_is_sorted_and_without_other_files(tmp_path: Path) -> None:
     make(tmp_path, "b/rank1.json.gz", "b/rank0.json", "a.json", "notes.md", "model.pt", "x.tar.gz")
     make(tmp_path, ".hidden.json", ".git/x.json", "half.json.tmp", "half.json.part", "old.json~")
     assert names(discover([tmp_path]), tmp_path) == ["a.json", "b/rank0.json", "b/rank1.json.gz"]
 
 
-def test_other_formats_are_told_by_name_in_a_walk_and_looked_at_when_named(tmp_path: Path) -> None:
+def test_other_formats_are_skipped_in_a_folder_and_candidates_when_named(tmp_path: Path) -> None:
     make(tmp_path, "nsys.sqlite", "snap.PICKLE", "timeline.raw.json.gz")
     found = discover([tmp_path, tmp_path])
     assert names(found, tmp_path) == ["timeline.raw.json.gz"]
@@ -52,20 +52,20 @@ def test_a_file_given_twice_is_one_candidate(tmp_path: Path) -> None:
     assert found.files[0].named
 
 
-def test_a_link_back_up_ends(tmp_path: Path) -> None:
+def test_a_link_to_a_parent_folder_ends(tmp_path: Path) -> None:
     make(tmp_path, "a/rank0.json")
     (tmp_path / "a" / "again").symlink_to(tmp_path)
     assert names(discover([tmp_path]), tmp_path) == ["a/rank0.json"]
 
 
-def test_a_warehouse_is_left_out(tmp_path: Path) -> None:
+def test_a_warehouse_is_skipped(tmp_path: Path) -> None:
     make(tmp_path, "wh/_tw/warehouse.json", "wh/inbox/job/rank0.json", "rank0.json")
     assert names(discover([tmp_path]), tmp_path) == ["rank0.json"]
     (refused,) = discover([tmp_path / "wh"]).refused
     assert "inbox=True" in str(refused.hint)
 
 
-def test_what_cannot_be_taken_is_listed_and_stops_nothing(tmp_path: Path) -> None:
+def test_invalid_paths_are_listed_and_do_not_affect_others(tmp_path: Path) -> None:
     make(tmp_path, "good/rank0.json", "empty/README.md")
     os.mkfifo(tmp_path / "pipe")
     found = discover([tmp_path / n for n in ("missing", "empty", "pipe", "good")])
@@ -78,7 +78,7 @@ def test_what_cannot_be_taken_is_listed_and_stops_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_folder_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_reported(tmp_path: Path) -> None:
     make(tmp_path, "locked/rank0.json", "rank0.json")
     (tmp_path / "locked").chmod(0)
     found = discover([tmp_path])
@@ -87,7 +87,7 @@ def test_an_unreadable_folder_is_told(tmp_path: Path) -> None:
     assert found.refused[0].reason.startswith("cannot be read")
 
 
-def test_a_link_to_itself_is_told(tmp_path: Path) -> None:
+def test_a_link_to_itself_is_reported(tmp_path: Path) -> None:
     make(tmp_path, "rank0.json")
     (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
     found = discover([tmp_path])

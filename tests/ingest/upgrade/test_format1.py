@@ -1,4 +1,4 @@
-"""A warehouse of format 1: refused but by `tw upgrade` and `tw verify`, converted, resumed after a kill."""
+"""Format-1 warehouses: refused by other commands than `tw upgrade` and `tw verify`, converted, resumed."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tracewarehouse.storage.format1 import Format1
 
 WAREHOUSE = ROOT / "tests" / "data" / "warehouse-1"
 ANSWERS = ROOT / "tests" / "data" / "warehouse-1-answers"
-# A memory timeline stands in a table of its own, with columns for what the file says.
+# A memory timeline has its own table, with columns for the fields of the file.
 TIMELINE = "memory_timeline"
-# What `good` was simulated from.
+# The simulation that `good` comes from.
 JOB: dict[str, Any] = {"ranks": 2, "steps": 3, "layers": 1, "hidden": 256, "sequence": 256}
 JOB |= {"seed": 7, "stacks": False}
 
@@ -67,7 +67,7 @@ def test_every_stored_table_is_the_same(converted: tw.Warehouse, run: str) -> No
         assert {name: now[table][name] for name in columns} == columns, table
 
 
-def test_a_timeline_that_hid_among_the_events_has_its_own_table(converted: tw.Warehouse) -> None:
+def test_a_timeline_among_the_events_gets_its_own_table(converted: tw.Warehouse) -> None:
     before = answers.read(ANSWERS / "timeline.tables.json.gz")[TIMELINE]
     now = plain(answers.tables(converted, "timeline"))
     assert {name: now[TIMELINE][name] for name in before} == before
@@ -87,7 +87,7 @@ def test_runs_are_as_they_were(converted: tw.Warehouse) -> None:
         assert {name: ranks[name] for name in columns} == columns, run
 
 
-def test_what_waited_waits(converted: tw.Warehouse) -> None:
+def test_pending_sources_stay_pending(converted: tw.Warehouse) -> None:
     (waiting,) = converted.store.waiting_runs()["waits"]
     assert (waiting.source.rank, waiting.expected_ranks) == (0, 2)
     assert waiting.source.fills >= {"events", "steps"}
@@ -101,13 +101,13 @@ def test_histories_are_as_they_were(converted: tw.Warehouse) -> None:
             assert now["rows"][name] == answer["rows"][name], (metric, name)
 
 
-def test_what_was_derived_is_kept(converted: tw.Warehouse) -> None:
+def test_derived_tables_are_kept(converted: tw.Warehouse) -> None:
     (selected,) = converted.select("good").selected()
     assert [rank.facts["critical_path"] for rank in selected.by_rank] == [True, True]
     assert not converted.select("good").run("critical_path_breakdown").abstained
 
 
-def test_it_is_whole_and_clean_takes_what_is_left_of_the_old(converted: tw.Warehouse, tmp_path: Path) -> None:
+def test_it_is_intact_and_clean_deletes_the_old_files(converted: tw.Warehouse, tmp_path: Path) -> None:
     wh = tw.Warehouse(shutil.copytree(converted.root, tmp_path / "warehouse"))
     assert wh.verify() == []
     with pytest.raises(SchemaVersionError, match="format 1"):
@@ -138,7 +138,7 @@ def test_all_but_two_commands_refuse_and_name_the_remedy(tmp_path: Path) -> None
 
 
 def small(root: Path) -> Path:
-    """The run that waits, the timeline, and the removed run with its results: soon converted."""
+    """A small warehouse: the pending run, the timeline, and the removed run with its results."""
     shutil.copytree(WAREHOUSE, root)
     for run in ("good", "odd", "slow"):
         for folder in (*root.glob(f"_tw/*/{run}"), *root.glob(f"*/*/{run}")):
@@ -147,7 +147,7 @@ def small(root: Path) -> Path:
 
 
 def convert_and_die(root: str, step: int) -> None:
-    """Converts, and is killed just before its `step`-th change of the warehouse."""
+    """Converts, and is killed just before change number `step` of the warehouse."""
     done = 0
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -162,7 +162,7 @@ def convert_and_die(root: str, step: int) -> None:
 
 
 @pytest.mark.parametrize("step", [2, 9, 16, 23, 30, 37, 44, 50, 54])
-def test_it_goes_on_after_a_kill(tmp_path: Path, step: int) -> None:
+def test_it_resumes_after_a_kill(tmp_path: Path, step: int) -> None:
     root = small(tmp_path / "warehouse")
     child = context().Process(target=convert_and_die, args=(str(root), step))
     child.start()
@@ -196,8 +196,8 @@ def test_every_source_has_a_row(converted: tw.Warehouse) -> None:
     assert {row["source_format"]: row["lost"] for row in found} == {"kineto": False, "memory_timeline": False}
 
 
-def give_rank_1_its_own_events(root: Path) -> Path:
-    """The events of rank 1 of `good` in a file of its own, as in a run that is not packed; gives the file."""
+def separate_events_of_rank_1(root: Path) -> Path:
+    """Moves the events of rank 1 of `good` to a separate file, as in an unpacked run; returns the file."""
     path = root / "_tw" / "runs" / "good" / "v000002.parquet"
     table = pq.read_table(path)
     rows = table.column("files").to_pylist()
@@ -213,7 +213,7 @@ def give_rank_1_its_own_events(root: Path) -> Path:
 
 
 def flip_a_byte(path: Path) -> str:
-    """Damages the first page of a file; gives its key and what will be said of it."""
+    """Damages the first page of a file; returns its key and the expected message."""
     data = bytearray(path.read_bytes())
     data[40] ^= 0xFF
     path.write_bytes(data)
@@ -222,9 +222,9 @@ def flip_a_byte(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str], Any]:
-    """A warehouse with damaged files, once converted: where, what is wrong, what `tw upgrade` said."""
+    """A converted warehouse with damaged files: its path, the faults, and the output of `tw upgrade`."""
     root = shutil.copytree(WAREHOUSE, tmp_path_factory.mktemp("damaged") / "warehouse")
-    own = give_rank_1_its_own_events(root)
+    own = separate_events_of_rank_1(root)
     (derived,) = (root / "data" / "critical_path" / "good").iterdir()
     (packed,) = (root / "data" / "events" / "odd").iterdir()
     (waits,) = (root / "data" / "events" / "waits").iterdir()
@@ -233,7 +233,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
     return root, faults, run_tw("upgrade", "-w", root)
 
 
-def test_damaged_ranks_stop_no_other(damaged: tuple[Path, dict[str, str], Any]) -> None:
+def test_damaged_ranks_do_not_affect_others(damaged: tuple[Path, dict[str, str], Any]) -> None:
     root, faults, said = damaged
     assert said.code == 4
     assert said.out.splitlines() == [
@@ -256,7 +256,7 @@ def test_damaged_ranks_stop_no_other(damaged: tuple[Path, dict[str, str], Any]) 
         assert line.endswith(f"; ingest {trace.facts['source_name']} again (sha256 {trace.digest})")
 
 
-def test_what_is_not_damaged_answers_as_before(damaged: tuple[Path, dict[str, str], Any]) -> None:
+def test_undamaged_ranks_return_the_same_results(damaged: tuple[Path, dict[str, str], Any]) -> None:
     wh = tw.Warehouse(damaged[0])
     assert {each.run: each.ranks for each in wh.selected()} == {
         "good": (0,),
@@ -274,7 +274,7 @@ def test_what_is_not_damaged_answers_as_before(damaged: tuple[Path, dict[str, st
     assert kept == {name: [cells[place] for place in at] for name, cells in whole.items()}
 
 
-def test_clean_leaves_the_files_of_what_was_not_converted(
+def test_clean_keeps_files_of_unconverted_ranks(
     damaged: tuple[Path, dict[str, str], Any], tmp_path: Path
 ) -> None:
     root, faults, _ = damaged
@@ -284,7 +284,7 @@ def test_clean_leaves_the_files_of_what_was_not_converted(
     assert wh.clean(-1).files > 20
     assert all(path.is_file() for path in files) and wh.verify() == []
     assert len(list((wh.root / "_tw" / "units").rglob("*.json"))) == 6
-    # What was recorded of both ranks of `good` is not of the one that is left, and not lost either.
+    # Results of both ranks of `good` do not belong to the remaining one, and are not lost either.
     assert set((wh.root / "results").glob("*/*/*/*.parquet")) == results
     assert wh.store.results_of(wh.store.present()) == {"slow": 2}
     tw.simulate(tmp_path / "good", **JOB, counters=True)
@@ -294,7 +294,7 @@ def test_clean_leaves_the_files_of_what_was_not_converted(
     assert [path.is_file() for path in files] == [False, True, True] and wh.verify() == []
 
 
-def test_clean_takes_the_files_of_a_run_that_was_removed_since(
+def test_clean_deletes_files_of_a_run_that_was_removed_later(
     damaged: tuple[Path, dict[str, str], Any], tmp_path: Path
 ) -> None:
     wh = tw.Warehouse(shutil.copytree(damaged[0], tmp_path / "warehouse"))
@@ -310,7 +310,7 @@ def test_clean_takes_the_files_of_a_run_that_was_removed_since(
     assert [path.name for path in (wh.root / "_tw" / "unconverted").iterdir()] == ["odd", "waits"]
 
 
-def test_another_attempt_takes_a_file_that_was_put_back(tmp_path: Path) -> None:
+def test_another_attempt_uses_a_restored_file(tmp_path: Path) -> None:
     root = small(tmp_path / "warehouse")
     (events,) = (root / "data" / "events" / "waits").iterdir()
     whole = events.read_bytes()
@@ -326,7 +326,7 @@ def test_another_attempt_takes_a_file_that_was_put_back(tmp_path: Path) -> None:
 
 
 def failing(error: Exception) -> Callable[..., Staged]:
-    """The build of a stored rank, that fails for rank 2 of `odd`."""
+    """The build of a stored rank, which fails for rank 2 of `odd`."""
     build = StoredRank.build
 
     def fails(self: StoredRank, *given: Any) -> Staged:
@@ -337,7 +337,9 @@ def failing(error: Exception) -> Callable[..., Staged]:
     return fails
 
 
-def test_a_rank_that_cannot_be_built_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_cannot_be_built_does_not_affect_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = Path(shutil.copytree(WAREHOUSE, tmp_path / "warehouse"))
     monkeypatch.setattr(StoredRank, "build", failing(ValueError("no such thing")))
     report = convert(root, Catalog.load(), "0.2")
@@ -358,7 +360,7 @@ def test_a_full_disk_loses_no_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert convert(root, Catalog.load(), "0.2").exit_code == 0
 
 
-def test_a_rank_keeps_the_unit_that_was_named_for_its_times(tmp_path: Path) -> None:
+def test_a_rank_keeps_its_time_unit(tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "warehouse")
     trace = ROOT / "tests" / "data" / "torch-cpu" / "threads.json.gz"
     wh.ingest(trace, run="in-ns", time_unit="ns")

@@ -1,4 +1,4 @@
-"""Huge pages are left out for the time of an ingest, and only then."""
+"""Huge pages are disabled during an ingest only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def disabled() -> bool:
     return bool(ctypes.CDLL(None).prctl(42, 0, 0, 0, 0))  # PR_GET_THP_DISABLE
 
 
-def test_the_setting_holds_until_the_last_ingest_ends() -> None:
+def test_the_setting_stays_until_the_last_ingest_ends() -> None:
     before = disabled()
     first, second = no_huge_pages(), no_huge_pages()
     with first:

@@ -1,4 +1,4 @@
-"""Tables of another version, rebuilt from the stored events: nothing that was there goes."""
+"""Tables of another version, rebuilt from stored events: nothing is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(store: Store, version: RunVersion, table: str, number: int) -> list[tup
     return sorted(found, key=str)
 
 
-def test_a_table_of_another_version_stands_beside_the_old_one(tmp_path: Path, newer: Catalog) -> None:
+def test_a_table_of_another_version_is_stored_beside_the_old_one(tmp_path: Path, newer: Catalog) -> None:
     write(tmp_path / "job", range(3))
     take(tmp_path / "wh", tmp_path / "job")
     store = Store.open(tmp_path / "wh")
@@ -49,14 +49,14 @@ def test_a_table_of_another_version_stands_beside_the_old_one(tmp_path: Path, ne
     assert store.get("job", 1) == before
 
 
-def test_the_same_trace_again_is_the_same_after_an_upgrade(tmp_path: Path, newer: Catalog) -> None:
+def test_the_same_trace_is_unchanged_after_an_upgrade(tmp_path: Path, newer: Catalog) -> None:
     write(tmp_path / "job")
     take(tmp_path / "wh", tmp_path / "job")
     upgrade(Store.open(tmp_path / "wh"), newer, ["job"])
     assert [file.state for file in take(tmp_path / "wh", tmp_path / "job").files] == ["same"]
 
 
-def test_a_rebuilt_table_is_the_table_that_ingest_makes(tmp_path: Path) -> None:
+def test_a_rebuilt_table_equals_the_table_of_an_ingest(tmp_path: Path) -> None:
     write(tmp_path / "job", range(2))
     take(tmp_path / "wh", tmp_path / "job")
     store, catalog = Store.open(tmp_path / "wh"), Catalog.load()

@@ -1,4 +1,4 @@
-"""Which file is which run and rank: the rule, over the names as they are met."""
+"""Runs and ranks of files, for names found in practice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def placed(naming: Naming) -> dict[str, tuple[str, int]]:
 
 
 NAMES = [
-    # name, rank token, world size, places, remainder
+    # name, rank token, world size, coordinates, remainder
     ("rank0.pt.trace.json.gz", 0, None, (), ""),
     ("rank-0.json", 0, None, (), ""),
     ("rank_12.json.gz", 12, None, (), ""),
@@ -79,16 +79,20 @@ NAMES = [
 
 
 @pytest.mark.parametrize(
-    ("name", "rank", "world_size", "places", "remainder"), NAMES, ids=lambda value: str(value)
+    ("name", "rank", "world_size", "coordinates", "remainder"), NAMES, ids=lambda value: str(value)
 )
-def test_names_are_taken_apart(
-    name: str, rank: int | None, world_size: int | None, places: tuple[tuple[str, int], ...], remainder: str
+def test_names_are_split(
+    name: str,
+    rank: int | None,
+    world_size: int | None,
+    coordinates: tuple[tuple[str, int], ...],
+    remainder: str,
 ) -> None:
     parts = split_name(name)
-    assert (parts.rank, parts.world_size, parts.places, parts.remainder) == (
+    assert (parts.rank, parts.world_size, parts.coordinates, parts.remainder) == (
         rank,
         world_size,
-        places,
+        coordinates,
         remainder,
     )
 
@@ -98,14 +102,14 @@ def test_a_host_and_pid_are_seen_only_before_a_time() -> None:
     assert split_name("smci350_200691.pt.trace.json").host is None
 
 
-def test_one_remainder_is_the_folder_and_several_are_runs_of_their_own() -> None:
+def test_one_remainder_is_the_folder_and_several_are_separate_runs() -> None:
     one = assign([trace("dlrm/worker0_step_12.1694128201545.pt.trace.json.gz", 0)], window=no_window)
     assert set(placed(one).values()) == {("dlrm", 0)}
     two = assign([trace("d/control.json.gz", 3), trace("d/test.json.gz", 1)], window=no_window)
     assert placed(two) == {"d/control.json.gz": ("d.control", 3), "d/test.json.gz": ("d.test", 1)}
 
 
-def test_the_broken_set_of_ranks() -> None:
+def test_the_folder_with_broken_ranks() -> None:
     files = [
         trace("broken/rank0.json.gz", 0, world_size=8),
         trace("broken/rank1.json.gz"),
@@ -130,7 +134,7 @@ def test_the_hint_works() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "name", "asked", "rank"),
+    ("in_trace", "name", "requested", "rank"),
     [
         (3, "rank5.json", None, 3),
         (None, "rank5.json", None, 5),
@@ -141,12 +145,12 @@ def test_the_hint_works() -> None:
         (None, "TP-3-DP-1.json", None, 3),
     ],
 )
-def test_where_a_rank_comes_from(said: int | None, name: str, asked: int | None, rank: int) -> None:
-    (one,) = assign([trace(f"d/{name}", said)], rank=asked, window=no_window).assigned
+def test_where_a_rank_comes_from(in_trace: int | None, name: str, requested: int | None, rank: int) -> None:
+    (one,) = assign([trace(f"d/{name}", in_trace)], rank=requested, window=no_window).assigned
     assert one.rank == rank
 
 
-def test_a_name_that_disagrees_with_the_trace_is_told() -> None:
+def test_a_name_that_disagrees_with_the_trace_is_noted() -> None:
     (one,) = assign([trace("d/rank5.json", 3)], window=no_window).assigned
     assert one.notes == ("the file name says rank 5, the trace rank 3",)
 
@@ -157,13 +161,13 @@ def test_a_file_without_a_rank_beside_ranks_is_refused() -> None:
     assert naming.refusals[0].reason == "the file does not specify a rank, and run d has several"
 
 
-def test_tensor_ranks_count_where_no_two_are_alike() -> None:
+def test_tensor_ranks_count_if_they_are_unique() -> None:
     files = [trace(f"d/17456789{i:02}.5-TP-{i}-DP-{i // 2}.trace.json.gz") for i in range(4)]
     naming = assign(files, window=no_window)
     assert [(one.run, one.rank) for one in naming.assigned] == [("d", 0), ("d", 1), ("d", 2), ("d", 3)]
 
 
-def test_ambiguous_places_are_not_guessed() -> None:
+def test_ambiguous_coordinates_are_not_guessed() -> None:
     files = [trace(f"d/TP-{tp}-DP-{dp}.json") for tp in range(2) for dp in range(2)]
     naming = assign(files, window=lambda path: (0, 1))
     assert len(naming.assigned) + len(naming.refusals) == 4
@@ -193,7 +197,7 @@ def test_default_names_without_ranks_keep_their_pid() -> None:
     assert {one.run for one in assign(files, window=no_window).assigned} == {"d.h_11", "d.h_12"}
 
 
-def test_a_plain_number_is_a_rank_only_where_every_trace_says_so() -> None:
+def test_a_plain_number_is_a_rank_only_if_every_trace_agrees() -> None:
     agreed = assign([trace(f"d/trace_{r}.json", r) for r in range(3)], window=no_window)
     assert {(one.run, one.rank) for one in agreed.assigned} == {("d", 0), ("d", 1), ("d", 2)}
     steps = assign([trace(f"d/trace_{step}.json", 0) for step in range(3)], window=no_window)
@@ -213,7 +217,7 @@ def test_parents_are_prefixed_until_names_differ() -> None:
     }
 
 
-def test_names_that_differ_in_case_alone_do_not_meet() -> None:
+def test_names_that_differ_only_in_case_do_not_collide() -> None:
     files = [trace("a/Runs/rank0.json"), trace("b/runs/rank0.json")]
     assert {one.run for one in assign(files, window=no_window).assigned} == {"a.Runs", "b.runs"}
     naming = assign([trace("a/x y/rank0.json"), trace("a/x-y/rank1.json")], window=no_window)
@@ -221,7 +225,7 @@ def test_names_that_differ_in_case_alone_do_not_meet() -> None:
     assert "another folder" in naming.refusals[0].reason
 
 
-def test_a_folder_named_like_a_remainder_is_told_apart() -> None:
+def test_a_folder_named_like_a_remainder_is_distinguished() -> None:
     files = [trace("a/b.json"), trace("a/c.json"), trace("z/a.b/rank0.json")]
     runs = [one.run for one in assign(files, window=no_window).assigned]
     assert len(set(runs)) == 3
@@ -240,7 +244,7 @@ def test_the_same_content_again_is_a_duplicate() -> None:
     )
 
 
-def test_a_whole_file_goes_before_a_damaged_one() -> None:
+def test_an_intact_file_precedes_a_damaged_one() -> None:
     files = [trace("d/rank0.json", digest="x", damaged=True), trace("d/rank0.json.gz", digest="y")]
     naming = assign(files, window=lambda path: (0, 10))
     assert [one.path.name for one in naming.assigned] == ["rank0.json.gz"]
@@ -251,7 +255,7 @@ def windows(table: Mapping[str, tuple[int | None, int | None]]):  # type: ignore
     return lambda path: table[path.name]
 
 
-def test_spans_are_numbered_over_all_ranks_alike() -> None:
+def test_windows_are_numbered_across_ranks() -> None:
     table = {
         f"worker{r}.16231430{k}0000.json": (100 * k + r, 100 * k + 50) for r in range(2) for k in (3, 2, 1)
     }
@@ -259,10 +263,10 @@ def test_spans_are_numbered_over_all_ranks_alike() -> None:
     assert placed(naming) == {
         f"d/worker{r}.16231430{k}0000.json": (f"d~{k}", r) for r in range(2) for k in (1, 2, 3)
     }
-    assert {one.span for one in naming.assigned} == {1, 2, 3}
+    assert {one.window_number for one in naming.assigned} == {1, 2, 3}
 
 
-def test_a_rank_that_missed_a_span_keeps_the_others() -> None:
+def test_a_rank_that_missed_a_window_keeps_the_others() -> None:
     table: dict[str, tuple[int | None, int | None]] = {
         "rank0.1623143010000.json": (0, 10),
         "rank0.1623143020000.json": (20, 30),
@@ -273,20 +277,20 @@ def test_a_rank_that_missed_a_span_keeps_the_others() -> None:
     assert placed(naming)["d/rank1.1623143030000.json"] == ("d~3", 1)
 
 
-def test_windows_that_overlap_are_no_spans() -> None:
+def test_overlapping_windows_are_not_numbered() -> None:
     table = {"rank0.1623143010000.json": (0, 10), "rank0.1623143020000.json": (9, 30)}
     naming = assign([trace(f"d/{name}") for name in table], window=windows(table))
     assert placed(naming) == {"d/rank0.1623143010000.json": ("d", 0)}
     assert naming.refusals[0].path.name == "rank0.1623143020000.json"
 
 
-def test_a_window_without_times_is_no_span() -> None:
+def test_a_window_without_times_is_not_numbered() -> None:
     table = {"rank0.1623143010000.json": (None, None), "rank0.1623143020000.json": (9, 30)}
     naming = assign([trace(f"d/{name}") for name in table], window=windows(table))
     assert len(naming.assigned) == len(naming.refusals) == 1
 
 
-def test_with_a_run_asked_for_all_files_are_of_it() -> None:
+def test_a_requested_run_has_all_files() -> None:
     files = [trace("node0/rank0.json"), trace("node1/rank1.json")]
     assert placed(assign(files, run="job", window=no_window)) == {
         "node0/rank0.json": ("job", 0),
@@ -294,17 +298,21 @@ def test_with_a_run_asked_for_all_files_are_of_it() -> None:
     }
 
 
-def test_with_a_run_asked_for_unlike_files_are_no_spans() -> None:
+def test_unlike_files_of_a_requested_run_are_not_windows() -> None:
     files = [trace("d/before.json"), trace("d/after.json")]
     naming = assign(files, run="job", window=no_window)
     assert placed(naming) == {"d/after.json": ("job", 0)}
     assert [one.path.name for one in naming.refusals] == ["before.json"]
 
 
-def test_a_handler_knows_run_and_span() -> None:
-    files = [trace(f"inbox/job/rank{r}.span{k}.json", r, run="job", span=k) for r in range(2) for k in (1, 2)]
+def test_a_handler_knows_run_and_window() -> None:
+    files = [
+        trace(f"inbox/job/rank{r}.span{k}.json", r, run="job", window_number=k)
+        for r in range(2)
+        for k in (1, 2)
+    ]
     naming = assign(files, window=no_window)
-    assert {(one.run, one.rank, one.span) for one in naming.assigned} == {
+    assert {(one.run, one.rank, one.window_number) for one in naming.assigned} == {
         ("job", 0, 1),
         ("job", 1, 1),
         ("job~2", 0, 2),
@@ -329,7 +337,7 @@ def test_hostile_run_names_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "stored"), [("../x", "x"), ("läuf/3 b", "l-uf-3-b"), ("a/../../b", "a-..-..-b")]
 )
-def test_other_characters_become_dashes_and_that_is_told(name: str, stored: str) -> None:
+def test_other_characters_become_dashes_and_that_is_noted(name: str, stored: str) -> None:
     naming = assign([trace("d/rank0.json")], run=name, window=no_window)
     assert naming.assigned[0].run == stored
     assert stored in naming.notes[0]

@@ -1,4 +1,4 @@
-"""What a kernel and its call belong to, one rule at a time."""
+"""Attribution of kernels and calls, rule by rule."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_signature_of_the_operator(more: dict[str, Any], text: str | None) -> No
     assert owned([slice_("op", 0, 99) | more], "op_sig", "op_id") == (text, 0)
 
 
-def test_an_operator_without_a_name_is_left_out_of_the_path() -> None:
+def test_a_path_omits_operators_without_a_name() -> None:
     rows = [slice_("a", 0, 99), slice_(None, 1, 90), slice_("b", 2, 80)]
     assert owned(rows, "path_sig", "op_id") == ("a > b", 2)
     assert owned(rows[1:2], "path_sig", "op_id") == (None, 0)
@@ -71,7 +71,7 @@ def test_an_operator_in_the_first_row_of_a_file() -> None:
     assert build(rows).rows("kernels", "op_id", "top_op_id") == [(0, 0)]
 
 
-def test_a_call_outside_belongs_to_nothing() -> None:
+def test_a_call_outside_operators_has_no_attribution() -> None:
     names = ("op_id", "top_op_id", "module_id", "annotation_id", "op_sig", "path_sig", "pass")
     assert owned([slice_("before", 0, 50), slice_("other", 0, 99, tid="2")], *names) == (None,) * 6 + (
         "other",
@@ -79,7 +79,7 @@ def test_a_call_outside_belongs_to_nothing() -> None:
 
 
 def test_what_has_ended_below_a_crossing_slice_does_not_count() -> None:
-    # `mm` outlives `linear` in which it started.
+    # `mm` outlives its parent `linear`.
     rows = [module("Net_0", 0, 100), slice_("linear", 0, 40), slice_("mm", 30, 50)]
     assert owned(rows, "op_id", "top_op_id", "path_sig", at=35) == (2, 1, "nn.Module: Net_0 > linear > mm")
     assert owned(rows, "op_id", "top_op_id", "path_sig", at=40) == (2, 2, "nn.Module: Net_0 > mm")
@@ -89,7 +89,7 @@ def test_what_has_ended_below_a_crossing_slice_does_not_count() -> None:
     assert owned(ended, "op_id", "path_sig", "pass", at=40) == (None, None, "other")
 
 
-def test_a_path_below_a_crossing_slice_is_cut_like_any_other() -> None:
+def test_a_path_below_a_crossing_slice_is_shortened_like_any_other() -> None:
     rows = [slice_("op", n, 5000 - n) for n in range(LONGEST + 1)]
     rows += [slice_("ended", 2000, 10), slice_("open", 2005, 100), call("cudaLaunchKernel", 2050, 1, 1)]
     (text,) = build([*rows, gpu("a", 3000, 1, 1)]).rows("kernels", "path_sig")
@@ -102,7 +102,7 @@ def test_a_module_and_a_pass_that_have_ended_do_not_count() -> None:
     assert owned(rows, "module_id", "pass", at=40) == (None, "forward")
 
 
-def test_operators_are_no_modules_unless_they_are_named_so() -> None:
+def test_only_frames_named_so_are_modules() -> None:
     assert owned([slice_("nn.Module: X_0", 0, 99)], "op_id", "module_id", "path_sig") == (
         0,
         0,
@@ -146,15 +146,15 @@ def test_the_innermost_annotation_that_is_open() -> None:
 
 
 @pytest.mark.parametrize("place", [{"tid": "2"}, {"pid": "2"}, {"tid": None}, {"pid": "2", "tid": None}])
-def test_an_annotation_of_another_thread_is_not_around(place: dict[str, Any]) -> None:
+def test_an_annotation_of_another_thread_does_not_enclose(place: dict[str, Any]) -> None:
     assert owned([slice_("op", 0, 1), note("a", 0, 99) | place], "annotation_id") is None
 
 
-def test_without_a_process_or_thread_no_annotation_is_known_to_be_around() -> None:
+def test_without_a_process_or_thread_no_annotation_encloses() -> None:
     rows = [note("a", 0, 99, tid=None), call(LAUNCH, 50, 1, 7, tid=None), gpu("gemm", 70, 5, 7)]
     assert build(rows).rows("kernels", "annotation_id") == [None]
 
 
-def test_of_a_graph_launch_all_rows_belong_to_its_operator() -> None:
+def test_all_rows_of_a_graph_launch_belong_to_its_operator() -> None:
     rows = [slice_("op", 0, 9), call("cudaGraphLaunch", 1, 2, 7), *(gpu("k", at, 1, 7) for at in (5, 6, 7))]
     assert build(rows).rows("kernels", "op_id", "path_sig") == [(0, "op")] * 3
