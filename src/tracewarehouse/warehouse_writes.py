@@ -183,12 +183,12 @@ class WarehouseWrites(WarehouseBase):
         """
         from tracewarehouse.history import record_again
         from tracewarehouse.ingest.outcome import UpgradeReport
-        from tracewarehouse.ingest.upgrade import upgrade
+        from tracewarehouse.ingest.upgrade.rebuild import upgrade
         from tracewarehouse.storage.format1 import Format1
 
         converted = UpgradeReport(())
         if Format1.is_at(self.root):
-            from tracewarehouse.ingest.from_format1 import convert
+            from tracewarehouse.ingest.upgrade.format1 import convert
 
             converted = convert(self.root, self.catalog, __version__)
             self.refresh()
