@@ -1,4 +1,4 @@
-"""Gates: how they are written, and when they hold."""
+"""Gates: their syntax and their outcomes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_interval_across_the_bound_is_inconclusive(
     assert (judged.reason is not None) == (outcome == "inconclusive")
 
 
-def test_junit_counts_what_failed() -> None:
+def test_junit_counts_failures() -> None:
     from xml.etree import ElementTree
 
     from tracewarehouse.cli.diff import junit

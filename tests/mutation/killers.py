@@ -145,7 +145,7 @@ class Killers:
     def _golden(self, path: Path, contract: Contract) -> None:
         golden = golden_plugin.Golden.read(path)
         wh = self.goldens[path]
-        result, abstained = golden_plugin.told(wh, wh.catalog.contracts[contract.ref], golden)
+        result, abstained = golden_plugin.answer(wh, wh.catalog.contracts[contract.ref], golden)
         wanted = golden.sections["result"], golden.sections.get("abstained", "")
         if (result, abstained) != wanted:
             raise Caught(path.name)

@@ -64,7 +64,7 @@ Answers = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def answers(wh: tw.Warehouse, runs: list[str]) -> Answers:
-    """By analysis and run what each says of it: one query for all runs."""
+    """Analysis and run → rows; one query for all runs."""
     found: Answers = {}
     for name in ANALYSES:
         found[name] = defaultdict(list)
@@ -83,7 +83,7 @@ def check(found: Answers, run: str, folder: Path) -> None:
         assert cli == sorted(repr(list(row.values())) for row in right), f"{run}: {name}"
 
 
-def test_every_analysis_has_expected_results_or_a_witness() -> None:
+def test_every_analysis_has_expected_results_or_a_brute_force_check() -> None:
     known = {contract.name for contract in Catalog.load().analyses()}
     findings = {contract.name for contract in rules(Catalog.load())}  # each has a separate witness
     assert known - set(ANALYSES) - WITNESSED == findings

@@ -1,4 +1,4 @@
-"""The simulator: its knobs, what it costs, and what it refuses."""
+"""The simulator: its settings, its memory use, and invalid settings."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     times = [row[0] for row in rows if row[0] > 0]
     assert (row["start_ns"], row["end_ns"], row["memory_timeline"]) == (min(times), max(times), True)
     abstained = wh.run("temporal_breakdown").abstained
-    assert [each.reason for each in abstained] == ["no GPU rows recorded"]
+    assert [each.reason for each in abstained] == ["no GPU activities recorded"]
 
 
 def test_it_is_taken_where_it_is_named(tmp_path: Path) -> None:
