@@ -1,12 +1,12 @@
-"""Breaks analyses and views mechanically, and tells which check catches each mutant.
+"""Mutates analyses and views mechanically, and lists which check catches each mutant.
 
-    PYTHONPATH=src python -m tests.mutation                  what the list does not know as it is
+    PYTHONPATH=src python -m tests.mutation                  contracts that changed since the list was written
     PYTHONPATH=src python -m tests.mutation --only NAME      one contract, merged into the list
 
-It is run from the root of the repository. A mutant has one edit of the kinds in `mutants.LISTED`. Golden
-files judge first; laws and the simulator's truth what they let pass; witnesses what those let pass. What
-nothing catches is printed, and wants a golden file that draws the case; where no data can tell it apart,
-its reason stands in `equivalent.toml`. The list is `MUTANTS.csv`; `--list` writes elsewhere (with
+Run it in the root of the repository. A mutant has one edit of the kinds in `mutants.LISTED`. Golden files
+are checked first, then laws and the simulator's truth, then brute-force tests. Mutants that nothing catches
+are printed, and need a golden file with the case; if no data can distinguish them from the original, the
+reason is in `equivalent.toml`. The list is `MUTANTS.csv`; `--list` writes another file (with
 `--every`, edits of more kinds).
 """
 
@@ -37,7 +37,7 @@ from tracewarehouse.contracts.contract import Contract  # noqa: E402
 
 
 def main() -> None:
-    """Judges what is asked for and writes the list after each contract."""
+    """Checks the selected contracts, and writes the list after each of them."""
     asked = _asked()
     lines = read(asked.list)
     todo = selected(lines, asked.only, asked.again, asked.every)
@@ -76,13 +76,13 @@ def _asked() -> argparse.Namespace:
 
 
 def left(lines: Lines, todo: list[Contract], asked: argparse.Namespace) -> list[Line]:
-    """What nothing has caught yet."""
+    """The mutants that nothing has caught yet."""
     open_ = ("", NO_CHANGE) if asked.doubt else ("",)
     return [line for contract in todo for line in lines.get(str(contract.ref), []) if line.killed_by in open_]
 
 
 def merge(lines: Lines, found: list[Line]) -> None:
-    """Puts what was found in the place of what was known of the same mutants."""
+    """Replaces earlier results of the same mutants."""
     for one in found:
         if one.killed_by:
             lines[one.contract] = [one if one.same(each) else each for each in lines[one.contract]]
@@ -91,7 +91,7 @@ def merge(lines: Lines, found: list[Line]) -> None:
 def goldens(
     pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], asked: argparse.Namespace
 ) -> Iterator[list[Line]]:
-    """All mutants of each contract; what is known to be caught stays so."""
+    """All mutants of each contract; known catches are kept."""
     names = [str(contract.ref) for contract in todo]
     known = [[] if asked.again else lines.get(name, []) for name in names]
     for place, found in enumerate(pool.map(by_goldens, names, known, [asked.every] * len(names)), 1):
@@ -104,7 +104,7 @@ def goldens(
 def laws(
     pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], asked: argparse.Namespace
 ) -> Iterator[list[Line]]:
-    """What the golden files left."""
+    """The mutants that golden files did not catch."""
     alive: dict[str, list[tuple[str, str]]] = {}
     for line in left(lines, todo, asked):
         alive.setdefault(line.contract, []).append((line.change, line.place))
@@ -115,7 +115,7 @@ def laws(
 
 
 def witnessed(alive: list[Line], todo: list[Contract], folder: Path) -> list[Line]:
-    """What the laws left: the tests that name the contract or what reads it, again with each mutant."""
+    """Mutants that laws did not catch: runs the tests of the contract and its readers with each of them."""
     files = sorted({file for line in alive for file in _files(line, todo)})
     if not files:
         return []

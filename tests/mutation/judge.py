@@ -1,4 +1,4 @@
-"""What a process of the mutation check does: prepare once, then judge one contract after the other."""
+"""A process of the mutation check: prepares once, then checks one contract after the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prepare(folder: str) -> None:
 
 
 def by_goldens(name: str, known: Collection[Line], every: bool) -> list[Line]:
-    """Each mutant of a contract with the golden file that catches it, if any does, or what did before."""
+    """Each mutant of a contract with the golden file that catches it, if any, or the earlier check."""
     killers = KILLERS[-1]
     contract = killers.catalog.get(name)
     caught = {replace(each, killed_by=""): each for each in known if each.killed_by not in ("", NO_CHANGE)}
@@ -35,7 +35,7 @@ def by_goldens(name: str, known: Collection[Line], every: bool) -> list[Line]:
 
 
 def by_laws(name: str, alive: Collection[tuple[str, str]], every: bool) -> list[Line]:
-    """The mutants of these changes and places, with the law or truth that catches them, if any does."""
+    """The mutants with these changes and locations, with the law or truth that catches them, if any."""
     killers = KILLERS[-1]
     killers.prepare()
     contract = killers.catalog.get(name)
@@ -49,7 +49,7 @@ def by_laws(name: str, alive: Collection[tuple[str, str]], every: bool) -> list[
 
 
 def catches(line: Line) -> bool:
-    """Whether the mutant is caught by what the line says: a golden file, a law or a truth."""
+    """Whether the check named in the line (golden file, law or truth) catches the mutant."""
     killers = KILLERS[-1]
     contract = killers.catalog.get(line.contract)
     if line.killed_by.startswith("golden "):

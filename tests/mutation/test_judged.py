@@ -1,4 +1,4 @@
-"""Mutants of the list, judged once more."""
+"""Mutants of the list, checked again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("kinds", "count"), [(("golden ",), 60), (("law ", "truth "), 20)])
-def test_what_is_named_catches_the_mutant(
+def test_the_listed_check_catches_the_mutant(
     kinds: tuple[str, ...], count: int, every: list[Line], judge: Any
 ) -> None:
     named = [line for line in every if line.killed_by.startswith(kinds)]
@@ -40,7 +40,7 @@ def test_what_is_named_catches_the_mutant(
         assert judge.catches(line), line
 
 
-def test_neither_law_nor_truth_catches_what_has_a_reason(every: list[Line], judge: Any) -> None:
+def test_equivalent_mutants_are_not_caught(every: list[Line], judge: Any) -> None:
     for line in (line for line in every if line.killed_by == NO_CHANGE):
         (found,) = judge.by_laws(line.contract, [(line.change, line.place)], False)
         assert found.killed_by == NO_CHANGE, found
