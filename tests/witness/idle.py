@@ -39,7 +39,7 @@ def gaps(trace: Trace, rows: list[Slice], first: int, last: int) -> Iterator[Gap
 
 
 def order(trace: Trace, row: Slice) -> tuple[int, ...]:
-    """Order of activities that begin together: shorter, launched earlier (if known), lower stream, file order."""
+    """Order of activities that begin together: shorter, launched earlier (if known), lower stream, file."""
     call = trace.launch(row)
     return (row.end, call is None, call.start if call else 0, row.stream, row.event_id)
 
