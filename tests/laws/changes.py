@@ -16,7 +16,7 @@ import polars as pl
 from tracewarehouse.contracts.columns import UNITS
 from tracewarehouse.contracts.contract import Column
 
-STRETCH = 3
+SCALE = 3
 SHIFT_NS = 7_777_777_777_123
 FILE_TEXT = ("args", "extra", "ts_text", "dur_text")  # the file's own spelling, verbatim
 TIME = re.compile(r'("(?:ts|dur|external ts)": ?)(-?\d+(?:\.\d+)?)')
@@ -50,35 +50,35 @@ class Change:
         return values
 
 
-class Stretch(Change):
+class Scale(Change):
     """All times and thresholds in ns are multiplied by 3; rates are divided by 3."""
 
     name = "units"
     scales_params = True
 
     def file(self, place: Place, text: str) -> str:
-        return _stretched(BASE.sub(_times, text))
+        return _scaled(BASE.sub(_times, text))
 
     def expected(self, column: Column, values: pl.Series) -> pl.Series:
         if column.name in FILE_TEXT:
-            return _each(values, _stretched_text if column.name.endswith("_text") else _stretched)
+            return _each(values, _scaled_text if column.name.endswith("_text") else _scaled)
         power = UNITS[column.unit].time_power if column.unit else 0
         if power == 0:
             return values
-        return values * STRETCH**power if power > 0 else values / STRETCH**-power
+        return values * SCALE**power if power > 0 else values / SCALE**-power
 
 
-def _stretched(text: str) -> str:
-    rates = RATE.sub(lambda found: f"{found[1]}{float(found[2]) / STRETCH!r}", text)
+def _scaled(text: str) -> str:
+    rates = RATE.sub(lambda found: f"{found[1]}{float(found[2]) / SCALE!r}", text)
     return ROW.sub(_times, TIME.sub(_times, rates))
 
 
-def _stretched_text(text: str) -> str:
-    return str(Decimal(text) * STRETCH)
+def _scaled_text(text: str) -> str:
+    return str(Decimal(text) * SCALE)
 
 
 def _times(found: re.Match[str]) -> str:
-    return f"{found[1]}{Decimal(found[2]) * STRETCH}"
+    return f"{found[1]}{Decimal(found[2]) * SCALE}"
 
 
 class Shift(Change):

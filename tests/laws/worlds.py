@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from changes import STRETCH, Change, Rename, Shift, Shuffle, Stretch, other_names
+from changes import SCALE, Change, Rename, Scale, Shift, Shuffle, other_names
 
 import sketch
 import tracewarehouse as tw
@@ -208,7 +208,7 @@ class Worlds:
     def _change(self, name: str) -> Change:
         if name == "names":
             return Rename(other_names(self.traces))
-        return {"base": Change, "units": Stretch, "shift": Shift, "order": Shuffle}[name]()
+        return {"base": Change, "units": Scale, "shift": Shift, "order": Shuffle}[name]()
 
 
 def draw(folder: Path) -> Path:
@@ -217,8 +217,8 @@ def draw(folder: Path) -> Path:
         return folder
     odd = Path(__file__).with_name("odd.sketch").read_text(encoding="utf-8")
     sketch.write(odd + random_traces.run("random", 7, RANDOM_RANKS), folder)
-    for name, knobs in SIMULATED.items():
-        made = tw.simulate(folder / name, seed=3, **{**SMALL, **knobs})
+    for name, settings in SIMULATED.items():
+        made = tw.simulate(folder / name, seed=3, **{**SMALL, **settings})
         made.truth.unlink()
         for path in made.files:
             path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
@@ -226,7 +226,7 @@ def draw(folder: Path) -> Path:
     return folder
 
 
-def law_sql(source: Path, folder: Path, stretched: bool) -> Path:
+def law_sql(source: Path, folder: Path, scaled: bool) -> Path:
     """The contracts with all tables with a SELECT stored, and thresholds multiplied like times.
 
     An existing folder is not changed.
@@ -237,18 +237,18 @@ def law_sql(source: Path, folder: Path, stretched: bool) -> Path:
         text = path.read_text(encoding="utf-8")
         if "\nSELECT" in text and not path.name.startswith("diff_"):  # computed per comparison, never stored
             text = re.sub(r"-- transient +=.*\n", "", text)
-        if stretched:
-            text = "".join(_stretched(line) for line in text.splitlines(keepends=True))
+        if scaled:
+            text = "".join(_scaled(line) for line in text.splitlines(keepends=True))
         place = folder / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
     return folder
 
 
-def _stretched(line: str) -> str:
+def _scaled(line: str) -> str:
     unit = re.search(r'unit = "(\w+)"', line)
     power = UNITS[unit[1]].time_power if unit else 0
     if not line.startswith("--") or power == 0 or not LIMIT.search(line):
         return line
     assert power == 1, f"{line}: thresholds of this unit are not supported yet"
-    return LIMIT.sub(lambda found: f"{found[1]} = {int(found[2]) * STRETCH}", line)
+    return LIMIT.sub(lambda found: f"{found[1]} = {int(found[2]) * SCALE}", line)

@@ -28,56 +28,56 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), *(str(HERE.parent / name) for name in ("laws", "simulation", "."))]
 
-from judge import by_goldens, by_laws, prepare  # noqa: E402
 from killers import users  # noqa: E402
 from listing import FILE, NO_CHANGE, Line, Lines, read, selected, write  # noqa: E402
 from witnesses import ALIVE  # noqa: E402
+from worker import by_goldens, by_laws, prepare  # noqa: E402
 
 from tracewarehouse.contracts.contract import Contract  # noqa: E402
 
 
 def main() -> None:
     """Checks the selected contracts, and writes the list after each of them."""
-    asked = _asked()
-    lines = read(asked.list)
-    todo = selected(lines, asked.only, asked.again, asked.every)
-    with tempfile.TemporaryDirectory(prefix="mutation-") as passing:
-        folder = asked.data or passing
-        with ProcessPoolExecutor(asked.jobs, get_context("spawn"), prepare, (folder,)) as pool:
-            for found in goldens(pool, lines, todo, asked):
+    args = _arguments()
+    lines = read(args.list)
+    todo = selected(lines, args.only, args.again, args.every)
+    with tempfile.TemporaryDirectory(prefix="mutation-") as temporary:
+        folder = args.data or temporary
+        with ProcessPoolExecutor(args.jobs, get_context("spawn"), prepare, (folder,)) as pool:
+            for found in goldens(pool, lines, todo, args):
                 lines[found[0].contract] = found
-                write(lines, asked.list)
-            for found in [] if asked.goldens else laws(pool, lines, todo, asked):
+                write(lines, args.list)
+            for found in [] if args.goldens else laws(pool, lines, todo, args):
                 merge(lines, found)
-                write(lines, asked.list)
-        if not asked.goldens:
-            merge(lines, witnessed(left(lines, todo, asked), todo, Path(passing)))
-    write(lines, asked.list)
+                write(lines, args.list)
+        if not args.goldens:
+            merge(lines, witnessed(left(lines, todo, args), todo, Path(temporary)))
+    write(lines, args.list)
     for contract in todo:
         for line in lines.get(str(contract.ref), []):
             if not line.killed_by:
                 print(f"not caught: {line.contract}  {line.change} | {line.place}")
 
 
-def _asked() -> argparse.Namespace:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="these contracts only")
     parser.add_argument("--again", action="store_true", help="also what has not changed since")
-    parser.add_argument("--every", action="store_true", help="every kind of edit; asks for --list")
+    parser.add_argument("--every", action="store_true", help="every kind of edit; requires --list")
     parser.add_argument("--goldens", action="store_true", help="golden files only: the first, quick look")
     parser.add_argument("--doubt", action="store_true", help="laws, truth, witnesses: also what has a reason")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--data", metavar="DIR", help="keeps what is prepared; for one state of the tables")
     parser.add_argument("--list", type=Path, default=FILE, metavar="FILE", help="instead of MUTANTS.csv")
-    asked = parser.parse_args()
-    if asked.every and asked.list == FILE:
+    args = parser.parse_args()
+    if args.every and args.list == FILE:
         parser.error("--every writes another list: give it by --list FILE")
-    return asked
+    return args
 
 
-def left(lines: Lines, todo: list[Contract], asked: argparse.Namespace) -> list[Line]:
+def left(lines: Lines, todo: list[Contract], args: argparse.Namespace) -> list[Line]:
     """The mutants that nothing has caught yet."""
-    open_ = ("", NO_CHANGE) if asked.doubt else ("",)
+    open_ = ("", NO_CHANGE) if args.doubt else ("",)
     return [line for contract in todo for line in lines.get(str(contract.ref), []) if line.killed_by in open_]
 
 
@@ -89,12 +89,12 @@ def merge(lines: Lines, found: list[Line]) -> None:
 
 
 def goldens(
-    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], asked: argparse.Namespace
+    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], args: argparse.Namespace
 ) -> Iterator[list[Line]]:
     """All mutants of each contract; known catches are kept."""
     names = [str(contract.ref) for contract in todo]
-    known = [[] if asked.again else lines.get(name, []) for name in names]
-    for place, found in enumerate(pool.map(by_goldens, names, known, [asked.every] * len(names)), 1):
+    known = [[] if args.again else lines.get(name, []) for name in names]
+    for place, found in enumerate(pool.map(by_goldens, names, known, [args.every] * len(names)), 1):
         if found:
             alive = sum(not line.killed_by for line in found)
             print(f"{place}/{len(todo)} {found[0].contract}: {len(found)} mutants, {alive} left", flush=True)
@@ -102,13 +102,13 @@ def goldens(
 
 
 def laws(
-    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], asked: argparse.Namespace
+    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], args: argparse.Namespace
 ) -> Iterator[list[Line]]:
     """The mutants that golden files did not catch."""
     alive: dict[str, list[tuple[str, str]]] = {}
-    for line in left(lines, todo, asked):
+    for line in left(lines, todo, args):
         alive.setdefault(line.contract, []).append((line.change, line.place))
-    for found in pool.map(by_laws, alive, alive.values(), [asked.every] * len(alive)):
+    for found in pool.map(by_laws, alive, alive.values(), [args.every] * len(alive)):
         caught = sum(line.killed_by not in ("", NO_CHANGE) for line in found)
         print(f"{found[0].contract}: laws and truth catch {caught} of {len(found)}", flush=True)
         yield found

@@ -167,8 +167,8 @@ class Killers:
         wh = KeptWarehouse(self.folder / "simulated" / "warehouse", catalog=self.catalog)
         folder = self.folder / "simulated" / "sim"
         if not folder.exists():
-            for layout, knobs in simulated.LAYOUTS.items():
-                tw.simulate(folder / layout, seed=0, **simulated.SMALL, **knobs)
+            for layout, settings in simulated.LAYOUTS.items():
+                tw.simulate(folder / layout, seed=0, **simulated.SMALL, **settings)
             simulated.simulate_injections(folder)
             wh.ingest(folder, jobs=1)
         return wh

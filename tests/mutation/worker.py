@@ -31,7 +31,7 @@ def by_goldens(name: str, known: Collection[Line], every: bool) -> list[Line]:
     if any(line not in caught for line, _ in made):
         killers.draw(contract)
     checks = list(killers.golden_checks(contract))
-    return [caught.get(line) or _judged(killers, line, mutant, checks) for line, mutant in made]
+    return [caught.get(line) or _checked(killers, line, mutant, checks) for line, mutant in made]
 
 
 def by_laws(name: str, alive: Collection[tuple[str, str]], every: bool) -> list[Line]:
@@ -43,7 +43,7 @@ def by_laws(name: str, alive: Collection[tuple[str, str]], every: bool) -> list[
     checks = list(killers.other_checks(contract))
     todo = [each for each in lines_of(contract, every=every) if (each[0].change, each[0].place) in alive]
     return [
-        _judged(killers, line, mutant, checks if killers.changes(mutant.contract) else [])
+        _checked(killers, line, mutant, checks if killers.changes(mutant.contract) else [])
         for line, mutant in todo
     ]
 
@@ -63,7 +63,7 @@ def catches(line: Line) -> bool:
     return killers.killer(mutant.contract, named) is not None
 
 
-def _judged(killers: Killers, line: Line, mutant: Mutant, checks: list[tuple[str, Check]]) -> Line:
+def _checked(killers: Killers, line: Line, mutant: Mutant, checks: list[tuple[str, Check]]) -> Line:
     started = time.monotonic()
     found = killers.killer(mutant.contract, checks) or ""
     if (seconds := time.monotonic() - started) > 20:
