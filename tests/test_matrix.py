@@ -49,8 +49,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     folder = tmp_path_factory.mktemp("matrix")
     drawn = [DRAWN, *(f"{run} 0 raw {row}" for run, row in DEVICE_ROWS.items())]
     sketch.write("\n".join(drawn), folder / "traces")
-    for name, knobs in SIMULATED.items():
-        tw.simulate(folder / "traces" / name, **(TINY | knobs))
+    for name, settings in SIMULATED.items():
+        tw.simulate(folder / "traces" / name, **(TINY | settings))
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(*sorted((folder / "traces").iterdir()), ROOT / "tests" / "data" / "gloo-cpu")
     return warehouse

@@ -66,8 +66,8 @@ def simulated(bench: Bench, name: str) -> Simulated:
     folder, truth = bench.folder / name, bench.folder / f"{name}.truth.json"
     if not truth.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        knobs = (_SMOKE if bench.smoke else _SIZES)[name]
-        bench.ours("simulate", folder=folder, knobs=knobs)
+        settings = (_SMOKE if bench.smoke else _SIZES)[name]
+        bench.ours("simulate", folder=folder, settings=settings)
         (folder / "truth.json").rename(truth)
     return Simulated(folder, json.loads(truth.read_text(encoding="utf-8")))
 

@@ -26,8 +26,8 @@ RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.fixture(scope="module")
 def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     folder = tmp_path_factory.mktemp("truth")
-    for run, (knobs, injections) in RUNS.items():
-        tw.simulate(folder / "sim" / run, seed=3, steps=3, injections=injections, **knobs)
+    for run, (settings, injections) in RUNS.items():
+        tw.simulate(folder / "sim" / run, seed=3, steps=3, injections=injections, **settings)
     warehouse = tw.open(folder / "wh")
     warehouse.ingest(folder / "sim")
     for run in RUNS:

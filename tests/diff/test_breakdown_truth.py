@@ -15,10 +15,10 @@ from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.levels import Row
 from tracewarehouse.simulation import Noise
 
-KNOBS: dict[str, Any] = {"layers": 1, "steps": 3, "stacks": False, "noise": Noise(0, 0, 0, 0)}
+SETTINGS: dict[str, Any] = {"layers": 1, "steps": 3, "stacks": False, "noise": Noise(0, 0, 0, 0)}
 LARGER: dict[str, Any] = {"layers": 3, "steps": 5, "noise": Noise(0, 0, 0, 0), "seed": 4}
 # Name: ranks, injected fault, the level to check, the start of the name of its first row, and its change.
-PLANTED: dict[str, tuple[int, str, str, str, str]] = {
+FAULTS: dict[str, tuple[int, str, str, str, str]] = {
     "slow-kernel": (1, "slow-kernel:kernel=gemm,percent=30", "kernels", "sm90_xmma_gemm", "slower"),
     "extra-kernel": (1, "extra-kernel:us=80", "kernels", "triton_poi_fused_clone", "added"),
     "removed-kernel": (1, "removed-kernel:kernel=dropout", "kernels", "void at::", "removed"),
@@ -92,20 +92,20 @@ def truth_ns(kind: str, base: Path, head: Path) -> Fraction:
     return mean_ns(head) - mean_ns(base)
 
 
-def plant(folder: Path, kinds: list[str], knobs: dict[str, Any]) -> tw.Warehouse:
+def simulate_faults(folder: Path, kinds: list[str], settings: dict[str, Any]) -> tw.Warehouse:
     """A warehouse with a base of each size, `none1` and `none2`, and a head per injected fault."""
-    runs = {f"none{PLANTED[kind][0]}": (PLANTED[kind][0], []) for kind in kinds}
-    runs |= {kind: (PLANTED[kind][0], [PLANTED[kind][1]]) for kind in kinds}
+    runs = {f"none{FAULTS[kind][0]}": (FAULTS[kind][0], []) for kind in kinds}
+    runs |= {kind: (FAULTS[kind][0], [FAULTS[kind][1]]) for kind in kinds}
     for name, (ranks, injections) in runs.items():
-        tw.simulate(folder / "sim" / name, ranks=ranks, injections=injections, **knobs)
+        tw.simulate(folder / "sim" / name, ranks=ranks, injections=injections, **settings)
     wh = tw.open(folder / "warehouse")
     wh.ingest(folder / "sim", jobs=1)
     return wh
 
 
-def judge(wh: tw.Warehouse, folder: Path, kind: str) -> None:
+def check_first_row(wh: tw.Warehouse, folder: Path, kind: str) -> None:
     """The first row of the level names the fault, within 5 % of the truth; all levels sum to the change."""
-    ranks, _, level, part, change = PLANTED[kind]
+    ranks, _, level, part, change = FAULTS[kind]
     base, head = folder / "sim" / f"none{ranks}", folder / "sim" / kind
     found = breakdown(wh.select(base.name), wh.select(head.name), per="step")
     whole(found, base, head)
@@ -133,26 +133,26 @@ def split(row: Row) -> bool:
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Warehouse, Path]:
-    folder = tmp_path_factory.mktemp("planted")
-    return plant(folder, list(QUICK), KNOBS), folder
+def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Warehouse, Path]:
+    folder = tmp_path_factory.mktemp("faults")
+    return simulate_faults(folder, list(QUICK), SETTINGS), folder
 
 
 @pytest.mark.parametrize("kind", QUICK)
-def test_the_first_row_names_the_injected_fault(planted: tuple[tw.Warehouse, Path], kind: str) -> None:
-    judge(*planted, kind)
+def test_the_first_row_names_the_injected_fault(faults: tuple[tw.Warehouse, Path], kind: str) -> None:
+    check_first_row(*faults, kind)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("knobs", [KNOBS, LARGER], ids=["small", "larger"])
-def test_the_first_row_names_every_kind_of_fault(tmp_path: Path, knobs: dict[str, Any]) -> None:
-    wh = plant(tmp_path, list(PLANTED), {**knobs})
-    for kind in PLANTED:
-        judge(wh, tmp_path, kind)
+@pytest.mark.parametrize("settings", [SETTINGS, LARGER], ids=["small", "larger"])
+def test_the_first_row_names_every_kind_of_fault(tmp_path: Path, settings: dict[str, Any]) -> None:
+    wh = simulate_faults(tmp_path, list(FAULTS), {**settings})
+    for kind in FAULTS:
+        check_first_row(wh, tmp_path, kind)
 
 
-def test_a_slow_rank_makes_the_others_wait(planted: tuple[tw.Warehouse, Path]) -> None:
-    wh, folder = planted
+def test_a_slow_rank_makes_the_others_wait(faults: tuple[tw.Warehouse, Path]) -> None:
+    wh, folder = faults
     found = breakdown(wh.select("none2"), wh.select("slow-rank"), per="step")
     rows = {row.part: row.delta for row in found.level("ranks").rows}
     by_rank: dict[str, Fraction] = defaultdict(Fraction)

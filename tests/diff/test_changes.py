@@ -33,8 +33,8 @@ RUNS: dict[str, tuple[str, ...]] = {
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with these runs, and one without a GPU."""
     folder = tmp_path_factory.mktemp("changes")
-    for name, knobs in RUNS.items():
-        assert cli_runner.tw("simulate", folder / "traces" / name, *SIZE, *knobs).code == 0
+    for name, settings in RUNS.items():
+        assert cli_runner.tw("simulate", folder / "traces" / name, *SIZE, *settings).code == 0
     sketch.write("host 0 op t1 aten::mm 0 10\n", folder / "traces")
     tw.open(folder / "warehouse").ingest(folder / "traces", jobs=1)
     return folder / "warehouse"

@@ -297,8 +297,8 @@ def test_the_critical_path_has_a_track_and_flows(tmp_path: Path) -> None:
         ("sync: cudaDeviceSynchronize", 90, 10),
         ("host_gap", 100, 20),
     ]
-    arrows = sorted((e["id"], e["ph"] == "f", e["tid"], 1_000 * e["ts"]) for e in added if e["ph"] in "sf")
-    assert arrows == [(1, False, 1, 20), (1, True, 7, 30), (2, False, 7, 89), (2, True, 1, 99)]
+    flows = sorted((e["id"], e["ph"] == "f", e["tid"], 1_000 * e["ts"]) for e in added if e["ph"] in "sf")
+    assert flows == [(1, False, 1, 20), (1, True, 7, 30), (2, False, 7, 89), (2, True, 1, 99)]
     (name,) = (event["args"]["name"] for event in added if event["name"] == "thread_name")
     assert name == "critical path of step 5"
 

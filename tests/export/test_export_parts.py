@@ -71,9 +71,9 @@ KEPT = {
 }
 
 
-def written(warehouse: tw.Warehouse, run: str, rank: Any = None, **asked: Any) -> dict[str, Any]:
+def written(warehouse: tw.Warehouse, run: str, rank: Any = None, **options: Any) -> dict[str, Any]:
     """The document, which must be a valid trace."""
-    document = load("".join(warehouse.export_trace(run, rank, **asked)))
+    document = load("".join(warehouse.export_trace(run, rank, **options)))
     assert faults(document["traceEvents"]) == []
     return document
 
@@ -174,8 +174,8 @@ def test_times_with_a_unit_are_since_the_first_event(tmp_path: Path) -> None:
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
 
-    def names(**asked: Any) -> list[str]:
-        return [event["name"] for event in theirs(written(warehouse, "a", plain=True, **asked))]
+    def names(**options: Any) -> list[str]:
+        return [event["name"] for event in theirs(written(warehouse, "a", plain=True, **options))]
 
     assert names(end="4us") == ["first"]
     assert names(start="4us") == ["second"]
@@ -203,8 +203,8 @@ def test_times_with_a_unit_are_since_the_first_event(tmp_path: Path) -> None:
 def job(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     """Four simulated ranks; the clock of rank 1 is 1500250 ns ahead."""
     folder = tmp_path_factory.mktemp("job")
-    knobs: dict[str, Any] = {"ranks": 4, "tensor": 2, "steps": 3, "layers": 2}
-    tw.simulate(folder / "sim", injections=["clock:rank=1,offset_us=1500.25,drift_ppm=0"], **knobs)
+    settings: dict[str, Any] = {"ranks": 4, "tensor": 2, "steps": 3, "layers": 2}
+    tw.simulate(folder / "sim", injections=["clock:rank=1,offset_us=1500.25,drift_ppm=0"], **settings)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", run="job", jobs=1)
     return warehouse
@@ -240,8 +240,8 @@ def by_brute_force(events: list[Event], start: Decimal, end: Decimal) -> list[Ev
         )
     ]
     ends = {phase: {(e["cat"], e["id"]) for e in tips if e["ph"] == phase} for phase in "sf"}
-    arrows = [event for event in tips if (event["cat"], event["id"]) in ends["s"] & ends["f"]]
-    return [event for event in events if event in kept or event in arrows]
+    flows = [event for event in tips if (event["cat"], event["id"]) in ends["s"] & ends["f"]]
+    return [event for event in events if event in kept or event in flows]
 
 
 @pytest.mark.parametrize(("start_us", "end_us"), [(0, 300), (1_200, 1_300), (2_000, 4_500), (100, 101)])
@@ -372,8 +372,8 @@ def test_clocks_that_cannot_be_aligned_are_reported(tmp_path: Path) -> None:
 def stalled(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     """Two simulated ranks that wait for data in step 2; the clock of rank 1 is 1500250 ns ahead."""
     folder = tmp_path_factory.mktemp("stalled")
-    planted = ["clock:rank=1,offset_us=1500.25,drift_ppm=0", "dataloader-stall:step=2,ms=8"]
-    tw.simulate(folder / "sim", injections=planted, ranks=2, steps=4, layers=2)
+    faults = ["clock:rank=1,offset_us=1500.25,drift_ppm=0", "dataloader-stall:step=2,ms=8"]
+    tw.simulate(folder / "sim", injections=faults, ranks=2, steps=4, layers=2)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", run="stalled", jobs=1)
     return warehouse
@@ -460,22 +460,22 @@ def test_time_ranges_of_real_traces_are_valid(name: str, tmp_path: Path) -> None
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")
-    files, asked = (REAL | DEEP_REAL)[name]
+    files, options = (REAL | DEEP_REAL)[name]
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(*(folder / file for file in files), run="real", jobs=1)
     ranks = [row["rank"] for row in warehouse.query("SELECT rank FROM ranks").rows()]
-    document = written(warehouse, "real", ranks, **asked)
+    document = written(warehouse, "real", ranks, **options)
     assert len(theirs(document)) > 50
     assert ours(document)
     if len(ranks) == 1:
-        check_digits(warehouse, folder / files[0], asked)
+        check_digits(warehouse, folder / files[0], options)
 
 
-def check_digits(warehouse: tw.Warehouse, source: Path, asked: dict[str, Any]) -> None:
+def check_digits(warehouse: tw.Warehouse, source: Path, options: dict[str, Any]) -> None:
     """The kept events are unchanged in the file."""
     data = source.read_bytes()
     text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
-    part = "".join(warehouse.export_trace("real", plain=True, **asked))
+    part = "".join(warehouse.export_trace("real", plain=True, **options))
     found, there = (json.loads(each, parse_int=str, parse_float=str) for each in (part, text))
     rows = there["traceEvents"] if isinstance(there, dict) else there
     known = Counter(json.dumps(row, sort_keys=True) for row in rows)

@@ -91,9 +91,9 @@ def test_every_analysis_has_expected_results_or_a_brute_force_check() -> None:
 
 def agree(tmp_path: Path, seeds: range) -> None:
     wh = tw.open(tmp_path / "warehouse")
-    for layout, knobs in LAYOUTS.items():
+    for layout, settings in LAYOUTS.items():
         for seed in seeds:
-            tw.simulate(tmp_path / "sim" / f"{layout}-{seed}", seed=seed, **SMALL, **knobs)
+            tw.simulate(tmp_path / "sim" / f"{layout}-{seed}", seed=seed, **SMALL, **settings)
     report = wh.ingest(tmp_path / "sim", jobs=1)
     assert {each.state for each in report.files} == {"intact", "skipped"}  # skipped: truth.json
     folders = {run: tmp_path / "sim" / run.removeprefix("sim.") for run in wh.store.runs()}

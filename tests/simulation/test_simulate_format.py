@@ -145,7 +145,7 @@ HOST = [("X", "cpu_op"), ("X", "user_annotation"), ("s", "fwdbwd"), ("f", "fwdbw
 
 
 @pytest.mark.parametrize(
-    ("knobs", "files", "compared"),
+    ("settings", "files", "compared"),
     [
         ({"gpu": "A100", "dialect": "epoch"}, [*NVIDIA, *AMD], [*GPU, DRIVER, *HOST, *NAMES, *SORTS, *MARKS]),
         ({"gpu": "H100"}, NVIDIA, [*GPU, DRIVER]),
@@ -159,11 +159,13 @@ HOST = [("X", "cpu_op"), ("X", "user_annotation"), ("s", "fwdbwd"), ("f", "fwdbw
     ids=["a100", "h100", "syncs", "mi300", "mi300-new", "graphs", "old", "old-without-stacks"],
 )
 def test_events_match_real_traces(
-    tmp_path: Path, knobs: dict[str, Any], files: list[str], compared: list[tuple[str, str]]
+    tmp_path: Path, settings: dict[str, Any], files: list[str], compared: list[tuple[str, str]]
 ) -> None:
     theirs = real(*files)
-    extra = ["extra-kernel:us=10"] if "graphs" not in knobs else []  # a Triton kernel: a call of the driver
-    tw.simulate(tmp_path / "sim", injections=extra, **SMALL, **knobs)
+    extra = (
+        ["extra-kernel:us=10"] if "graphs" not in settings else []
+    )  # a Triton kernel: a call of the driver
+    tw.simulate(tmp_path / "sim", injections=extra, **SMALL, **settings)
     events = read(tmp_path / "sim")["traceEvents"]
     messages = {"record_param_comms"} | {event["name"] for event in events if "nccl" in event["name"]}
     plain = [event for event in events if event["name"] not in messages]

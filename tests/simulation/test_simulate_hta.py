@@ -71,8 +71,8 @@ def hta(files: list[Path]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_hta_reads_the_trace_with_the_same_results(tmp_path: Path, name: str) -> None:
-    knobs = {"ranks": 2, "stacks": False, "syncs": False, "start": EARLY, **SMALL, **JOBS[name]}
-    done = tw.simulate(tmp_path / "sim", **knobs)
+    settings = {"ranks": 2, "stacks": False, "syncs": False, "start": EARLY, **SMALL, **JOBS[name]}
+    done = tw.simulate(tmp_path / "sim", **settings)
     said = hta(list(done.files))
     assert list(said["wrong"].values()) == [UNKNOWN.get(name, [])] * len(done.files)
     if name == "epoch":
@@ -86,7 +86,7 @@ def test_hta_reads_the_trace_with_the_same_results(tmp_path: Path, name: str) ->
         [row["idle_ns"], row["compute_ns"], row["busy_ns"] - row["compute_ns"], row["window_ns"]]
         for row in ours
     ]
-    assert len(found) == knobs["ranks"]
+    assert len(found) == settings["ranks"]
     for one, other in zip(found, theirs, strict=True):
         # HTA sums floats in µs, which is exact for integer µs.
         assert one == pytest.approx(other, rel=0, abs=0 if name == "old" else 2)

@@ -59,8 +59,8 @@ class Run:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("stragglers")
-    for name, knobs in LAYOUTS.items():
-        tw.simulate(folder / "sim" / name, **(SMALL | knobs))
+    for name, settings in LAYOUTS.items():
+        tw.simulate(folder / "sim" / name, **(SMALL | settings))
     wh = tw.open(folder / "warehouse")
     wh.ingest(folder / "sim", jobs=1)
     return {name: Run(wh, name, folder / "sim" / name) for name in LAYOUTS}

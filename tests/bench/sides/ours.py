@@ -110,9 +110,9 @@ def each_of(found: dict[str, Any], run: tw.Warehouse, calls: Mapping[str, list[A
         found[name] = {"seconds": perf_counter() - started, "rows": rows}
 
 
-def simulate(folder: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
+def simulate(folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Writes a simulated job's traces."""
-    taken = timed(lambda: tw.simulate(folder, **knobs))
+    taken = timed(lambda: tw.simulate(folder, **settings))
     return measurement(taken, taken[2].events)
 
 

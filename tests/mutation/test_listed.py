@@ -1,4 +1,4 @@
-"""Mutants of the list, judged once more."""
+"""Mutants of the list, checked again."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ def every() -> list[Line]:
 
 
 @pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The module, prepared."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parents[1] / "laws"))
-        import judge
+        import worker
 
-        judge.prepare(str(tmp_path_factory.mktemp("mutation")))
-        yield judge
-        judge.KILLERS.clear()
+        worker.prepare(str(tmp_path_factory.mktemp("mutation")))
+        yield worker
+        worker.KILLERS.clear()
 
 
 @pytest.mark.parametrize(("kinds", "count"), [(("golden ",), 60), (("law ", "truth "), 20)])
-def test_what_is_named_catches_the_mutant(
-    kinds: tuple[str, ...], count: int, every: list[Line], judge: Any
+def test_the_listed_check_catches_the_mutant(
+    kinds: tuple[str, ...], count: int, every: list[Line], worker: Any
 ) -> None:
     named = [line for line in every if line.killed_by.startswith(kinds)]
     for line in random.Random(7).sample(named, min(count, len(named))):
-        assert judge.catches(line), line
+        assert worker.catches(line), line
 
 
-def test_neither_law_nor_truth_catches_what_has_a_reason(every: list[Line], judge: Any) -> None:
+def test_equivalent_mutants_are_not_caught(every: list[Line], worker: Any) -> None:
     for line in (line for line in every if line.killed_by == NO_CHANGE):
-        (found,) = judge.by_laws(line.contract, [(line.change, line.place)], False)
+        (found,) = worker.by_laws(line.contract, [(line.change, line.place)], False)
         assert found.killed_by == NO_CHANGE, found

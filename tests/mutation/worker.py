@@ -1,4 +1,4 @@
-"""What a process of the mutation check does: prepare once, then judge one contract after the other."""
+"""A process of the mutation check: prepares once, then checks one contract after the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prepare(folder: str) -> None:
 
 
 def by_goldens(name: str, known: Collection[Line], every: bool) -> list[Line]:
-    """Each mutant of a contract with the golden file that catches it, if any does, or what did before."""
+    """Each mutant of a contract with the golden file that catches it, if any, or the earlier check."""
     killers = KILLERS[-1]
     contract = killers.catalog.get(name)
     caught = {replace(each, killed_by=""): each for each in known if each.killed_by not in ("", NO_CHANGE)}
@@ -31,11 +31,11 @@ def by_goldens(name: str, known: Collection[Line], every: bool) -> list[Line]:
     if any(line not in caught for line, _ in made):
         killers.draw(contract)
     checks = list(killers.golden_checks(contract))
-    return [caught.get(line) or _judged(killers, line, mutant, checks) for line, mutant in made]
+    return [caught.get(line) or _checked(killers, line, mutant, checks) for line, mutant in made]
 
 
 def by_laws(name: str, alive: Collection[tuple[str, str]], every: bool) -> list[Line]:
-    """The mutants of these changes and places, with the law or truth that catches them, if any does."""
+    """The mutants with these changes and locations, with the law or truth that catches them, if any."""
     killers = KILLERS[-1]
     killers.prepare()
     contract = killers.catalog.get(name)
@@ -43,13 +43,13 @@ def by_laws(name: str, alive: Collection[tuple[str, str]], every: bool) -> list[
     checks = list(killers.other_checks(contract))
     todo = [each for each in lines_of(contract, every=every) if (each[0].change, each[0].place) in alive]
     return [
-        _judged(killers, line, mutant, checks if killers.changes(mutant.contract) else [])
+        _checked(killers, line, mutant, checks if killers.changes(mutant.contract) else [])
         for line, mutant in todo
     ]
 
 
 def catches(line: Line) -> bool:
-    """Whether the mutant is caught by what the line says: a golden file, a law or a truth."""
+    """Whether the check named in the line (golden file, law or truth) catches the mutant."""
     killers = KILLERS[-1]
     contract = killers.catalog.get(line.contract)
     if line.killed_by.startswith("golden "):
@@ -63,7 +63,7 @@ def catches(line: Line) -> bool:
     return killers.killer(mutant.contract, named) is not None
 
 
-def _judged(killers: Killers, line: Line, mutant: Mutant, checks: list[tuple[str, Check]]) -> Line:
+def _checked(killers: Killers, line: Line, mutant: Mutant, checks: list[tuple[str, Check]]) -> Line:
     started = time.monotonic()
     found = killers.killer(mutant.contract, checks) or ""
     if (seconds := time.monotonic() - started) > 20:
