@@ -26,7 +26,7 @@ from tracewarehouse.report.text import duration, percent
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.version import __version__
-from tracewarehouse.wording import CATEGORIES
+from tracewarehouse.wording import CATEGORIES, EXPOSED
 
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import RunInfo
@@ -69,9 +69,11 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
     if times:
         total = sum(times.values())
         yield Tile("GPU computation", percent(times.get("compute", 0), total), "of the GPU window")
-        if times.get("exposed_comm"):
-            share = percent(times["exposed_comm"], total)
-            yield Tile("exposed communication", share, "not overlapped with computation")
+        exposed = sum(times.get(name, 0) for name in EXPOSED)
+        if exposed:
+            share = percent(times.get("exposed_wait", 0), exposed)
+            note = f"not overlapped with computation; {share} of it waiting for the last rank"
+            yield Tile("exposed communication", percent(exposed, total), note)
         yield Tile("GPU idle", percent(sum(idle_times(times).values()), total), "of the GPU window")
     peak = peak_memory(data)
     if peak is not None:
@@ -82,11 +84,11 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
 def _used_categories(data: ReportData) -> set[str]:
     """The categories whose colors the page uses."""
     used = set(time_by_category(data))
-    if (
-        data.has_rows("comm_comp_overlap")
-        and data.row("SELECT sum(overlap_ns) AS ns FROM comm_comp_overlap")["ns"]
-    ):
-        used.add("hidden_comm")
+    if data.has_rows("comm_comp_overlap"):
+        total = data.row(
+            "SELECT sum(exposed_ns) AS exposed_comm, sum(overlap_ns) AS hidden_comm FROM comm_comp_overlap"
+        )
+        used |= {name for name, ns in total.items() if ns}
     if data.has_rows("collective_waits"):
-        used |= {"comm_wait", "exposed_comm"}
+        used |= {"comm_wait", "exposed_transfer"}
     return used

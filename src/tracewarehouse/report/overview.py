@@ -14,7 +14,7 @@ from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
 from tracewarehouse.report.tables import first_rows
 from tracewarehouse.report.text import and_list, duration, percent
-from tracewarehouse.wording import CATEGORIES, SHORT_CATEGORIES, idle_cause
+from tracewarehouse.wording import CATEGORIES, EXPOSED, SHORT_CATEGORIES, idle_cause
 
 _STACK_ORDER = [name for name in COLORS if name in CATEGORIES]
 _ENDS = 10  # ranks shown of either end, if there are more than twice as many
@@ -85,7 +85,7 @@ def _summary(data: ReportData) -> str:
     total, idle = sum(times.values()), idle_times(times)
     shares = [
         f"{CATEGORIES[name]} {percent(times[name], total)}"
-        for name in ("compute", "exposed_comm", "exposed_memory", "other")
+        for name in ("compute", *EXPOSED, "exposed_memory", "other")
         if times.get(name)
     ]
     shares.append(f"idle {percent(sum(idle.values()), total)}")
