@@ -87,8 +87,10 @@ def _why_not(contract: Contract, required: Contract) -> str | None:
     if later and required.transient and not required.is_constant:
         return "a transient table is gone after ingest: read a stored one"
     if contract.kind != "table" and contract.scope == "run":
-        if required.kind == "table" and required.name not in RUN_SCOPE_TABLES:
-            return f"with scope run read views, {', '.join(RUN_SCOPE_TABLES)}: make what you need a view"
+        readable = required.name in RUN_SCOPE_TABLES or required.is_constant
+        if required.kind == "table" and not readable:
+            tables = ", ".join(RUN_SCOPE_TABLES)
+            return f"with scope run read views, rules, {tables}: make what you need a view"
     elif required.scope == "run" and (contract.kind, required.kind) != ("analysis", "table"):
         return 'what a rank holds does not depend on its run; what looks at a whole run says scope = "run"'
     return None

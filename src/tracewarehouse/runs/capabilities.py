@@ -25,6 +25,7 @@ _MISSING = {
     "counters": "no counters recorded",
     "kernel_counters": "no counters of kernels recorded",
     "device_properties": "no properties of devices recorded",
+    "host": "no host name recorded",
 }
 
 # Reasons are stored with recorded results, so they name no command; `missing_derivations` does.
@@ -83,7 +84,7 @@ def _lack(rank: Rank, needs: Sequence[str], versions: Mapping[str, int]) -> str 
             steps = rank.facts.get("steps") or 0
             if not isinstance(steps, int) or steps < _number(need):
                 return f"{_plural(steps, 'step')}, needs {_number(need)}"
-        elif rank.facts.get(need) is not True:
+        elif rank.facts.get(need) in (None, False):  # the host is a name
             return _MISSING[need]
     return None
 
