@@ -15,8 +15,8 @@
 -- segment_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the segment; always positive. Segments are contiguous." }
 -- step       = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains the segment; null before the first period and after the last." }
 -- kind       = { type = "VARCHAR", doc = "computation, communication, memory, other or idle." }
--- exposure   = { type = "VARCHAR", null = true, doc = "wait: until the last rank arrived, that is, for its duration minus the shortest duration of the same collective on any rank. No clocks are compared; with missing ranks it is a lower bound. For broadcast, reduce, gather and scatter, which a rank may leave early, it is a possible wait (see is_certain). transfer: the remainder of a matched collective. unassigned: the collective is not matched with another rank, or is a send or receive. Null unless the kind is communication." }
--- is_certain = { type = "BOOLEAN", null = true, doc = "True if no rank can leave the collective before the last one arrives; null unless the exposure is wait." }
+-- exposure   = { type = "VARCHAR", null = true, doc = "wait: the wait of the collective, until the last rank arrived, as in `collective_arrivals`: wait_ns, for a send or receive pair_wait_ns, otherwise possible_wait_ns. With missing ranks it is a lower bound. transfer: the remainder of a matched collective. unassigned: the collective is not matched with another rank. Null unless the kind is communication." }
+-- is_certain = { type = "BOOLEAN", null = true, doc = "False if a rank can leave the collective before the last one arrives (broadcast, gather, …), so that the wait is only possible; null unless the exposure is wait." }
 -- waits_for  = { type = "INTEGER", null = true, doc = "The rank that arrived last; null unless the exposure is wait." }
 -- kernel_id  = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that the segment is attributed to; null if idle." }
 -- cause      = { type = "VARCHAR", null = true, doc = "Idle cause; null if busy." }
@@ -31,15 +31,11 @@ WITH
       run_id,
       rank,
       event_id,
-      waits_for_all,
-      start_ns + dur_ns - min(dur_ns) OVER instance AS wait_end_ns,
-      arg_min(rank, (dur_ns, rank)) OVER instance AS last_rank
+      start_ns + coalesce(wait_ns, pair_wait_ns, possible_wait_ns, 0) AS wait_end_ns,
+      possible_wait_ns IS NULL AS is_certain,
+      last_rank
     FROM collective_arrivals
-    WHERE
-      instance_id IS NOT NULL
-      AND on_gpu
-      AND (waits_for_all OR collective IN ('broadcast', 'reduce', 'gather', 'scatter'))
-    WINDOW instance AS (PARTITION BY run_id, instance_id)
+    WHERE instance_id IS NOT NULL AND on_gpu
   ),
   timed AS (
     SELECT
@@ -53,7 +49,7 @@ WITH
       segment.cause,
       segment.gap_ns,
       matched.event_id IS NOT NULL AS matched,
-      matched.waits_for_all,
+      matched.is_certain,
       matched.last_rank,
       least(greatest(coalesce(matched.wait_end_ns, segment.start_ns) - segment.start_ns, 0), segment.segment_ns) AS wait_ns
     FROM device_segments AS segment
@@ -81,7 +77,7 @@ SELECT
     WHEN timed.matched THEN 'transfer'
     ELSE 'unassigned'
   END AS exposure,
-  CASE WHEN part.is_wait THEN timed.waits_for_all END AS is_certain,
+  CASE WHEN part.is_wait THEN timed.is_certain END AS is_certain,
   CASE WHEN part.is_wait THEN timed.last_rank END AS waits_for,
   timed.kernel_id,
   timed.cause,

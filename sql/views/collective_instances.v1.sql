@@ -11,8 +11,8 @@
 -- [columns]
 -- run_id             = { type = "VARCHAR", doc = "The run." }
 -- instance_id        = { type = "VARCHAR", doc = "Key of the collective instance; only those in which all ranks of the group take part." }
--- group_key          = { type = "VARCHAR", doc = "Process group: name, size and ranks; `all ranks` if the trace names no group." }
--- collective         = { type = "VARCHAR", doc = "all_reduce, all_gather, …; all_to_all_v for an all_to_all whose recorded splits are uneven." }
+-- group_key          = { type = "VARCHAR", doc = "Process group, as in `collective_groups`; `all ranks` if all ranks are assumed." }
+-- collective         = { type = "VARCHAR", doc = "all_reduce, all_gather, …; all_to_all_v for an all_to_all whose recorded splits are uneven; send for a send and its receive." }
 -- dtype              = { type = "VARCHAR", null = true, doc = "Element type." }
 -- step               = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step, on the lowest rank." }
 -- start_ns           = { type = "BIGINT", unit = "ts", signed = true, doc = "Start on the lowest rank, on its clock." }
@@ -23,10 +23,10 @@
 -- message_bytes      = { type = "BIGINT", unit = "bytes", null = true, doc = "Message size by the convention of nccl-tests: for all_gather the output, for reduce_scatter the input, for gather and scatter the chunks of all ranks, for all_to_all_v the most that a rank sends to or receives from other ranks, otherwise the larger buffer of a rank. Null if the trace has no sizes, and for barrier." }
 -- wait_ns            = { type = "BIGINT", unit = "ns", null = true, doc = "Longest wait of any rank (skew); null like transfer_ns." }
 -- last_rank          = { type = "INTEGER", null = true, doc = "The rank that arrived last; null like transfer_ns." }
--- transfer_ns        = { type = "BIGINT", unit = "ns", null = true, doc = "Shortest duration of any rank: the time once all ranks have arrived. Null if a rank may leave before the last one arrives (broadcast, reduce, gather, scatter, send, receive)." }
+-- transfer_ns        = { type = "BIGINT", unit = "ns", null = true, doc = "Shortest duration of any rank: the time once all ranks have arrived; for send, the duration of the receive without its wait. Null if a rank may leave before the last one arrives (broadcast, reduce, gather, scatter)." }
 -- resolution_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Coarsest step in which a participating trace counts durations; transfer_ns is uncertain by that much." }
 -- algbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", null = true, doc = "Algorithm bandwidth: message_bytes / transfer_ns; GB/s with 1 GB = 10^9 bytes." }
--- busbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", null = true, doc = "Bus bandwidth: algbw_bytes_per_ns × 2(n-1)/n for all_reduce, × (n-1)/n for all_gather, reduce_scatter, all_to_all, gather and scatter, × 1 for all_to_all_v, broadcast, reduce, send and receive." }
+-- busbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", null = true, doc = "Bus bandwidth: algbw_bytes_per_ns × 2(n-1)/n for all_reduce, × (n-1)/n for all_gather, reduce_scatter, all_to_all, gather and scatter, × 1 for all_to_all_v, broadcast, reduce and send." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -51,11 +51,15 @@ WITH
       arrival.members,
       arrival.start_ns,
       arrival.dur_ns,
-      arrival.wait_ns,
-      arrival.transfer_ns,
-      arrival.straggler_rank,
-      coalesce(collectives.group_key, 'all ranks') AS group_key,
-      collectives.collective,
+      coalesce(arrival.wait_ns, arrival.pair_wait_ns) AS wait_ns,
+      CASE
+        WHEN arrival.direction = 'receive' THEN arrival.dur_ns - arrival.pair_wait_ns
+        ELSE arrival.transfer_ns
+      END AS transfer_ns,
+      CASE WHEN arrival.possible_wait_ns IS NULL THEN arrival.last_rank END AS last_rank,
+      arrival.direction,
+      coalesce(arrival.group_key, 'all ranks') AS group_key,
+      CASE WHEN arrival.direction IS NULL THEN collectives.collective ELSE 'send' END AS collective,
       collectives.dtype,
       collectives.step,
       collectives.bytes,
@@ -101,7 +105,7 @@ WITH
         END
       ) AS message_bytes,
       max(wait_ns) AS wait_ns,
-      min(straggler_rank) AS last_rank,
+      min(last_rank) AS last_rank,
       max(transfer_ns) AS transfer_ns,
       max(resolution_ns) AS resolution_ns
     FROM member
@@ -128,7 +132,7 @@ SELECT
   CASE
     WHEN collective = 'all_reduce' THEN 2 * (members - 1) / members
     WHEN collective IN ('all_gather', 'reduce_scatter', 'all_to_all', 'gather', 'scatter') THEN (members - 1) / members
-    WHEN collective IN ('all_to_all_v', 'broadcast', 'reduce', 'send', 'recv') THEN 1.0
+    WHEN collective IN ('all_to_all_v', 'broadcast', 'reduce', 'send') THEN 1.0
   END
   * message_bytes
   / nullif(transfer_ns, 0) AS busbw_bytes_per_ns

@@ -12,7 +12,7 @@
 -- [columns]
 -- run_id         = { type = "VARCHAR", doc = "The run." }
 -- instance_id    = { type = "VARCHAR", doc = "Key of the all-to-all, equal on all its ranks; only those in which all ranks of the group take part." }
--- group_key      = { type = "VARCHAR", doc = "Process group: name, size and ranks; `all ranks` if the trace names no group." }
+-- group_key      = { type = "VARCHAR", doc = "Process group, as in `collective_groups`; `all ranks` if all ranks are assumed." }
 -- step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step, on the lowest rank." }
 -- members        = { type = "BIGINT", unit = "count", doc = "Number of ranks." }
 -- in_max_bytes   = { type = "BIGINT", unit = "bytes", null = true, better = "lower", doc = "Largest input of a rank; null, like the next columns, if the input of a rank is unknown." }
@@ -38,7 +38,7 @@ WITH
       arrival.members,
       arrival.wait_ns,
       arrival.transfer_ns,
-      coalesce(collectives.group_key, 'all ranks') AS group_key,
+      coalesce(arrival.group_key, 'all ranks') AS group_key,
       collectives.step,
       collectives.bytes // nullif(greatest(collectives.in_elements, collectives.out_elements), 0) AS element_bytes,
       collectives.in_elements * element_bytes AS in_bytes,

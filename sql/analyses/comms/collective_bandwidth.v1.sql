@@ -14,7 +14,7 @@
 --
 -- [columns]
 -- run_id             = { type = "VARCHAR", doc = "The run." }
--- group_key          = { type = "VARCHAR", doc = "Process group: name, size and ranks; `all ranks` if the trace names no group." }
+-- group_key          = { type = "VARCHAR", doc = "Process group, as in `collective_groups`; `all ranks` if all ranks are assumed." }
 -- collective         = { type = "VARCHAR", doc = "all_reduce, all_gather, …. Only collectives in which all ranks of the group take part." }
 -- dtype              = { type = "VARCHAR", null = true, doc = "Element type." }
 -- size_bucket_bytes  = { type = "BIGINT", unit = "bytes", null = true, doc = "Message size rounded down to a power of 2; null if the size is unknown, and for barrier." }

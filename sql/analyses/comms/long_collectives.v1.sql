@@ -20,7 +20,7 @@
 -- [columns]
 -- run_id             = { type = "VARCHAR", doc = "The run." }
 -- instance_id        = { type = "VARCHAR", doc = "Key of the collective instance, equal on all its ranks; only those in which all ranks of the group take part." }
--- group_key          = { type = "VARCHAR", doc = "Process group: name, size and ranks; `all ranks` if the trace names no group." }
+-- group_key          = { type = "VARCHAR", doc = "Process group, as in `collective_groups`; `all ranks` if all ranks are assumed." }
 -- collective         = { type = "VARCHAR", doc = "all_reduce, all_gather, …." }
 -- step               = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
 -- position           = { type = "BIGINT", unit = "count", doc = "Its position among the group's collectives of this kind in the step, starting at 1." }
