@@ -38,7 +38,7 @@ NOT_COMPARED = {
 }
 NEW_ANALYSES = (
     "alltoall_imbalance", "alltoall_matrix", "collective_bandwidth", "long_collectives", "node_summary",
-    "slow_links",
+    "pipeline_bubbles", "slow_links",
 )  # fmt: skip
 # Place → why only the answer of today has it. What these columns hold is asserted in tests of their own.
 ADDED = {

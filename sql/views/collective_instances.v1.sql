@@ -57,7 +57,6 @@ WITH
         ELSE arrival.transfer_ns
       END AS transfer_ns,
       CASE WHEN arrival.possible_wait_ns IS NULL THEN arrival.last_rank END AS last_rank,
-      arrival.direction,
       coalesce(arrival.group_key, 'all ranks') AS group_key,
       CASE WHEN arrival.direction IS NULL THEN collectives.collective ELSE 'send' END AS collective,
       collectives.dtype,

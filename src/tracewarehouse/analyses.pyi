@@ -134,6 +134,9 @@ class Analyses(Generic[T_co]):
         """Number of calls and self and total time of each operator, on host and GPU."""
     def pageable_copies(self, *, warning_share: float = 0.02, critical_share: float = 0.1) -> T_co:
         """Detects exposed copies from or to pageable memory."""
+    def pipeline_bubbles(self) -> T_co:
+        """Pipeline parallelism: time of each step in which a stage does not compute, with warm-up, drain,
+        waits, and the ideal beside it."""
     def quality(self) -> T_co:
         """Data-quality rules that fired, with the rows and time affected."""
     def queue_blocked(self, *, max_length: int = 1024) -> T_co:
