@@ -25,6 +25,9 @@ class Analyses(Generic[T_co]):
     def annotation_breakdown(self) -> T_co:
         """Count and duration statistics of each annotation, on the host or as the profiler's copy on a
         GPU."""
+    def bandwidth_by_size(self) -> T_co:
+        """Bandwidth of collectives by operation, message size and number of ranks over all groups: comparable
+        between runs of different models."""
     def blocking_copies(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects GPU idle time caused by copies that block the host."""
     def blocking_syncs(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:

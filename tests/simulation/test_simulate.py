@@ -60,6 +60,7 @@ WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
         "window_kernels",
         "collective_bandwidth",
         "slow_links",
+        "bandwidth_by_size",
         "alltoall_imbalance",
         "alltoall_matrix",
         "node_summary",

@@ -178,7 +178,9 @@ def test_bubbles_are_those_of_the_schedule(tmp_path: Path) -> None:
     knobs = {"ranks": 4, "pipeline": 4, "layers": 32, "hidden": 2048, "microbatches": 4, "steps": 3}
     wh = simulated(tmp_path, "fast", link_gb_per_s=100_000, **knobs)
     slow = simulated(tmp_path, "slow", link_gb_per_s=5, **knobs)
-    periods = {(row["rank"], row["step"]): row["period_ns"] for row in section(tmp_path / "fast", "step_summary")}
+    periods = {
+        (row["rank"], row["step"]): row["period_ns"] for row in section(tmp_path / "fast", "step_summary")
+    }
     rows = wh.run("pipeline_bubbles").rows()
     assert {(row["rank"], row["step"]): row["period_ns"] for row in rows} == periods
     compute: Counter[int] = Counter()
