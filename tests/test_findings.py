@@ -34,7 +34,7 @@ SIMULATED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] 
         (),
         {"launch_bound": "critical", "low_gpu_use": "critical"},
     ),
-    "slow-rank": ({}, ("slow-rank:rank=1,factor=2",), {"slow_rank": "critical", "exposed_comm": "critical"}),
+    "slow-rank": ({}, ("slow-rank:rank=1,factor=2",), {"slow_rank": "critical"}),
     "float": (
         {"ranks": 1},
         ("renamed-kernel:kernel=gemm,to=ampere_sgemm_128x64_nn",),

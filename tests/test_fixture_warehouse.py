@@ -11,6 +11,7 @@ import json
 import math
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,16 @@ NOT_COMPARED = {
     r"\.runs\.rows\.bytes": "the Parquet files are written again",
     r"\.history\..+\.rows\.definition": "a hash, which covers names; `test_a_series_continues`",
 }
+NEW_ANALYSES = (
+    "alltoall_imbalance", "alltoall_matrix", "bandwidth_by_size", "collective_bandwidth", "long_collectives",
+    "node_summary", "pipeline_bubbles", "slow_links",
+)  # fmt: skip
 # Path → why only the current result has it. The contents of these columns have separate tests.
 ADDED = {
     r"\.ranks\.\w+\.(source_format|source_part|source_schema)": "format and part of the file: new",
     r"\.ranks\.\w+\.clock": "the clock of the times, for formats with other clocks than the wall clock",
+    rf"\.({'|'.join(NEW_ANALYSES)})": "new analyses",
+    r"\.link_rules": "a new list of rules",
     r"\.collective_waits\.rows\.(group_source|direction|peer)": "evidence for the group; send and receive",
     r"\.collective_waits\.rows\.(pair_wait_ns|possible_wait_ns|last_rank)": "waits of other kinds",
     r"\.memory_timeline\.(file_time_ns|file_action|file_category|element)": "once only in events.extra",
@@ -53,6 +60,12 @@ ONE_MORE = {
 SEPARATE = {
     ("whole", "older"): "versions of format 1 are refused once the warehouse is converted",
     ("timeline.tables", "events"): "a memory timeline has no events: its rows were in events.extra",
+    ("whole", "changes"): "exposed communication is split",
+    **{
+        (f"{run}.answers", name): "exposed communication is split"
+        for run in RUNS
+        for name in ("step_account", "window_account", "exposed_comm", "check()")
+    },
 }
 # Tolerance for floats of analyses, whose order of summation depends on threads. Stored floats are equal.
 FLOATS_WITHIN = 1e-12
@@ -153,6 +166,55 @@ def test_a_series_continues(metric: str, wh: tw.Warehouse) -> None:
         else copy.catalog.get("step_summary")
     )
     assert line.definition == effective[:16] and len(line.points) == 3
+
+
+def rows_of(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def folded(name: str) -> str:
+    """A category, or a row of a rank, with the parts of exposed communication as one."""
+    return re.sub("exposed_(wait|transfer|unassigned)$", "exposed_comm", name)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_parts_of_exposed_communication_add_up_to_it(run: str, wh: tw.Warehouse) -> None:
+    old, new = today(stored(f"{run}.answers", "analyses")), now.analyses(wh, run)
+    for name, interval in (("step_account", "step"), ("window_account", "occurrence")):
+        sums = []
+        for answer in (old[name], new[name]):
+            found: dict[tuple[Any, ...], int] = defaultdict(int)
+            for row in rows_of(answer["rows"]):
+                found[row["rank"], row[interval], folded(row["category"])] += row["category_ns"]
+            sums.append(found)
+        assert sums[0] == sums[1], name
+        assert old[name]["abstained"] == new[name]["abstained"], name
+    before = {row["rank"]: row for row in rows_of(old["exposed_comm"]["rows"])}
+    after = rows_of(new["exposed_comm"]["rows"])
+    for rank, row in before.items():
+        parts = [each for each in after if each["rank"] == rank]
+        assert {each["analyzed_ns"] for each in parts} == {row["analyzed_ns"]}
+        assert sum(each["saving_ns"] for each in parts) <= row["saving_ns"]
+    others = [
+        [row for row in rows_of(answer["check()"]["rows"]) if row["rule"] != "exposed_comm"]
+        for answer in (old, new)
+    ]
+    assert not list(differences(*others, FLOATS_WITHIN))
+
+
+def test_parts_of_exposed_communication_add_up_to_its_change(wh: tw.Warehouse) -> None:
+    old, new = (each["changes"] for each in (today(stored("whole")), now.whole(wh)))
+    assert old["line"] == new["line"]
+    for column in ("base_ns", "head_ns", "delta_ns"):
+        sums = []
+        for answer in (old, new):
+            found: dict[tuple[str, str], int] = defaultdict(int)
+            for row in rows_of(answer["rows"]):
+                found[row["level"], folded(row["name"])] += row[column]
+            sums.append(found)
+        assert sums[0].keys() == sums[1].keys()
+        rounded = [abs(sums[0][key] - sums[1][key]) for key in sums[0]]
+        assert max(rounded) <= 2, column
 
 
 def test_versions_of_format_1_are_refused(wh: tw.Warehouse) -> None:

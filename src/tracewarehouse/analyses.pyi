@@ -16,13 +16,25 @@ class Analyses(Generic[T_co]):
     def __dir__(self) -> list[str]: ...
     def allocator_calls(self, *, warning_share: float = 0.01, critical_share: float = 0.05) -> T_co:
         """Detects driver calls that allocate or free memory after the first complete step."""
+    def alltoall_imbalance(self) -> T_co:
+        """How unevenly each all-to-all is spread over its ranks (MoE routing): largest and mean input and
+        output."""
+    def alltoall_matrix(self) -> T_co:
+        """Bytes that each rank sends to each other rank in all-to-all collectives with recorded split
+        sizes."""
     def annotation_breakdown(self) -> T_co:
         """Count and duration statistics of each annotation, on the host or as the profiler's copy on a
         GPU."""
+    def bandwidth_by_size(self) -> T_co:
+        """Bandwidth of collectives by operation, message size and number of ranks over all groups: comparable
+        between runs of different models."""
     def blocking_copies(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects GPU idle time caused by copies that block the host."""
     def blocking_syncs(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects GPU idle time caused by synchronizing calls that block the host."""
+    def collective_bandwidth(self, *, min_groups: int = 3) -> T_co:
+        """Algorithm and bus bandwidth of collectives by process group, element type and message size, with
+        skew kept apart."""
     def collective_waits(self) -> T_co:
         """Wait time, transfer time and lateness of each rank at each collective."""
     def comm_by_group(self) -> T_co:
@@ -40,7 +52,7 @@ class Analyses(Generic[T_co]):
         """Hardware counters of each kernel, measured by the CUPTI range profiler, with the operators that
         launched it."""
     def exposed_comm(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
-        """Detects a large share of exposed communication."""
+        """Detects a large share of exposed communication that is not waiting for another rank."""
     def host_bound(
         self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
     ) -> T_co:
@@ -77,6 +89,18 @@ class Analyses(Generic[T_co]):
         self, *, runtime_cutoff_ns: int | str = 50000, delay_cutoff_ns: int | str = 100000
     ) -> T_co:
         """Launch statistics by host function: counts, short kernels, slow calls, long delays."""
+    def long_collectives(
+        self,
+        *,
+        min_count: int = 5,
+        factor: float = 2.0,
+        min_excess_ns: int | str = 100000,
+        near_full: float = 0.9,
+        larger: float = 1.1,
+        part: float = 0.5,
+    ) -> T_co:
+        """Collectives that took far longer than usual, with what else the traces show at that time, as
+        hypotheses about the cause."""
     def low_gpu_use(self, *, warning_share: float = 0.5, critical_share: float = 0.8) -> T_co:
         """Detects GPUs that are idle most of the time."""
     def memory_bandwidth(self, *, by_stream: bool = False) -> T_co:
@@ -103,6 +127,9 @@ class Analyses(Generic[T_co]):
     def name_summary(self, *, by_step: bool = False) -> T_co:
         """Count and total time of each operator, host call and annotation, and of each GPU kernel; used to
         compare two traces."""
+    def node_summary(self) -> T_co:
+        """GPU time of each host: the columns of `temporal_breakdown` summed over its ranks, and its slowest
+        rank."""
     def op_kernel_delays(self, *, with_memory: bool = True) -> T_co:
         """Delay from the start of an operator to its first GPU activity, by operator and launched
         activities."""
@@ -110,6 +137,9 @@ class Analyses(Generic[T_co]):
         """Number of calls and self and total time of each operator, on host and GPU."""
     def pageable_copies(self, *, warning_share: float = 0.02, critical_share: float = 0.1) -> T_co:
         """Detects exposed copies from or to pageable memory."""
+    def pipeline_bubbles(self) -> T_co:
+        """Pipeline parallelism: time of each step in which a stage does not compute, with warm-up, drain,
+        waits, and the ideal beside it."""
     def quality(self) -> T_co:
         """Data-quality rules that fired, with the rows and time affected."""
     def queue_blocked(self, *, max_length: int = 1024) -> T_co:
@@ -129,6 +159,9 @@ class Analyses(Generic[T_co]):
         min_excess_ns: int | str = 100000,
     ) -> T_co:
         """Detects outlier collectives that took far longer than the median of their kind and size."""
+    def slow_links(self, *, min_groups: int = 3) -> T_co:
+        """Bus bandwidth of the process groups that use a link (pair of hosts, or rank) compared with that of
+        the other groups."""
     def slow_rank(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects stragglers: ranks that the other ranks wait for at collectives."""
     def step_account(self, *, kernel_wait_ns: int | str = 30000) -> T_co:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# The parts of exposed communication in an account.
+EXPOSED = ("exposed_wait", "exposed_transfer", "exposed_unassigned")
+
 CATEGORIES: Mapping[str, str] = {
     "compute": "computation",
     "exposed_comm": "exposed communication",
+    "exposed_wait": "exposed: waiting for the last rank",
+    "exposed_transfer": "exposed transfer",
+    "exposed_unassigned": "exposed communication, unmatched",
     "hidden_comm": "overlapped communication",
     "comm_wait": "waiting for the last rank",
     "exposed_memory": "exposed memcpy/memset",
@@ -27,7 +33,9 @@ CATEGORIES: Mapping[str, str] = {
 # Row labels of a heat map have room for about 14 characters.
 SHORT_CATEGORIES: Mapping[str, str] = {
     "compute": "computation",
-    "exposed_comm": "exposed comm.",
+    "exposed_wait": "exposed wait",
+    "exposed_transfer": "exposed transf.",
+    "exposed_unassigned": "exposed comm.",
     "exposed_memory": "exposed memory",
     "other": "other work",
     "idle_host": "idle: launch",

@@ -25,8 +25,8 @@ FAULTS: dict[str, tuple[int, str, str, str, str]] = {
     "renamed-kernel": (1, "renamed-kernel:kernel=gelu,to=another_gelu", "kernels", "void at::", "replaced"),
     "dataloader-stall": (1, "dataloader-stall:step=1,ms=8", "breakdown", "idle_dataloader", "longer"),
     "blocking-item": (1, "blocking-item", "breakdown", "idle_sync", "longer"),
-    "no-overlap": (2, "no-overlap", "breakdown", "exposed_comm", "longer"),
-    "slow-link": (2, "slow-link:group=data0,factor=10", "breakdown", "exposed_comm", "longer"),
+    "no-overlap": (2, "no-overlap", "breakdown", "exposed_transfer", "longer"),
+    "slow-link": (2, "slow-link:group=data0,factor=10", "breakdown", "exposed_transfer", "longer"),
     "slow-rank": (2, "slow-rank:rank=1,what=compute,factor=2", "ranks", "rank 1 own", "longer"),
 }
 QUICK = ("slow-rank",)
@@ -160,4 +160,4 @@ def test_a_slow_rank_makes_the_others_wait(faults: tuple[tw.Warehouse, Path]) ->
         by_rank[part.rsplit(" ", 1)[0]] += delta
     assert by_rank["rank 0"] > 0.99 * by_rank["rank 1"] > 0  # both take longer
     assert rows["rank 0 own"] == 0
-    assert rows["rank 0 exposed_comm"] > 0.99 * by_rank["rank 0"]
+    assert rows["rank 0 exposed_wait"] > 0.99 * by_rank["rank 0"]

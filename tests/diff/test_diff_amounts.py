@@ -7,7 +7,7 @@ from collections import Counter
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck import engine
 
-SEGMENTS = [("compute", 60), ("exposed_comm", 25), ("idle_host", 15)]
+SEGMENTS = [("compute", 60), ("exposed_wait", 25), ("idle_host", 15)]
 # kind, label, pass, op, is_graph, count, sum_ns, exclusive_ns
 KERNELS = [
     ("computation", "gemm", "forward", "aten::mm", False, 2, 40, 30),
@@ -47,7 +47,7 @@ def test_every_level_sums_to_the_interval() -> None:
 def test_rows_of_each_level() -> None:
     assert amounts() == [
         ("breakdown", "compute", 60, None, None),
-        ("breakdown", "exposed_comm", 25, None, None),
+        ("breakdown", "exposed_wait", 25, None, None),
         ("breakdown", "idle_host", 15, None, None),
         ("categories", "backward computation", 20, 1, 30),
         ("categories", "forward computation", 40, 3, 50),
@@ -61,6 +61,6 @@ def test_rows_of_each_level() -> None:
         ("operators", "aten::mm", 30, 2, 40),
         ("operators", "aten::mm (graph launch)", 20, 1, 30),
         ("operators", "idle_host", 15, None, None),
-        ("ranks", "rank 1 → 0 exposed_comm", 25, None, None),
+        ("ranks", "rank 1 → 0 exposed_wait", 25, None, None),
         ("ranks", "rank 1 → 0 own", 75, None, None),
     ]

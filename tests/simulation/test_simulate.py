@@ -58,6 +58,14 @@ WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
         "step_kernels",
         "window_account",
         "window_kernels",
+        "collective_bandwidth",
+        "slow_links",
+        "bandwidth_by_size",
+        "alltoall_imbalance",
+        "alltoall_matrix",
+        "node_summary",
+        "pipeline_bubbles",
+        "long_collectives",
     }
 )
 Answers = dict[str, dict[str, list[dict[str, Any]]]]

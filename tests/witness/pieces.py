@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from witness import answers, idle
@@ -12,7 +12,8 @@ from witness.trace import Slice, Trace
 
 KERNEL_WAIT_NS = 60  # the random traces have no gap as long as the default
 KINDS = ("computation", "communication", "memory", "other")
-PARTS = dict(zip(KINDS, ("compute", "exposed_comm", "exposed_memory", "other"), strict=True))
+PARTS = {"computation": "compute", "memory": "exposed_memory", "other": "other"}
+Waits = Mapping[int, int]  # matched collective, by event id → when its wait ends
 DATA = "enumerate(DataLoader)#"
 
 
@@ -118,21 +119,33 @@ def judged(trace: Trace) -> tuple[int, int, int]:
     return 0, min(row.start for row in trace.gpu), max(row.end for row in trace.gpu)
 
 
-def step_account(trace: Trace) -> list[Row]:
+def step_account(trace: Trace, waits: Waits) -> list[Row]:
     """Time of each step's period by category."""
     sums: dict[tuple[int, str], int] = defaultdict(int)
     periods: dict[int, int] = defaultdict(int)
-    for piece in pieces(trace):
+    for piece in pieces(trace, within(trace, waits.values())):
         if piece.step is not None:
-            sums[piece.step, _part(piece)] += piece.end - piece.start
+            sums[piece.step, part(piece, waits)] += piece.end - piece.start
             periods[piece.step] += piece.end - piece.start
     return [
-        {"step": step, "category": part, "category_ns": ns, "share": ns / periods[step]}
-        for (step, part), ns in sums.items()
+        {"step": step, "category": name, "category_ns": ns, "share": ns / periods[step]}
+        for (step, name), ns in sums.items()
     ]
 
 
-def _part(piece: Piece) -> str:
+def within(trace: Trace, moments: Iterable[int]) -> list[int]:
+    """Those within the rank's GPU rows: an edge beyond them would make a piece of its own."""
+    first, last = min(row.start for row in trace.gpu), max(row.end for row in trace.gpu)
+    return [moment for moment in moments if first < moment < last]
+
+
+def part(piece: Piece, waits: Waits) -> str:
+    """The category of a piece that is cut where waits end."""
+    if piece.owner is not None and piece.owner.kind == "communication":
+        ends = waits.get(piece.owner.event_id)
+        if ends is None:
+            return "exposed_unassigned"
+        return "exposed_wait" if piece.end <= ends else "exposed_transfer"
     if piece.owner is not None:
         return PARTS[piece.owner.kind]
     if piece.cause != "ready":
@@ -175,13 +188,14 @@ def _turn(note: Slice) -> tuple[int, int, int]:
     return note.start, -note.length, note.event_id
 
 
-def window_account(trace: Trace, annotation: str | None) -> dict[tuple[int, str], int]:
+def window_account(trace: Trace, annotation: str | None, waits: Waits) -> dict[tuple[int, str], int]:
     """Time of each interval by category; time beyond all segments is outside."""
     sums: dict[tuple[int, str], int] = defaultdict(int)
     for number, (start, end) in spans(trace, annotation).items():
-        inside = [piece for piece in pieces(trace, (start, end)) if start <= piece.start and piece.end <= end]
+        cuts = (start, end, *within(trace, waits.values()))
+        inside = [piece for piece in pieces(trace, cuts) if start <= piece.start and piece.end <= end]
         for piece in inside:
-            sums[number, _part(piece)] += piece.end - piece.start
+            sums[number, part(piece, waits)] += piece.end - piece.start
         beyond = end - start - sum(piece.end - piece.start for piece in inside)
         if beyond:
             sums[number, "idle_outside"] += beyond

@@ -92,18 +92,35 @@ def told(piece: pieces.Piece) -> tuple[object, ...]:
     )
 
 
+def waits_of(warehouse: Any) -> dict[int, dict[int, int]]:
+    """Rank → matched collective → when its wait ends: its duration minus the shortest of the instance."""
+    instances: dict[str, list[Row]] = defaultdict(list)
+    for row in warehouse.query("SELECT * FROM collective_arrivals WHERE instance_id IS NOT NULL").rows():
+        if row["waits_for_all"] or row["collective"] in ("broadcast", "reduce", "gather", "scatter"):
+            instances[row["instance_id"]].append(row)
+    ends: dict[int, dict[int, int]] = defaultdict(dict)
+    for rows in instances.values():
+        shortest = min(row["dur_ns"] for row in rows)
+        for row in rows:
+            ends[row["rank"]][row["event_id"]] = row["start_ns"] + row["dur_ns"] - shortest
+    return ends
+
+
 def test_step_account(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
+    waits = waits_of(warehouse)
     found = by_grain(warehouse.run("step_account", **PARAMS).rows(), ("rank", "step", "category"))
     wanted = {
         (rank, row["step"], row["category"]): row
         for rank, trace in traces.items()
-        for row in pieces.step_account(trace)
+        for row in pieces.step_account(trace, waits[rank])
     }
     assert found.keys() == wanted.keys()
     assert all(same(found[key][name], value) for key, row in wanted.items() for name, value in row.items())
     idle = ("dataloader", "sync", "host", "kernel_wait", "other", "unknown", "outside")
-    assert {part for *_, part in wanted} >= {"compute", *(f"idle_{cause}" for cause in idle)}
+    exposed = ("wait", "transfer", "unassigned")
+    named = {*(f"idle_{cause}" for cause in idle), *(f"exposed_{part}" for part in exposed)}
+    assert {part for *_, part in wanted} >= {"compute", *named}
 
 
 def test_step_kernels(drawn: tuple[Any, dict[int, Trace]]) -> None:
@@ -125,7 +142,8 @@ def test_window_account_and_kernels(drawn: tuple[Any, dict[int, Trace]], annotat
     warehouse, traces = drawn
     rows = warehouse.run("window_account", annotation=annotation, **PARAMS).rows()
     found = {(row["rank"], row["occurrence"], row["category"]): row["category_ns"] for row in rows}
-    account = {rank: pieces.window_account(trace, annotation) for rank, trace in traces.items()}
+    waits = waits_of(warehouse)
+    account = {rank: pieces.window_account(trace, annotation, waits[rank]) for rank, trace in traces.items()}
     assert found == {(rank, *key): ns for rank, parts in account.items() for key, ns in parts.items()}
     owned: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in warehouse.run("window_kernels", annotation=annotation).rows():
@@ -140,7 +158,6 @@ SHORT_GAP_NS = 120  # some of the random gaps are longer, others are not
 # Each rule that reads segments: its parameters, and which segments count.
 RULES: dict[str, tuple[dict[str, int], Callable[[Trace, pieces.Piece], bool]]] = {
     "low_gpu_use": ({}, lambda _, piece: piece.owner is None),
-    "exposed_comm": ({}, lambda _, piece: piece.owner is not None and piece.owner.kind == "communication"),
     "input_bound": ({}, lambda _, piece: piece.cause == "dataloader"),
     "host_bound": (
         {"short_gap_ns": SHORT_GAP_NS},
@@ -178,3 +195,21 @@ def test_the_saving_of_a_finding_equals_brute_force(drawn: tuple[Any, dict[int, 
         saved = sum(piece.end - piece.start for piece in inside if counts(trace, piece))
         told = (row["steps"], row["analyzed_ns"], row["saving_ns"])
         assert told == (steps, end - start, saved), rank
+
+
+def test_exposed_comm_saves_what_is_not_waiting(drawn: tuple[Any, dict[int, Trace]]) -> None:
+    warehouse, traces = drawn
+    waits = waits_of(warehouse)
+    rows = {(row["rank"], row["subject"]): row for row in warehouse.run("exposed_comm").rows()}
+    assert len(rows) > RANKS
+    for (rank, subject), row in rows.items():
+        trace = traces[rank]
+        steps, start, end = pieces.judged(trace)
+        cuts = (start, end, *pieces.within(trace, waits[rank].values()))
+        inside = [piece for piece in pieces.pieces(trace, cuts) if start <= piece.start < end]
+        category = {"transfer": "exposed_transfer", "unmatched": "exposed_unassigned"}[subject]
+        saved = sum(each.end - each.start for each in inside if pieces.part(each, waits[rank]) == category)
+        told = (row["steps"], row["analyzed_ns"], row["saving_ns"])
+        assert told == (steps, end - start, saved), (rank, subject)
+    for subject in ("transfer", "unmatched"):
+        assert any(row["saving_ns"] for (_, about), row in rows.items() if about == subject)

@@ -1,10 +1,11 @@
 -- /// tw
 -- kind     = "analysis"
 -- like     = "findings_base@1"
+-- scope    = "run"
 -- name     = "exposed_comm"
 -- version  = 1
--- summary  = "Detects a large share of exposed communication."
--- requires = ["analyzed_segments@1"]
+-- summary  = "Detects a large share of exposed communication that is not waiting for another rank."
+-- requires = ["account_segments@1", "analyzed_intervals@1"]
 -- needs    = ["gpu", "collectives"]
 --
 -- [params]
@@ -12,23 +13,44 @@
 -- critical_share = { default = 0.3 }
 --
 -- [columns]
--- subject   = { doc = "Always: communication." }
--- share     = { doc = "Exposed communication as a share of analyzed_ns." }
--- count     = { doc = "Number of segments of exposed communication." }
--- event_id  = { doc = "The communication activity with the longest exposed segment." }
+-- subject   = { doc = "transfer: exposed communication after the last rank arrived. unmatched: exposed communication that is not matched with another rank, so that waiting and transfer cannot be separated. Waiting for a matched rank is not counted here: see `slow_rank`." }
+-- share     = { doc = "Such communication as a share of analyzed_ns." }
+-- count     = { doc = "Number of segments of such communication." }
+-- event_id  = { doc = "The communication activity with the longest such segment." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
+  subjects AS (
+    SELECT 'transfer' AS subject, 'transfer' AS exposure
+    UNION ALL
+    SELECT 'unmatched', 'unassigned'
+  ),
   segment AS (
-    SELECT run_id, rank, start_ns, segment_ns, kernel_id, steps, analyzed_ns, kind = 'communication' AS matches
-    FROM analyzed_segments
+    SELECT
+      account.run_id,
+      account.rank,
+      subjects.subject,
+      account.start_ns,
+      account.segment_ns,
+      account.kernel_id,
+      span.steps,
+      span.analyzed_ns,
+      coalesce(account.exposure = subjects.exposure, FALSE) AS matches
+    FROM account_segments AS account
+    JOIN analyzed_intervals AS span
+      ON span.run_id = account.run_id
+      AND span.rank = account.rank
+      AND account.start_ns >= span.start_ns
+      AND account.start_ns < span.end_ns
+    CROSS JOIN subjects
   ),
   per_rank AS (
     SELECT
       run_id,
       rank,
+      subject,
       any_value(steps) AS steps,
       any_value(analyzed_ns) AS analyzed_ns,
       count(*) FILTER (matches) AS count,
@@ -38,12 +60,12 @@ WITH
       arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
       from_ns + max(segment_ns) FILTER (matches) AS to_ns
     FROM segment
-    GROUP BY run_id, rank
+    GROUP BY run_id, rank, subject
   )
 SELECT
   run_id,
   rank,
-  'communication' AS subject,
+  subject,
   share >= $warning_share AS is_finding,
   steps > 0 AS is_representative,
   share,
@@ -51,12 +73,27 @@ SELECT
   steps,
   analyzed_ns,
   saving_ns,
-  'all exposed communication; part of it may be waiting for stragglers, which a faster network does not reduce' AS saving_limit,
-  'high' AS confidence,
-  'Communication is not overlapped with computation.' AS observation,
-  'First check whether the ranks wait for a straggler (analysis stragglers). Otherwise overlap communication with computation (larger or earlier buckets, prefetching of shards), send less (gradient accumulation, compression, lower precision), or keep it on the fast links.' AS advice,
-  'comm_by_group' AS evidence,
-  NULL::VARCHAR AS evidence_filter,
+  CASE subject
+    WHEN 'transfer' THEN 'all exposed transfer; waiting for other ranks is not included'
+    ELSE
+      'all exposed communication that is not matched; part of it may be waiting for other ranks, which a faster network does not reduce'
+  END AS saving_limit,
+  CASE subject WHEN 'transfer' THEN 'high' ELSE 'medium' END AS confidence,
+  CASE subject
+    WHEN 'transfer' THEN 'Communication is not overlapped with computation, even after the last rank arrived.'
+    ELSE 'Communication is not overlapped with computation; whether ranks wait for one another is unknown.'
+  END AS observation,
+  CASE subject
+    WHEN 'transfer' THEN
+      'Overlap communication with computation (larger or earlier buckets, prefetching of shards), send less (gradient accumulation, compression, lower precision), or keep it on the fast links.'
+    ELSE
+      'Ingest the traces of all ranks, so that waiting and transfer can be separated. Otherwise overlap communication with computation, send less, or keep it on the fast links.'
+  END AS advice,
+  'window_account' AS evidence,
+  CASE subject
+    WHEN 'transfer' THEN 'category = ''exposed_transfer'''
+    ELSE 'category = ''exposed_unassigned'''
+  END AS evidence_filter,
   event_id,
   from_ns,
   to_ns

@@ -1,9 +1,10 @@
 -- /// tw
 -- kind     = "analysis"
+-- scope    = "run"
 -- name     = "step_account"
 -- version  = 1
 -- summary  = "Breakdown of each step's period by GPU activity and idle cause; the parts sum to the period."
--- requires = ["device_segments@1"]
+-- requires = ["account_segments@1"]
 -- needs    = ["gpu", "steps>=1"]
 -- grain    = ["run_id", "rank", "step", "category"]
 -- order    = ["run_id", "rank", "step", "-category_ns"]
@@ -15,7 +16,7 @@
 -- run_id      = { type = "VARCHAR", doc = "The run." }
 -- rank        = { type = "INTEGER", doc = "The rank; its devices are combined." }
 -- step        = { type = "BIGINT", unit = "id", doc = "Step number; steps without duration have no rows." }
--- category    = { type = "VARCHAR", doc = "compute: computation runs; exposed_comm, exposed_memory, other: communication, memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. If the activity after the gap was launched after the gap began: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its launch is missing from the trace. idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
+-- category    = { type = "VARCHAR", doc = "compute: computation runs; exposed_wait, exposed_transfer, exposed_unassigned: communication runs, but no computation (exposed communication): until the last rank arrived, from then on, or not matched with another rank (see `account_segments`); exposed_memory, other: memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. If the activity after the gap was launched after the gap began: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its launch is missing from the trace. idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
 -- category_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the period in this category; the parts of a step sum to period_ns of step_summary." }
 -- share       = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "category_ns as a share of the period." }
 --
@@ -31,14 +32,14 @@ WITH
       segment_ns,
       CASE
         WHEN kind = 'computation' THEN 'compute'
-        WHEN kind = 'communication' THEN 'exposed_comm'
+        WHEN kind = 'communication' THEN 'exposed_' || exposure
         WHEN kind = 'memory' THEN 'exposed_memory'
         WHEN kind = 'other' THEN 'other'
         WHEN cause <> 'ready' THEN 'idle_' || cause
         WHEN gap_ns < $kernel_wait_ns THEN 'idle_kernel_wait'
         ELSE 'idle_other'
       END AS category
-    FROM device_segments
+    FROM account_segments
     WHERE step IS NOT NULL
   ),
   part_sum AS (

@@ -1,9 +1,10 @@
 -- /// tw
 -- kind     = "analysis"
+-- scope    = "run"
 -- name     = "window_account"
 -- version  = 1
 -- summary  = "Breakdown of each rank's GPU window, or of each occurrence of an annotation, by GPU activity and idle cause."
--- requires = ["device_segments@1", "kernels@1", "annotations@1"]
+-- requires = ["account_segments@1", "annotation_occurrences@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "occurrence", "category"]
 -- order    = ["run_id", "rank", "occurrence", "-category_ns"]
@@ -16,7 +17,7 @@
 -- run_id      = { type = "VARCHAR", doc = "The run." }
 -- rank        = { type = "INTEGER", doc = "The rank; its devices are combined." }
 -- occurrence  = { type = "BIGINT", unit = "id", doc = "1 for the GPU window; for an annotation its number in time order, starting at 1. An occurrence that begins within an earlier one of the same name is not counted." }
--- category    = { type = "VARCHAR", doc = "compute: computation runs; exposed_comm, exposed_memory, other: communication, memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. If the activity after the gap was launched after the gap began: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its launch is missing from the trace. idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
+-- category    = { type = "VARCHAR", doc = "compute: computation runs; exposed_wait, exposed_transfer, exposed_unassigned: communication runs, but no computation (exposed communication): until the last rank arrived, from then on, or not matched with another rank (see `account_segments`); exposed_memory, other: memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. If the activity after the gap was launched after the gap began: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. If it had been launched: idle_kernel_wait if the gap is short, otherwise idle_other. idle_unknown: its launch is missing from the trace. idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
 -- category_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time in this category; the parts sum to the GPU window (first start to last end of GPU activities), or to the annotation's duration on the host." }
 -- share       = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "category_ns as a share of all parts." }
 --
@@ -24,40 +25,19 @@
 -- 1 = "First version."
 -- ///
 WITH
-  named AS (
-    SELECT
-      run_id,
-      rank,
-      event_id,
-      ts_ns AS start_ns,
-      ts_ns + dur_ns AS end_ns,
-      max(ts_ns + dur_ns) OVER earlier AS reached_ns
-    FROM annotations
-    WHERE name = $annotation AND NOT on_gpu AND dur_ns > 0
-    WINDOW earlier AS (
-      PARTITION BY run_id, rank
-      ORDER BY ts_ns, dur_ns DESC, event_id
-      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    )
+  segment AS MATERIALIZED (
+    SELECT run_id, rank, start_ns, start_ns + segment_ns AS end_ns, kind, exposure, cause, gap_ns
+    FROM account_segments
   ),
   span AS (
-    SELECT
-      run_id,
-      rank,
-      row_number() OVER (PARTITION BY run_id, rank ORDER BY start_ns, event_id) AS occurrence,
-      start_ns,
-      end_ns
-    FROM named
-    WHERE start_ns >= coalesce(reached_ns, start_ns)
+    SELECT run_id, rank, occurrence, start_ns, end_ns
+    FROM annotation_occurrences
+    WHERE name = $annotation
     UNION ALL
-    SELECT run_id, rank, 1, min(ts_ns), max(ts_ns + dur_ns)
-    FROM kernels
-    WHERE $annotation IS NULL
+    SELECT run_id, rank, 1, min(start_ns), max(end_ns)
+    FROM segment
+    WHERE $annotation IS NULL AND coalesce(cause, '') <> 'outside'
     GROUP BY run_id, rank
-  ),
-  segment AS MATERIALIZED (
-    SELECT run_id, rank, start_ns, start_ns + segment_ns AS end_ns, kind, cause, gap_ns
-    FROM device_segments
   ),
   point AS (
     -- Ends (-1) and starts of occurrences, and starts of segments; no segment follows the last.
@@ -96,7 +76,7 @@ WITH
       state.occurrence,
       CASE
         WHEN segment.kind = 'computation' THEN 'compute'
-        WHEN segment.kind = 'communication' THEN 'exposed_comm'
+        WHEN segment.kind = 'communication' THEN 'exposed_' || segment.exposure
         WHEN segment.kind = 'memory' THEN 'exposed_memory'
         WHEN segment.kind = 'other' THEN 'other'
         WHEN segment.kind IS NULL THEN 'idle_outside'

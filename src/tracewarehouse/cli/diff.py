@@ -126,7 +126,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     """Compare two runs, or two sets of runs.
 
     Prints configuration differences, the verdict on the step time with its confidence interval, and a
-    breakdown of the change in mean step time, whose rows sum to it. With --gate, exit code 3 if a gate fails.
+    breakdown of the change in mean step time, whose rows sum to it; and collectives whose bandwidth changed
+    by 10 % or more, by message size and number of ranks. With --gate, exit code 3 if a gate fails.
 
     With names of analyses: base, head and difference of each measure, and whether a row was added, deleted,
     increased, decreased or unchanged. Values are means over ranks, and over complete steps if the analysis
@@ -210,8 +211,9 @@ def _print_levels(session: Session, change: Change, levels: tuple[str, ...], err
         session.out.print_text(lines, [] if not session.json else [_row(change)], error)
     else:
         session.out.print_result(change.rows(levels), error)
-    for notice in change.breakdown.notices if change.breakdown else ():
-        session.out.notice(notice)
+    for part in (change.breakdown, change.bandwidth):
+        for notice in part.notices if part else ():
+            session.out.notice(notice)
 
 
 def _gates_of_file(path: Path | None) -> list[str]:
@@ -245,6 +247,7 @@ def _row(change: Change) -> dict[str, object]:
         ],
         "breakdown": None if change.breakdown is None else change.rows().rows(),
         "no_breakdown_reason": change.no_breakdown_reason,
+        "bandwidth": [] if change.bandwidth is None else change.bandwidth.rows.rows(),
     }
 
 

@@ -27,6 +27,7 @@ _COLUMNS = (
     "q",
     "significant",
 )
+_BANDWIDTH = "bus bandwidth by collective, message size and number of ranks"
 _SHORT_LEVELS = ("breakdown",)  # a few rows, never folded
 _MOST_CHARACTERS = 60_000  # GitHub limits comments to 65,536
 Layout = Callable[[Sequence[Field], Sequence[Sequence[object]]], str]
@@ -41,6 +42,7 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
     parts = [_summary(change, ""), *_gates(change, plain)]
     if change.breakdown is not None:
         parts += [f"{_title(change, name)}\n{_level(change, name, top, plain)}" for name in levels]
+    parts += [f"{_BANDWIDTH}\n{table}" for table in _bandwidth(change, top, plain)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -54,6 +56,10 @@ def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
             part = f"<details{opened}><summary>{_title(change, name)}</summary>\n\n{inner}\n</details>"
             if sum(map(len, parts)) + len(part) < _MOST_CHARACTERS:
                 parts.append(part)
+    parts.extend(
+        f"<details><summary>{_BANDWIDTH}</summary>\n\n{inner}\n</details>"
+        for inner in _bandwidth(change, top, _markdown)
+    )
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -99,6 +105,14 @@ def _level(change: Change, name: str, top: int, layout: Layout) -> str:
     rows = result.rows()
     filled = [field for field in fields if any(row[field.name] is not None for row in rows)]
     return layout(filled, [[row[field.name] for field in filled] for row in rows])
+
+
+def _bandwidth(change: Change, top: int, layout: Layout) -> Iterator[str]:
+    """The collectives whose bandwidth changed noticeably."""
+    rows = change.bandwidth.changed[:top] if change.bandwidth else []
+    if change.bandwidth and rows:
+        fields = change.bandwidth.rows.columns()
+        yield layout(fields, [[row[each.name] for each in fields] for row in rows])
 
 
 def _gates(change: Change, layout: Layout) -> Iterator[str]:

@@ -85,8 +85,10 @@ def _why_not(contract: Contract, required: Contract) -> str | None:
     if later and required.transient and not required.is_constant:
         return "a transient table exists only during ingest: read a stored one"
     if contract.kind != "table" and contract.scope == "run":
-        if required.kind == "table" and required.name not in RUN_SCOPE_TABLES:
-            return f"with scope run read views, {', '.join(RUN_SCOPE_TABLES)}: turn what you need into a view"
+        readable = required.name in RUN_SCOPE_TABLES or required.is_constant
+        if required.kind == "table" and not readable:
+            tables = ", ".join(RUN_SCOPE_TABLES)
+            return f"with scope run read views, rules, {tables}: turn what you need into a view"
     elif required.scope == "run" and (contract.kind, required.kind) != ("analysis", "table"):
         return 'data of a rank does not depend on its run; to read an entire run, write scope = "run"'
     return None

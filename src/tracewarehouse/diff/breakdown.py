@@ -80,8 +80,8 @@ def breakdown(
     has no such interval, or no GPU activities.
 
     A late rank makes the others wait in collectives, so their steps grow as much as its own. In the breakdown
-    that is exposed communication, as of a slow link; `ranks` separates the two: the late rank's own time
-    grew, of the others only their communication. Ranks are paired by number; by their role in the job if the
+    that is `exposed_wait`, while a slow link shows as `exposed_transfer`; in `ranks` the late rank's own time
+    grew, of the others only their waiting. Ranks are paired by number; by their role in the job if the
     layouts differ; in order if the numbers differ but both sides have as many.
     """
     per, notices = resolve_interval(per, (base, head))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.amounts import LEVELS
+from tracewarehouse.diff.bandwidth import Bandwidth, bandwidth
 from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.comparable import Difference, check, differences
 from tracewarehouse.diff.gate import Gate, GateResult, evaluate
@@ -58,7 +59,10 @@ class _StepSelection:
 
 @dataclass(frozen=True)
 class Change:
-    """Two sides compared; without a breakdown, `no_breakdown_reason` says why."""
+    """Two sides compared; without a breakdown, `no_breakdown_reason` says why.
+
+    `bandwidth` is None if the sides have no collective of the same kind, message size and group size.
+    """
 
     base: tuple[str, ...]
     head: tuple[str, ...]
@@ -67,6 +71,7 @@ class Change:
     breakdown: Breakdown | None
     no_breakdown_reason: str | None = None
     gates: tuple[GateResult, ...] = field(default=())
+    bandwidth: Bandwidth | None = None
 
     @property
     def line(self) -> str:
@@ -104,6 +109,7 @@ def changes(
     base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, gates: Iterable[Gate] = ()
 ) -> Change:
     """Compares two sides; raises NotComparable unless `force`, ParamError, TwError."""
+    whole_sides = base, head
     config_differences = differences(base, head)
     if not options.force:
         check(config_differences)
@@ -123,6 +129,7 @@ def changes(
             evaluate(gate, base, head, known if _is_step_time(gate) else None, alpha=options.alpha)
             for gate in gates
         ),
+        bandwidth=bandwidth(*whole_sides),
     )
 
 

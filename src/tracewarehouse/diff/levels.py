@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Change, Contract, Ref
+from tracewarehouse.display_names import EXPOSED
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Provenance, Result
@@ -132,7 +133,7 @@ def ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _rank_key(row: Row) -> tuple[Fraction, bool, bool, str]:
-    return -abs(row.delta), row.change == "unchanged", row.part.endswith("exposed_comm"), row.part
+    return -abs(row.delta), row.change == "unchanged", row.part.endswith(EXPOSED), row.part
 
 
 def _combined(rows: Sequence[Row]) -> Row:
@@ -180,7 +181,7 @@ SUMMARIES = {
     "kernels": "Change of the mean by kernel; a kernel and its replacement at the same location are one row.",
     "operators": "Change of the mean by the innermost operator enclosing the launch.",
     "categories": "Change of the mean by training phase and kernel kind.",
-    "ranks": "Change of the mean by rank: its own time, and its exposed communication.",
+    "ranks": "Change of the mean by rank: its own time and exposed communication (waiting, transfer, unassigned).",
 }
 CHANGES = (
     "added, removed, replaced (another kernel at the same location), more calls, fewer calls, slower, faster,"

@@ -16,6 +16,9 @@ FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"  # the fonts that vl-co
 COLORS: Mapping[str, tuple[str, str]] = {
     "compute": ("#2c6fb5", "#6caef0"),
     "exposed_comm": ("#e2920f", "#f2b64a"),
+    "exposed_wait": ("#fbe0a8", "#94763a"),
+    "exposed_transfer": ("#c87a05", "#ffc861"),
+    "exposed_unassigned": ("#eeb04e", "#c78f35"),
     "hidden_comm": ("#9dbcdc", "#3f6791"),
     "comm_wait": ("#f5d59a", "#7d6230"),
     "exposed_memory": ("#0c9276", "#3ccaa5"),

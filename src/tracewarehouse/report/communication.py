@@ -128,11 +128,11 @@ def _collectives_figure(data: ReportData, rows: Sequence[Row]) -> Figure:
         )
         for row in rows
         for category, column, state in (
-            ("exposed_comm", "transfer_ns", "transfer"),
+            ("exposed_transfer", "transfer_ns", "transfer"),
             ("comm_wait", "wait_ns", "waiting for the last rank"),
         )
     ]
-    names, categories = [row["name"] for row in rows], ("exposed_comm", "comm_wait")
+    names, categories = [row["name"] for row in rows], ("exposed_transfer", "comm_wait")
     spec = stacked_bars(segments, names, categories, "ns", PAGE, axis_title="")
     return Figure("Transfer and wait time per rank", spec)
 

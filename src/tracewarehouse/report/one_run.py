@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tracewarehouse.display_names import CATEGORIES
+from tracewarehouse.display_names import CATEGORIES, EXPOSED
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.render.text import plural
 from tracewarehouse.report.communication import communication_section
@@ -69,9 +69,11 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
     if times:
         total = sum(times.values())
         yield Tile("GPU computation", percent(times.get("compute", 0), total), "of the GPU window")
-        if times.get("exposed_comm"):
-            share = percent(times["exposed_comm"], total)
-            yield Tile("exposed communication", share, "not overlapped with computation")
+        exposed = sum(times.get(name, 0) for name in EXPOSED)
+        if exposed:
+            share = percent(times.get("exposed_wait", 0), exposed)
+            note = f"not overlapped with computation; {share} of it waiting for the last rank"
+            yield Tile("exposed communication", percent(exposed, total), note)
         yield Tile("GPU idle", percent(sum(idle_times(times).values()), total), "of the GPU window")
     peak = peak_memory(data)
     if peak is not None:
@@ -82,11 +84,11 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
 def _used_categories(data: ReportData) -> set[str]:
     """The categories whose colors the page uses."""
     used = set(time_by_category(data))
-    if (
-        data.has_rows("comm_comp_overlap")
-        and data.row("SELECT sum(overlap_ns) AS ns FROM comm_comp_overlap")["ns"]
-    ):
-        used.add("hidden_comm")
+    if data.has_rows("comm_comp_overlap"):
+        total = data.row(
+            "SELECT sum(exposed_ns) AS exposed_comm, sum(overlap_ns) AS hidden_comm FROM comm_comp_overlap"
+        )
+        used |= {name for name, ns in total.items() if ns}
     if data.has_rows("collective_waits"):
-        used |= {"comm_wait", "exposed_comm"}
+        used |= {"comm_wait", "exposed_transfer"}
     return used

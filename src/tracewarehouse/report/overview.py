@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracewarehouse.display_names import CATEGORIES, SHORT_CATEGORIES, idle_cause
+from tracewarehouse.display_names import CATEGORIES, EXPOSED, SHORT_CATEGORIES, idle_cause
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.grids import Cell, Segment, heat_map, stacked_bars
@@ -85,7 +85,7 @@ def _summary(data: ReportData) -> str:
     total, idle = sum(times.values()), idle_times(times)
     shares = [
         f"{CATEGORIES[name]} {percent(times[name], total)}"
-        for name in ("compute", "exposed_comm", "exposed_memory", "other")
+        for name in ("compute", *EXPOSED, "exposed_memory", "other")
         if times.get(name)
     ]
     shares.append(f"idle {percent(sum(idle.values()), total)}")

@@ -180,7 +180,7 @@ def _kernels_summary(breakdown: Breakdown) -> str:
 
 
 def _ranks_summary(breakdown: Breakdown) -> str:
-    note = "A straggler shows as own time; on the other ranks its delay shows as communication."
+    note = "A straggler shows as own time; on the other ranks its delay shows as waiting."
     own = [row for row in breakdown.level("ranks").rows if row.part.endswith(" own")]
     if not own:
         return note

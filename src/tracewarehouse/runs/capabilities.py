@@ -25,6 +25,7 @@ _MISSING = {
     "counters": "no counters recorded",
     "kernel_counters": "no kernel counters recorded",
     "device_properties": "no device properties recorded",
+    "host": "no host name recorded",
 }
 
 # Reasons are stored with recorded results, so they name no command; `missing_derivations` does.
@@ -84,7 +85,7 @@ def _missing_data(rank: Rank, needs: Sequence[str], versions: Mapping[str, int])
             steps = rank.facts.get("steps") or 0
             if not isinstance(steps, int) or steps < _number(need):
                 return f"requires {_plural(_number(need), 'step')}, found {steps}"
-        elif rank.facts.get(need) is not True:
+        elif rank.facts.get(need) in (None, False):  # the host is a name
             return _MISSING[need]
     return None
 

@@ -1,0 +1,87 @@
+-- /// tw
+-- kind     = "view"
+-- scope    = "run"
+-- name     = "account_segments"
+-- version  = 1
+-- summary  = "Segments of `device_segments` with exposed communication split into waiting for other ranks, transfer, and unassigned."
+-- requires = ["device_segments@1", "collective_arrivals@1"]
+-- grain    = ["run_id", "rank", "start_ns"]
+-- order    = ["run_id", "rank", "start_ns"]
+--
+-- [columns]
+-- run_id     = { type = "VARCHAR", doc = "The run." }
+-- rank       = { type = "INTEGER", doc = "The rank; ranks without GPU activity have no segments. Devices are combined." }
+-- start_ns   = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the segment." }
+-- segment_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the segment; always positive. Segments are contiguous." }
+-- step       = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains the segment; null before the first period and after the last." }
+-- kind       = { type = "VARCHAR", doc = "computation, communication, memory, other or idle." }
+-- exposure   = { type = "VARCHAR", null = true, doc = "wait: the wait of the collective, until the last rank arrived, as in `collective_arrivals`: wait_ns, for a send or receive pair_wait_ns, otherwise possible_wait_ns. With missing ranks it is a lower bound. transfer: the remainder of a matched collective. unassigned: the collective is not matched with another rank. Null unless the kind is communication." }
+-- is_certain = { type = "BOOLEAN", null = true, doc = "False if a rank can leave the collective before the last one arrives (broadcast, gather, …), so that the wait is only possible; null unless the exposure is wait." }
+-- waits_for  = { type = "INTEGER", null = true, doc = "The rank that arrived last; null unless the exposure is wait." }
+-- kernel_id  = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that the segment is attributed to; null if idle." }
+-- cause      = { type = "VARCHAR", null = true, doc = "Idle cause; null if busy." }
+-- gap_ns     = { type = "BIGINT", unit = "ns", null = true, doc = "Duration of the entire gap that contains the segment; null if busy or outside." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  matched AS (
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      start_ns + coalesce(wait_ns, pair_wait_ns, possible_wait_ns, 0) AS wait_end_ns,
+      possible_wait_ns IS NULL AS is_certain,
+      last_rank
+    FROM collective_arrivals
+    WHERE instance_id IS NOT NULL AND on_gpu
+  ),
+  timed AS (
+    SELECT
+      segment.run_id,
+      segment.rank,
+      segment.start_ns,
+      segment.segment_ns,
+      segment.step,
+      segment.kind,
+      segment.kernel_id,
+      segment.cause,
+      segment.gap_ns,
+      matched.event_id IS NOT NULL AS matched,
+      matched.is_certain,
+      matched.last_rank,
+      least(greatest(coalesce(matched.wait_end_ns, segment.start_ns) - segment.start_ns, 0), segment.segment_ns) AS wait_ns
+    FROM device_segments AS segment
+    LEFT JOIN matched
+      ON matched.run_id = segment.run_id
+      AND matched.rank = segment.rank
+      AND matched.event_id = segment.kernel_id
+      AND segment.kind = 'communication'
+  ),
+  part AS (
+    SELECT TRUE AS is_wait
+    UNION ALL
+    SELECT FALSE
+  )
+SELECT
+  timed.run_id,
+  timed.rank,
+  CASE WHEN part.is_wait THEN timed.start_ns ELSE timed.start_ns + timed.wait_ns END AS start_ns,
+  CASE WHEN part.is_wait THEN timed.wait_ns ELSE timed.segment_ns - timed.wait_ns END AS segment_ns,
+  timed.step,
+  timed.kind,
+  CASE
+    WHEN timed.kind <> 'communication' THEN NULL
+    WHEN part.is_wait THEN 'wait'
+    WHEN timed.matched THEN 'transfer'
+    ELSE 'unassigned'
+  END AS exposure,
+  CASE WHEN part.is_wait THEN timed.is_certain END AS is_certain,
+  CASE WHEN part.is_wait THEN timed.last_rank END AS waits_for,
+  timed.kernel_id,
+  timed.cause,
+  timed.gap_ns
+FROM timed
+CROSS JOIN part
+WHERE CASE WHEN part.is_wait THEN timed.wait_ns > 0 ELSE timed.segment_ns > timed.wait_ns END
