@@ -191,7 +191,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         """One run in full; raises UnknownName."""
         from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.runs.notices import provenance_of
-        from tracewarehouse.runs.rows import RunInfo, built_rows, run_row, table_sizes
+        from tracewarehouse.runs.rows import RunInfo, built_rows, redactions, run_row, table_sizes
 
         part = self._one(run)
         each = part.selected()[0]
@@ -199,7 +199,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         rows = built_rows(self.root, contract, [each])
         ranks = Result(table_of(contract, rows), provenance_of(self.catalog, (each,), contract), contract)
         versions = self.store.versions(each.run)
-        return RunInfo(run_row(each.version), ranks, table_sizes(each), versions)
+        return RunInfo(run_row(each.version), ranks, table_sizes(each), versions, redactions(each))
 
     def export_trace(
         self,

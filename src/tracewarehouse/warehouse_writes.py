@@ -94,7 +94,7 @@ class WarehouseWrites(WarehouseBase):
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
         """Stores why a metric changed at a run, for its history; None removes it. Returns the run.
 
-        Raises UnknownName, ParamError.
+        Raises UnknownName, ParamError, also for a reason that looks like a secret.
         """
         from tracewarehouse.history import acknowledge
         from tracewarehouse.metric import parse_metric
@@ -103,6 +103,7 @@ class WarehouseWrites(WarehouseBase):
         if len(runs) != 1:
             names = ", ".join(each.selector for each in runs)
             raise UnknownName("single run", run, [], f"it matches {names}")
+        self._check_text("the reason", {"reason": why})
         acknowledge(self.store, parse_metric(metric, self.catalog), runs[0], why)
         return runs[0].selector
 
@@ -119,9 +120,20 @@ class WarehouseWrites(WarehouseBase):
         return matching_runs(selected, named, [where] if isinstance(where, str) else where)
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
-        """Sets labels of a run in a new version, removes those that are None. Raises UnknownName."""
+        """Sets labels of a run in a new version, removes those that are None.
+
+        Raises UnknownName, ParamError for a label that looks like a secret.
+        """
+        for name, value in check_labels(labels).items():
+            self._check_text("a label", {name: value})
         one = self._one(self._unversioned(run, "a label")).selected()[0]
-        return self.store.relabel(one.run, check_labels(labels))
+        return self.store.relabel(one.run, labels)
+
+    def _check_text(self, what: str, texts: Mapping[str, str | None]) -> None:
+        """Raises ParamError for a text that looks like a secret."""
+        from tracewarehouse.formats.redact import Redactor, check_text, policy_of
+
+        check_text(Redactor(self.store.salt, policy_of(self.root)), what, texts)
 
     def remove(
         self,

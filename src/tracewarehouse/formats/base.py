@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from tracewarehouse.formats.redact import NO_POLICY, Policy
+from tracewarehouse.formats.redact import Redaction as Redaction
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -50,15 +53,6 @@ class Loss:
     byte_to: int
     events_lost: int | None
     reason: str
-
-
-@dataclass(frozen=True)
-class Redaction:
-    """Where a secret was: the event (None: the header), the JSON path and the rule that matched."""
-
-    event_id: int | None
-    path: str
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -159,10 +153,11 @@ class Format(Protocol):
 class Request:
     """How a part is to be read.
 
-    `salt` is the warehouse's salt for redacted values. `spill` is the folder for temporary files, which are
-    unlinked on opening. `progress` is called with the bytes of text read so far. `exact` reads row by row
-    what could be read natively; the rows are the same. Where the content turns out to have `known_digest`,
-    `tables` is empty and `outcome` valid at once. `time_unit` overrides the unit of the file's times.
+    `salt` is the warehouse's salt for redacted values, `policy` changes the rules of redaction. `spill` is
+    the folder for temporary files, which are unlinked on opening. `progress` is called with the bytes of
+    text read so far. `exact` reads row by row what could be read natively; the rows are the same. Where the
+    content turns out to have `known_digest`, `tables` is empty and `outcome` valid at once. `time_unit`
+    overrides the unit of the file's times.
     """
 
     salt: bytes
@@ -171,3 +166,4 @@ class Request:
     exact: bool = False
     known_digest: str | None = None
     time_unit: Literal["us", "ns"] | None = None
+    policy: Policy = NO_POLICY

@@ -17,6 +17,7 @@ from tracewarehouse.ingest.names import NameParts, folder_run_name, numbered, sp
 from tracewarehouse.ingest.spans import Window, spans_of
 from tracewarehouse.storage.layout import run_name
 
+NameCleaner = Callable[[str], str]
 WindowsOf = Callable[[Sequence[Path]], Mapping[Path, Window]]
 
 
@@ -110,23 +111,39 @@ class _Outcome:
     duplicates: list[Duplicate]
     refusals: list[Refusal]
     notes: list[str]
+    # A name without the secrets that it holds.
+    clean: NameCleaner
+
+    def without_secrets(self, asked: str) -> str:
+        name = self.clean(asked)
+        if name != asked:
+            self._note(f"the name of a run looked like a secret: it is now {name}")
+        return name
 
     def renamed(self, asked: str, name: str) -> None:
-        note = f"run {asked} is called {name}: a run name has A-Z a-z 0-9 . _ + = ~ -"
+        self._note(f"run {asked} is called {name}: a run name has A-Z a-z 0-9 . _ + = ~ -")
+
+    def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
 
 
 def assign(
-    files: Iterable[TraceFile], *, windows: WindowsOf, run: str | None = None, rank: int | None = None
+    files: Iterable[TraceFile],
+    *,
+    windows: WindowsOf,
+    run: str | None = None,
+    rank: int | None = None,
+    clean: NameCleaner = str,
 ) -> Naming:
     """Give each file a run and a rank, or say why it gets none.
 
-    `windows` gives the first start and last end of traces; it is asked only for files that collide.
+    `windows` gives the first start and last end of traces; it is asked only for files that collide. `clean`
+    gives a name without secrets.
     Raises ParamError for a run name that cannot be used.
     """
     named = _resolve_remainders([_split(file) for file in sorted(files, key=lambda file: file.source)])
-    out = _Outcome([], [], [], [])
+    out = _Outcome([], [], [], [], clean)
     for name, members in _groups(named, run, out).items():
         _place(name, _with_ranks(members, rank, lone=len(named) == 1), windows, out)
     return Naming(tuple(out.assigned), tuple(out.duplicates), tuple(out.refusals), tuple(out.notes))
@@ -157,6 +174,7 @@ def _groups(named: Sequence[_Named], run: str | None, out: _Outcome) -> dict[str
 
 
 def _run_as_asked(asked: str, out: _Outcome) -> str:
+    asked = out.without_secrets(asked)
     name, changed = run_name(asked)
     if changed:
         out.renamed(asked, name)
@@ -226,7 +244,7 @@ def _run_names(named: Sequence[_Named], out: _Outcome) -> Mapping[tuple[Path, st
     names: dict[tuple[Path, str], str | None] = {}
     taken: set[str] = set()
     for kind in kinds:
-        wanted = _wanted_name(kind, remainders, depth)
+        wanted = out.without_secrets(_wanted_name(kind, remainders, depth))
         name = folder_run_name(wanted)
         if name != wanted:
             out.renamed(wanted, name)

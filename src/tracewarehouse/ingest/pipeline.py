@@ -15,6 +15,7 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
+from tracewarehouse.formats.redact import Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import can_be_sent
 from tracewarehouse.ingest import inbox, machine
 from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, Settings, definitions
@@ -44,14 +45,18 @@ def ingest(
     """Ingest files and folders into the warehouse; with `inbox` and no paths, what lies in its inbox.
 
     A file that cannot be ingested stops no other: the report says what became of each. Raises ParamError for
-    a run name that cannot be used, WarehouseError where the disk refuses. Nothing is ever half published.
+    a run name that cannot be used and a label that looks like a secret, PolicyError for a redaction policy
+    that cannot be read, WarehouseError where the disk refuses. Nothing is ever half published.
     """
     started = time.monotonic()
+    redactor = Redactor(store.salt, policy_of(store.root))
+    for name, value in options.labels.items():
+        check_text(redactor, "a label", {name: value})
     found = _found(store, list(paths), options)
     # Workers are new processes: a format that only this one has is read here.
     jobs = machine.jobs(options.jobs, [file.path for file in found.files]) if can_be_sent() else 1
     with LocalEngine(jobs) as engine, _staging(store) as staging:
-        report = _Call(store, catalog, options, progress or _unwatched, engine, staging).run(found)
+        report = _Call(store, catalog, options, progress or _unwatched, engine, staging, redactor).run(found)
     return replace(report, seconds=time.monotonic() - started, strict=options.strict)
 
 
@@ -81,6 +86,7 @@ class _Call:
     watch: Watch
     engine: Engine
     staging: Path
+    redactor: Redactor
     started_at: str = field(default_factory=now)
 
     def run(self, found: Found) -> IngestReport:
@@ -89,7 +95,7 @@ class _Call:
         sources, others = survey(self.engine, found.files, self.options, self.watch)
         named = {one.path for one in found.files if one.named}
         reads, failed = self._read(sources, named)
-        naming = name_all(sources, reads, self.options)
+        naming = name_all(sources, reads, self.options, self._clean_name)
         verdicts = judge(self._stored, self.options, sources, reads, naming)
         self._build_again(sources, named, verdicts)
         files += [*others, *failed, *verdicts.settled]
@@ -99,6 +105,9 @@ class _Call:
             self._empty_inbox(files)
         ordered = tuple(sorted(files, key=lambda file: file.path))
         return IngestReport(ordered, run_outcomes(self.store, ordered, written), naming.notes)
+
+    def _clean_name(self, name: str) -> str:
+        return clean_name(self.redactor, name)
 
     @cached_property
     def _stored(self) -> Stored:
@@ -124,7 +133,7 @@ class _Call:
         self, sources: Sequence[Surveyed], named: Collection[Path]
     ) -> tuple[dict[int, Read], list[FileOutcome]]:
         """Reads every source once, and builds its tables where its provisional place may be right."""
-        places = provisional(sources, self.options)
+        places = provisional(sources, self.options, self._clean_name)
         items = [
             item(self._stored, number, source, places.get(number)) for number, source in enumerate(sources)
         ]
@@ -191,7 +200,7 @@ class _Call:
         same = {file.run for file in before if file.state == "same" and file.run}
         if self._is_incomplete(ready, before):
             return [_held_back(one) for one in ready], set()
-        done, written = publish(self.store, self.options, ready)
+        done, written = publish(self.store, self.options, ready, self.redactor)
         return done, written | relabel(self.store, self.options, same - written)
 
     def _is_incomplete(self, ready: Iterable[Ready], files: Iterable[FileOutcome]) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tracewarehouse.formats.base import Format, Part, Status
 from tracewarehouse.ingest.names import split_name, stem
-from tracewarehouse.ingest.naming import Assignment, TraceFile, assign
+from tracewarehouse.ingest.naming import Assignment, NameCleaner, TraceFile, assign
 from tracewarehouse.ingest.outcome import Options
 from tracewarehouse.ingest.spans import Window
 from tracewarehouse.ingest.survey import Mark, Surveyed
@@ -151,7 +151,9 @@ class Stored:
         return is_same_unit and source.is_current(format_.name, format_.version, self.definitions)
 
 
-def provisional(sources: Sequence[Surveyed], options: Options) -> dict[int, Assignment]:
+def provisional(
+    sources: Sequence[Surveyed], options: Options, clean: NameCleaner = str
+) -> dict[int, Assignment]:
     """Number of a source → its place by file names, hints and options; without one it is read only.
 
     The rules are those of the final naming. Files that contend for one place mostly are successive profiling
@@ -160,7 +162,9 @@ def provisional(sources: Sequence[Surveyed], options: Options) -> dict[int, Assi
     numbers = {(one.path, one.part.name): number for number, one in enumerate(sources)}
     files = [_as_read(one) for one in sources]
     run = None if options.inbox else options.run
-    naming = assign(files, windows=lambda paths: _guess(paths, sources), run=run, rank=options.rank)
+    naming = assign(
+        files, windows=lambda paths: _guess(paths, sources), run=run, rank=options.rank, clean=clean
+    )
     return {numbers[one.path, one.part]: one for one in naming.assigned}
 
 

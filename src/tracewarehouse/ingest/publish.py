@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from tracewarehouse.errors import TwError
+from tracewarehouse.formats.redact import Redactor, check_text
 from tracewarehouse.ingest.build_rank import commit_staged
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.verdict import Ready, conflict
@@ -14,10 +15,13 @@ from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Published, RankSource, Store, manifests
 
 
-def publish(store: Store, options: Options, ready: Sequence[Ready]) -> tuple[list[FileOutcome], set[str]]:
+def publish(
+    store: Store, options: Options, ready: Sequence[Ready], redactor: Redactor
+) -> tuple[list[FileOutcome], set[str]]:
     """Publish each run once. Gives each file's outcome, and the runs of which a version was written.
 
-    A run that cannot be published has its files refused; the others are published all the same.
+    A run that cannot be published has its files refused, as has one with a label of a training job that looks
+    like a secret; the others are published all the same.
     """
     by_run: dict[str, list[Ready]] = defaultdict(list)
     for one in ready:
@@ -26,6 +30,7 @@ def publish(store: Store, options: Options, ready: Sequence[Ready]) -> tuple[lis
     written: set[str] = set()
     for run, members in sorted(by_run.items()):
         try:
+            check_text(redactor, "a label", labels_of(options, members))
             published, names = _publish_run(store, options, run, members)
         except TwError as error:
             outcomes += [_file(one, "refused", error.message, error.hint) for one in members]

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from tracewarehouse import hints
 from tracewarehouse.ingest.discover import Candidate
-from tracewarehouse.ingest.naming import Assignment, Duplicate, Naming, Refusal, TraceFile, assign
+from tracewarehouse.ingest.naming import (
+    Assignment,
+    Duplicate,
+    NameCleaner,
+    Naming,
+    Refusal,
+    TraceFile,
+    assign,
+)
 from tracewarehouse.ingest.outcome import FileOutcome, Options
 from tracewarehouse.ingest.plan import Item, Stored, item
 from tracewarehouse.ingest.reports import Made, NotRead, Read
@@ -35,13 +43,19 @@ class Verdicts:
     places: dict[int, Assignment] = field(default_factory=dict)
 
 
-def name_all(sources: Sequence[Surveyed], reads: Mapping[int, Read], options: Options) -> Naming:
+def name_all(
+    sources: Sequence[Surveyed], reads: Mapping[int, Read], options: Options, clean: NameCleaner = str
+) -> Naming:
     """The final places of all sources that were read, by what is known of all of them."""
     windows = {sources[number].path: read.window for number, read in reads.items()}
     files = [_trace_file(sources[number], read) for number, read in reads.items()]
     run = None if options.inbox else options.run
     return assign(
-        files, windows=lambda paths: {path: windows[path] for path in paths}, run=run, rank=options.rank
+        files,
+        windows=lambda paths: {path: windows[path] for path in paths},
+        run=run,
+        rank=options.rank,
+        clean=clean,
     )
 
 

@@ -16,6 +16,7 @@ from tracewarehouse.formats.kineto.kept import FileFacts, kept
 from tracewarehouse.formats.kineto.secrets import SecretSearch
 from tracewarehouse.formats.kineto.time_unit import TimeUnit
 from tracewarehouse.formats.kineto.words import Dictionaries
+from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.spill import Spill
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 class Gathered:
     """The batches of one file so far."""
 
-    def __init__(self, salt: bytes, spill: Path, *, in_ns: bool = False) -> None:
+    def __init__(self, redactor: Redactor, spill: Path, *, in_ns: bool = False) -> None:
         self._in_ns = in_ns
         self.words = Dictionaries()
         self.facts = FileFacts()
-        self.secrets = SecretSearch(salt)
+        self.secrets = SecretSearch(redactor)
         self.batches = Spill(spill)
         self.time_unit = TimeUnit()
         self.rows = 0

@@ -23,7 +23,7 @@ from tracewarehouse.formats.kineto.scanner import MOST_BYTES, RefusedError, Scan
 from tracewarehouse.formats.kineto.scanners import new_scanner
 from tracewarehouse.formats.kineto.times import EPOCH_GAP_NS, Clock
 from tracewarehouse.formats.long_strings import LONGEST_BYTES, LongStrings
-from tracewarehouse.formats.redact import redact
+from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.unpack import Flow, digest_of, read_text
 
 _LIST_START: Final = re.compile(rb"\s*\[")
@@ -61,7 +61,7 @@ def read(path: Path, request: Request) -> Reading:
 def _read_strict(path: Path, request: Request) -> Reading:
     flow = Flow(path)
     pieces = iter(flow)
-    gathered = Gathered(request.salt, request.spill, in_ns=request.time_unit == "ns")
+    gathered = _gathered(request)
     try:
         found = _Strict(pieces, new_scanner(exact=request.exact), gathered, request)
         found.run()
@@ -206,10 +206,15 @@ class _Strict:
         self.members |= found
 
 
+def _gathered(request: Request) -> Gathered:
+    redactor = Redactor(request.salt, request.policy)
+    return Gathered(redactor, request.spill, in_ns=request.time_unit == "ns")
+
+
 def _read_tolerant(path: Path, request: Request) -> Reading:
     """Reads a document that is not strict JSON, as far as it goes."""
     document = Document(read_text(path, request.spill))
-    gathered = Gathered(request.salt, request.spill, in_ns=request.time_unit == "ns")
+    gathered = _gathered(request)
     scanner = new_scanner(exact=request.exact)
     repaired: list[int] = []
     strings = LongStrings(request.salt)
@@ -260,7 +265,8 @@ class KinetoSource:
         if self._unchanged is not None:
             return self._unchanged
         reading = self._reading
-        text, hits = redact(header.header_json(reading.members), self._request.salt)
+        redactor = reading.gathered.secrets.redactor
+        text, hits = redactor.text(header.header_json(reading.members))
         return Outcome(
             digest=reading.digest,
             header_json=text,
