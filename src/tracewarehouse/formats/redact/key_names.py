@@ -21,6 +21,7 @@ _LEAST_RANDOM: Final = 16
 _HEX: Final = re.compile(r"[0-9a-fA-F]+")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NUMBER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?)")
+_FILE: Final = re.compile(r"[\w.+=~@-]*(?:/[\w.+=~@-]+)+\.[a-z]{1,10}")
 _WORD: Final = re.compile(r"[A-Z]?[a-z]*|[A-Z]+|[0-9]+|[a-z]+[0-9]{1,4}|[A-Z]+[0-9]{1,4}")
 _PARTS: Final = re.compile(r"[/\\.:,;_|()<>\[\]{}*&#@!?%~=+-]+")
 _HEX_BITS: Final = 3.0
@@ -121,7 +122,7 @@ def is_random(value: str) -> bool:
     """Whether a value looks like a key: 16 characters or more, no blanks, words or number, high entropy."""
     if len(value) < _LEAST_RANDOM or any(map(str.isspace, value)):
         return False
-    if _NUMBER.fullmatch(value) or _UUID.fullmatch(value):
+    if _NUMBER.fullmatch(value) or _UUID.fullmatch(value) or _FILE.fullmatch(value):
         return False
     if all(map(_WORD.fullmatch, _PARTS.split(value))):
         return False
