@@ -80,7 +80,7 @@ def test_labels_and_reasons_are_refused(tmp_path: Path) -> None:
 
 def test_a_spooled_trace_with_a_secret_label_is_refused(tmp_path: Path) -> None:
     (path,) = write_ranks(tmp_path / "run")
-    Store.create(tmp_path / "wh")
+    Store.open_or_create(tmp_path / "wh")
     folder = tmp_path / "wh" / "inbox" / "job"
     folder.mkdir(parents=True)
     spooled = path.rename(folder / "rank0.json")
@@ -95,7 +95,7 @@ def test_a_policy_applies_to_an_ingest(tmp_path: Path, monkeypatch: pytest.Monke
     path.parent.mkdir()
     path.write_bytes(planted(["acme" + "_123456"]))
     root = tmp_path / "wh"
-    Store.create(root)
+    Store.open_or_create(root)
     (root / "_tw" / "redact.toml").write_text("[[pattern]]\nname = 'acme'\npattern = 'acme_[0-9]{6}'\n")
     assert only(take(root, path)).state == "intact"
     assert stored_needles(root, ["acme_123456"]) == {}

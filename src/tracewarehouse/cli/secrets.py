@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
-from tracewarehouse.cli.session import Session, examples, pass_session, result_options
+from tracewarehouse.cli.session import Session, complete_runs, examples, pass_session, result_options
 from tracewarehouse.errors import TwError
 
 if TYPE_CHECKING:

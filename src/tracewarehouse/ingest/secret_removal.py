@@ -16,10 +16,10 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.formats.redact import Policy, Redactor, clean_name
-from tracewarehouse.ingest import machine
+from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.build_rank import redacted_by
-from tracewarehouse.ingest.stored_rank import READ, RebuildRanks, StoredRank
-from tracewarehouse.ingest.upgrade import stored_files
+from tracewarehouse.ingest.upgrade.rebuild import stored_files
+from tracewarehouse.ingest.upgrade.stored_rank import READ, RebuildRanks, StoredRank
 from tracewarehouse.storage import Changes, RankSource, RunVersion, Staged, Store, layout, run_key, run_name
 from tracewarehouse.version import __version__
 
@@ -175,7 +175,7 @@ class SecretRemoval:
         """Deletes all versions of the runs but the newest, and all that is left of `former` names.
 
         Whatever else `clean` would delete is deleted too, at once: nobody else may write meanwhile. Raises
-        TwError for a run that has waiting ranks.
+        TwError for a run that has pending ranks.
         """
         for run in runs:
             self._purge_run(run)
@@ -188,8 +188,8 @@ class SecretRemoval:
         version = self._kept_by_purge(run)
         if version is None or len(self.store.versions(run)) < 2:
             return
-        if self.store.waiting(run):
-            raise TwError(f"run {run} has waiting ranks", "complete or remove it, then repeat")
+        if self.store.pending(run):
+            raise TwError(f"run {run} has pending ranks", "complete or remove it, then repeat")
         expected = version.expected_ranks
         announced = expected if expected is not None and len(version.ranks) >= expected else None
         # What comes before a removal is not kept by `clean`.
@@ -209,7 +209,7 @@ class SecretRemoval:
 
 
 def _built(tasks: list[RebuildRanks]) -> list[Staged]:
-    with LocalEngine(min(machine.cores(), len(tasks))) as engine:
+    with LocalEngine(min(resources.cores(), len(tasks))) as engine:
         return [staged for group in results_in_order(engine, tasks) for staged in group]  # type: ignore[attr-defined]
 
 

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from tracewarehouse.formats.base import Redaction, Request
-from tracewarehouse.formats.detect import detect
-from tracewarehouse.formats.foreign import ForeignFileError
+from tracewarehouse.formats.other_formats import UnsupportedFormatError
 from tracewarehouse.formats.redact import NO_POLICY, POLICY_FILE, Policy, Redactor, clean_name
-from tracewarehouse.ingest.discover import discover
+from tracewarehouse.formats.registry import detect
+from tracewarehouse.ingest.survey import discover
 from tracewarehouse.storage import run_key
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def scan_traces(paths: Iterable[str | PathLike[str]], policy: Policy = NO_POLICY
         report.found += _of_text(redactor, shown, "file name", path.name)
         try:
             hits = _trace_redactions(path, policy)
-        except ForeignFileError as error:
+        except UnsupportedFormatError as error:
             report.failed.append(NotScanned(shown, f"skipped: it is {error.description}"))
             continue
         except Exception as error:  # whatever a file does to its reader, the others are searched

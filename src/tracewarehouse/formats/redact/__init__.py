@@ -1,4 +1,4 @@
-"""Secrets are replaced before anything leaves the memory of a format reader."""
+"""Redaction of secrets before data leaves the memory of a format reader."""
 
 from tracewarehouse.formats.redact.names import check_text, clean_name
 from tracewarehouse.formats.redact.policy import NO_POLICY, POLICY_FILE, POLICY_VARIABLE, Policy, policy_of
