@@ -92,7 +92,7 @@ def _run(command: Sequence[str]) -> int:
     "--max-rows",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Most rows; 0: no limit. [default: 100000; with --output no limit]",
+    help="Most rows; 0: no limit. [default: 100000; none with -o]",
 )
 @click.option(
     "--timeout",
