@@ -66,6 +66,10 @@ class ParamError(TwError):
     """A parameter with an invalid value."""
 
 
+class PolicyError(TwError):
+    """A redaction policy that cannot be read."""
+
+
 class QueryError(TwError):
     """A SQL statement that DuckDB rejects, with DuckDB's message."""
 

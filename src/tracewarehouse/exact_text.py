@@ -13,6 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 
+# Controls, DEL, line separators, bidirectional marks, and surrogates, which cannot be printed.
+INVISIBLE = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+_CONTROL = re.compile(f"[\x00-\x1f{INVISIBLE}]")
+# What spreadsheets take for the beginning of a formula, also in its full-width form.
+_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NEEDS_QUOTES = re.compile('^$|^[ \t]|[ \t]$|[",\r\n]')
 
 
@@ -22,6 +27,31 @@ def csv_text(value: object) -> str:
         return ""
     text = _text(value)
     return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
+
+
+def spreadsheet_text(value: object) -> str:
+    """One CSV field that no spreadsheet executes: a text that may be a formula begins with `'`.
+
+    Control and bidirectional characters are escaped. Numbers are exact, as in `csv_text`.
+    """
+    if value is None or isinstance(value, bool | int | float | Decimal):
+        return csv_text(value)
+    text = _text(value)
+    visible = one_line(text)
+    return csv_text(f"'{visible}" if _FORMULA.match(text) else visible)
+
+
+def one_line(text: str) -> str:
+    """`text` with every control character, bidirectional mark and line break escaped."""
+    return _CONTROL.sub(escape, text)
+
+
+def escape(match: re.Match[str]) -> str:
+    """A control character as `\\n`, `\\x1b` or `\\u202e`."""
+    code = ord(match.group())
+    if code == 10:
+        return "\\n"
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def json_text(value: object, *, unit: str | None = None, type_: str = "") -> str:

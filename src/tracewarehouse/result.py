@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tracewarehouse.errors import TwError
-from tracewarehouse.exact_text import csv_text, json_text
+from tracewarehouse.exact_text import csv_text, json_text, spreadsheet_text
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -147,10 +147,15 @@ class Result:
             {**(self.table.schema.metadata or {}), METADATA_KEY: text.encode()}
         )
 
-    def csv(self) -> Iterator[str]:
-        """The rows as CSV with a header, in chunks of complete lines."""
-        yield ",".join(csv_text(name) for name in self.table.column_names) + "\n"
-        writers: list[Callable[[object], str]] = [csv_text] * self.table.num_columns
+    def csv(self, *, spreadsheet: bool = False) -> Iterator[str]:
+        """The rows as CSV with a header, in chunks of complete lines.
+
+        It is exact; with `spreadsheet`, texts that a spreadsheet would execute begin with `'`, and control
+        characters are escaped.
+        """
+        write: Callable[[object], str] = spreadsheet_text if spreadsheet else csv_text
+        yield ",".join(write(name) for name in self.table.column_names) + "\n"
+        writers = [write] * self.table.num_columns
         for cells in self._cells(writers):
             yield "".join(",".join(row) + "\n" for row in zip(*cells, strict=True))
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracewarehouse.diff import Diff
+    from tracewarehouse.duck.limited import Limits
     from tracewarehouse.export import Exported, ExportRequest
     from tracewarehouse.history import History
     from tracewarehouse.query.dependencies import Dependencies
@@ -117,16 +118,36 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         keys = label_keys([by] if isinstance(by, str) else by, selected)
         return build_history(self.store, self.catalog, parsed, selected, keys, min_effect)
 
-    def query(self, sql: str) -> Result:
-        """The rows of one SELECT on tables and views; it is read-only and sandboxed to the warehouse.
+    def query(
+        self,
+        sql: str,
+        *,
+        max_rows: int | None = 100_000,
+        timeout_s: float | None = 30.0,
+        memory_bytes: int | None = 1_000_000_000,
+    ) -> Result:
+        """The rows of one SELECT on tables and views; read-only, and limited to files of the selected runs.
 
-        Raises QueryError with DuckDB's message.
+        A query that returns more than `max_rows` rows, runs for longer than `timeout_s` or needs more than
+        `memory_bytes` fails and returns nothing; None switches a limit off. `scan` has no limits. Raises
+        QueryError with DuckDB's message, QueryLimitError beyond a limit.
         """
+        from tracewarehouse.duck.limited import Limits
+
+        return self._query(sql, Limits(max_rows, timeout_s, memory_bytes))
+
+    def query_all(self, sql: str) -> Result:
+        """Like `query`, without limits: for SQL that is not typed by a user."""
+        from tracewarehouse.duck.limited import NO_LIMITS
+
+        return self._query(sql, NO_LIMITS)
+
+    def _query(self, sql: str, limits: Limits) -> Result:
         from tracewarehouse.duck.engine import MISSING_NAME
         from tracewarehouse.query.dependencies import mentioned, queryable
 
         try:
-            return self._query(sql, mentioned(self.catalog, sql))
+            return self._query_over(sql, mentioned(self.catalog, sql), limits)
         except QueryError as error:
             if not isinstance(error.__cause__, MISSING_NAME):
                 raise
@@ -135,22 +156,21 @@ class Warehouse(Analyses[Result], WarehouseWrites):
                 shown = hints.Hint(f"wh.{name}()", f"tw show {name}; tw shell has it as a view")
                 error.with_hint(hints.fill("it is an analysis: {}", shown))
                 raise
-            return self._query(sql, queryable(self.catalog))  # now DuckDB can suggest other names
+            return self._query_over(sql, queryable(self.catalog), limits)  # DuckDB can suggest other names
 
-    def _query(self, sql: str, contracts: Sequence[Contract]) -> Result:
+    def _query_over(self, sql: str, contracts: Sequence[Contract], limits: Limits) -> Result:
         from tracewarehouse.contracts.sql_tokens import names_read
-        from tracewarehouse.duck.engine import query
-        from tracewarehouse.query.connections import connection
-        from tracewarehouse.query.sandbox import check_reads_only, lock
+        from tracewarehouse.duck.limited import query
+        from tracewarehouse.query.connections import user_connection
+        from tracewarehouse.query.sandbox import check_reads_only
         from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
         from tracewarehouse.runs.table_versions import queryable_runs
 
         selected = self.selected()
         runs = queryable_runs(self.catalog, contracts, selected, names_read(sql))
-        with connection(self.root, self.catalog, runs.selected, contracts) as con:
+        with user_connection(self.root, self.catalog, runs.selected, contracts, limits) as con:
             check_reads_only(con, sql)
-            lock(con, self.root / "data")
-            table = query(con, sql)
+            table = query(con, sql, limits)
         lines = (*runs.notices, *nothing_stored(selected), *notices(runs.selected))
         return Result(table, provenance_of(self.catalog, runs.selected, sql=sql), notices=lines)
 
@@ -191,7 +211,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         """A run with its ranks, tables and versions; raises UnknownName."""
         from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.runs.notices import provenance_of
-        from tracewarehouse.runs.rows import RunInfo, built_rows, run_row, table_sizes
+        from tracewarehouse.runs.rows import RunInfo, built_rows, redactions, run_row, table_sizes
 
         part = self._one(run)
         each = part.selected()[0]
@@ -199,7 +219,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         rows = built_rows(self.root, contract, [each])
         ranks = Result(table_of(contract, rows), provenance_of(self.catalog, (each,), contract), contract)
         versions = self.store.versions(each.run)
-        return RunInfo(run_row(each.version), ranks, table_sizes(each), versions)
+        return RunInfo(run_row(each.version), ranks, table_sizes(each), versions, redactions(each))
 
     def export_trace(
         self,

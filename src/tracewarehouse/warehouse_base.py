@@ -69,8 +69,8 @@ class WarehouseBase:
         """The rows of an analysis."""
         raise NotImplementedError
 
-    def query(self, sql: str) -> Result:
-        """The rows of one SELECT over the tables and views."""
+    def query_all(self, sql: str) -> Result:
+        """The rows of one SELECT over the tables and views, without limits."""
         raise NotImplementedError
 
     @property

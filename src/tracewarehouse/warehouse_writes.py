@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tracewarehouse.derive import Derived
     from tracewarehouse.history import RecordProgress, RecordReport
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
+    from tracewarehouse.ingest.secret_removal import RemovalReport
+    from tracewarehouse.ingest.secret_scan import SecretFound, SecretReport
     from tracewarehouse.runs.removal import Removed
 
 
@@ -94,7 +96,7 @@ class WarehouseWrites(WarehouseBase):
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
         """Stores why a metric changed at a run, for its history; None removes it. Returns the run.
 
-        Raises UnknownName, ParamError.
+        Raises UnknownName, ParamError, also for a reason that looks like a secret.
         """
         from tracewarehouse.history import acknowledge
         from tracewarehouse.metric import parse_metric
@@ -103,6 +105,7 @@ class WarehouseWrites(WarehouseBase):
         if len(runs) != 1:
             names = ", ".join(each.selector for each in runs)
             raise UnknownName("single run", run, [], f"it matches {names}")
+        self._check_text("the reason", {"reason": why})
         acknowledge(self.store, parse_metric(metric, self.catalog), runs[0], why)
         return runs[0].selector
 
@@ -119,9 +122,20 @@ class WarehouseWrites(WarehouseBase):
         return matching_runs(selected, named, [where] if isinstance(where, str) else where)
 
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
-        """Sets labels of a run in a new version, removes those that are None. Raises UnknownName."""
+        """Sets labels of a run in a new version, removes those that are None.
+
+        Raises UnknownName, ParamError for a label that looks like a secret.
+        """
+        for name, value in check_labels(labels).items():
+            self._check_text("a label", {name: value})
         one = self._one(self._unversioned(run, "a label")).selected()[0]
-        return self.store.relabel(one.run, check_labels(labels))
+        return self.store.relabel(one.run, labels)
+
+    def _check_text(self, what: str, texts: Mapping[str, str | None]) -> None:
+        """Raises ParamError for a text that looks like a secret."""
+        from tracewarehouse.formats.redact import Redactor, check_text, policy_of
+
+        check_text(Redactor(self.store.salt, policy_of(self.root)), what, texts)
 
     def remove(
         self,
@@ -224,6 +238,68 @@ class WarehouseWrites(WarehouseBase):
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         derived = derive(self.store, self.catalog, readable.selected[0], wanted)
         return replace(derived, notices=(*readable.notices, *derived.notices))
+
+    def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:
+        """What looks like a secret in everything stored, or in what is stored of some runs (names).
+
+        Columns, headers, manifests, versions, recorded results, `warehouse.duckdb` and paths are searched by
+        the rules of redaction. Nothing is changed.
+        """
+        from tracewarehouse.formats.redact import policy_of
+        from tracewarehouse.ingest.secret_scan import scan_warehouse
+
+        wanted = [runs] if isinstance(runs, str) else runs
+        names = None if wanted is None else [self._unversioned(run, "a search") for run in wanted]
+        return scan_warehouse(self.store.root, names, policy_of(self.root))
+
+    def remove_secrets(
+        self, runs: str | Iterable[str] | None = None, *, redact: bool = True, purge: bool = False
+    ) -> RemovalReport:
+        """Publishes clean versions of runs in which `secrets` finds some; `purge` deletes the old versions.
+
+        Tables are built again from the stored events with secrets replaced; recorded results that held some
+        are recorded again. With `purge` nobody else may write to the warehouse meanwhile.
+        """
+        from tracewarehouse.formats.redact import policy_of
+        from tracewarehouse.ingest.secret_removal import RemovalReport, SecretRemoval
+
+        found = self.secrets(runs).found
+        removal = SecretRemoval(self.store, self.catalog, policy_of(self.root))
+        lines: list[str] = []
+        keys = {each.run for each in found if each.run}
+        names, former = {key: self.store.spelling(key) for key in keys}, []
+        for key, run in sorted(names.items()):
+            files = {each.file for each in found if each.run == key}
+            if redact and (files & removal.held_by_newest(run) or self._holds_secret_name(found, key)):
+                names[key] = removal.redact(run)
+                former += [run] if names[key] != run else []
+                lines.append(f"{names[key]}: published without secrets")
+        if redact:
+            lines += self._record_without_secrets(found)
+            reasons = removal.redact_reasons()
+            lines += [f"{reasons} acknowledgement reasons redacted"] if reasons else []
+        if purge and keys:
+            removal.purge(sorted(set(names.values())), former)
+            lines.append("old versions deleted")
+        if lines and (self.root / "warehouse.duckdb").exists():
+            self.refresh()
+        left = self.secrets(runs).found
+        return RemovalReport(tuple(lines), tuple(sorted({f"{each.file}: {each.where}" for each in left})))
+
+    def _holds_secret_name(self, found: Iterable[SecretFound], key: str) -> bool:
+        """Whether the name of a run that readers see is a secret itself."""
+        is_named = any(each.run == key and each.where == "path" for each in found)
+        return is_named and self.store.newest(key) is not None
+
+    def _record_without_secrets(self, found: Iterable[SecretFound]) -> list[str]:
+        """Deletes recorded results that hold secrets, and records them again."""
+        files = sorted({each.file for each in found if each.file.startswith("results/")})
+        self.store.objects.delete(files)
+        analyses = sorted({file.split("/")[1] for file in files})
+        runs = sorted({self.store.spelling(file.split("/")[2]) for file in files} & set(self.store.runs()))
+        if analyses and runs:
+            self.record(runs, analyses=analyses)
+        return [f"{len(files)} recorded results redacted"] if files else []
 
     def verify(self) -> list[Problem]:
         """Problems of the stored files, of format 1 too; empty for an intact warehouse."""

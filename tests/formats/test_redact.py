@@ -18,8 +18,9 @@ import pytest
 from trace_reading import SALT, ReadTrace
 from trace_texts import event, trace, write
 from tracewarehouse.formats import spill
-from tracewarehouse.formats.redact import flagged, is_secret_key, redact, suspects
+from tracewarehouse.formats.redact import Redactor
 
+TOKEN = "huggingface-access-token"
 HUGGING_FACE = "hf" + "_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"
 SHAPES = {
     "hugging_face": HUGGING_FACE,
@@ -67,6 +68,11 @@ PLAIN_VALUES = [
 ]
 
 
+REDACTOR = Redactor(SALT)
+flagged, suspects, is_secret_key = REDACTOR.flagged, REDACTOR.suspects, REDACTOR.is_secret_key
+redact = REDACTOR.text
+
+
 def mark(secret: str, salt: bytes = SALT) -> str:
     return f"[redacted:{hashlib.sha256(salt + secret.encode()).hexdigest()[:4]}]"
 
@@ -74,7 +80,7 @@ def mark(secret: str, salt: bytes = SALT) -> str:
 @pytest.mark.parametrize("key", SECRET_KEYS)
 def test_values_of_secret_keys_are_redacted(key: str) -> None:
     assert is_secret_key(key)
-    text, found = redact(json.dumps({"args": {"env": {key: "plain words", "x": "plain words"}}}), SALT, 5)
+    text, found = redact(json.dumps({"args": {"env": {key: "plain words", "x": "plain words"}}}), 5)
     assert json.loads(text) == {"args": {"env": {key: mark("plain words"), "x": "plain words"}}}
     assert [(hit.event_id, hit.kind) for hit in found] == [(5, "key")]
     assert found[0].path.startswith("$.args.env.") and key in found[0].path
@@ -83,13 +89,13 @@ def test_values_of_secret_keys_are_redacted(key: str) -> None:
 @pytest.mark.parametrize("key", PLAIN_KEYS)
 def test_values_of_plain_keys_are_kept(key: str) -> None:
     text = json.dumps({"args": {key: "plain words"}})
-    assert redact(text, SALT) == (text, [])
+    assert redact(text) == (text, [])
 
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_secret_shapes_are_redacted_in_any_position(kind: str) -> None:
     secret = SHAPES[kind]
-    text, found = redact(json.dumps({"name": f"run {secret}", "args": {"l": [1, ["a", secret]]}}), SALT)
+    text, found = redact(json.dumps({"name": f"run {secret}", "args": {"l": [1, ["a", secret]]}}))
     tail = mark(secret)
     assert json.loads(text) == {"name": f"run {tail}", "args": {"l": [1, ["a", tail]]}}
     assert [hit.path for hit in found] == ["$.name", "$.args.l[1][1]"]
@@ -98,52 +104,52 @@ def test_secret_shapes_are_redacted_in_any_position(kind: str) -> None:
 @pytest.mark.parametrize("value", PLAIN_VALUES)
 def test_plain_values_are_kept(value: str) -> None:
     text = json.dumps({"name": value, "args": {"v": [value, {"num_tokens": value}]}})
-    assert redact(text, SALT) == (text, [])
+    assert redact(text) == (text, [])
 
 
 def test_passwords_in_urls_are_redacted() -> None:
     secret = "bob:" + "hunter2"
-    text, found = redact(json.dumps({"args": {"u": f"git clone https://{secret}@example.org/a?b=c"}}), SALT)
+    text, found = redact(json.dumps({"args": {"u": f"git clone https://{secret}@example.org/a?b=c"}}))
     assert json.loads(text)["args"]["u"] == f"git clone https://{mark(secret)}@example.org/a?b=c"
-    assert [hit.kind for hit in found] == ["url_password"]
+    assert [hit.kind for hit in found] == ["url-password"]
 
 
 def test_json_inside_strings_is_searched() -> None:
     inside = json.dumps({"env": json.dumps({"API_KEY": "abcdefgh", "n": 1.50, "num_tokens": "abcdefgh"})})
-    text, found = redact(json.dumps({"args": {"config": inside}}), SALT)
+    text, found = redact(json.dumps({"args": {"config": inside}}))
     env = json.loads(json.loads(json.loads(text)["args"]["config"])["env"])
     assert env == {"API_KEY": mark("abcdefgh"), "n": 1.5, "num_tokens": "abcdefgh"}
     assert [(hit.path, hit.kind) for hit in found] == [("$.args.config", "key")]
-    half = redact(json.dumps({"args": {"config": "launch {'token': 'abcdefgh', 'x': 'abcdefgh'}"}}), SALT)[0]
+    half = redact(json.dumps({"args": {"config": "launch {'token': 'abcdefgh', 'x': 'abcdefgh'}"}}))[0]
     assert json.loads(half)["args"]["config"] == f"launch {{'token': '{mark('abcdefgh')}', 'x': 'abcdefgh'}}"
 
 
 def test_short_values_numbers_and_null_are_kept() -> None:
     text = '{"token": "1234567", "password": 12345678901234567890, "secret": null, "api_key": [1.50, true]}'
-    assert redact(text, SALT) == (text, [])
+    assert redact(text) == (text, [])
 
 
 def test_lists_under_a_secret_key_are_redacted() -> None:
-    text, _ = redact('{"token": ["abcdefgh", {"x": "abcdefgh"}]}', SALT)
+    text, _ = redact('{"token": ["abcdefgh", {"x": "abcdefgh"}]}')
     assert json.loads(text) == {"token": [mark("abcdefgh"), {"x": "abcdefgh"}]}
 
 
 def test_a_secret_that_is_a_key_is_redacted_in_the_path_too() -> None:
-    text, found = redact(json.dumps({"args": {HUGGING_FACE: {"a": HUGGING_FACE}}}), SALT)
+    text, found = redact(json.dumps({"args": {HUGGING_FACE: {"a": HUGGING_FACE}}}))
     assert json.loads(text) == {"args": {mark(HUGGING_FACE): {"a": mark(HUGGING_FACE)}}}
     assert HUGGING_FACE not in str(found)
 
 
 def test_the_rest_of_the_event_is_verbatim() -> None:
     before, after = '{"a":1.50, "b" : "\\u00e9\\/",', '"c":12345678901234567890,"d":-0.0}'
-    text, _ = redact(f'{before}"token":"abcdefgh",{after}', SALT)
+    text, _ = redact(f'{before}"token":"abcdefgh",{after}')
     assert text == f'{before}"token":"{mark("abcdefgh")}",{after}'
 
 
 def test_equal_secrets_have_equal_redactions_per_salt() -> None:
-    one, two = (redact('{"token":"abcdefgh"}', salt)[0] for salt in (b"a", b"b"))
-    assert one == redact('{"x":1,"token":"abcdefgh"}', b"a")[0].replace('"x":1,', "") and one != two
-    again, found = redact(one, b"a")
+    one, two = (Redactor(salt).text('{"token":"abcdefgh"}')[0] for salt in (b"a", b"b"))
+    assert one == Redactor(b"a").text('{"x":1,"token":"abcdefgh"}')[0].replace('"x":1,', "") and one != two
+    again, found = Redactor(b"a").text(one)
     assert (again, found) == (one, [])
 
 
@@ -155,7 +161,7 @@ def test_escaped_keys_and_values_are_found() -> None:
     ]
     for text in texts:
         assert flagged(pa.array([text])) == [0]
-        assert "[redacted:" in redact(text, SALT)[0]
+        assert "[redacted:" in redact(text)[0]
 
 
 def test_the_prefilter_flags_all_matches_of_the_rules() -> None:
@@ -168,7 +174,7 @@ def test_the_prefilter_flags_all_matches_of_the_rules() -> None:
     ]
     texts += ['{"TOKEN"\n:\n"abcdefgh"}', '{"api_key":{"x":["abcdefgh"]},"apiKey":["abcdefgh"]}']
     assert flagged(pa.array(texts)) == list(range(len(texts)))
-    assert all(redact(text, SALT)[1] for text in texts)
+    assert all(redact(text)[1] for text in texts)
 
 
 def test_the_search_over_strings_finds_keys_and_values() -> None:
@@ -217,17 +223,17 @@ def test_nothing_secret_reaches_the_tables(tmp_path: Path, exact: bool) -> None:
     hits = found.outcome.redactions
     assert sorted((-1 if hit.event_id is None else hit.event_id, hit.path, hit.kind) for hit in hits) == [
         (-1, "$.metadata.env.DB_PASSWORD", "key"),
-        (0, "$.name", "hugging_face"),
-        (1, "$.cat", "hugging_face"), (1, "$.pid", "hugging_face"), (1, "$.tid", "hugging_face"),
-        (2, "$.args.env.HF_TOKEN", "key"), (2, "$.args.esc", "hugging_face"),
-        (4, "$", "hugging_face"),
-        (5, "$.id", "hugging_face"),
-        (6, "$.bp", "hugging_face"), (6, "$.s", "hugging_face"),
-        (7, "$.color", "hugging_face"), (7, "$.zoo.password", "key"),
-        (8, '$.args."Input type"[1]', "hugging_face"), (8, '$.args."Process Group Name"', "hugging_face"),
-        (8, f'$.args.{json.dumps(mark(HUGGING_FACE))}', "hugging_face"),
+        (0, "$.name", TOKEN),
+        (1, "$.cat", TOKEN), (1, "$.pid", TOKEN), (1, "$.tid", TOKEN),
+        (2, "$.args.env.HF_TOKEN", "key"), (2, "$.args.esc", TOKEN),
+        (4, "$", TOKEN),
+        (5, "$.id", TOKEN),
+        (6, "$.bp", TOKEN), (6, "$.s", TOKEN),
+        (7, "$.color", TOKEN), (7, "$.zoo.password", "key"),
+        (8, '$.args."Input type"[1]', TOKEN), (8, '$.args."Process Group Name"', TOKEN),
+        (8, f'$.args.{json.dumps(mark(HUGGING_FACE))}', TOKEN),
         (9, "$.args.l[0].api_key[0]", "key"),
-        (10, "$.args.a", "hugging_face"),
+        (10, "$.args.a", TOKEN),
         (11, "$.args.cmd", "key"),
     ]  # fmt: skip
     assert found.column("name")[0] == f"call {mark(HUGGING_FACE)}"

@@ -24,7 +24,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.columns import UNITS
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.derive import ScopeRequest, derive
-from tracewarehouse.duck import arrow, engine
+from tracewarehouse.duck import arrow, engine, limited
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.result import Result
@@ -107,11 +107,11 @@ class KeptWarehouse(Warehouse):
         contracts = MappingProxyType({**self.catalog.contracts, own.ref: own})
         self.catalog = Catalog(contracts, self.catalog.folder, self.catalog._hashes)
 
-    def query(self, sql: str) -> Result:
+    def query_all(self, sql: str) -> Result:
         """The rows of a SELECT over one table or view."""
         contract = self.catalog.get(sql.partition(" FROM ")[2].split()[0])
         with self._session([contract]) as con:
-            return Result(engine.query(con, sql), provenance_of(self.catalog, self.selected(), sql=sql))
+            return Result(limited.query(con, sql), provenance_of(self.catalog, self.selected(), sql=sql))
 
     def _execute(
         self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies

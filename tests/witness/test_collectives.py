@@ -103,7 +103,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Warehouse, dict[
 
 def test_offsets(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
     warehouse, files = drawn
-    told = warehouse.query("SELECT * FROM clock_offsets").rows()
+    told = warehouse.query_all("SELECT * FROM clock_offsets").rows()
     for name, rows in files.items():
         known = offsets(meetings(rows).values())
         found = {

@@ -44,7 +44,7 @@ def drawn(
 def test_paths_are_those_of_brute_force(drawn: tuple[Warehouse, Graphs]) -> None:
     warehouse, graphs = drawn
     found: dict[Key, list[Part]] = {}
-    for row in warehouse.query("SELECT * FROM critical_path ORDER BY rank, scope, position").rows():
+    for row in warehouse.query_all("SELECT * FROM critical_path ORDER BY rank, scope, position").rows():
         part = Part(row["category"], row["evidence"], row["event_id"], row["start_ns"], row["segment_ns"])
         found.setdefault((row["rank"], row["scope"]), []).append(part)
     assert found.keys() == graphs.keys()
@@ -110,7 +110,7 @@ def test_the_random_run_has_everything(drawn: tuple[Warehouse, Graphs]) -> None:
     warehouse, _ = drawn
     types = {
         row["type"]
-        for row in warehouse.query("SELECT DISTINCT type FROM critical_edges WHERE is_limiting").rows()
+        for row in warehouse.query_all("SELECT DISTINCT type FROM critical_edges WHERE is_limiting").rows()
     }
     assert types == {
         *("kernel", "sync", "wait", "graph", "stream", "launch", "host", "host_gap", "handover", "earlier"),
@@ -118,7 +118,7 @@ def test_the_random_run_has_everything(drawn: tuple[Warehouse, Graphs]) -> None:
     }
     on_path = {
         (row["category"], row["evidence"])
-        for row in warehouse.query("SELECT DISTINCT category, evidence FROM critical_path").rows()
+        for row in warehouse.query_all("SELECT DISTINCT category, evidence FROM critical_path").rows()
     }
     assert {
         ("sync", "recorded"),

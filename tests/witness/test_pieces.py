@@ -64,7 +64,7 @@ def drawn(
 def test_each_segment_equals_brute_force(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
     found: dict[int, list[Row]] = defaultdict(list)
-    for row in warehouse.query("SELECT * FROM device_segments ORDER BY rank, start_ns").rows():
+    for row in warehouse.query_all("SELECT * FROM device_segments ORDER BY rank, start_ns").rows():
         found[row["rank"]].append(row | {"end_ns": row["start_ns"] + row["segment_ns"]})
     assert found.keys() == traces.keys()
     for rank, trace in traces.items():

@@ -191,7 +191,7 @@ def test_operators_cross_and_recurse(drawn: tuple[Any, dict[int, Trace]]) -> Non
             count(*) FILTER (inner_op.ts_ns + inner_op.dur_ns > outer_op.ts_ns + outer_op.dur_ns) AS crossing
         FROM operators AS inner_op JOIN operators AS outer_op
             ON outer_op.rank = inner_op.rank AND outer_op.event_id = inner_op.parent_id"""
-    (found,) = warehouse.query(sql).rows()
+    (found,) = warehouse.query_all(sql).rows()
     assert found["itself"] > 100
     assert found["crossing"] > 30
 

@@ -41,7 +41,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Rows, 
 def rows(warehouse: tw.Warehouse, run: str, rank: int) -> Rows:
     return (
         warehouse.select(runs=run, ranks=rank)
-        .query("""
+        .query_all("""
         SELECT category, name, pid, tid, ts_ns, dur_ns
         FROM events WHERE ph IN ('X', 'i') ORDER BY event_id""")
         .rows()

@@ -63,7 +63,9 @@ def info(session: Session, /, run: str) -> None:
 
     warehouse = session.open()
     found, row = warehouse.info(run), warehouse.select(runs=run).runs()
-    session.out.print_text(run_text(row, found.ranks, found.tables, found.versions), [_as_json(found, row)])
+    session.out.print_text(
+        run_text(row, found.ranks, found.tables, found.versions, found.redaction), [_as_json(found, row)]
+    )
 
 
 @click.command(
@@ -96,6 +98,7 @@ def _as_json(found: RunInfo, row: Result) -> dict[str, Any]:
         "ranks": _rows(found.ranks),
         "tables": [vars(table) for table in found.tables],
         "versions": found.versions,
+        "redaction": found.redaction,
     }
 
 

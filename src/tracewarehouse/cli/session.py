@@ -37,6 +37,7 @@ class Session:
     head: int | None = None
     top: int | None = None
     json: bool = False
+    spreadsheet: bool = False
     debug: bool = False
 
     @cached_property
@@ -51,6 +52,7 @@ class Session:
             head=self.head,
             top=self.top,
             envelope=self.json,
+            spreadsheet=self.spreadsheet,
         )
 
     def open(self) -> Warehouse:
@@ -124,6 +126,22 @@ class DurationParam(click.ParamType[float]):
         if ns is None:
             self.fail(f"{value!r} is not a duration; use 90s, 30m, 12h, 90d or 2w", param, ctx)
         return ns / 1e9
+
+
+class SizeParam(click.ParamType[int]):
+    """`500MB`, `4GB` or `1GiB`, in bytes; a bare number is bytes."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes; a usage error for anything else."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?", str(value))
+        if match is None:
+            self.fail(f"{value!r} is not a size; use 500MB, 4GB or 1GiB", param, ctx)
+        unit = (1024 if match[3] else 1000) ** " kMGT".index(match[2].replace("K", "k") or " ")
+        return int(float(match[1]) * unit)
 
 
 class RenamedOption(click.Option):
@@ -221,6 +239,11 @@ def result_options(command: Command) -> Command:
     for add in (
         output_options,
         _option("--head", type=click.IntRange(min=0), metavar="N", help="Print only the first N rows."),
+        _option(
+            "--spreadsheet",
+            is_flag=True,
+            help="Escape formulas and control characters in CSV.",
+        ),
         _option("-f", "--format", type=click.Choice(FORMATS), help=format_help),
     ):
         command = add(command)

@@ -13,7 +13,9 @@ from pathlib import Path
 import click
 
 from tracewarehouse.cli.session import (
+    DurationParam,
     Session,
+    SizeParam,
     examples,
     output_options,
     pass_session,
@@ -82,18 +84,46 @@ def _run(command: Sequence[str]) -> int:
         'tw query "SELECT name, sum(dur_ns) AS sum_ns FROM kernels GROUP BY name ORDER BY sum_ns DESC"',
         'tw query --run fp8-on "SELECT count(*) FROM events"',
         "tw sql temporal_breakdown | tw query -",
+        'tw query --timeout 5m --memory 4GB "FROM events" -o events.parquet',
     )
 )
 @click.argument("sql", metavar="SQL")
+@click.option(
+    "--max-rows",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Most rows; 0: no limit. [default: 100000; none with -o]",
+)
+@click.option(
+    "--timeout",
+    type=DurationParam(),
+    default="30s",
+    show_default=True,
+    help="Longest time; 0s: no limit.",
+)
+@click.option(
+    "--memory",
+    type=SizeParam(),
+    default="1GB",
+    show_default=True,
+    help="Most memory; 0: no limit.",
+)
 @selection_options
 @result_options
 @pass_session
-def query(session: Session, /, sql: str) -> None:
+def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, memory: int) -> None:
     """Run a SQL query on tables and views.
 
-    SQL is one SELECT, or - to read it from stdin. Queries are read-only, and limited to the warehouse.
+    SQL is one SELECT, or - to read it from stdin. Queries are read-only, limited to the files of the selected
+    runs, and fail beyond a limit of rows, time or memory: a result is never a part of the rows.
     """
-    session.out.print_result(session.open().query(sys.stdin.read() if sql == "-" else sql))
+    if max_rows is None:
+        max_rows = 0 if session.output is not None else 100_000
+    text = sys.stdin.read() if sql == "-" else sql
+    result = session.open().query(
+        text, max_rows=max_rows or None, timeout_s=timeout or None, memory_bytes=memory or None
+    )
+    session.out.print_result(result)
 
 
 @click.command(

@@ -184,7 +184,7 @@ def resolve_interval(per: str | None, sides: tuple[Selection, Selection]) -> tup
 
 def _has_enough_steps(side: Selection) -> bool:
     """Whether every run has a rank with enough complete steps."""
-    steps = side.query(_STEPS).rows()
+    steps = side.query_all(_STEPS).rows()
     most: Counter[str] = Counter()
     for (run, _), count in Counter((row["run_id"], row["rank"]) for row in steps).items():
         most[run] = max(most[run], count)
@@ -194,7 +194,7 @@ def _has_enough_steps(side: Selection) -> bool:
 def side_times(name: str, side: Selection, per: str) -> SideTimes:
     """The times of a side per interval; raises TwError if it has none."""
     if per == STEP:
-        steps = side.query(_STEPS).arrow()
+        steps = side.query_all(_STEPS).arrow()
         times = SideTimes("step", steps, side.run("step_account"), side.run("step_kernels"))
         hint = hints.fill("break down the entire trace: {}", hints.option("per", "window"))
         return _check_not_empty(name, times, "no complete step", hint)

@@ -47,10 +47,10 @@ class _StepSelection:
         """The rows of an analysis, of all steps."""
         return self.selection.run(name, version, **params)
 
-    def query(self, sql: str) -> Result:
+    def query_all(self, sql: str) -> Result:
         """The rows of a SELECT, for which only these steps exist."""
         listed = ", ".join(map(str, self.steps))
-        return self.selection.query(f"WITH steps AS (SELECT * FROM steps WHERE step IN ({listed})) {sql}")
+        return self.selection.query_all(f"WITH steps AS (SELECT * FROM steps WHERE step IN ({listed})) {sql}")
 
     def selected(self) -> tuple[SelectedRun, ...]:
         """The runs, each with its selected ranks."""

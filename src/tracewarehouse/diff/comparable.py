@@ -70,7 +70,8 @@ class _SideFacts:
 def differences(base: Selection, head: Selection) -> tuple[Difference, ...]:
     """The configuration differences of two sides, hard ones first."""
     facts = tuple(
-        _SideFacts(name, side, side.query(_RANKS).rows()) for name, side in (("base", base), ("head", head))
+        _SideFacts(name, side, side.query_all(_RANKS).rows())
+        for name, side in (("base", base), ("head", head))
     )
     all_differences = [each for check in _CHECKS for each in check(*facts)]
     return tuple(sorted(all_differences, key=lambda each: not each.hard))
@@ -162,14 +163,16 @@ def _reader(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
 
 
 def _steps(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
-    counts = [sorted({row["steps"] for row in side.selection.query(_STEPS).rows()}) for side in (base, head)]
+    counts = [
+        sorted({row["steps"] for row in side.selection.query_all(_STEPS).rows()}) for side in (base, head)
+    ]
     if counts[0] != counts[1]:
         yield Difference("steps", f"complete steps per rank: {_base_vs_head(*map(_range, counts))}")
 
 
 def _shapes(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     calls = [
-        {(row["name"], row["shape"]): row["calls"] for row in side.selection.query(_SHAPES).rows()}
+        {(row["name"], row["shape"]): row["calls"] for row in side.selection.query_all(_SHAPES).rows()}
         for side in (base, head)
     ]
     if not all(calls):

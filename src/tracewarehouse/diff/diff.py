@@ -106,7 +106,7 @@ class Diff(Analyses[Result]):
         """The complete steps of both sides, if values are per step."""
         if self.by_rank or self.all_steps or "step" not in contract.grain:
             return None
-        steps = [side.query(COMPLETE_STEPS_SQL).arrow() for side in (self.base, self.head)]
+        steps = [side.query_all(COMPLETE_STEPS_SQL).arrow() for side in (self.base, self.head)]
         if all(table.num_rows for table in steps):
             return steps
         if any(param.name == BY_STEP for param in contract.params):

@@ -40,7 +40,7 @@ def layouts(base: Selection, head: Selection) -> tuple[str, str] | None:
 def _positions(side: Selection) -> dict[int, Positions]:
     """Rank → its position in each group; empty if a rank has two positions in groups of one kind."""
     found: dict[int, Positions] = {}
-    for row in side.query(_GROUPS).rows():
+    for row in side.query_all(_GROUPS).rows():
         for kind, position, size in _memberships(row["rank"], _groups(row["process_groups"])):
             known = found.setdefault(row["rank"], {}).setdefault(kind, (position, size))
             if known != (position, size):

@@ -140,8 +140,8 @@ def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], 
     if not few:
         bound = con.sql(sql)
         columns = list(zip(bound.columns, map(str, bound.types), strict=True))
-        return columns, _interruptible(con, bound.to_arrow_table)
-    _interruptible(con, lambda: con.execute(sql))
+        return columns, interruptible(con, bound.to_arrow_table)
+    interruptible(con, lambda: con.execute(sql))
     columns = [(name, str(type_)) for name, type_, *_ in con.description or ()]
     with warnings.catch_warnings():
         # It warns that it copies the rows; a relation would parse and bind the text again, which is slower.
@@ -149,8 +149,8 @@ def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], 
         return columns, con.to_arrow_table()
 
 
-def _interruptible(con: Connection, call: Callable[[], T]) -> T:
-    """The result of the call; Ctrl-C interrupts it at once, not only between two tasks of DuckDB."""
+def interruptible(con: Connection, call: Callable[[], T]) -> T:
+    """Returns the result of the call; Ctrl-C interrupts it at once, not only between two tasks of DuckDB."""
     if current_thread() is not main_thread():
         return call()
     results: list[T] = []
@@ -185,20 +185,10 @@ def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def query(con: Connection, sql: str) -> pa.Table:
-    """The rows of a user's statement, with DuckDB's type in each field's metadata.
-
-    Raises QueryError with DuckDB's message.
-    """
+def typed(table: pa.Table, types: Iterable[str]) -> pa.Table:
+    """The table with DuckDB's type of each column in the metadata of its field."""
     import pyarrow as pa
 
-    with con.cursor() as cursor:
-        try:
-            bound = relation(cursor, sql)
-            table = _interruptible(cursor, bound.to_arrow_table)
-        except Error as error:
-            raise query_error(error) from error
-        types = map(str, bound.types)
     fields = [field.with_metadata({"type": type_}) for field, type_ in zip(table.schema, types, strict=True)]
     return _as(table, pa.schema(fields))
 

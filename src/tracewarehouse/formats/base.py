@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from tracewarehouse.formats.redact import NO_POLICY, Policy
+from tracewarehouse.formats.redact import Redaction as Redaction
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -50,15 +53,6 @@ class Loss:
     byte_to: int
     events_lost: int | None
     reason: str
-
-
-@dataclass(frozen=True)
-class Redaction:
-    """The location of a redacted secret: event (None for the header), JSON path and the rule that matched."""
-
-    event_id: int | None
-    path: str
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -159,10 +153,11 @@ class Format(Protocol):
 class Request:
     """Options for reading a part.
 
-    `salt` is the salt of the warehouse for redacted values. `spill` is the folder for temporary files, which
-    are unlinked when opened. `progress` is called with the number of bytes read so far. `exact` forces the
-    Python scanner, which produces the same rows as the native one. If the content has `known_digest`,
-    `tables` is empty and `outcome` is valid immediately. `time_unit` overrides the time unit of the file.
+    `salt` is the salt of the warehouse for redacted values, `policy` modifies the rules of redaction. `spill`
+    is the folder for temporary files, which are unlinked when opened. `progress` is called with the number of
+    bytes read so far. `exact` forces the Python scanner, which produces the same rows as the native one. If
+    the content has `known_digest`, `tables` is empty and `outcome` is valid immediately. `time_unit`
+    overrides the time unit of the file.
     """
 
     salt: bytes
@@ -171,3 +166,4 @@ class Request:
     exact: bool = False
     known_digest: str | None = None
     time_unit: Literal["us", "ns"] | None = None
+    policy: Policy = NO_POLICY

@@ -228,7 +228,7 @@ class _Recorder:
 def _complete_steps(side: Selection) -> dict[str, Steps]:
     """Run → rank → complete steps, for the runs that have any."""
     steps: dict[str, dict[int, list[int]]] = {}
-    for row in side.query(COMPLETE_STEPS_SQL).rows():
+    for row in side.query_all(COMPLETE_STEPS_SQL).rows():
         steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
     return dict(steps)
 

@@ -93,7 +93,7 @@ def critical_path(
     if not annotation:
         warehouse.derive("critical_path", traces.run, ranks=rank, entire_trace=True)
         return CriticalPath(_newest(traces), rank, "trace")
-    names = [row["name"] for row in warehouse.query(ANNOTATIONS.format(rank=rank)).rows()]
+    names = [row["name"] for row in warehouse.query_all(ANNOTATIONS.format(rank=rank)).rows()]
     matches = [index for index, name in enumerate(names) if annotation in (name or "")]
     number = instance or 0
     if not 0 <= number < len(matches):

@@ -99,7 +99,7 @@ def write(
             f"{folder} contains the input traces",
             "use another folder; there the file would be read as another rank",
         )
-    (about,) = traces.warehouse.query(f"SELECT source_name FROM ranks WHERE rank = {rank}").rows()
+    (about,) = traces.warehouse.query_all(f"SELECT source_name FROM ranks WHERE rank = {rank}").rows()
     stem = about["source_name"].removesuffix(".gz").removesuffix(".json")
     text = traces.warehouse.export_trace(traces.run, rank, counters=counters, overlays=overlays)
     folder.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,9 @@ class LoadedTraces:
     @property
     def ranks(self) -> list[int]:
         """The ranks of the run, in order."""
-        return [row["rank"] for row in self.warehouse.query("SELECT rank FROM ranks ORDER BY rank").rows()]
+        return [
+            row["rank"] for row in self.warehouse.query_all("SELECT rank FROM ranks ORDER BY rank").rows()
+        ]
 
     def select_ranks(self, ranks: int | Iterable[int] | None) -> list[int]:
         """The requested ranks; all for None or an empty list. Raises ParamError for an unknown rank."""
@@ -66,7 +68,7 @@ class LoadedTraces:
     def query(self, sql: str) -> Any:
         """Rows of a SQL query as a pandas frame."""
         library("pandas")
-        return self.warehouse.query(sql).pandas()
+        return self.warehouse.query_all(sql).pandas()
 
     def since_start(self, ts_ns: Any) -> Any:
         """Timestamps in µs since the first event of the run."""

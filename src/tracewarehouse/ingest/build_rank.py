@@ -20,6 +20,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
 from tracewarehouse.formats.other_formats import UnsupportedFormatError
+from tracewarehouse.formats.redact import Policy, Redactor, clean_name, fingerprint, policy_of, rules
 from tracewarehouse.ingest.naming.assignment import Assignment
 from tracewarehouse.ingest.naming.header import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.outcome import Content, content_of, lost_events, window
@@ -153,6 +154,16 @@ class _Group:
         """What is already stored."""
         return StoredSources(self.store, definitions(self.catalog), self.settings.time_unit)
 
+    @cached_property
+    def policy(self) -> Policy:
+        """The redaction policy of the warehouse."""
+        return policy_of(self.settings.root)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Replaces secrets in names."""
+        return Redactor(self.store.salt, self.policy)
+
     def add(self, item: Item, progress: Callable[[int], None]) -> None:
         """Reads one source and builds its tables."""
         found = attempt(_Source(self, item, progress), _ignored)
@@ -240,6 +251,7 @@ class _Source:
             progress=self._progress,
             known_digest=item.target.known_digest if item.target else None,
             time_unit=settings.time_unit,
+            policy=self.group.policy,
         )
 
     def _progress(self, read_bytes: int) -> None:
@@ -370,17 +382,24 @@ class _Source:
         if self.group.settings.time_unit is not None:
             facts["time_unit"] = self.group.settings.time_unit
         known = outcome.world_size if outcome.world_size is not None else facts["world_size"]
+        name = os.fsencode(self.item.path.name).decode(errors="backslashreplace")
         return facts | {
             "world_size": known if known is not None else target.world_size,
             # A file name may hold any bytes; a table holds text.
-            "source_name": os.fsencode(self.item.path.name).decode(errors="backslashreplace"),
+            "source_name": clean_name(self.group.redactor, name),
             "source_bytes": outcome.stored_bytes,
             "status": outcome.status,
             "lost_bytes": sum(loss.byte_to - loss.byte_from for loss in outcome.losses),
             "lost_events": lost_events(outcome),
             "redacted": len(outcome.redactions),
+            "redaction": redacted_by(self.group.policy),
             "tables": {contract.name: [contract.version] for contract in _tables(self.group.catalog)},
         }
+
+
+def redacted_by(policy: Policy) -> Json:
+    """The version of the redaction rules, and the hash of the policy (empty for none)."""
+    return {"rules": rules(policy).version, "policy": fingerprint(policy)}
 
 
 def _is_cut_short(outcome: Outcome) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tracewarehouse.errors import TwError
+from tracewarehouse.formats.redact import Redactor, check_text, policy_of
 from tracewarehouse.ingest.inbox import inbox_folder, note_path
 from tracewarehouse.storage.layout import check_labels, run_name
 
@@ -49,9 +50,12 @@ def trace_handler(
     ingests it. With `wait=True` it is ingested before the handler returns. The first window is run `RUN`,
     window k is run `RUN~k`. A failure is a warning and never stops the training.
 
-    Raises ParamError for an invalid run name or label.
+    Raises ParamError for a run name or label that is invalid or looks like a secret.
     """
-    check_labels(labels or {})
+    redactor = Redactor(b"", policy_of(Path(warehouse)))
+    check_text(redactor, "the name of the run", {"run": run})
+    for name, value in check_labels(labels or {}).items():
+        check_text(redactor, "a label", {name: value})
     return _Handler(Path(warehouse), run_name(run)[0], dict(labels or {}), wait)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
+from tracewarehouse.formats.redact import Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
 from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, Settings, definitions
@@ -59,14 +60,19 @@ def ingest(
     """Ingests files and folders into the warehouse; with `inbox` and no paths, the files in its inbox.
 
     A file that cannot be ingested does not affect others: the report has an outcome for each. Publishing is
-    atomic. Raises ParamError for an invalid run name, WarehouseError if writing fails.
+    atomic. Raises ParamError for an invalid run name and for a label that looks like a secret, PolicyError
+    for an invalid redaction policy, WarehouseError if writing fails.
     """
     started = time.monotonic()
+    redactor = Redactor(store.salt, policy_of(store.root))
+    for name, value in options.labels.items():
+        check_text(redactor, "a label", {name: value})
     found = _discovered(store, list(paths), options)
     # Workers are new processes: a format that is registered only in this process is read here.
     jobs = resources.jobs(options.jobs, [file.path for file in found.files]) if is_picklable() else 1
     with LocalEngine(jobs) as engine, _staging(store) as staging:
-        report = _Call(store, catalog, options, progress or _ignored, engine, staging).run(found)
+        call = _Call(store, catalog, options, progress or _ignored, engine, staging, redactor)
+        report = call.run(found)
     return replace(report, seconds=time.monotonic() - started, strict=options.strict)
 
 
@@ -100,6 +106,7 @@ class _Call:
     watch: Watch
     engine: Engine
     staging: Path
+    redactor: Redactor
     started_at: str = field(default_factory=now)
 
     def run(self, found: DiscoveredFiles) -> IngestReport:
@@ -108,7 +115,7 @@ class _Call:
         sources, others = survey(self.engine, found.files, self.options, self.watch)
         named = {one.path for one in found.files if one.named}
         reads, failed = self._read(sources, named)
-        naming = assign_all(sources, reads, self.options)
+        naming = assign_all(sources, reads, self.options, self._clean_name)
         decisions = decide(self._stored, self.options, sources, reads, naming)
         self._build_again(sources, named, decisions)
         files += [*others, *failed, *decisions.outcomes]
@@ -118,6 +125,9 @@ class _Call:
             self._empty_inbox(files)
         ordered = tuple(sorted(files, key=lambda file: file.path))
         return IngestReport(ordered, run_outcomes(self.store, ordered, written), naming.notes)
+
+    def _clean_name(self, name: str) -> str:
+        return clean_name(self.redactor, name)
 
     @cached_property
     def _stored(self) -> StoredSources:
@@ -143,7 +153,7 @@ class _Call:
         self, sources: Sequence[SurveyedSource], named: Collection[Path]
     ) -> tuple[dict[int, ReadSource], list[FileOutcome]]:
         """Reads every source once, and builds its tables for its provisional run and rank, if it has one."""
-        assignments = provisional_assignments(sources, self.options)
+        assignments = provisional_assignments(sources, self.options, self._clean_name)
         items = [
             item_of(self._stored, number, source, assignments.get(number))
             for number, source in enumerate(sources)
@@ -215,7 +225,7 @@ class _Call:
         same = {file.run for file in before if file.state == "same" and file.run}
         if self._is_incomplete(ready, before):
             return [_not_stored(one) for one in ready], set()
-        done, written = publish(self.store, self.options, ready)
+        done, written = publish(self.store, self.options, ready, self.redactor)
         return done, written | relabel(self.store, self.options, same - written)
 
     def _is_incomplete(self, ready: Iterable[ReadySource], files: Iterable[FileOutcome]) -> bool:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from tracewarehouse.engines import Failure
 from tracewarehouse.formats.base import Format, Part, Status
-from tracewarehouse.ingest.naming.assignment import Assignment, TimeWindow, assign
+from tracewarehouse.ingest.naming.assignment import Assignment, NameCleaner, TimeWindow, assign
 from tracewarehouse.ingest.naming.file_names import split_name, stem
 from tracewarehouse.ingest.naming.run_names import TraceFile
 from tracewarehouse.ingest.outcome import Content, Options
@@ -160,7 +160,9 @@ class StoredSources:
         return is_same_unit and source.is_current(format_.name, format_.version, self.definitions)
 
 
-def provisional_assignments(sources: Sequence[SurveyedSource], options: Options) -> dict[int, Assignment]:
+def provisional_assignments(
+    sources: Sequence[SurveyedSource], options: Options, clean: NameCleaner = str
+) -> dict[int, Assignment]:
     """Index of a source → its run and rank by file names, format hints and options, where known.
 
     The rules are those of the final assignment. Files that compete for a rank are assumed to be successive
@@ -169,7 +171,9 @@ def provisional_assignments(sources: Sequence[SurveyedSource], options: Options)
     numbers = {(one.path, one.part.name): number for number, one in enumerate(sources)}
     files = [_as_read(one) for one in sources]
     run = None if options.inbox else options.run
-    naming = assign(files, windows=lambda paths: _guess(paths, sources), run=run, rank=options.rank)
+    naming = assign(
+        files, windows=lambda paths: _guess(paths, sources), run=run, rank=options.rank, clean=clean
+    )
     return {numbers[one.path, one.part]: one for one in naming.assigned}
 
 

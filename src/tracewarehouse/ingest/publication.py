@@ -8,8 +8,16 @@ from dataclasses import dataclass, field, replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import TwError
+from tracewarehouse.formats.redact import Redactor, check_text
 from tracewarehouse.ingest.build_rank import commit_staged
-from tracewarehouse.ingest.naming.assignment import Assignment, Duplicate, Naming, Refusal, assign
+from tracewarehouse.ingest.naming.assignment import (
+    Assignment,
+    Duplicate,
+    NameCleaner,
+    Naming,
+    Refusal,
+    assign,
+)
 from tracewarehouse.ingest.naming.run_names import TraceFile
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.plan import BuiltTables, Item, ReadSource, StoredSources, UnreadSource, item_of
@@ -40,14 +48,21 @@ class Decisions:
 
 
 def assign_all(
-    sources: Sequence[SurveyedSource], reads: Mapping[int, ReadSource], options: Options
+    sources: Sequence[SurveyedSource],
+    reads: Mapping[int, ReadSource],
+    options: Options,
+    clean: NameCleaner = str,
 ) -> Naming:
     """The final runs and ranks of all sources that were read."""
     windows = {sources[number].path: read.window for number, read in reads.items()}
     files = [_trace_file(sources[number], read) for number, read in reads.items()]
     run = None if options.inbox else options.run
     return assign(
-        files, windows=lambda paths: {path: windows[path] for path in paths}, run=run, rank=options.rank
+        files,
+        windows=lambda paths: {path: windows[path] for path in paths},
+        run=run,
+        rank=options.rank,
+        clean=clean,
     )
 
 
@@ -194,11 +209,12 @@ def unread_outcome(
 
 
 def publish(
-    store: Store, options: Options, ready: Sequence[ReadySource]
+    store: Store, options: Options, ready: Sequence[ReadySource], redactor: Redactor
 ) -> tuple[list[FileOutcome], set[str]]:
     """Publishes each run once. Returns each file's outcome and the runs with a new version.
 
-    The files of a run that cannot be published are refused; other runs are not affected.
+    The files of a run that cannot be published, or has a label of a training job that looks like a secret,
+    are refused; other runs are not affected.
     """
     by_run: dict[str, list[ReadySource]] = defaultdict(list)
     for one in ready:
@@ -207,6 +223,7 @@ def publish(
     written: set[str] = set()
     for run, members in sorted(by_run.items()):
         try:
+            check_text(redactor, "a label", labels_of(options, members))
             published, names = _publish_run(store, options, run, members)
         except TwError as error:
             outcomes += [_file(one, "refused", error.message, error.hint) for one in members]

@@ -48,7 +48,7 @@ def measure(metric: Metric, *sides: Selection) -> tuple[Measured, ...]:
     An analysis with optional steps is run by step if every side has complete ones. Raises TwError if a run
     has several rows and the column has no fold, UnknownName if no row of any side has the filters' values.
     """
-    complete = [side.query(COMPLETE_STEPS_SQL).arrow() if metric.has_steps else None for side in sides]
+    complete = [side.query_all(COMPLETE_STEPS_SQL).arrow() if metric.has_steps else None for side in sides]
     all_complete = all(table is not None and table.num_rows for table in complete)
     by_step = metric.has_steps and (all_complete or not metric.steps_optional)
     contract, params = metric.contract, metric.params(by_step)

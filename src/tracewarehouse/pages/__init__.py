@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.plot.theme import css
 from tracewarehouse.render.table import is_number
-from tracewarehouse.render.text import show
+from tracewarehouse.render.text import for_terminal, show
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,6 +36,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -46,6 +47,11 @@ def _environment() -> Environment:
     environment.tests["number_field"] = is_number
     environment.globals["theme_css"] = css
     return environment
+
+
+def _visible(value: object) -> object:
+    """Texts with control and bidirectional characters escaped; markup of our own as it is."""
+    return for_terminal(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _sort_key(value: object) -> str:

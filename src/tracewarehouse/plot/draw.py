@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.errors import TwError
+from tracewarehouse.exact_text import one_line
 from tracewarehouse.plot.theme import PAGE, PLAIN, Spec, Theme
 
 if TYPE_CHECKING:
@@ -58,7 +59,16 @@ def svg(spec: Spec, label: str, prefix: str) -> str:
 
 
 def _complete(spec: Spec, theme: Theme) -> Spec:
-    return {"$schema": _SCHEMA, **spec, "config": theme.config()}
+    return {"$schema": _SCHEMA, **_visible(spec), "config": theme.config()}
+
+
+def _visible(part: Any) -> Any:
+    """The part of a specification with control and bidirectional characters escaped: some end the process."""
+    if isinstance(part, str):
+        return one_line(part)
+    if isinstance(part, dict):
+        return {_visible(key): _visible(value) for key, value in part.items()}
+    return [_visible(each) for each in part] if isinstance(part, list | tuple) else part
 
 
 def _not_installed(library: str) -> TwError:

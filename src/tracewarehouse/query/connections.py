@@ -18,10 +18,12 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.duck.engine import Connection, Error, OutOfMemory, concatenate, connect, execute
+from tracewarehouse.duck.limited import Limits
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
 from tracewarehouse.query.dependencies import Dependencies, queryable
 from tracewarehouse.query.rank_batches import event_count, rank_batches
 from tracewarehouse.query.relations import Relations
+from tracewarehouse.query.sandbox import lock_to_files
 from tracewarehouse.runs.selection import SelectedRun
 
 if TYPE_CHECKING:
@@ -44,10 +46,34 @@ def connection(
     It has all dependencies of `contracts` (None: every table and view in its newest version). Raises
     WarehouseError if a file is missing.
     """
+    with _opened(root, catalog, selected, contracts) as (con, _):
+        yield con
+
+
+@contextmanager
+def user_connection(
+    root: Path,
+    catalog: Catalog,
+    selected: Sequence[SelectedRun],
+    contracts: Sequence[Contract],
+    limits: Limits,
+) -> Iterator[Connection]:
+    """Like `connection`, for SQL of users: within the memory limit, and limited to the files of the views."""
+    with _opened(root, catalog, selected, contracts) as (con, relations):
+        limits.apply(con)
+        lock_to_files(con, relations.paths())
+        yield con
+
+
+@contextmanager
+def _opened(
+    root: Path, catalog: Catalog, selected: Sequence[SelectedRun], contracts: Iterable[Contract] | None
+) -> Iterator[tuple[Connection, Relations]]:
     contracts = queryable(catalog) if contracts is None else contracts
+    relations = Relations(root, tuple(selected), Dependencies.of(catalog, contracts))
     with closing(_PooledConnection(_connect())) as opened:
-        opened.add(Relations(root, tuple(selected), Dependencies.of(catalog, contracts)))
-        yield opened.con
+        opened.add(relations)
+        yield opened.con, relations
 
 
 class ConnectionPool:

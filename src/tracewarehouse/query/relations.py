@@ -82,6 +82,12 @@ class Relations:
             selects.append(_values_sql(contract.columns, map(vars, issues)))
         return "\nUNION ALL BY NAME\n".join(selects) if selects else _empty_sql(contract.columns)
 
+    def paths(self) -> frozenset[str]:
+        """The files of all tables that the relations read."""
+        stored = (contract for contract in self.dependencies.contracts if contract.is_stored)
+        groups = (group for contract in stored for group in self._files(contract))
+        return frozenset(path for group in groups for path in group.paths)
+
     def _files(self, contract: Contract) -> tuple[FileGroup, ...]:
         return data_files(self.root, contract, self.dependencies.compatible[contract.ref], self.selected)
 

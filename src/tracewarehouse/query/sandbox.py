@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from tracewarehouse.contracts.sql_tokens import quote_text, token_texts
@@ -14,6 +15,17 @@ _PIVOT_BEGINS = frozenset({"PIVOT", "PIVOT_WIDER", "WITH", "FROM"})
 def lock(con: Connection, folder: Path) -> None:
     """Limits the connection to files in `folder` until it is closed."""
     con.execute(f"SET allowed_directories = [{quote_text(str(folder))}]")
+    _lock(con)
+
+
+def lock_to_files(con: Connection, files: Iterable[str]) -> None:
+    """Limits the connection to these files until it is closed; those of removed runs are not readable."""
+    listed = ", ".join(map(quote_text, sorted(files)))
+    con.execute(f"SET allowed_paths = [{listed}]")
+    _lock(con)
+
+
+def _lock(con: Connection) -> None:
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")
 

@@ -124,8 +124,14 @@ class TableSize(Protocol):
     def bytes(self) -> int: ...
 
 
-def run_text(run: Result, ranks: Result, tables: Sequence[TableSize], versions: Sequence[int]) -> str:
-    """The run's row, then its ranks, tables and versions."""
+def run_text(
+    run: Result,
+    ranks: Result,
+    tables: Sequence[TableSize],
+    versions: Sequence[int],
+    redaction: Sequence[str] = (),
+) -> str:
+    """The run's row, then its ranks, tables and versions, and the rules of redaction."""
     width = shutil.get_terminal_size((100, 24)).columns
     fields = [Field("table", "VARCHAR"), Field("version", "INTEGER"), Field("rows", "BIGINT", "count")]
     fields.append(Field("bytes", "BIGINT", "bytes"))
@@ -136,6 +142,8 @@ def run_text(run: Result, ranks: Result, tables: Sequence[TableSize], versions: 
         "\n".join(table(fields, sizes, width=width).lines()),
         "versions  " + ", ".join(f"v{number}" for number in versions),
     ]
+    if redaction:
+        parts[-1] += "\nredaction " + "; ".join(redaction)
     return "\n\n".join(parts) + "\n"
 
 

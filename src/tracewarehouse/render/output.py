@@ -63,6 +63,7 @@ class Output:
     head: int | None = None
     top: int | None = None
     envelope: bool = False
+    spreadsheet: bool = False
 
     def print_result(
         self,
@@ -79,11 +80,12 @@ class Output:
         from tracewarehouse.runs.capabilities import missing_derivations
 
         self.check_top(result.contract)
+        self._check_spreadsheet()
         shown = result if self.head is None else result.head(self.head)
         if self.envelope:
             self._write([self._envelope(shown, error)])
         elif as_text is not None and self.resolved_format in _TEXT_FORMATS:
-            self._write([as_text(shown)])
+            self._write([for_terminal(as_text(shown))])
         else:
             self._rows(shown, self.resolved_format, total=len(result))
         if len(shown) < len(result) and (
@@ -103,7 +105,7 @@ class Output:
         if self.envelope:
             self._write([_enveloped(self.command, rows=_dump(rows), error=error)])
         else:
-            self._write([text if text.endswith("\n") or not text else text + "\n"])
+            self._write([for_terminal(text if text.endswith("\n") or not text else text + "\n")])
         self._print_error(error)
 
     def print_stream(self, chunks: Iterable[str], facts: Mapping[str, object]) -> None:
@@ -150,6 +152,10 @@ class Output:
         if contract is not None and ranking_groups(contract) is None:
             raise OutputError(f"{contract.ref} is not sorted by a measure", "use --head instead of --top")
 
+    def _check_spreadsheet(self) -> None:
+        if self.spreadsheet and (self.envelope or self.resolved_format != "csv"):
+            raise OutputError("--spreadsheet applies to CSV output only", "add --format csv")
+
     def _rows(self, result: Result, format_: str, total: int) -> None:
         if format_ == "parquet":
             self._parquet(result)
@@ -158,8 +164,10 @@ class Output:
             self._table(shown, more=total - len(shown))
         elif format_ == "md":
             self._write([markdown(result.columns(), self._folded(result))])
+        elif format_ == "csv":
+            self._write(result.csv(spreadsheet=self.spreadsheet))
         else:
-            self._write({"csv": result.csv, "json": result.json, "jsonl": result.jsonl}[format_]())
+            self._write({"json": result.json, "jsonl": result.jsonl}[format_]())
 
     def _table(self, result: Result, more: int) -> None:
         on_terminal = self.path is None and sys.stdout.isatty()

@@ -92,7 +92,7 @@ def values(result: Result) -> list[tuple[object, ...]]:
 def markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
     """`rows` as a Markdown table with the same cell texts; names are escaped."""
     sides = ["---:" if is_number(each) else "---" for each in fields]
-    lines = [[each.name for each in fields], sides]
+    lines = [[_escaped(one_line(each.name)) for each in fields], sides]
     for row in rows:
         shown = [show(value, each.unit) for each, value in zip(fields, row, strict=True)]
         lines.append([_escaped(one_line(text)) for text in shown])
@@ -115,8 +115,8 @@ def _constants(columns: Sequence[_Column], width: int | None) -> str:
 
 
 def _column(field: Field, values: Sequence[object], is_key: bool) -> _Column:
-    cells = [one_line(show(value, field.unit)) for value in values]
-    return _Column(field.name, cells, is_number(field), is_key, max(map(_width, (field.name, *cells))))
+    name, cells = one_line(field.name), [one_line(show(value, field.unit)) for value in values]
+    return _Column(name, cells, is_number(field), is_key, max(map(_width, (name, *cells))))
 
 
 def is_number(field: Field) -> bool:

@@ -7,28 +7,15 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from tracewarehouse.contracts.columns import UNITS, Printer
+from tracewarehouse.exact_text import INVISIBLE, escape
+from tracewarehouse.exact_text import one_line as one_line
 
-# C1 controls, DEL, line separators, bidirectional marks, and surrogates, which cannot be printed.
-_UNPRINTABLE = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
-_NOT_ON_ONE_LINE = re.compile(f"[\x00-\x1f{_UNPRINTABLE}]")
-_NOT_ON_A_TERMINAL = re.compile(f"[\x00-\x08\x0b-\x1f{_UNPRINTABLE}]")
-
-
-def one_line(text: str) -> str:
-    """`text` with every control character and line break escaped."""
-    return _NOT_ON_ONE_LINE.sub(_escape, text)
+_NOT_ON_A_TERMINAL = re.compile(f"[\x00-\x08\x0b-\x1f{INVISIBLE}]")
 
 
 def for_terminal(text: str) -> str:
     """`text` with control characters escaped, except line breaks and tabs."""
-    return _NOT_ON_A_TERMINAL.sub(_escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    if code == 10:
-        return "\\n"
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return _NOT_ON_A_TERMINAL.sub(escape, text)
 
 
 MISSING = "-"

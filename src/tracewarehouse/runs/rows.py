@@ -153,6 +153,21 @@ class RunInfo:
     ranks: Result
     tables: tuple[TableSize, ...]
     versions: tuple[int, ...]
+    # As in "rules 2, policy 3f2a91c05d6b7e88": what secrets in its ranks were replaced by.
+    redaction: tuple[str, ...] = ()
+
+
+def redactions(selected: SelectedRun) -> tuple[str, ...]:
+    """The rules that secrets in the chosen ranks were found by, each once."""
+    found = {_redaction(source.facts.get("redaction")) for source in selected.sources}
+    return tuple(sorted(found))
+
+
+def _redaction(fact: object) -> str:
+    if not isinstance(fact, dict):
+        return "rules 1"
+    policy = f", policy {fact['policy']}" if fact.get("policy") else ""
+    return f"rules {fact.get('rules', 1)}{policy}"
 
 
 def table_sizes(selected: SelectedRun) -> tuple[TableSize, ...]:

@@ -167,7 +167,7 @@ class Selection(Protocol):
         """The rows of an analysis."""
         ...
 
-    def query(self, sql: str) -> Result:
+    def query_all(self, sql: str) -> Result:
         """The rows of a SELECT."""
         ...
 

@@ -120,10 +120,12 @@ def _us(ns: int, text: str | None) -> float:
 def read(warehouse: tw.Warehouse, run: str, files: Mapping[int, Path]) -> tuple[Rank, ...]:
     """The ranks of a run, in their order; `files` are what they were read from."""
     found = []
-    for about in warehouse.select(runs=[run]).query("SELECT rank, header FROM ranks ORDER BY rank").rows():
+    for about in (
+        warehouse.select(runs=[run]).query_all("SELECT rank, header FROM ranks ORDER BY rank").rows()
+    ):
         seen = warehouse.select(runs=[run], ranks=[about["rank"]])
-        rows = pl.DataFrame(seen.query(ROWS).polars())
-        stamps = seen.query(STAMPS).rows()[0]
+        rows = pl.DataFrame(seen.query_all(ROWS).polars())
+        stamps = seen.query_all(STAMPS).rows()[0]
         base = json.loads(about["header"] or "{}").get("baseTimeNanoseconds", 0)
         unseen = stamps["events"] - _last_list(files[about["rank"]]) if _has_lists(seen) else 0
         found.append(
@@ -268,5 +270,5 @@ def origin(ranks: tuple[Rank, ...], rules: Rules) -> int:
 
 def first_start(warehouse: tw.Warehouse) -> int:
     """The same by our own clock."""
-    (row,) = warehouse.query(f"SELECT min(ts_ns) AS first FROM events WHERE {SLICES}").rows()
+    (row,) = warehouse.query_all(f"SELECT min(ts_ns) AS first FROM events WHERE {SLICES}").rows()
     return int(row["first"])

@@ -72,7 +72,7 @@ def launch_stats_said(answer: Any) -> Table:
 
 def launch_stats_ours(warehouse: tw.Warehouse) -> Table:
     rows = warehouse.run("launch_stats").rows()
-    ids = warehouse.query(
+    ids = warehouse.query_all(
         "SELECT rank, event_id, coalesce(correlation, -1) AS correlation FROM kernels"
     ).rows()
     correlation = {(row["rank"], row["event_id"]): row["correlation"] for row in ids}

@@ -192,7 +192,7 @@ def sequences_ours(operator: str) -> Callable[[tw.Warehouse], Table]:
 
 
 def _first_rank(warehouse: tw.Warehouse) -> int:
-    return int(warehouse.query("SELECT min(rank) AS rank FROM ranks").rows()[0]["rank"])
+    return int(warehouse.query_all("SELECT min(rank) AS rank FROM ranks").rows()[0]["rank"])
 
 
 # Counters of the hardware

@@ -41,7 +41,7 @@ def verdicts(
 
 def stored_rank(warehouse: tw.Warehouse, run: str) -> int:
     """The only rank of a run."""
-    (row,) = warehouse.select(runs=[run]).query("SELECT rank FROM ranks").rows()
+    (row,) = warehouse.select(runs=[run]).query_all("SELECT rank FROM ranks").rows()
     return int(row["rank"])
 
 

@@ -229,7 +229,7 @@ def queue_summary(ranks: tuple[Rank, ...], rules: Rules) -> Table:
 def queue_summary_ours(warehouse: tw.Warehouse) -> Table:
     found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for key, row in by_device(
-        warehouse.query("SELECT rank, device, stream, queue_length FROM queue_changes").rows()
+        warehouse.query_all("SELECT rank, device, stream, queue_length FROM queue_changes").rows()
     ):
         found[*key, row["stream"]].append(row["queue_length"])
     return {key: described(each) for key, each in found.items()}

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tracewarehouse.formats.base import Redaction
 from tracewarehouse.formats.json_text import quote, unquote
@@ -22,7 +21,7 @@ from tracewarehouse.formats.kineto import row_reader
 from tracewarehouse.formats.kineto.columns import BatchColumns, Dictionaries, to_record_batch
 from tracewarehouse.formats.kineto.scanner import CODES, ODD, SLOW, SUBNS, TYPED_TEXTS, Batch
 from tracewarehouse.formats.kineto.times import BeginEndEvents, TimeUnit
-from tracewarehouse.formats.redact import clean_value, flagged, redact, redact_events, suspects
+from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.spill import Spill
 
 if TYPE_CHECKING:
@@ -34,11 +33,11 @@ if TYPE_CHECKING:
 class BatchStore:
     """The buffered batches of one file, with its dictionaries, redactions and file-wide facts."""
 
-    def __init__(self, salt: bytes, spill: Path, *, in_ns: bool = False) -> None:
+    def __init__(self, redactor: Redactor, spill: Path, *, in_ns: bool = False) -> None:
         self._in_ns = in_ns
         self.dictionaries = Dictionaries()
         self.facts = FileFacts()
-        self.secrets = SecretSearch(salt)
+        self.secrets = SecretSearch(redactor)
         self.batches = Spill(spill)
         self.time_unit = TimeUnit()
         self.rows = 0
@@ -192,7 +191,7 @@ _EVENT_FIELDS: Final = tuple(name for name in CODES if name not in TYPED_TEXTS)
 class SecretSearch:
     """Replaces secrets batch by batch; `redactions` lists where they were."""
 
-    salt: bytes
+    redactor: Redactor
     redactions: list[Redaction] = field(default_factory=list)
     # Whether a distinct string is a secret or the key of one, so that each row must be searched.
     _search_rows: bool = False
@@ -200,7 +199,7 @@ class SecretSearch:
 
     def clean_elements(self, texts: pa.Array, ids: Rows) -> list[str]:
         """The texts of complete elements without secrets."""
-        clean, hits = redact_events(texts, self.salt, 0)
+        clean, hits = self.redactor.events(texts, 0)
         self.redactions += [Redaction(int(ids[hit.event_id or 0]), hit.path, hit.kind) for hit in hits]
         found: list[str] = texts.to_pylist()
         for at, text in clean.items():
@@ -211,28 +210,45 @@ class SecretSearch:
         self, batch: Batch, columns: BatchColumns, first: int, dictionaries: Dictionaries
     ) -> None:
         """Replaces the secrets in the columns filled by the scanner; `first` is the id of the first row."""
-        for name, found in batch.dictionaries.items():
-            self._search_values(name, found, dictionaries.of(name), name in batch.restarted)
-        if batch.new_strings is None or (not self._search_rows and _has_suspects(batch.new_strings)):
-            self._search_rows = True
+        self._search_new(batch, dictionaries)
         for name in _EVENT_FIELDS:
             if name in columns.codes:
                 self._note_values(name, columns, first, dictionaries.of(name))
         if self._search_rows:
             self._clean_rows(columns, first)
 
-    def _search_values(
-        self, name: str, found: pa.Array, dictionary: ColumnDictionary, restarted: bool
-    ) -> None:
-        """Searches the new values of a dictionary; stores the redacted form of those with a secret."""
-        start = 0 if restarted else self._searched.get(name, 0)
+    def _search_new(self, batch: Batch, dictionaries: Dictionaries) -> None:
+        """Searches the new strings of a batch, all with one scan."""
+        parts = [(name, *self._new_values(name, batch)) for name in batch.dictionaries]
+        strings = batch.new_strings
+        if strings is None:
+            self._search_rows = True
+            strings = pa.array([], pa.string())
+        places = self.redactor.flagged(pa.concat_arrays([*(new for _, _, new in parts), strings]))
+        first = 0
+        for name, start, new in parts:
+            mine = [at - first for at in places if first <= at < first + len(new)]
+            self._search_values(name, dictionaries.of(name), start, {at: new[at].as_py() for at in mine})
+            first += len(new)
+        if not self._search_rows:
+            found = (_decoded(strings[at - first].as_py()) for at in places if at >= first)
+            self._search_rows = any(self._is_suspect(string) for string in found)
+
+    def _new_values(self, name: str, batch: Batch) -> tuple[int, pa.Array]:
+        """The values of a dictionary that were not searched before, and the code of the first."""
+        found = batch.dictionaries[name]
+        start = 0 if name in batch.restarted else self._searched.get(name, 0)
         self._searched[name] = len(found)
-        new = found.slice(start)
-        if not len(new):
-            return
-        places = flagged(new) if name in _JSON else suspects(new)
-        for at in places:
-            value = new[at].as_py()
+        return start, found.slice(start)
+
+    def _is_suspect(self, string: str) -> bool:
+        return self.redactor.is_weak_key(string) or self.redactor.is_suspect(string)
+
+    def _search_values(
+        self, name: str, dictionary: ColumnDictionary, start: int, flagged: Mapping[int, str]
+    ) -> None:
+        """Stores the redacted form of values with a secret."""
+        for at, value in flagged.items():
             clean = self._clean_value(name, value)
             if clean != value:
                 dictionary.clean[start + at] = clean
@@ -240,7 +256,7 @@ class SecretSearch:
                 self._search_rows = self._search_rows or name in TYPED_TEXTS
 
     def _clean_value(self, name: str, value: str) -> str:
-        return redact(value, self.salt)[0] if name in _JSON else clean_value(value, self.salt)[0]
+        return (self.redactor.text(value) if name in _JSON else self.redactor.clean(value))[0]
 
     def _note_values(
         self, name: str, columns: BatchColumns, first: int, dictionary: ColumnDictionary
@@ -256,10 +272,10 @@ class SecretSearch:
 
     def _note(self, event_id: int, name: str, value: str) -> None:
         if name == "extra":
-            self.redactions += redact(value, self.salt, event_id)[1]
+            self.redactions += self.redactor.text(value, event_id)[1]
         else:
             text = value if name in _JSON else quote(value)
-            self.redactions += redact(f'{{"{name}":{text}}}', self.salt, event_id)[1]
+            self.redactions += self.redactor.text(f'{{"{name}":{text}}}', event_id)[1]
 
     def _clean_rows(self, columns: BatchColumns, first: int) -> None:
         """Replaces secrets in arguments and flow ids."""
@@ -268,7 +284,7 @@ class SecretSearch:
             if texts is None:
                 continue
             is_json = name == "args"
-            places = flagged(texts) if is_json else suspects(texts)
+            places = self.redactor.flagged(texts) if is_json else self.redactor.suspects(texts)
             clean = [self._clean_cell(key, texts[at].as_py(), first + at, is_json) for at in places]
             changed = [at for at, text in enumerate(clean) if text is not None]
             if changed:
@@ -277,19 +293,13 @@ class SecretSearch:
 
     def _clean_cell(self, key: str, value: str, event_id: int, is_json: bool) -> str | None:
         """The cell without its secrets; None if it has none."""
-        clean, hits = redact(f'{{"{key}":{value if is_json else quote(value)}}}', self.salt, event_id)
+        text = f'{{"{key}":{value if is_json else quote(value)}}}'
+        clean, hits = self.redactor.text(text, event_id)
         if not hits:
             return None
         self.redactions += hits
         cell = clean[len(key) + 4 : -1]
         return cell if is_json else unquote(cell)
-
-
-def _has_suspects(strings: pa.Array) -> bool:
-    """Whether a string, as written in the file, is a secret, contains one or is the key of one."""
-    if pc.any(pc.match_substring(strings, "\\")).as_py():
-        strings = pa.array([_decoded(text) for text in strings.to_pylist()], pa.string())
-    return bool(suspects(strings))
 
 
 def _decoded(text: str) -> str:

@@ -20,7 +20,6 @@ from tracewarehouse.formats.kineto.batch_store import BatchStore
 from tracewarehouse.formats.kineto.distinct_values import read_tokens
 from tracewarehouse.formats.kineto.reader import Reading, read
 from tracewarehouse.formats.kineto.times import EPOCH_GAP_NS, Clock, match_pairs
-from tracewarehouse.formats.redact import redact
 
 NAME: Final = "kineto"
 VERSION: Final = 1
@@ -106,7 +105,8 @@ class KinetoSource:
         if self._unchanged is not None:
             return self._unchanged
         reading = self._reading
-        text, hits = redact(header.header_json(reading.members), self._request.salt)
+        redactor = reading.store.secrets.redactor
+        text, hits = redactor.text(header.header_json(reading.members))
         return Outcome(
             digest=reading.digest,
             header_json=text,

@@ -17,6 +17,7 @@ from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.python_scanner import new_scanner
 from tracewarehouse.formats.kineto.repair import Losses
 from tracewarehouse.formats.kineto.scanner import MOST_BYTES, RefusedError, Scanner, State
+from tracewarehouse.formats.redact import Redactor
 
 _LIST_START: Final = re.compile(rb"\s*\[")
 # A longer header is read with the tolerant reader, which maps a file.
@@ -53,7 +54,7 @@ def read(path: Path, request: Request) -> Reading:
 def _read_strict(path: Path, request: Request) -> Reading:
     stream = TextStream(path)
     pieces = iter(stream)
-    store = BatchStore(request.salt, request.spill, in_ns=request.time_unit == "ns")
+    store = _batch_store(request)
     try:
         found = _StrictReader(pieces, new_scanner(exact=request.exact), store, request)
         found.run()
@@ -198,10 +199,15 @@ class _StrictReader:
         self.members |= found
 
 
+def _batch_store(request: Request) -> BatchStore:
+    redactor = Redactor(request.salt, request.policy)
+    return BatchStore(redactor, request.spill, in_ns=request.time_unit == "ns")
+
+
 def _read_tolerant(path: Path, request: Request) -> Reading:
     """Reads a document that is not strict JSON, as far as possible."""
     document = Document(read_text(path, request.spill))
-    store = BatchStore(request.salt, request.spill, in_ns=request.time_unit == "ns")
+    store = _batch_store(request)
     scanner = new_scanner(exact=request.exact)
     repaired: list[int] = []
     strings = LongStrings(request.salt)

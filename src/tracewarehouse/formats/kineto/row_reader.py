@@ -36,7 +36,7 @@ TIME_KEYS: Final = ("ts", "dur")
 DUPLICATES: Final = "__duplicates__"
 
 _FIRST_EXTRA: Final = ("bp", "s", *TIME_KEYS)
-_PLAIN_TIME = re.compile(r"(-?)([0-9]+)(?:\.([0-9]{1,3}))?")
+_PLAIN_TIME = re.compile(r"(-?)([0-9]{1,30})(?:\.([0-9]{1,3}))?")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _SCALARS: Final = '"-0123456789'

@@ -18,7 +18,7 @@ from tracewarehouse.formats.kineto.repair import Losses
 from tracewarehouse.formats.kineto.scanner import Batch, State
 from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE, rows
 from tracewarehouse.formats.other_formats import holds_objects
-from tracewarehouse.formats.redact import redact_events
+from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.spill import Spill
 
 NAME: Final = "memory_timeline"
@@ -66,6 +66,7 @@ class MemoryTimelineSource:
         self._rows = 0
         self._repaired: list[int] = []
         self._losses = Losses()
+        self._redactor = Redactor(request.salt, request.policy)
         self._redactions: list[Redaction] = []
         self._unchanged = False
         if request.known_digest is not None and (stream := digest_of(path)).digest == request.known_digest:
@@ -144,7 +145,7 @@ class MemoryTimelineSource:
     def _add(self, found: Sequence[Batch]) -> None:
         for batch in found:
             texts = batch.texts["text"]
-            clean, hits = redact_events(texts, self._request.salt, self._rows)
+            clean, hits = self._redactor.events(texts, self._rows)
             self._redactions += hits
             found_texts = [clean.get(at, text) for at, text in enumerate(texts.to_pylist())]
             self._batches.add(rows([text.encode() for text in found_texts], self._rows))

@@ -27,6 +27,8 @@ from tracewarehouse.storage.layout import run_name
 # First start and last end of a trace; None if it has no times.
 TimeWindow: TypeAlias = tuple[int | None, int | None]
 FileWindow: TypeAlias = tuple[Path, TimeWindow]
+# Returns a name without secrets.
+NameCleaner: TypeAlias = Callable[[str], str]
 WindowsOf: TypeAlias = Callable[[Sequence[Path]], Mapping[Path, TimeWindow]]
 
 
@@ -82,23 +84,37 @@ class _NamingResult:
     duplicates: list[Duplicate]
     refusals: list[Refusal]
     notes: list[str]
+    clean: NameCleaner
+
+    def without_secrets(self, requested: str) -> str:
+        name = self.clean(requested)
+        if name != requested:
+            self._add_note(f"the name of a run looked like a secret: it is stored as {name}")
+        return name
 
     def renamed(self, requested: str, name: str) -> None:
-        note = f"run {requested} is stored as {name}: run names may contain A-Z a-z 0-9 . _ + = ~ -"
+        self._add_note(f"run {requested} is stored as {name}: run names may contain A-Z a-z 0-9 . _ + = ~ -")
+
+    def _add_note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
 
 
 def assign(
-    files: Iterable[TraceFile], *, windows: WindowsOf, run: str | None = None, rank: int | None = None
+    files: Iterable[TraceFile],
+    *,
+    windows: WindowsOf,
+    run: str | None = None,
+    rank: int | None = None,
+    clean: NameCleaner = str,
 ) -> Naming:
     """Assigns a run and a rank to each file, or refuses it.
 
     `windows` returns the first start and last end of traces; it is called only for files that collide.
-    Raises ParamError for an invalid run name.
+    `clean` returns a name without secrets. Raises ParamError for an invalid run name.
     """
     named = resolve_remainders([split_path(file) for file in sorted(files, key=lambda file: file.source)])
-    out = _NamingResult([], [], [], [])
+    out = _NamingResult([], [], [], [], clean)
     for name, members in _groups(named, run, out).items():
         _resolve_collisions(name, _with_ranks(members, rank, single=len(named) == 1), windows, out)
     return Naming(tuple(out.assigned), tuple(out.duplicates), tuple(out.refusals), tuple(out.notes))
@@ -114,7 +130,7 @@ def _groups(named: Sequence[NamedFile], run: str | None, out: _NamingResult) -> 
     if run is not None:
         groups[_requested_run(run, out)] += others
         return groups
-    names = run_names(others, out.renamed)
+    names = run_names(others, out.renamed, out.without_secrets)
     for one in others:
         name = names[one.kind]
         if name is None:
@@ -129,6 +145,7 @@ def _groups(named: Sequence[NamedFile], run: str | None, out: _NamingResult) -> 
 
 
 def _requested_run(requested: str, out: _NamingResult) -> str:
+    requested = out.without_secrets(requested)
     name, changed = run_name(requested)
     if changed:
         out.renamed(requested, name)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+from tracewarehouse.formats.json_text import members
 
 MAX_RANK = 999_999
 _VERSION_KEYS = ("torch_version", "pytorch_version", "framework_version")
@@ -15,9 +18,20 @@ def header_of(text: str) -> Mapping[str, Any]:
     """The header as a mapping; empty if there is none (a bare list) or it is not an object."""
     try:
         header = json.loads(text)
+    except RecursionError:
+        return _shallow_members(text)
     except ValueError:
         return {}
     return header if isinstance(header, dict) else {}
+
+
+def _shallow_members(text: str) -> dict[str, Any]:
+    """The members of a header that are not nested too deeply for the parser."""
+    found: dict[str, Any] = {}
+    for key, value in members(text) if text.startswith("{") else ():
+        with suppress(RecursionError, ValueError):
+            found[key] = json.loads(value)
+    return found
 
 
 def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def _by_number(members: Sequence[NamedFile]) -> list[tuple[NamedFile, str]]:
 
 
 def run_names(
-    named: Sequence[NamedFile], renamed: Callable[[str, str], None]
+    named: Sequence[NamedFile], renamed: Callable[[str, str], None], clean: Callable[[str], str] = str
 ) -> Mapping[tuple[Path, str], str | None]:
     """Run name per kind of file; None if it equals an earlier one."""
     kinds = _kinds(named)
@@ -110,7 +110,7 @@ def run_names(
     names: dict[tuple[Path, str], str | None] = {}
     used: set[str] = set()
     for kind in kinds:
-        wanted = _wanted_name(kind, remainders, depth)
+        wanted = clean(_wanted_name(kind, remainders, depth))
         name = folder_run_name(wanted)
         if name != wanted:
             renamed(wanted, name)

@@ -1,0 +1,98 @@
+"""Limits of `tw query` and `wh.query`: beyond one, a sentence that names the option, and never a part."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import tracewarehouse
+from cli_runner import tw
+from tracewarehouse.duck.limited import QueryLimitError
+from tracewarehouse.errors import QueryError
+from tracewarehouse.warehouse import Warehouse
+
+FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
+SLOW = "SELECT count(*) FROM range(100000) a, range(10000000) b WHERE (a.range * b.range) % 7 = 3"
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs; one of them is removed, and its files are still there."""
+    root = tmp_path_factory.mktemp("limits") / "wh"
+    for run in ("kept", "gone"):
+        assert tw("ingest", FIRST_STEPS, "-w", root, "--run", run).code == 0
+    assert tw("remove", "gone", "-w", root).code == 0
+    return root
+
+
+def test_rows(warehouse: Path, tmp_path: Path) -> None:
+    rows = "SELECT range AS n FROM range(100001)"
+    over = tw("query", rows, "-w", warehouse)
+    assert (over.code, over.out) == (1, "")
+    assert over.errors[0] == "tw: the query returns more than 100,000 rows, the limit of --max-rows"
+    assert over.errors[1] == "hint: raise the limit: --max-rows N; -o FILE writes any number"
+    assert tw("query", "SELECT range AS n FROM range(100000)", "-w", warehouse).out.count("\n") == 100_001
+    for more in (["--max-rows", "100001"], ["--max-rows", "0"]):
+        assert tw("query", rows, "-w", warehouse, *more).out.count("\n") == 100_002
+    file = tmp_path / "rows.parquet"
+    assert tw("query", rows, "-w", warehouse, "-o", file).code == 0
+    assert pq.read_metadata(file).num_rows == 100_001
+    failed = tw("query", rows, "-w", warehouse, "-o", tmp_path / "few.csv", "--max-rows", "5")
+    assert failed.code == 1 and not (tmp_path / "few.csv").exists()
+
+
+def test_time(warehouse: Path) -> None:
+    started = time.monotonic()
+    over = tw("query", SLOW, "-w", warehouse, "--timeout", "1s")
+    assert (over.code, over.out) == (1, "") and time.monotonic() - started < 15
+    assert over.errors[0] == "tw: the query took longer than 1 s, the limit of --timeout"
+    assert over.errors[1] == "hint: raise the limit: --timeout 90s"
+
+
+def test_memory(warehouse: Path) -> None:
+    wide = "SELECT repeat('x', 1000000) AS text FROM range(300)"
+    over = tw("query", wide, "-w", warehouse, "--memory", "100MB")
+    assert (over.code, over.out) == (1, "")
+    assert over.errors[0] == "tw: the query needs more than 0.1 GB of memory, the limit of --memory"
+    # One aggregate state cannot be spilled.
+    held = "SELECT length(string_agg(repeat('x', 1000), '')) FROM range(1000000)"
+    assert "the limit of --memory" in tw("query", held, "-w", warehouse, "--memory", "100MB").err
+    assert tw("query", "SELECT 1", "-w", warehouse, "--memory", "much").code == 2
+
+
+def test_in_python(warehouse: Path) -> None:
+    wh = Warehouse(warehouse)
+    with pytest.raises(QueryLimitError, match="the limit of max_rows") as raised:
+        wh.query("FROM range(100001)")
+    assert raised.value.hint == "raise the limit: max_rows=N; wh.scan(TABLE) reads any number"
+    assert isinstance(raised.value, QueryError) and isinstance(raised.value, tracewarehouse.TwError)
+    assert len(wh.query("FROM range(100001)", max_rows=None)) == 100_001
+    with pytest.raises(QueryLimitError, match="0.5 s, the limit of timeout_s"):
+        wh.query(SLOW, timeout_s=0.5)
+    with pytest.raises(QueryLimitError, match="the limit of memory_bytes"):
+        wh.query("SELECT repeat('x', 1000000) AS text FROM range(300)", memory_bytes=100_000_000)
+    assert wh.query("SELECT 1 AS one", max_rows=None, timeout_s=None, memory_bytes=None).rows() == [
+        {"one": 1}
+    ]
+
+
+def test_files_of_removed_and_other_runs_are_not_readable(warehouse: Path) -> None:
+    files = {path.parent.name: path for path in (warehouse / "data" / "kernels").rglob("*.parquet")}
+    assert files.keys() == {"kept", "gone"}
+    wh = Warehouse(warehouse)
+    assert wh.query("SELECT DISTINCT run_id FROM kernels").rows() == [{"run_id": "kept"}]
+    reads = [
+        f"FROM read_parquet('{files['gone']}')",
+        f"FROM '{files['gone']}'",
+        f"FROM read_parquet('{warehouse}/data/kernels/*/*.parquet')",
+        f"FROM read_parquet('{files['kept'].parent}/../gone/{files['gone'].name}')",
+        f"FROM glob('{warehouse}/data/**')",
+        f"FROM read_text('{warehouse}/_tw/warehouse.json')",
+        f"FROM read_csv('{warehouse}/_tw/quarantine/gone/data/kernels.parquet')",
+    ]
+    for sql in reads:
+        with pytest.raises(QueryError, match="Permission Error|disabled"):
+            wh.query(sql)

@@ -1,0 +1,141 @@
+"""`tw secrets`: found without storing, found in a warehouse, taken out; the value is never printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli_runner import CliResult, tw
+from secret_samples import all_samples, planted, stored_needles
+from tracewarehouse.storage import Store
+from tracewarehouse.warehouse import Warehouse
+
+ACME = "acme" + "_123456"
+POLICY = "[[pattern]]\nname = 'acme'\npattern = 'acme_[0-9]{6}'\n"
+
+
+def write(folder: Path, text: str, name: str = "rank0.json") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    step = {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": "ProfilerStep#1",
+        "pid": 1,
+        "tid": 2,
+        "ts": 1,
+        "dur": 50,
+    }
+    path = folder / name
+    data = json.loads(planted([text]))
+    path.write_text(json.dumps(data | {"traceEvents": [step, *data["traceEvents"]]}))
+    return path
+
+
+def rows(result: CliResult) -> list[dict[str, object]]:
+    return list(json.loads(result.out))
+
+
+def test_traces_are_searched_and_nothing_is_stored(tmp_path: Path) -> None:
+    sample = next(each for each in all_samples() if each.rule == "npm-access-token")
+    write(tmp_path / "traces", sample.text)
+    write(tmp_path / "traces", "nothing to see", "rank1.json")
+    (tmp_path / "traces" / "broken.json").write_text("<html>")
+    before = sorted(tmp_path.rglob("*"))
+    found = tw("secrets", tmp_path / "traces", "-w", tmp_path / "wh", "-f", "json")
+    assert found.code == 1 and sorted(tmp_path.rglob("*")) == before
+    assert sample.text not in found.out + found.err
+    assert {row["rule"] for row in rows(found)} == {"npm-access-token"}
+    places = {str(row["where"]) for row in rows(found)}
+    assert {"event $.name", "event $.args.l[][]", "header $.metadata.env.V0", "event $.pid"} <= places
+    assert "not searched: " in found.err and "broken.json" in found.err
+    clean = tw("secrets", tmp_path / "traces" / "rank1.json")
+    assert (clean.code, clean.out) == (0, "no secrets found in 1 file\n")
+    assert tw("secrets", tmp_path / "traces", "--redact").code == 2
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """Two runs; a policy that finds secrets in one of them came after the ingest."""
+    root = tmp_path / "wh"
+    for path in (write(tmp_path / "leaky", ACME), write(tmp_path / "tidy", "plain")):
+        assert tw("ingest", path, "-w", root, "--label", "kind=test").code == 0
+    assert tw("label", "leaky", f"note={ACME}", "-w", root).code == 0
+    assert tw("record", "--all", "--analysis", "name_summary", "-w", root).code == 0
+    assert stored_needles(root, [ACME])
+    assert tw("secrets", "-w", root).out.startswith("no secrets found in ")
+    (root / "_tw" / "redact.toml").write_text(POLICY)
+    return root
+
+
+def test_a_warehouse_is_searched(warehouse: Path) -> None:
+    found = tw("secrets", "-w", warehouse, "-f", "json")
+    assert found.code == 1 and ACME not in found.out + found.err
+    files = {str(row["file"]) for row in rows(found)}
+    places = {str(row["where"]) for row in rows(found) if "data/events/" in str(row["file"])}
+    assert {"column args", "column dtypes", "column extra", "column name", "column flow_id"} <= places
+    held = set(stored_needles(warehouse, [ACME])[ACME])
+    assert files == held and any(file.startswith("results/") for file in files)
+    assert tw("secrets", "-w", warehouse, "--run", "tidy").code == 0
+    assert tw("secrets", "-w", warehouse, "--run", "leaky").code == 1
+
+
+def test_redact_publishes_a_clean_version(warehouse: Path) -> None:
+    before = Warehouse(warehouse).select("tidy").query("SELECT * FROM events").rows()
+    done = tw("secrets", "--redact", "-w", warehouse)
+    assert done.code == 0 and done.out.startswith("leaky: published without secrets\n")
+    assert "older versions stay readable" in done.err
+    wh = Warehouse(warehouse)
+    assert ACME not in str(wh.query("SELECT * FROM events").rows()) + str(wh.info("leaky"))
+    assert ACME in str(wh.select("leaky@v1").query("SELECT * FROM events").rows())
+    assert wh.select("tidy").query("SELECT * FROM events").rows() == before
+    (row,) = [row for row in wh.runs().rows() if row["run_id"] == "leaky"]
+    assert row["labels"]["kind"] == "test" and row["labels"]["note"].startswith("[redacted:")
+    assert ACME not in str(wh.select("leaky").run("name_summary").rows())
+    assert tw("verify", "-w", warehouse).code == 0
+    again = tw("secrets", "--redact", "-w", warehouse)
+    assert again.out == "nothing to redact\n"
+
+
+def test_purge_deletes_every_trace_of_it(warehouse: Path) -> None:
+    events = "SELECT event_id, ts_ns, dur_ns, category FROM events ORDER BY ALL"
+    before = Warehouse(warehouse).query(events).rows()
+    done = tw("secrets", "--redact", "--purge", "-w", warehouse)
+    assert (done.code, done.err) == (0, "") and done.out.endswith("old versions deleted\n")
+    (warehouse / "_tw" / "redact.toml").unlink()
+    assert stored_needles(warehouse, [ACME]) == {}
+    kept = [row | {"category": None} for row in Warehouse(warehouse).query(events).rows()]
+    assert kept == [row | {"category": None} for row in before]
+    assert tw("verify", "-w", warehouse).code == 0
+    assert tw("runs", "-w", warehouse, "-f", "json").code == 0
+
+
+def test_a_purge_that_was_killed_is_finished_by_the_next(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "publish", killed)
+        wh = Warehouse(warehouse)
+        with pytest.raises(KeyboardInterrupt):
+            wh.remove_secrets(redact=False, purge=True)
+    assert Warehouse(warehouse).store.runs() == ("tidy",)
+    assert tw("secrets", "--purge", "-w", warehouse).code == 4
+    assert Warehouse(warehouse).store.runs() == ("leaky", "tidy")
+    assert tw("secrets", "--redact", "--purge", "-w", warehouse).code == 0
+
+
+def test_a_run_whose_name_is_a_secret_is_renamed(tmp_path: Path) -> None:
+    root = tmp_path / "wh"
+    assert tw("ingest", write(tmp_path / ACME, "plain"), "-w", root).code == 0
+    (root / "_tw" / "redact.toml").write_text(POLICY)
+    done = tw("secrets", "--redact", "--purge", "-w", root)
+    assert done.code == 0, done.err
+    (run,) = Warehouse(root).store.runs()
+    assert run.startswith("redacted-") and Warehouse(root).query("FROM events").rows()
+    (root / "_tw" / "redact.toml").unlink()
+    assert stored_needles(root, [ACME]) == {}
+    assert not [path for path in root.rglob("*") if ACME in path.name]
