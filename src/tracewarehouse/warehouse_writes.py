@@ -258,7 +258,7 @@ class WarehouseWrites(WarehouseBase):
         """Publishes clean versions of runs in which `secrets` finds some; `purge` deletes the old versions.
 
         Tables are built again from the stored events with secrets replaced; recorded results that held some
-        are recorded again. With `purge` nobody else may write to the warehouse meanwhile.
+        are recorded again. With `purge`, no other process may write to the warehouse.
         """
         from tracewarehouse.formats.redact import policy_of
         from tracewarehouse.ingest.secret_removal import RemovalReport, SecretRemoval

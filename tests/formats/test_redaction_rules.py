@@ -6,15 +6,17 @@ import json
 import random
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from conftest import real_traces
 from secret_samples import Sample, all_samples
-from trace_reading import SALT
-from tracewarehouse.errors import PolicyError
+from trace_reading import SALT, ReadTrace
+from tracewarehouse.errors import PolicyError, TraceFormatError
 from tracewarehouse.formats.redact import NO_POLICY, POLICY_VARIABLE, Policy, Redactor, policy_of, rules
 from tracewarehouse.formats.redact.key_names import is_random
 
@@ -270,3 +272,16 @@ def test_a_policy_that_cannot_be_read(tmp_path: Path, text: str, message: str) -
 def test_a_policy_cannot_switch_off_an_unknown_rule() -> None:
     with pytest.raises(PolicyError, match="no redaction rule nonsense"):
         Redactor(SALT, Policy(off=("nonsense",)))
+
+
+@pytest.mark.deep
+def test_real_traces_have_no_other_redaction_than_their_token() -> None:
+    folder = real_traces()
+    if folder is None:
+        pytest.skip("no real traces")
+    found = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with suppress(TraceFormatError):
+            hits = ReadTrace(path).outcome.redactions
+            found += [(hit.event_id, hit.path, hit.kind) for hit in hits]
+    assert set(found) == {(None, "$.metadata.system.env.HF_TOKEN", "key")}

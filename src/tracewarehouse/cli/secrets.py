@@ -20,7 +20,7 @@ _COLUMNS = ("file", "where", "rule", "values")
         "tw secrets traces/                 # before sharing or ingesting them",
         "tw secrets                         # everything in the warehouse",
         "tw secrets --run fp8-on --redact",
-        "tw secrets --redact --purge        # while nobody else writes",
+        "tw secrets --redact --purge        # while no other process writes",
     )
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(readable=False))

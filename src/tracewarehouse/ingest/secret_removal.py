@@ -174,7 +174,7 @@ class SecretRemoval:
     def purge(self, runs: Iterable[str], former: Iterable[str] = ()) -> None:
         """Deletes all versions of the runs but the newest, and all that is left of `former` names.
 
-        Whatever else `clean` would delete is deleted too, at once: nobody else may write meanwhile. Raises
+        It also deletes what `clean` deletes without a grace period: no other process may write. Raises
         TwError for a run that has pending ranks.
         """
         for run in runs:

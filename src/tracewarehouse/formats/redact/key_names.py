@@ -26,7 +26,7 @@ _WORD: Final = re.compile(r"[A-Z]?[a-z]*|[A-Z]+|[0-9]+|[a-z]+[0-9]{1,4}|[A-Z]+[0
 _PARTS: Final = re.compile(r"[/\\.:,;_|()<>\[\]{}*&#@!?%~=+-]+")
 _HEX_BITS: Final = 3.0
 _SHARE_OF_MOST: Final = 0.85
-# Values under such names tell where a secret is, or what it is like.
+# Values under such names describe a secret: where it is, or its kind.
 _ABOUT: Final = frozenset(
     ("file", "path", "dir", "folder", "name", "id", "ids", "url", "uri", "type", "length", "len", "count")
     + ("size", "index", "idx", "policy", "manager", "provider", "prompt", "helper", "store", "mode")
@@ -57,11 +57,11 @@ class KeyNames:
 
     def is_secret(self, name: str) -> bool:
         """Whether every text value under this name is a secret."""
-        return _judge(self, name) == "secret"
+        return _strength(self, name) == "secret"
 
     def is_weak(self, name: str) -> bool:
         """Whether a value under this name is a secret if it looks random."""
-        return _judge(self, name) == "weak"
+        return _strength(self, name) == "weak"
 
     def pattern(self) -> str:
         """An RE2 pattern, regardless of case, that is in every secret name, and at the end of a weak one."""
@@ -91,7 +91,7 @@ def _joined(name: str) -> str:
 
 
 @lru_cache(maxsize=65_536)
-def _judge(names: KeyNames, name: str) -> str:
+def _strength(names: KeyNames, name: str) -> str:
     if len(name) > _LONGEST_NAME:
         name = name[-_LONGEST_NAME:]
     words = _words_of(name)

@@ -1,4 +1,4 @@
-"""Secrets in plain text that are given away by what stands before them: `password=…`, `--token …`."""
+"""Secrets in plain text that are given away by the text before them: `password=…`, `--token …`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBER: Final = re.compile(r"[-+]?[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?")
 _NO_VALUE: Final = re.compile(
     r"(?:none|null|true|false|undefined)|[$<{%(\[@].*|(?:\*+|x+|\.+)|\[redacted:.*", re.IGNORECASE | re.DOTALL
 )
-# Code, where a keyword argument may stand: `self.token`, `get_token(`, `new_token`.
+# Code, where a keyword argument is possible: `self.token`, `get_token(`, `new_token`.
 _CODE: Final = re.compile(
     r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[(\[]?|[A-Za-z_]\w*[(\[].*|[a-z]+(?:_[a-z]+)+", re.DOTALL
 )

@@ -20,7 +20,7 @@ Value = Literal["word", "line", "field", "parameter"]
 
 _FILE: Final = Path(__file__).with_name("rules.toml")
 _COUNT: Final = re.compile(r"\{([1-9][0-9]*)(?:,[0-9]*)?\}")
-# Also what stands for a line break or tab in text of Python.
+# Also after the escape of a line break or tab in text of Python.
 _BEFORE: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 
 

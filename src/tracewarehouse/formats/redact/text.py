@@ -22,7 +22,7 @@ from tracewarehouse.formats.redact.policy import NO_POLICY, Policy
 from tracewarehouse.formats.redact.rules import Check, rules
 
 MIN_LENGTH: Final = 8
-# So many characters need no digit to be a secret; see `check` in the rules.
+# From this length on no digit is needed; see `check` in the rules.
 _LONG: Final = 16
 _MARK: Final = re.compile(r"\[redacted:[0-9a-f]{4}\]")
 _FLAG: Final = re.compile(r"--?[A-Za-z][\w.-]{0,100}")
@@ -97,7 +97,7 @@ class Redactor:
         return (self.mark(value), ["flag"]) if is_secret else (value, [])
 
     def _path(self, token: StringToken) -> str:
-        """A key may itself be a secret: the path must not tell it."""
+        """The path of a token; secrets in keys are replaced, too."""
         return path_text(tuple(key if isinstance(key, int) else self.clean(key)[0] for key in token.keys))
 
     def _token(self, token: StringToken, value: str) -> tuple[str, list[str]]:
