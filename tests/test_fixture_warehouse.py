@@ -39,6 +39,8 @@ NOT_COMPARED = {
 ADDED = {
     r"\.ranks\.\w+\.(source_format|source_part|source_schema)": "format and part of the file: new",
     r"\.ranks\.\w+\.clock": "the clock of the times, for formats with other clocks than the wall clock",
+    r"\.collective_waits\.rows\.(group_source|direction|peer)": "evidence for the group; send and receive",
+    r"\.collective_waits\.rows\.(pair_wait_ns|possible_wait_ns|last_rank)": "waits of other kinds",
     r"\.memory_timeline\.(file_time_ns|file_action|file_category|element)": "once only in events.extra",
 }
 # Path → why a number is greater by one. The removed run, row 0 of each history, is not published again.
@@ -195,7 +197,7 @@ def test_the_warehouse_contains_the_documented_cases(wh: tw.Warehouse) -> None:
     assert wh.query("SELECT count(*) AS n FROM events WHERE ph IN ('B', 'E')").rows() == [{"n": 24}]
     assert len(list((WAREHOUSE / "data" / "events" / "odd").iterdir())) == 1  # packed
     assert {each.run for each in wh.selected()} == set(RUNS)
-    assert list(wh.store.waiting_runs()) == ["waits"]
+    assert list(wh.store.pending_runs()) == ["waits"]
     assert [version.run for version in wh.store.kept()] == ["gone"]
     assert wh.verify() == []
 

@@ -122,13 +122,13 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
         Raises QueryError with DuckDB's message.
         """
-        from tracewarehouse.duck.engine import NotThere
+        from tracewarehouse.duck.engine import MISSING_NAME
         from tracewarehouse.query.dependencies import mentioned, queryable
 
         try:
             return self._query(sql, mentioned(self.catalog, sql))
         except QueryError as error:
-            if not isinstance(error.__cause__, NotThere):
+            if not isinstance(error.__cause__, MISSING_NAME):
                 raise
             name = error.message.partition("Table with name ")[2].partition(" ")[0]
             if any(ref.name == name for ref in self.catalog.refs("analysis")):
@@ -179,7 +179,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         pending: list[dict[str, Any]] = []
         if self._selected is None:
             published = {each.run for each in selected}
-            waiting = self.store.waiting_runs()
+            waiting = self.store.pending_runs()
             pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
             rows += pending
         text = "{run_id} is pending: {ranks_present} of {ranks_expected} ranks ingested"

@@ -65,7 +65,7 @@ class WarehouseWrites(WarehouseBase):
             temp_dir=Path(temp_dir) if temp_dir is not None else None,
             time_unit=time_unit,
         )
-        store = Store.create(self.root, tool=__version__)
+        store = Store.open_or_create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)
 
     def record(
@@ -183,12 +183,12 @@ class WarehouseWrites(WarehouseBase):
         """
         from tracewarehouse.history import record_again
         from tracewarehouse.ingest.outcome import UpgradeReport
-        from tracewarehouse.ingest.upgrade import upgrade
+        from tracewarehouse.ingest.upgrade.rebuild import upgrade
         from tracewarehouse.storage.format1 import Format1
 
         converted = UpgradeReport(())
         if Format1.is_at(self.root):
-            from tracewarehouse.ingest.from_format1 import convert
+            from tracewarehouse.ingest.upgrade.format1 import convert
 
             converted = convert(self.root, self.catalog, __version__)
             self.refresh()

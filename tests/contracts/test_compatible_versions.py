@@ -1,4 +1,4 @@
-"""Compatible versions: what the check proves of them, and which hashes an added column moves."""
+"""Compatible versions: their check, and which hashes an added column changes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Mutants of builders: one edit of a module's source, like a typing error.
+"""Builders broken on purpose: one edit of a module's source, of the kinds that a slip of a hand makes.
 
-As a pytest plugin, it replaces one module by a mutant: `TW_BROKEN` has the name of the module and
+As a pytest plugin it puts one broken module in the place of the real one: `TW_BROKEN` names the module and
 the number of the edit.
 """
 
@@ -21,8 +21,8 @@ from typing import Final
 BROKEN: Final = "TW_BROKEN"
 FOLDER: Final = Path(__file__).parents[2] / "src" / "tracewarehouse" / "ingest" / "tables"
 PACKAGE: Final = "tracewarehouse.ingest.tables"
-# Modules without rows that could be wrong.
-_NO_BUILDERS: Final = ("__init__", "evidence", "model")
+# What has no rows of its own to be wrong.
+_NO_BUILDERS: Final = ("__init__", "model")
 _COMPARED: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
 }  # fmt: skip
@@ -34,7 +34,7 @@ _WORDS: Final = {"right": "left", "left": "right"}
 
 @dataclass(frozen=True)
 class Edit:
-    """A mutant: the module, the line, the edit, and the entire source."""
+    """A mutant: the module, the line, what was done to it, and the whole source."""
 
     module: str
     line: int
@@ -48,7 +48,7 @@ def modules() -> list[str]:
 
 
 def count(module: str) -> int:
-    """The number of edits of a module's functions."""
+    """How many edits there are of a module's functions."""
     return len(list(_places(ast.parse(_source(module)))))
 
 
@@ -76,7 +76,7 @@ def _edited(module: str, source: str, number: int) -> Edit:
 
 
 def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """Each node that can be changed, and how; annotations are not code."""
+    """Each node that can be changed, and how; annotations are no code."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         for statement in function.body:
             for node in _code(statement):
@@ -85,7 +85,7 @@ def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.FunctionDef):
-        return  # it is visited separately
+        return  # it is met for itself
     yield node
     for name, value in ast.iter_fields(node):
         if name not in ("annotation", "returns"):
@@ -108,7 +108,7 @@ def _kinds(node: ast.AST) -> Iterator[str]:
 
 
 def _is_text(node: ast.BinOp | ast.AugAssign) -> bool:
-    """Texts are concatenated; other operators do not apply."""
+    """Texts are added, and nothing else can be done with them."""
     parts = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.value]
     constants = [part.value for part in parts if isinstance(part, ast.Constant)]
     joined = any(isinstance(part, ast.JoinedStr) for part in parts)
@@ -121,7 +121,7 @@ def _change(node: ast.AST, kind: str) -> None:
     elif isinstance(node, (ast.BinOp, ast.AugAssign)):
         node.op = _JOINED[type(node.op)]()
     elif isinstance(node, ast.UnaryOp):
-        node.op = ast.UAdd()  # as if it were missing, except for flags
+        node.op = ast.UAdd()  # as if it were not there, but for flags
         node.operand = ast.Call(ast.Name("_same"), [node.operand], [])
     elif isinstance(node, ast.Constant):
         node.value = _WORDS[str(node.value)]
@@ -131,7 +131,7 @@ def _change(node: ast.AST, kind: str) -> None:
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Returns the mutated source of one module."""
+    """Gives the broken source for one module."""
 
     def __init__(self, edit: Edit) -> None:
         self.edit = edit
@@ -151,7 +151,7 @@ class _Finder(MetaPathFinder, Loader):
 
 
 class _Same:
-    """A value whose unary plus is the value itself, which flags lack."""
+    """A value whose plus is the value itself: flags have none."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -161,7 +161,7 @@ class _Same:
 
 
 def pytest_configure() -> None:
-    """Replaces the module by the mutant."""
+    """Puts the broken module in its place."""
     if BROKEN in os.environ:
         module, _, number = os.environ[BROKEN].partition(":")
         assert not any(name.startswith(PACKAGE) for name in sys.modules)

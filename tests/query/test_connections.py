@@ -32,7 +32,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "it's a=b [c]*? warehouse", tool="1.2")
+    return Store.open_or_create(tmp_path / "it's a=b [c]*? warehouse", tool="1.2")
 
 
 def answer(pool: ConnectionPool, selected: tuple[SelectedRun, ...], contract: Contract) -> pa.Table:
@@ -349,7 +349,7 @@ def test_failed_and_surplus_connections_are_closed(store: Store, catalog: Catalo
 
 def test_a_connection_with_another_version_of_a_table_is_not_reused(tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
-    store = Store.create(tmp_path / "w")
+    store = Store.open_or_create(tmp_path / "w")
     pool = ConnectionPool(store.root, catalog)
     with pool.connection((), [catalog.get("kernel_time")]) as one:
         assert "kernels_v2" not in str(one.sql("SHOW TABLES").fetchall())

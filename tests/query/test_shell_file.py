@@ -107,7 +107,7 @@ def relation(wh: Warehouse, contract: Contract) -> pa.Table:
 def wh(tmp_path: Path) -> Warehouse:
     """Two versions of a table, skipped ranks, an incomplete run, and a path with special characters."""
     catalog = small_catalog(tmp_path / "sql")
-    store = Store.create(tmp_path / 'it\'s "a" ware=house[1]*?; DROP TABLE x')
+    store = Store.open_or_create(tmp_path / 'it\'s "a" ware=house[1]*?; DROP TABLE x')
     both = ("kernels@1", "kernels@2")
     for run, ranks in {"a": (0, 1), "a'c": (0,), "b": (0, 1, 3)}.items():
         name = run.replace("'", "-")
@@ -141,7 +141,7 @@ def test_every_contract_has_the_same_rows(tmp_path: Path) -> None:
 
 def test_an_empty_warehouse_has_a_file(tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
-    path = refresh(Store.create(tmp_path / "w"), catalog)
+    path = refresh(Store.open_or_create(tmp_path / "w"), catalog)
     assert (
         shell(path, "SELECT count(*) FROM kernels", "SELECT count(*) FROM latest.kernel_time()") == "0\n0\n"
     )
@@ -331,7 +331,7 @@ def test_a_file_over_many_ranks_reads_each_row_once(tmp_path: Path) -> None:
     catalog = small_catalog(
         tmp_path / "sql", without=["tables/kernels.v2.sql", "analyses/gpu/doubled_time.v1.sql"]
     )
-    store = Store.create(tmp_path / "w")
+    store = Store.open_or_create(tmp_path / "w")
     store_run(store, catalog, "a", range(70))
     selected = select_runs(store)
     write(tmp_path / "x.duckdb", store, catalog, selected)

@@ -57,7 +57,7 @@ def _removed(selected: SelectedRun, results: int) -> Removed:
 def pending_runs(store: Store, names: Iterable[str]) -> dict[str, int]:
     """The runs with these names that are not published yet, with their numbers of ingested ranks."""
     wanted = set(names)
-    waiting = store.waiting_runs() if wanted else {}
+    waiting = store.pending_runs() if wanted else {}
     return {
         run: len({one.source.rank for one in waits})
         for run, waits in waiting.items()

@@ -13,7 +13,7 @@ from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.runs.quality import expected_ranks, world_size
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Rank, RankSource, RunVersion, Versions, Waiting
+from tracewarehouse.storage import PendingSource, Rank, RankSource, RunVersion, Versions
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
@@ -76,7 +76,7 @@ def parse_utc(text: str) -> datetime:
     return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
 
 
-def pending_row(waiting: Sequence[Waiting]) -> dict[str, Any]:
+def pending_row(waiting: Sequence[PendingSource]) -> dict[str, Any]:
     """The row of a run that is not published yet because expected ranks are missing."""
     first = waiting[0]
     sources = tuple(each.source for each in waiting)

@@ -99,7 +99,7 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
     try:
         matches = match_runs(selectors, StoredRuns(store))
     except UnknownName as unknown:
-        if unknown.kind == "run" and (waiting := store.waiting_runs().get(unknown.name)):
+        if unknown.kind == "run" and (waiting := store.pending_runs().get(unknown.name)):
             unknown.with_hint(
                 hints.fill(
                     "pending: {} of {} ranks ingested; {} adds the others",
