@@ -24,9 +24,6 @@ CHECKED: Final = (
 NOT_CHECKED: Final = (
     "src/tracewarehouse/contracts/",
     "src/tracewarehouse/devtools/wording.py",
-    "src/tracewarehouse/duck/",
-    "src/tracewarehouse/engines/",
-    "src/tracewarehouse/formats/",
     "src/tracewarehouse/ingest/",
     "src/tracewarehouse/storage/",
 )
