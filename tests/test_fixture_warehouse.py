@@ -37,8 +37,8 @@ NOT_COMPARED = {
     r"\.history\..+\.rows\.definition": "a hash, which covers names; `test_a_series_continues`",
 }
 NEW_ANALYSES = (
-    "alltoall_imbalance", "alltoall_matrix", "bandwidth_by_size", "collective_bandwidth", "long_collectives", "node_summary",
-    "pipeline_bubbles", "slow_links",
+    "alltoall_imbalance", "alltoall_matrix", "bandwidth_by_size", "collective_bandwidth", "long_collectives",
+    "node_summary", "pipeline_bubbles", "slow_links",
 )  # fmt: skip
 # Place → why only the answer of today has it. What these columns hold is asserted in tests of their own.
 ADDED = {

@@ -1,4 +1,4 @@
-"""Bandwidth of collectives: that of the simulator's links, of a brute-force script, and of published figures."""
+"""Bandwidth, exposed communication and bubbles against the schedule; bandwidth of real jobs."""
 
 from __future__ import annotations
 
