@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "nodes": {"ranks": 4, "tensor": 2, "pipeline": 2, "ranks_per_node": 2, "layers": 2, "microbatches": 2},
 }
 NAMES = {"allreduce": "all_reduce", "recv": "send"}
-FACTORS = {
+FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
     **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda ranks: (ranks - 1) / ranks),
     "send": lambda ranks: 1.0,
