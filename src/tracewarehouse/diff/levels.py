@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Change, Contract, Ref
-from tracewarehouse.wording import EXPOSED
+from tracewarehouse.display_names import EXPOSED
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Provenance, Result
