@@ -42,11 +42,16 @@ WITH
     GROUP BY run_id
     HAVING count(DISTINCT device_name) = 1
   ),
+  peak AS (
+    SELECT named.device_name, arg_min(rule.peak_bytes_per_ns, rule.rule_id) AS peak_bytes_per_ns
+    FROM (SELECT DISTINCT device_name FROM ranks) AS named
+    JOIN link_rules AS rule ON regexp_matches(named.device_name, rule.pattern)
+    GROUP BY named.device_name
+  ),
   linked AS (
-    SELECT device.run_id, arg_min(rule.peak_bytes_per_ns, rule.rule_id) AS peak_bytes_per_ns
+    SELECT device.run_id, peak.peak_bytes_per_ns
     FROM device
-    JOIN link_rules AS rule ON regexp_matches(device.device_name, rule.pattern)
-    GROUP BY device.run_id
+    JOIN peak ON peak.device_name = device.device_name
   ),
   bucket AS (
     SELECT
