@@ -37,6 +37,7 @@ INJECTED = {
     "no-overlap": "no-overlap",
     "slow-link": "slow-link:group=data0,factor=10",
     "long-collective": "long-collective:group=data0,collective=2,ms=4",
+    "imbalance": "imbalance:rank=1,factor=3",
     "growing-memory": "growing-memory:mb=64",
     "clock": "clock:rank=1,offset_us=1500.25,drift_ppm=30",
     "missing-rank": "missing-rank:rank=1",

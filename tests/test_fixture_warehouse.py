@@ -45,7 +45,7 @@ ADDED = {
     r"\.ranks\.\w+\.(source_format|source_part|source_schema)": "format and part of the file: new",
     r"\.ranks\.\w+\.clock": "the clock of the times, for formats with other clocks than the wall clock",
     rf"\.({'|'.join(NEW_ANALYSES)})": "new analyses",
-    r"\.link_rules": "a new list of rules",
+    r"\.link_rules": "new rules",
     r"\.collective_waits\.rows\.(group_source|direction|peer)": "evidence for the group; send and receive",
     r"\.collective_waits\.rows\.(pair_wait_ns|possible_wait_ns|last_rank)": "waits of other kinds",
     r"\.memory_timeline\.(file_time_ns|file_action|file_category|element)": "once only in events.extra",

@@ -60,28 +60,40 @@ WITH
       AND segment.kind = 'communication'
   ),
   part AS (
-    SELECT TRUE AS is_wait
-    UNION ALL
-    SELECT FALSE
+    -- A segment is all wait, no wait, or a wait and the remainder.
+    SELECT
+      run_id,
+      rank,
+      start_ns,
+      segment_ns,
+      step,
+      kind,
+      kernel_id,
+      cause,
+      gap_ns,
+      matched,
+      is_certain,
+      last_rank,
+      wait_ns,
+      unnest(CASE wait_ns WHEN 0 THEN [FALSE] WHEN segment_ns THEN [TRUE] ELSE [TRUE, FALSE] END) AS is_wait
+    FROM timed
   )
 SELECT
-  timed.run_id,
-  timed.rank,
-  CASE WHEN part.is_wait THEN timed.start_ns ELSE timed.start_ns + timed.wait_ns END AS start_ns,
-  CASE WHEN part.is_wait THEN timed.wait_ns ELSE timed.segment_ns - timed.wait_ns END AS segment_ns,
-  timed.step,
-  timed.kind,
+  run_id,
+  rank,
+  CASE WHEN is_wait THEN start_ns ELSE start_ns + wait_ns END AS start_ns,
+  CASE WHEN is_wait THEN wait_ns ELSE segment_ns - wait_ns END AS segment_ns,
+  step,
+  kind,
   CASE
-    WHEN timed.kind <> 'communication' THEN NULL
-    WHEN part.is_wait THEN 'wait'
-    WHEN timed.matched THEN 'transfer'
+    WHEN kind <> 'communication' THEN NULL
+    WHEN is_wait THEN 'wait'
+    WHEN matched THEN 'transfer'
     ELSE 'unassigned'
   END AS exposure,
-  CASE WHEN part.is_wait THEN timed.is_certain END AS is_certain,
-  CASE WHEN part.is_wait THEN timed.last_rank END AS waits_for,
-  timed.kernel_id,
-  timed.cause,
-  timed.gap_ns
-FROM timed
-CROSS JOIN part
-WHERE CASE WHEN part.is_wait THEN timed.wait_ns > 0 ELSE timed.segment_ns > timed.wait_ns END
+  CASE WHEN is_wait THEN is_certain END AS is_certain,
+  CASE WHEN is_wait THEN last_rank END AS waits_for,
+  kernel_id,
+  cause,
+  gap_ns
+FROM part

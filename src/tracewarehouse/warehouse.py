@@ -46,7 +46,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         from tracewarehouse.contracts.params import bind
         from tracewarehouse.query.dependencies import Dependencies
         from tracewarehouse.runs.capabilities import with_capabilities
-        from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
+        from tracewarehouse.runs.notices import nothing_stored, notices, partly_selected, provenance_of
         from tracewarehouse.runs.table_versions import readable_runs
 
         contract = self.catalog.get(name, version, kind="analysis")
@@ -57,7 +57,12 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         capable = with_capabilities(contract, readable.selected)
         table = self._with(capable.selected)._execute(contract, bound, dependencies)
         provenance = provenance_of(self.catalog, readable.selected, contract, bound, dependencies.contracts)
-        lines = (*readable.notices, *nothing_stored(selected), *notices(capable.selected, contract))
+        lines = (
+            *readable.notices,
+            *nothing_stored(selected),
+            *partly_selected(selected, contract),
+            *notices(capable.selected, contract),
+        )
         return Result(table, provenance, contract, capable.abstained, lines)
 
     def diff(

@@ -1,8 +1,9 @@
-"""Bandwidth of collectives against the simulator's links, a brute-force script, and published figures."""
+"""Bandwidth, exposed communication and bubbles against the schedule; bandwidth of real jobs."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "nodes": {"ranks": 4, "tensor": 2, "pipeline": 2, "ranks_per_node": 2, "layers": 2, "microbatches": 2},
 }
 NAMES = {"allreduce": "all_reduce", "recv": "send"}
-FACTORS = {
+FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
     **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda ranks: (ranks - 1) / ranks),
     "send": lambda ranks: 1.0,
@@ -200,3 +201,31 @@ def test_bubbles_are_those_of_the_schedule(tmp_path: Path) -> None:
 
 def test_there_are_no_bubbles_without_a_pipeline(tmp_path: Path) -> None:
     assert simulated(tmp_path, "data", ranks=2, layers=2, steps=2).run("pipeline_bubbles").rows() == []
+
+
+def test_imbalance_of_experts_is_named_and_blames_no_rank(tmp_path: Path) -> None:
+    """Every rank sends three times as much to rank 2 as to each other rank."""
+    knobs = {"ranks": 4, "experts": True, "layers": 2, "steps": 2}
+    even = simulated(tmp_path, "even", **knobs)
+    wh = simulated(tmp_path, "uneven", injections=["imbalance:rank=2,factor=3"], **knobs)
+    assert {row["out_imbalance"] for row in even.run("alltoall_imbalance").rows()} == {1.0}
+    assert even.run("alltoall_matrix").rows() == []
+    rows = wh.run("alltoall_imbalance").rows()
+    assert rows and {(row["out_max_rank"], row["out_imbalance"]) for row in rows} == {(2, 2.0)}
+    assert {row["in_imbalance"] for row in rows} == {1.0}
+    matrix = {(row["src"], row["dst"]): row["share"] for row in wh.run("alltoall_matrix").rows()}
+    wanted = {(src, dst): (3 if dst == 2 else 1) / 24 for src in range(4) for dst in range(4)}
+    assert matrix == {pair: pytest.approx(share, rel=1e-4) for pair, share in wanted.items()}  # whole tokens
+    scheduled = Counter(
+        (row["bytes"], row["transfer_ns"])
+        for row in section(tmp_path / "uneven", "collectives")
+        if row["name"] == "all_to_all"
+    )
+    instances = wh.query("SELECT * FROM collective_instances WHERE collective = 'all_to_all_v'").rows()
+    found: Counter[tuple[int, int]] = Counter()
+    for row in instances:
+        found[row["message_bytes"], row["transfer_ns"]] += row["members"]
+        assert row["algbw_bytes_per_ns"] == row["busbw_bytes_per_ns"]
+    assert found == scheduled
+    waited = [sum(row["caused_wait_ns"] for row in each.run("stragglers").rows()) for each in (even, wh)]
+    assert waited[1] <= 1.1 * waited[0]

@@ -37,14 +37,21 @@
 -- ///
 WITH
   device AS (
-    SELECT
-      ranks.run_id,
-      min(ranks.device_name) AS device_name,
-      arg_min(link_rules.peak_bytes_per_ns, link_rules.rule_id) AS peak_bytes_per_ns
+    SELECT run_id, min(device_name) AS device_name
     FROM ranks
-    LEFT JOIN link_rules ON regexp_matches(ranks.device_name, link_rules.pattern)
-    GROUP BY ranks.run_id
-    HAVING count(DISTINCT ranks.device_name) = 1
+    GROUP BY run_id
+    HAVING count(DISTINCT device_name) = 1
+  ),
+  peak AS (
+    SELECT named.device_name, arg_min(rule.peak_bytes_per_ns, rule.rule_id) AS peak_bytes_per_ns
+    FROM (SELECT DISTINCT device_name FROM ranks) AS named
+    JOIN link_rules AS rule ON regexp_matches(named.device_name, rule.pattern)
+    GROUP BY named.device_name
+  ),
+  linked AS (
+    SELECT device.run_id, peak.peak_bytes_per_ns
+    FROM device
+    JOIN peak ON peak.device_name = device.device_name
   ),
   bucket AS (
     SELECT
@@ -103,11 +110,11 @@ SELECT
   bucket.busbw_bytes_per_ns,
   bucket.resolution_ns,
   bucket.resolution_ns / nullif(bucket.transfer_p50_ns, 0) AS resolution_share,
-  CASE WHEN bucket.one_host THEN bucket.busbw_bytes_per_ns / device.peak_bytes_per_ns END AS link_share,
+  CASE WHEN bucket.one_host THEN bucket.busbw_bytes_per_ns / linked.peak_bytes_per_ns END AS link_share,
   coalesce(others.other_groups, 0) AS other_groups,
   CASE WHEN others.other_groups >= $min_groups THEN bucket.busbw_bytes_per_ns / nullif(others.other_bytes_per_ns, 0) END AS relative_busbw
 FROM bucket
-LEFT JOIN device ON device.run_id = bucket.run_id
+LEFT JOIN linked ON linked.run_id = bucket.run_id
 LEFT JOIN others
   ON others.run_id = bucket.run_id
   AND others.group_key = bucket.group_key

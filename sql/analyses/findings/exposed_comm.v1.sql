@@ -22,29 +22,36 @@
 -- 1 = "First version."
 -- ///
 WITH
-  subjects AS (
-    SELECT 'transfer' AS subject, 'transfer' AS exposure
-    UNION ALL
-    SELECT 'unmatched', 'unassigned'
-  ),
-  segment AS (
+  exposed AS (
     SELECT
       account.run_id,
       account.rank,
-      subjects.subject,
       account.start_ns,
       account.segment_ns,
       account.kernel_id,
+      account.exposure,
       span.steps,
       span.analyzed_ns,
-      coalesce(account.exposure = subjects.exposure, FALSE) AS matches
+      unnest(['transfer', 'unmatched']) AS subject
     FROM account_segments AS account
     JOIN analyzed_intervals AS span
       ON span.run_id = account.run_id
       AND span.rank = account.rank
       AND account.start_ns >= span.start_ns
       AND account.start_ns < span.end_ns
-    CROSS JOIN subjects
+  ),
+  segment AS (
+    SELECT
+      run_id,
+      rank,
+      subject,
+      start_ns,
+      segment_ns,
+      kernel_id,
+      steps,
+      analyzed_ns,
+      coalesce(exposure = CASE subject WHEN 'transfer' THEN 'transfer' ELSE 'unassigned' END, FALSE) AS matches
+    FROM exposed
   ),
   per_rank AS (
     SELECT

@@ -126,8 +126,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     """Compare two runs, or two sets of runs.
 
     Prints configuration differences, the verdict on the step time with its confidence interval, and a
-    breakdown of the change in mean step time, whose rows sum to it; and collectives whose bandwidth changed
-    by 10 % or more, by message size and number of ranks. With --gate, exit code 3 if a gate fails.
+    breakdown of the change in mean step time, whose rows sum to it; then the collectives whose bandwidth
+    changed by 10 % or more, by message size and number of ranks. With --gate, exit code 3 if a gate fails.
 
     With names of analyses: base, head and difference of each measure, and whether a row was added, deleted,
     increased, decreased or unchanged. Values are means over ranks, and over complete steps if the analysis

@@ -56,10 +56,10 @@ def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
             part = f"<details{opened}><summary>{_title(change, name)}</summary>\n\n{inner}\n</details>"
             if sum(map(len, parts)) + len(part) < _MOST_CHARACTERS:
                 parts.append(part)
-    parts.extend(
+    parts += [
         f"<details><summary>{_BANDWIDTH}</summary>\n\n{inner}\n</details>"
         for inner in _bandwidth(change, top, _markdown)
-    )
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -111,8 +111,8 @@ def _hypotheses(base: Selection, head: Selection) -> Iterator[str]:
         )
     elif head_share >= _NEAR_FULL and (base_share or 0) < head_share:
         yield (
-            f"bandwidth collapsed while {head_share:.0%} of GPU memory was allocated in head; a possible"
-            " cause is that less was left for communication buffers: try a smaller batch"
+            f"bandwidth collapsed while {head_share:.0%} of GPU memory was allocated in head; possible cause:"
+            " too little was left for communication buffers (try a smaller batch)"
         )
     else:
         yield "bandwidth collapsed; GPU memory was not nearly full: check links, network and other jobs"

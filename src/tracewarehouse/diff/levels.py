@@ -181,7 +181,7 @@ SUMMARIES = {
     "kernels": "Change of the mean by kernel; a kernel and its replacement at the same location are one row.",
     "operators": "Change of the mean by the innermost operator enclosing the launch.",
     "categories": "Change of the mean by training phase and kernel kind.",
-    "ranks": "Change of the mean by rank: own time, and exposed communication by waiting and transfer.",
+    "ranks": "Change of the mean by rank: its own time, and the parts of its exposed communication.",
 }
 CHANGES = (
     "added, removed, replaced (another kernel at the same location), more calls, fewer calls, slower, faster,"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tracewarehouse.display_names import CATEGORIES, EXPOSED, SHORT_CATEGORIES, idle_cause
 from tracewarehouse.plot import PAGE
@@ -83,9 +83,11 @@ def _summary(data: ReportData) -> str:
         reason = data.missing_reason("window_account") or "no GPU activities recorded"
         return f"This run has no GPU time to report: {reason}."
     total, idle = sum(times.values()), idle_times(times)
-    shares = [
+    shares = [f"computation {percent(times['compute'], total)}"] if times.get("compute") else []
+    shares += _exposed_shares(times, total)
+    shares += [
         f"{CATEGORIES[name]} {percent(times[name], total)}"
-        for name in ("compute", *EXPOSED, "exposed_memory", "other")
+        for name in ("exposed_memory", "other")
         if times.get(name)
     ]
     shares.append(f"idle {percent(sum(idle.values()), total)}")
@@ -95,6 +97,14 @@ def _summary(data: ReportData) -> str:
         return f"{text}."
     cause = next(iter(idle))
     return f"{text}. Main idle cause: {idle_cause(cause)} ({percent(idle[cause], total)})."
+
+
+def _exposed_shares(times: dict[str, int], total: int) -> Iterator[str]:
+    """Exposed communication, and how much of it is waiting."""
+    exposed, wait = sum(times.get(name, 0) for name in EXPOSED), times.get("exposed_wait", 0)
+    if exposed:
+        waiting = f" ({percent(wait, total)} waiting for the last rank)" if wait else ""
+        yield f"exposed communication {percent(exposed, total)}{waiting}"
 
 
 def _step_card(data: ReportData) -> Card:

@@ -32,6 +32,18 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
     return tuple(lines)
 
 
+def partly_selected(selected: Sequence[SelectedRun], contract: Contract) -> tuple[str, ...]:
+    """A line for each run of which only some ranks are selected, if the analysis compares ranks."""
+    if contract.scope != "run":
+        return ()
+    return tuple(
+        f"{each.run}: {len(each.ranks)} of {len(each.version.ranks)} ranks selected; collectives are matched"
+        " among these only"
+        for each in selected
+        if each.is_part
+    )
+
+
 def nothing_stored(selected: Sequence[SelectedRun]) -> tuple[str, ...]:
     """The notice of an empty warehouse, so that an empty result is not misread."""
     return () if selected else (NOTHING_STORED,)

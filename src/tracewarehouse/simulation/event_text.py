@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.groups import Group, expert_split
 from tracewarehouse.simulation.instructions import (
     COMPUTE,
     DATA,
@@ -43,7 +43,7 @@ _OLD_CATEGORIES = {
     "gpu_memset": "Memset",
 }
 _TORCH_NAMES = {"all_gather": "_allgather_base", "reduce_scatter": "_reduce_scatter_base"}
-MOST_RANKS = 30  # PyTorch truncates longer lists of ranks
+MOST_LISTED = 30  # PyTorch truncates longer lists
 
 
 class Text:
@@ -198,14 +198,18 @@ class Text:
 
     def message(self, collective: Collective, group: Group) -> str:
         """The arguments of a collective; {4} is the sequence number."""
-        ranks = ", ".join(map(str, group.ranks[:MOST_RANKS])) + (", ..." if group.size > MOST_RANKS else "")
+        sent = expert_split(self.job, collective, group)
+        received = (sent[group.ranks.index(self.rank)],) * group.size if sent else ()
+        out_elements = sum(received) if sent else collective.out_elements
         number = ', "Seq": {4}' if self.new else ""
         return (
             f'"Collective name": "{_TORCH_NAMES.get(collective.name, collective.name)}", '
             f'"In msg nelems": {collective.in_elements}, '
-            f'"Out msg nelems": {collective.out_elements}, "Group size": {group.size}, "dtype": "BFloat16", '
-            f'"In split size": "[]", "Out split size": "[]", "Process Group Name": "{group.name}", '
-            f'"Process Group Description": "mesh_{group.scope}", "Process Group Ranks": "[{ranks}]"{number}'
+            f'"Out msg nelems": {out_elements}, "Group size": {group.size}, "dtype": "BFloat16", '
+            f'"In split size": "{_listed(sent)}", "Out split size": "{_listed(received)}", '
+            f'"Process Group Name": "{group.name}", '
+            f'"Process Group Description": "mesh_{group.scope}", '
+            f'"Process Group Ranks": "{_listed(group.ranks)}"{number}'
         )
 
     def host_message(self, collective: Collective, group: Group) -> str:
@@ -268,6 +272,11 @@ class Text:
         """Takes ts, value; returns a GPU utilization counter."""
         head = f'"ph": "C", "name": "GPU {self.device} Utilization", "pid": {self.device}, "ts": {{0}},'
         return _event(head + '\n    "args": {{\n      "GPU Utilization": {1}\n    }}')
+
+
+def _listed(values: Sequence[int]) -> str:
+    """A list as PyTorch writes it."""
+    return f"[{', '.join(map(str, values[:MOST_LISTED]))}{', ...' if len(values) > MOST_LISTED else ''}]"
 
 
 def _event(inside: str) -> Format:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,28 @@ class Group:
     def size(self) -> int:
         """Number of ranks."""
         return len(self.ranks)
+
+
+def expert_split(job: Job, collective: Collective, group: Group) -> tuple[int, ...]:
+    """Elements that each rank sends to each rank of the group, in order; empty if all get the same.
+
+    With an imbalance, the experts of some ranks get more tokens in each all-to-all.
+    """
+    factors = [(each.rank, each.number("factor")) for each in job.injections if each.kind == "imbalance"]
+    if collective.name != "all_to_all" or not factors:
+        return ()
+    weights = [math.prod(factor for rank, factor in factors if rank == member) for member in group.ranks]
+    shares = [int(collective.in_elements * weight / sum(weights)) for weight in weights]
+    return (*shares[:-1], collective.in_elements - sum(shares[:-1]))
+
+
+def message_bytes(job: Job, collective: Collective, group: Group) -> int:
+    """The message size; of an uneven all-to-all the most that a rank sends to or receives from others."""
+    split = expert_split(job, collective, group)
+    if not split:
+        return collective.bytes
+    most = max(max(sum(split) - own, (group.size - 1) * own) for own in split)
+    return most * collective.bytes // collective.in_elements
 
 
 class Groups:
@@ -137,7 +160,8 @@ class Rendezvous:
         job, size = self.job, group.size
         nodes = {rank // job.ranks_per_node for rank in group.ranks}
         bytes_per_ns = job.link_bytes_per_ns if len(nodes) == 1 else job.network_gb_per_s
-        moved = collective.bytes * _share(collective.name, size) / bytes_per_ns
+        share = 1.0 if expert_split(job, collective, group) else _share(collective.name, size)
+        moved = message_bytes(job, collective, group) * share / bytes_per_ns
         return round((LATENCY_NS + moved) * self.faults.link_factor(group.name))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from random import Random
 
-from tracewarehouse.simulation.event_text import MOST_RANKS, Text
+from tracewarehouse.simulation.event_text import MOST_LISTED, Text
 from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.job import QUARTER_NS, Job
 
@@ -70,7 +70,7 @@ def _devices(job: Job) -> list[dict[str, object]]:
 
 
 def _distributed(job: Job, rank: int, groups: list[Group]) -> dict[str, object]:
-    world = list(range(min(job.ranks, MOST_RANKS)))
+    world = list(range(min(job.ranks, MOST_LISTED)))
     configs: list[dict[str, object]] = [
         {
             "pg_name": "0",
@@ -86,7 +86,7 @@ def _distributed(job: Job, rank: int, groups: list[Group]) -> dict[str, object]:
             "pg_desc": f"mesh_{group.scope}",
             "backend_config": "cuda:nccl",
             "pg_size": group.size,
-            "ranks": list(group.ranks[:MOST_RANKS]),
+            "ranks": list(group.ranks[:MOST_LISTED]),
         }
         for group in groups
     ]

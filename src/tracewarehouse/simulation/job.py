@@ -189,7 +189,15 @@ INTEGER_KEYS = ("rank", "step", "count", "collective")
 SLOW_TARGETS = ("compute", "host", "data")
 TEXT_KEYS = ("what", "kernel", "to", "group")
 
-WITHOUT_STEP = ("slow-link", "long-collective", "clock", "missing-rank", "truncated-window", "before-window")
+WITHOUT_STEP = (
+    "slow-link",
+    "long-collective",
+    "clock",
+    "missing-rank",
+    "truncated-window",
+    "before-window",
+    "imbalance",
+)
 WITHOUT_RANK = ("slow-link", "long-collective")
 # Kind: (description, its parameters with defaults; None = required).
 KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
@@ -209,6 +217,10 @@ KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
         "long-collective": (
             "prolong one collective of a group",
             {"group": "data0", "collective": 1, "ms": 3.0},
+        ),
+        "imbalance": (
+            "send more tokens to the experts of a rank: in each all-to-all, factor times as many",
+            {"rank": None, "factor": 2.0},
         ),
         "growing-memory": ("leak memory in each step", {"mb": 64.0}),
         "clock": (

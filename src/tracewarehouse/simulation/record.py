@@ -7,7 +7,7 @@ from random import Random
 
 from tracewarehouse.simulation.event_text import Format, Text
 from tracewarehouse.simulation.faults import Faults
-from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.groups import Group, message_bytes
 from tracewarehouse.simulation.instructions import (
     COMPUTE,
     FIRST_STEP,
@@ -377,8 +377,9 @@ class Recorder:
         """A collective of this rank; `since` is the time since the previous one of its group, by cause."""
         self.last_number = number
         self.message = self.text.host_message(collective, group).format(None, None, None, None, number)
+        size = message_bytes(self.job, collective, group)
         self.truth.collective(
-            collective, group, number, last_ns - arrives_ns, ends_ns - last_ns, ends_ns - arrives_ns
+            collective, size, group, number, last_ns - arrives_ns, ends_ns - last_ns, ends_ns - arrives_ns
         )
         self.truth.arrivals.append((group.name, number, group.size, last_ns - arrives_ns, since))
 

@@ -138,16 +138,16 @@ class RankTruth:
                 call.event_id = base + call.at
         self.waiting = len(self.rows)
 
-    def collective(self, collective: Collective, group: Group, number: int, wait_ns: int, transfer_ns: int,
-                   length_ns: int) -> None:  # fmt: skip
-        """A collective of this rank: its wait for the last rank, and the transfer time."""
+    def collective(self, collective: Collective, size: int, group: Group, number: int, wait_ns: int,
+                   transfer_ns: int, length_ns: int) -> None:  # fmt: skip
+        """A collective of this rank: message size, wait for the last rank, and transfer time."""
         self.collective_rows.append(
             (
                 self.rank,
                 group.name,
                 number,
                 collective.name,
-                collective.bytes,
+                size,
                 group.size,
                 wait_ns,
                 transfer_ns,

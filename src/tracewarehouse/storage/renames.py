@@ -121,8 +121,8 @@ FACTS: Final[Mapping[str, str]] = {"gpu_rows": "gpu_activities", "linked_ns": "l
 
 # Analysis (version 1) → the first 16 digits of its effective hash in format 1. Its rows equal those of the
 # current version 1 except for the names above and the wording of findings, so a recorded series continues.
-# Not listed: `quality` (rules were added); `exposed_comm`, `step_account` and `window_account` (exposed
-# communication was split).
+# Missing are `quality`, because rules were added, and `exposed_comm`, `step_account` and `window_account`,
+# because exposed communication was split.
 DEFINITIONS: Final[Mapping[str, str]] = {
     "allocator_calls": "1d2a01031d941473",
     "annotation_breakdown": "7cf016be44a9811a",
