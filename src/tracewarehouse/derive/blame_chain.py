@@ -8,7 +8,7 @@ step, so the cost is that of sorting.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,22 @@ class Tasks:
     def __len__(self) -> int:
         return len(self.root)
 
+    def merged(self) -> Tasks:
+        """Parts of a wait that reached the same comparison on several ways, as one.
+
+        What one rank waited in excess of another one is then handed on once, and the number of parts does
+        not multiply with each hand.
+        """
+        keys = [column for name, column in vars(self).items() if name != "amount_ns"]
+        order = np.lexsort(keys)
+        is_new = np.ones(len(order), dtype=bool)
+        is_new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+        first = np.flatnonzero(is_new)
+        if len(first) == len(order):
+            return self
+        amount = np.add.reduceat(self.amount_ns[order], first)
+        return replace(self[order[first]], amount_ns=amount)
+
     def __getitem__(self, index: Integers | Flags | slice) -> Tasks:
         return Tasks(*(column[index] for column in vars(self).values()))
 
@@ -120,7 +136,7 @@ class Chain:
             _sums(late.query, late.wait_ns, len(tasks)),
             _sums(other.query, other.wait_ns, len(tasks)),
         )
-        return charged, excess.handed_on(tasks, most, self.mates)
+        return charged, excess.handed_on(tasks, most, self.mates).merged()
 
     def _waits(self, rank: Integers, from_ns: Integers, to_ns: Integers) -> PartnerWaits:
         return self.waits.by_partner(Queries(rank, from_ns, to_ns), self.ranks)
