@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.engine import Connection, connect
+from tracewarehouse.ingest import machine
 from tracewarehouse.query.connections import create
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.relations import Relations
@@ -99,6 +101,8 @@ LEFT JOIN period ON period.rank = own.rank
 ORDER BY own.rank
 """
 _ACTIVITIES = "SELECT rank, kind, start_ns, end_ns, on_gpu FROM rank_activities"
+# What DuckDB takes before it writes to disk: enough for 1,024 ranks with 2,000 collectives each.
+_MEMORY_BYTES = 1 << 30
 _READS = ("collective_arrivals", "rank_activities")
 
 
@@ -202,7 +206,11 @@ def _opened(root: Path, catalog: Catalog, selected: SelectedRun) -> Iterator[Con
     contracts = [catalog.get(name) for name in _READS]
     relations = Relations(root, (selected,), Dependencies.of(catalog, contracts))
     needed = relations.dependencies.contracts
-    with closing(connect()) as con:
+    limit = f"{min(_MEMORY_BYTES, machine.memory_bytes(1))}B"
+    with (
+        TemporaryDirectory(prefix="tw-") as folder,
+        closing(connect(memory_limit=limit, temp_directory=Path(folder))) as con,
+    ):
         for contract in needed:
             if contract.kind == "table":
                 create(con, relations, contract)
