@@ -21,7 +21,7 @@
 -- unmatched      = { type = "BIGINT", unit = "count", better = "lower", doc = "Its other synchronizing collectives (see `collective_waits` for the reason)." }
 -- wait_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time that it waited itself, summed over its collectives." }
 -- waiting_ns     = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time in which it waited; concurrent waits count once." }
--- blamed_ns      = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Waits of other ranks that this rank caused, whoever arrived last: a rank that was late only because it waited itself hands them on (`straggler_causes`). Null if blame is not derived." }
+-- blamed_ns      = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Waits of other ranks that this rank caused, whichever rank arrived last: a rank that was late only because it waited itself hands them on (`straggler_causes`). Null if blame is not derived." }
 -- blamed_share   = { type = "DOUBLE", unit = "ratio", better = "lower", null = true, doc = "blamed_ns as a share of the run's total." }
 -- pair_wait_ns   = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time that it waited in sends and receives; null if none is matched." }
 -- possible_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "At most so long it waited in broadcasts and other collectives that a rank may leave early; null if none is matched." }

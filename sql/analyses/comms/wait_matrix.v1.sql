@@ -18,7 +18,7 @@
 -- wait_ns          = { type = "BIGINT", unit = "ns", better = "lower", doc = "Waits at synchronizing collectives." }
 -- pair_wait_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Waits in sends and receives. A pipeline waits by design while it fills and drains, so they are not charged to a rank." }
 -- possible_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "At most so much waiting in broadcasts and other collectives that a rank may leave early; not charged to a rank." }
--- blamed_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its waits at synchronizing collectives that for_rank caused, whoever arrived last (`blame`). Over all rows it sums to wait_ns at collectives whose ranks have a common clock. Null if blame is not derived." }
+-- blamed_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its waits at synchronizing collectives that for_rank caused, whichever rank arrived last (`blame`). Over all rows it sums to wait_ns at collectives whose ranks have a common clock. Null if blame is not derived." }
 --
 -- [changes]
 -- 1 = "First version."

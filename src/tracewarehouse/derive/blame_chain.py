@@ -94,7 +94,7 @@ class Tasks:
 
 @dataclass(frozen=True)
 class Charged:
-    """Waits that stay with a rank, after so many hands."""
+    """Waits that stay with a rank after `depth` hands."""
 
     tasks: Tasks
     depth: int

@@ -1,7 +1,7 @@
 """What blame is computed from: collectives, activities and steps of all ranks of a run, as arrays.
 
 Ranks are numbered from 0 in ascending order, collectives by their start on aligned clocks. Times are ns on
-aligned clocks since the first start, counted anew for each set of ranks with a common clock.
+aligned clocks since the first start, separately for each set of ranks with a common clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.engine import Connection, connect
-from tracewarehouse.ingest import machine
+from tracewarehouse.ingest import resources
 from tracewarehouse.query.connections import create
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.relations import Relations
@@ -144,7 +144,7 @@ class Activities:
 
 @dataclass(frozen=True)
 class Inputs:
-    """All that blame is computed from. `ranks` and `instances` have what numbers stand for."""
+    """All that blame is computed from. `ranks` and `instances` map its numbers to ranks and collectives."""
 
     ranks: Integers
     instances: NDArray[Any]
@@ -206,7 +206,7 @@ def _opened(root: Path, catalog: Catalog, selected: SelectedRun) -> Iterator[Con
     contracts = [catalog.get(name) for name in _READS]
     relations = Relations(root, (selected,), Dependencies.of(catalog, contracts))
     needed = relations.dependencies.contracts
-    limit = f"{min(_MEMORY_BYTES, machine.memory_bytes(1))}B"
+    limit = f"{min(_MEMORY_BYTES, resources.memory_bytes(1))}B"
     with (
         TemporaryDirectory(prefix="tw-") as folder,
         closing(connect(memory_limit=limit, temp_directory=Path(folder))) as con,

@@ -7,7 +7,7 @@ from tracewarehouse.derive.blame import compute, tables
 from tracewarehouse.derive.blame_inputs import Inputs
 from tracewarehouse.derive.critical_path import Derived
 from tracewarehouse.derive.derived_source import FACT, definition, with_derived
-from tracewarehouse.ingest.rank_files import RankFiles
+from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.runs.derivations import is_current
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RunVersion, Store
@@ -35,7 +35,7 @@ def _publish(store: Store, catalog: Catalog, selected: SelectedRun) -> RunVersio
     sources = [rank.main for rank in selected.by_rank]
     headers = store.headers(sources)
     fact: dict[str, Json] = {"ranks": selected.version.source}
-    with store.staging() as staging, RankFiles(catalog, staging, alone=False) as files:
+    with store.staging() as staging, RankFiles(catalog, staging, single=False) as files:
         for table, by_rank in rows.items():
             for rank, of_rank in by_rank.items():
                 files.add(selected.run, rank, table, of_rank)

@@ -25,8 +25,8 @@ def enough_steps(steps: int, ranks: int) -> bool:
 def largest_share(step: Integers, rank: Integers, wait_ns: Integers, ranks: int) -> float | None:
     """The 99 % quantile of the largest share of one rank, if the blame of each step is dealt at random.
 
-    None without blame. In each step the ranks are permuted, so a rank that is late in many steps, or by more
-    than others ever are, stands out. The numbers of ranks make no difference.
+    None without blame. In each step the ranks are permuted, so that a rank that is late in many steps
+    exceeds the quantile. The numbers of ranks make no difference.
     """
     total = int(wait_ns.sum())
     if not total:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.ingest.upgrade import rebuilt, table_versions_fact
+from tracewarehouse.ingest.upgrade.rebuild import rebuilt, table_versions_fact
 from tracewarehouse.storage import Json, RankSource, Staged, StagedTable
 
 FACT = "derived"
