@@ -48,6 +48,11 @@ ADDED = {
     r"\.link_rules": "new rules",
     r"\.collective_waits\.rows\.(group_source|direction|peer)": "evidence for the group; send and receive",
     r"\.collective_waits\.rows\.(pair_wait_ns|possible_wait_ns|last_rank)": "waits of other kinds",
+    r"\.stragglers\.rows\.(blamed_ns|blamed_share)": "waits by the rank that caused them",
+    r"\.stragglers\.rows\.(pair_wait_ns|possible_wait_ns)": "waits of other kinds",
+    r"\.ranks\.\w+\.blame": "whether it was derived",
+    r"\.(blame|blame_basis|data_loading_rules)": "tables of blame",
+    r"\.(straggler_causes|wait_matrix)": "analyses of blame",
     r"\.memory_timeline\.(file_time_ns|file_action|file_category|element)": "once only in events.extra",
 }
 # Path → why a number is greater by one. The removed run, row 0 of each history, is not published again.

@@ -47,14 +47,14 @@ HOMES = {
     "jinja2": {"pages"},
     "rich": {"render"},
     "msgspec": {"contracts", "formats"},
-    "numpy": {"stats", "ingest", "formats"},
+    "numpy": {"stats", "ingest", "formats", "derive"},
     "scipy": {"stats"},
     "isal": {"formats"},
     "platformdirs": {"query"},
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
-    "pyarrow": {"duck", "result", "storage", "ingest", "formats"},
+    "pyarrow": {"duck", "result", "storage", "ingest", "formats", "derive"},
 }
 STANDARD = sys.stdlib_module_names
 

@@ -21,6 +21,7 @@ EXPECTED_LINES = {
         "the others wait for rank 3",
         "rank 3 runs the same kernels as rank 0, and they take 1.3 times as long",
     ),
+    "who_holds_up_the_job": ("\nnamed: 5\n", "│ 5    ┆ computation   ┆ 0.8899 "),
     "sql_over_many_runs": ("best: H100 with batch 8", "aten::native_layer_norm"),
     "a_runs_history": ("\n+9.6% between night-07 and night-08", "checks of the loss, accepted\n"),
     "coming_from_hta": ("kinds of changes: added, unchanged\n", "rank0-with-counters.json"),

@@ -51,6 +51,7 @@
 -- collectives       = { type = "BOOLEAN", null = true, doc = "True if it has collectives, on the GPU or on the host." }
 -- counters          = { type = "BOOLEAN", null = true, doc = "True if it has counters." }
 -- critical_path     = { type = "BOOLEAN", null = true, doc = "True if its critical path was derived." }
+-- blame             = { type = "BOOLEAN", null = true, doc = "True if blame was derived from the ranks that the run has now." }
 -- kernel_counters   = { type = "BOOLEAN", null = true, doc = "True if it has hardware counters per kernel." }
 -- device_properties = { type = "BOOLEAN", null = true, doc = "True if its header has name and memory size of its devices." }
 -- format_version    = { type = "INTEGER", unit = "id", doc = "Version of the reader for the file format." }

@@ -170,6 +170,8 @@ class Analyses(Generic[T_co]):
         """Contribution of each kernel to each step's period, with its count, by operator and module path."""
     def step_summary(self) -> T_co:
         """Duration of each profiler step on the host, on the device, and from step to step."""
+    def straggler_causes(self, *, min_step_share: float = 0.01) -> T_co:
+        """Ranks that cause the waits of other ranks at collectives, and why they are late."""
     def stragglers(self) -> T_co:
         """Ranks that other ranks wait for at collectives, with count and total wait."""
     def stream_idle(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
@@ -185,6 +187,9 @@ class Analyses(Generic[T_co]):
         self, *, warning_share: float = 0.1, critical_share: float = 0.5, compute_major: int = 7
     ) -> T_co:
         """Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."""
+    def wait_matrix(self) -> T_co:
+        """Who waited for whom: waits of each rank by the rank that it waited for, and by the rank that caused
+        them."""
     def window_account(self, *, annotation: str | None = None, kernel_wait_ns: int | str = 30000) -> T_co:
         """Breakdown of each rank's GPU window, or of each occurrence of an annotation, by GPU activity and
         idle cause."""

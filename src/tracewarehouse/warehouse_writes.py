@@ -220,23 +220,41 @@ class WarehouseWrites(WarehouseBase):
         annotations: str | Iterable[str] = (),
         entire_trace: bool = False,
     ) -> Derived:
-        """Computes tables that SQL cannot express, as a new version of the run; only `critical_path` so far.
+        """Computes tables that SQL cannot express, as a new version of the run: `critical_path` or `blame`.
 
-        By default for each complete step, or for the entire trace if there are no steps; else for steps by
-        number, annotations as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. Scopes that
-        are already derived are not computed again. Raises UnknownName, ParamError.
+        `blame` reads all ranks of the run and has no scopes. The critical path is computed for each complete
+        step by default, or for the entire trace if there are no steps; else for steps by number, annotations
+        as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. What is already derived is not
+        computed again. Raises UnknownName, ParamError.
         """
+        from tracewarehouse.contracts.contract import DERIVED_NEEDS
         from tracewarehouse.derive import ScopeRequest, derive
-        from tracewarehouse.derive.build import NAME, sources
+        from tracewarehouse.derive.build import sources
         from tracewarehouse.runs.table_versions import readable_runs
 
-        if name != NAME:
-            raise UnknownName("derivation", name, [NAME])
+        if name not in DERIVED_NEEDS:
+            raise UnknownName("derivation", name, DERIVED_NEEDS)
+        if name == "blame":
+            if ranks is not None or steps or annotations or entire_trace:
+                raise ParamError(
+                    "blame has no scopes", "leave out ranks, steps, annotations and entire_trace"
+                )
+            return self._derive_blame(run)
         entire_run = self._one(self._unversioned(run, "a derivation"))
         part = entire_run if ranks is None else entire_run.select(ranks=ranks)
         readable = readable_runs(self.catalog, sources(self.catalog), part.selected())
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         derived = derive(self.store, self.catalog, readable.selected[0], wanted)
+        return replace(derived, notices=(*readable.notices, *derived.notices))
+
+    def _derive_blame(self, run: str) -> Derived:
+        from tracewarehouse.derive.blame_store import derive_blame
+        from tracewarehouse.derive.derived_source import sources
+        from tracewarehouse.runs.table_versions import readable_runs
+
+        (selected,) = self._one(self._unversioned(run, "a derivation")).selected()
+        readable = readable_runs(self.catalog, sources(self.catalog, "blame"), [selected])
+        derived = derive_blame(self.store, self.catalog, readable.selected[0])
         return replace(derived, notices=(*readable.notices, *derived.notices))
 
     def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:

@@ -24,6 +24,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.columns import UNITS
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.derive import ScopeRequest, derive
+from tracewarehouse.derive.blame_store import derive_blame
 from tracewarehouse.duck import arrow, engine, limited
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.relations import Relations
@@ -144,6 +145,8 @@ class World:
             assert {each.state for each in report.files} == {"intact"}, report
             for each in self.wh.select(runs=DERIVED).selected():
                 derive(self.wh.store, self.wh.catalog, each, ScopeRequest())
+            for each in self.wh.select(runs=DERIVED).selected():
+                derive_blame(self.wh.store, self.wh.catalog, each)
         self.known: dict[object, Answer] = {}
 
     def contract(self, contract: Contract) -> Contract:

@@ -4,10 +4,10 @@
 -- name     = "stragglers"
 -- version  = 1
 -- summary  = "Ranks that other ranks wait for at collectives, with count and total wait."
--- requires = ["collective_arrivals@1", "ranks@1"]
+-- requires = ["collective_arrivals@1", "blame@1", "ranks@1"]
 -- needs    = ["collectives", "ranks>=2"]
 -- grain    = ["run_id", "rank"]
--- order    = ["run_id", "-caused_wait_ns"]
+-- order    = ["run_id", "-blamed_ns", "-caused_wait_ns"]
 --
 -- [columns]
 -- run_id         = { type = "VARCHAR", doc = "The run." }
@@ -21,6 +21,10 @@
 -- unmatched      = { type = "BIGINT", unit = "count", better = "lower", doc = "Its other synchronizing collectives (see `collective_waits` for the reason)." }
 -- wait_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time that it waited itself, summed over its collectives." }
 -- waiting_ns     = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time in which it waited; concurrent waits count once." }
+-- blamed_ns      = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Waits of other ranks that this rank caused, whichever rank arrived last: a rank that was late only because it waited itself hands them on (`straggler_causes`). Null if blame is not derived." }
+-- blamed_share   = { type = "DOUBLE", unit = "ratio", better = "lower", null = true, doc = "blamed_ns as a share of the run's total." }
+-- pair_wait_ns   = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time that it waited in sends and receives; null if none is matched." }
+-- possible_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "At most so long it waited in broadcasts and other collectives that a rank may leave early; null if none is matched." }
 -- late_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its starts minus those of the first ranks, on aligned clocks (`clock_offsets`), summed over its collectives." }
 -- reason         = { type = "VARCHAR", null = true, doc = "Why late_ns is null: no collectives matched; clock offset not known; clock uncertainty not known; under twice the clock uncertainty, which is summed in the same way." }
 --
@@ -89,6 +93,26 @@ WITH
     WHERE matched
     GROUP BY run_id, straggler_rank
   ),
+  other_wait AS (
+    SELECT
+      run_id,
+      rank,
+      sum(pair_wait_ns)::BIGINT AS pair_wait_ns,
+      sum(possible_wait_ns)::BIGINT AS possible_wait_ns
+    FROM collective_arrivals
+    WHERE NOT waits_for_all
+    GROUP BY run_id, rank
+  ),
+  derived AS (
+    SELECT run_id, bool_and(coalesce(blame, FALSE)) AS has_blame
+    FROM ranks
+    GROUP BY run_id
+  ),
+  blamed AS (
+    SELECT run_id, rank, sum(wait_ns)::BIGINT AS blamed_ns
+    FROM blame
+    GROUP BY run_id, rank
+  ),
   per_rank AS (
     SELECT
       ranks.run_id,
@@ -101,6 +125,9 @@ WITH
       coalesce(own.unmatched, 0) AS unmatched,
       own.wait_ns,
       waited.waiting_ns,
+      CASE WHEN derived.has_blame THEN coalesce(blamed.blamed_ns, 0) END AS blamed_ns,
+      other_wait.pair_wait_ns,
+      other_wait.possible_wait_ns,
       own.late_ns,
       CASE
         WHEN coalesce(own.collectives, 0) = 0 THEN 'no collectives matched'
@@ -112,6 +139,9 @@ WITH
     LEFT JOIN own ON own.run_id = ranks.run_id AND own.rank = ranks.rank
     LEFT JOIN waited ON waited.run_id = ranks.run_id AND waited.rank = ranks.rank
     LEFT JOIN caused ON caused.run_id = ranks.run_id AND caused.rank = ranks.rank
+    LEFT JOIN other_wait ON other_wait.run_id = ranks.run_id AND other_wait.rank = ranks.rank
+    LEFT JOIN blamed ON blamed.run_id = ranks.run_id AND blamed.rank = ranks.rank
+    JOIN derived ON derived.run_id = ranks.run_id
   )
 SELECT
   run_id,
@@ -125,6 +155,10 @@ SELECT
   unmatched,
   wait_ns,
   waiting_ns,
+  blamed_ns,
+  blamed_ns / nullif((sum(blamed_ns) OVER (PARTITION BY run_id))::BIGINT, 0) AS blamed_share,
+  pair_wait_ns,
+  possible_wait_ns,
   CASE WHEN reason IS NULL THEN late_ns END AS late_ns,
   reason
 FROM per_rank

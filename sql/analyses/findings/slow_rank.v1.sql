@@ -5,7 +5,7 @@
 -- name     = "slow_rank"
 -- version  = 1
 -- summary  = "Detects stragglers: ranks that the other ranks wait for at collectives."
--- requires = ["collective_arrivals@1", "analyzed_intervals@1"]
+-- requires = ["collective_arrivals@1", "blame@1", "blame_basis@1", "ranks@1", "analyzed_intervals@1"]
 -- needs    = ["collectives", "ranks>=2"]
 --
 -- [params]
@@ -14,8 +14,8 @@
 --
 -- [columns]
 -- subject   = { doc = "Always: collectives." }
--- share     = { doc = "Longest total wait of another rank for this one, as a share of analyzed_ns of that rank." }
--- count     = { doc = "Collectives at which this rank arrived last and another rank waited." }
+-- share     = { doc = "Longest total wait of another rank for this one, as a share of analyzed_ns of that rank. If blame is derived, a wait counts for the rank that caused it, else for the one that arrived last." }
+-- count     = { doc = "Collectives at which another rank waited for this one." }
 -- analyzed_ns = { doc = "Analyzed time of the rank that waited longest for this one; its own if none waited." }
 -- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the wait of the rank that waited longest for this one." }
 -- event_id  = { doc = "This rank's collective at which the others waited longest in total." }
@@ -24,6 +24,60 @@
 -- 1 = "First version."
 -- ///
 WITH
+  run AS (
+    SELECT
+      ranks.run_id,
+      bool_and(coalesce(ranks.blame, FALSE)) AS has_blame
+    FROM ranks
+    GROUP BY ranks.run_id
+  ),
+  group_ranks AS (
+    SELECT run_id, coalesce(group_key, '') AS group_key, list_sort(list(DISTINCT rank)) AS ranks
+    FROM collective_arrivals
+    WHERE wait_ns IS NOT NULL OR pair_wait_ns IS NOT NULL
+    GROUP BY run_id, coalesce(group_key, '')
+  ),
+  groups AS (
+    -- Where a rank is in groups of different ranks, the last one to arrive may have waited in another group.
+    SELECT run_id, max(groups) > 1 AS are_nested
+    FROM (
+      SELECT run_id, rank, count(DISTINCT ranks) AS groups
+      FROM (SELECT run_id, ranks, unnest(ranks) AS rank FROM group_ranks) AS member
+      GROUP BY run_id, rank
+    ) AS of_rank
+    GROUP BY run_id
+  ),
+  chance AS (
+    SELECT run_id, max(null_p99) AS null_p99, bool_and(enough_steps) AS enough_steps
+    FROM blame_basis
+    GROUP BY run_id
+  ),
+  charged AS (
+    -- Communication is not what makes a rank slow.
+    SELECT run_id, instance_id, waiter_rank, rank AS straggler_rank, sum(wait_ns)::BIGINT AS wait_ns
+    FROM blame
+    WHERE cause <> 'communication'
+    GROUP BY run_id, instance_id, waiter_rank, rank
+  ),
+  caused_wait AS (
+    SELECT
+      arrival.run_id,
+      arrival.rank,
+      arrival.event_id,
+      arrival.instance_id,
+      arrival.start_ns,
+      arrival.dur_ns,
+      CASE WHEN run.has_blame THEN charged.straggler_rank ELSE arrival.straggler_rank END AS straggler_rank,
+      CASE WHEN run.has_blame THEN coalesce(charged.wait_ns, 0) ELSE arrival.wait_ns END AS wait_ns
+    FROM collective_arrivals AS arrival
+    JOIN run ON run.run_id = arrival.run_id
+    LEFT JOIN charged
+      ON run.has_blame
+      AND charged.run_id = arrival.run_id
+      AND charged.instance_id = arrival.instance_id
+      AND charged.waiter_rank = arrival.rank
+    WHERE arrival.wait_ns IS NOT NULL
+  ),
   wait AS (
     SELECT
       arrival.run_id,
@@ -39,13 +93,12 @@ WITH
       span.analyzed_ns,
       -- Latest end of earlier waits for that rank: time up to here is already counted.
       coalesce(max(arrival.start_ns + arrival.wait_ns) OVER earlier, arrival.start_ns) AS counted_ns
-    FROM collective_arrivals AS arrival
+    FROM caused_wait AS arrival
     JOIN analyzed_intervals AS span
       ON span.run_id = arrival.run_id
       AND span.rank = arrival.rank
       AND arrival.start_ns >= span.start_ns
       AND arrival.start_ns < span.end_ns
-    WHERE arrival.wait_ns IS NOT NULL
     WINDOW earlier AS (
       PARTITION BY arrival.run_id, arrival.rank, arrival.straggler_rank
       ORDER BY arrival.start_ns, arrival.event_id
@@ -60,6 +113,7 @@ WITH
       any_value(analyzed_ns) AS analyzed_ns,
       sum(greatest(end_ns - greatest(start_ns, counted_ns), 0))::BIGINT AS waited_ns
     FROM wait
+    WHERE straggler_rank IS NOT NULL
     GROUP BY run_id, rank, straggler_rank
   ),
   caused AS (
@@ -78,13 +132,17 @@ WITH
     GROUP BY run_id, instance_id, straggler_rank
     HAVING sum(wait_ns) > 0
   ),
+  counted AS (
+    SELECT run_id, rank, count(*) AS count
+    FROM instance
+    GROUP BY run_id, rank
+  ),
   own AS (
     SELECT
       wait.run_id,
       wait.rank,
       any_value(wait.steps) AS steps,
       any_value(wait.analyzed_ns) AS analyzed_ns,
-      count(instance.instance_id) AS count,
       arg_max(wait.event_id, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS event_id,
       arg_max(wait.start_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS from_ns,
       arg_max(wait.start_ns + wait.dur_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS to_ns
@@ -97,7 +155,7 @@ WITH
       own.run_id,
       own.rank,
       own.steps,
-      own.count,
+      coalesce(counted.count, 0) AS count,
       own.event_id,
       own.from_ns,
       own.to_ns,
@@ -105,16 +163,24 @@ WITH
       coalesce(caused.saving_ns, 0) AS saving_ns,
       coalesce(caused.saving_ns, 0) / coalesce(caused.analyzed_ns, own.analyzed_ns) AS share,
       -- Halfway between its equal share of all waits and all of them: more than chance would give.
-      coalesce(2 * caused.caused_ns * count(*) OVER of_run >= sum(caused.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS is_straggler
+      coalesce(2 * caused.caused_ns * count(*) OVER of_run >= sum(caused.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS is_largest,
+      caused.caused_ns / sum(caused.caused_ns) OVER of_run > chance.null_p99 AS beats_chance,
+      run.has_blame AND coalesce(chance.enough_steps, FALSE) AS has_test,
+      NOT run.has_blame AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
+      NOT run.has_blame AND groups.are_nested AS is_nested
     FROM own
+    JOIN run ON run.run_id = own.run_id
+    JOIN groups ON groups.run_id = own.run_id
     LEFT JOIN caused ON caused.run_id = own.run_id AND caused.rank = own.rank
+    LEFT JOIN counted ON counted.run_id = own.run_id AND counted.rank = own.rank
+    LEFT JOIN chance ON chance.run_id = own.run_id
     WINDOW of_run AS (PARTITION BY own.run_id)
   )
 SELECT
   run_id,
   rank,
   'collectives' AS subject,
-  share >= $warning_share AND is_straggler AS is_finding,
+  share >= $warning_share AND CASE WHEN has_test THEN beats_chance WHEN is_nested THEN is_unclear ELSE is_largest END AS is_finding,
   steps > 0 AS is_representative,
   share,
   count,
@@ -122,9 +188,15 @@ SELECT
   analyzed_ns,
   saving_ns,
   'the longest wait of any rank; after a fix the next slowest rank sets the pace' AS saving_limit,
-  'high' AS confidence,
-  'This rank is a straggler: the other ranks wait for it at collectives.' AS observation,
-  'Compare what it does before its collectives with another rank (tw diff, tw export trace of both): input data, host load, GPU clocks and temperature, and share of work.' AS advice,
+  CASE WHEN is_unclear THEN 'low' ELSE 'high' END AS confidence,
+  CASE
+    WHEN is_unclear THEN 'Other ranks wait for this rank at collectives, but it belongs to several process groups and may be late only because it waited itself.'
+    ELSE 'This rank is a straggler: the other ranks wait for it at collectives.'
+  END AS observation,
+  CASE
+    WHEN is_unclear THEN 'Find out who caused the waits: tw derive blame, then tw show straggler_causes.'
+    ELSE 'Compare what it does before its collectives with another rank (tw diff, tw export trace of both): input data, host load, GPU clocks and temperature, and share of work.'
+  END AS advice,
   'stragglers' AS evidence,
   NULL::VARCHAR AS evidence_filter,
   event_id,

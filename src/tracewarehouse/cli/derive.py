@@ -40,7 +40,7 @@ def scope_options(command: Command) -> Command:
     return command
 
 
-@click.group(epilog=examples("tw derive critical_path fp8-on"))
+@click.group(epilog=examples("tw derive critical_path fp8-on", "tw derive blame fp8-on"))
 def derive() -> None:
     """Compute tables that SQL cannot express.
 
@@ -85,6 +85,27 @@ def critical_path(
     for notice in done.notices:
         session.out.notice(notice)
     session.out.print_text(text, [row])
+
+
+@derive.command(
+    "blame",
+    epilog=examples("tw derive blame fp8-on && tw show straggler_causes --run fp8-on"),
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@output_options
+@pass_session
+def blame(session: Session, /, run: str) -> None:
+    """Find the ranks that other ranks wait for, and why.
+
+    Reads all ranks of the run. Waits at collectives are charged to the rank that caused them: a rank that was
+    late only because it waited itself hands them on. The result is stored with the run.
+    """
+    done = session.open().derive("blame", run)
+    stored = f"{done.run}@v{done.version}" if done.version else f"{done.run}: already derived"
+    for notice in done.notices:
+        session.out.notice(notice)
+    row = {"run": done.run, "version": done.version, "ranks": len(done.scopes)}
+    session.out.print_text(f"{stored}: {plural(len(done.scopes), 'rank')}", [row])
 
 
 @click.command(

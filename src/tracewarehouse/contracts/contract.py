@@ -27,7 +27,7 @@ NEEDS = (
     "collectives", "counters", "kernel_counters", "device_properties", "host",
 )  # fmt: skip
 # Needs that `tw derive` meets: each names a derivation and its last table.
-DERIVED_NEEDS = ("critical_path",)
+DERIVED_NEEDS = ("critical_path", "blame")
 COUNTED_NEEDS = re.compile(r"(steps|ranks)>=[1-9]\d*")
 RUN_TABLES = ("runs", "ranks", "rank_sources")
 

@@ -14,7 +14,7 @@ WAREHOUSE_NAMES = frozenset((
     "selected", "shell_file", "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
 _RESERVED = WAREHOUSE_NAMES | {"open", "close", "export"}
-RUN_SCOPE_TABLES = ("runs", "ranks", "rank_sources", "data_quality")
+RUN_SCOPE_TABLES = ("runs", "ranks", "rank_sources", "data_quality", "blame", "blame_basis")
 
 
 def reference_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
@@ -77,6 +77,8 @@ def _why_not(contract: Contract, required: Contract) -> str | None:
     """The hint if the contract may not read the other, else None."""
     if required.kind == "analysis":
         return "turn what you need of it into a view"
+    if contract.derived and contract.filled_by_program and required.kind == "view":
+        return None  # the program reads a whole run
     if contract.kind == "table" and required.kind == "view":
         return "tables are built at ingest: read tables"
     if contract.kind == "table" and required.derived not in (None, contract.derived):

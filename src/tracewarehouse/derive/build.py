@@ -19,13 +19,13 @@ NAME = "critical_path"
 
 
 def tables(catalog: Catalog) -> tuple[Contract, ...]:
-    """The tables of the derivation, each after those it depends on."""
+    """The tables of the critical path, each after those it depends on."""
     last = catalog.get(NAME, kind="table")
     return tuple(contract for contract in (*catalog.closure(last), last) if contract.derived == NAME)
 
 
 def stored(catalog: Catalog) -> tuple[Contract, ...]:
-    """The tables of the derivation that are stored."""
+    """The tables of the critical path that are stored."""
     return tuple(contract for contract in tables(catalog) if not contract.transient)
 
 

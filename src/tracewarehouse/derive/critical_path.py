@@ -11,17 +11,16 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, stored
 from tracewarehouse.derive.derived_files import too_much, write_tables
+from tracewarehouse.derive.derived_source import FACT, definition, with_derived
 from tracewarehouse.derive.scopes import READS, ScopeRequest, ScopeRow, find_scopes, scope_names
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import resources
-from tracewarehouse.ingest.upgrade.rebuild import rebuilt, table_versions_fact
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store
 
-_FACT = "derived"
 # Below this size of the trace text, starting a process takes longer than the work.
 _MIN_BYTES_PER_PROCESS = 16 << 20
 
@@ -64,27 +63,8 @@ class _DeriveTask:
                 files = write_tables(con, catalog, stored(catalog), self.folder)
             except Error as error:
                 raise too_much(Path(f"{source.run} rank {source.rank}"), error) from error
-        facts = _facts(catalog, source, scope_names(self.scopes))
-        derived = {contract.name for contract in stored(catalog)}
-        others = tuple(file for file in source.files if file.table not in derived)
-        return rebuilt(source, self.header, files, facts, source.definitions, others)
-
-
-def _facts(catalog: Catalog, source: RankSource, scopes: Sequence[str]) -> dict[str, Json]:
-    """The facts of the source, with its derived tables and scopes."""
-    tables, known = source.facts.get("tables"), source.facts.get(_FACT)
-    names = {contract.name for contract in stored(catalog)}
-    others = (
-        {name: fact for name, fact in tables.items() if name not in names} if isinstance(tables, dict) else {}
-    )
-    derived: dict[str, Json] = dict(known) if isinstance(known, dict) else {}
-    derived[NAME] = {"hash": _hash(catalog), "scopes": list(scopes)}
-    tables_fact = table_versions_fact(stored(catalog), others)
-    return {**source.facts, NAME: True, "tables": tables_fact, _FACT: derived}
-
-
-def _hash(catalog: Catalog) -> str:
-    return catalog.effective_hash(catalog.get(NAME, kind="table"))
+        fact: dict[str, Json] = {"scopes": list(scope_names(self.scopes))}
+        return with_derived(catalog, source, self.header, NAME, files, fact)
 
 
 @dataclass(frozen=True)
@@ -96,11 +76,11 @@ class _StoredScopes:
 
     @classmethod
     def of(cls, catalog: Catalog, rank: Rank) -> _StoredScopes:
-        derived = rank.main.facts.get(_FACT)
+        derived = rank.main.facts.get(FACT)
         fact = derived.get(NAME) if isinstance(derived, dict) else None
         if not isinstance(fact, dict) or not isinstance(scopes := fact.get("scopes"), list):
             return cls(frozenset(), False)
-        return cls(frozenset(map(str, scopes)), fact.get("hash") == _hash(catalog))
+        return cls(frozenset(map(str, scopes)), fact.get("hash") == definition(catalog, NAME))
 
 
 def derive(store: Store, catalog: Catalog, selected: SelectedRun, request: ScopeRequest) -> Derived:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from tracewarehouse import hints
 from tracewarehouse.contracts.contract import DERIVED_NEEDS, Contract
 from tracewarehouse.result import Abstained
+from tracewarehouse.runs.derivations import OF_RUN, is_current
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.runs.table_versions import stored_versions
-from tracewarehouse.storage import Rank
+from tracewarehouse.storage import Rank, RunVersion
 
 _MISSING = {
     "gpu": "no GPU activities recorded",
@@ -30,6 +31,7 @@ _MISSING = {
 
 # Reasons are stored with recorded results, so they name no command; `missing_derivations` does.
 _NOT_DERIVED = "{} is not derived"
+_OUTDATED = "{} is not derived for the ranks that the run has now"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class CapableRanks:
 
 def missing_derivations(abstained: Iterable[Abstained]) -> tuple[hints.Hint, ...]:
     """The commands that derive missing tables, one per run."""
-    needs = {_NOT_DERIVED.format(need): need for need in DERIVED_NEEDS}
+    needs = {text.format(need): need for need in DERIVED_NEEDS for text in (_NOT_DERIVED, _OUTDATED)}
     missing = dict.fromkeys((needs[each.reason], each.run_id) for each in abstained if each.reason in needs)
     return tuple(hints.derive(need, run) for need, run in missing)
 
@@ -64,7 +66,7 @@ def _reasons(contract: Contract, selected: SelectedRun) -> dict[int, str]:
     ranks = selected.by_rank
     rank_needs = [need for need in contract.needs if not need.startswith("ranks>=")]
     versions = {ref.name: ref.version for ref in contract.requires}
-    checked = {rank.rank: _missing_data(rank, rank_needs, versions) for rank in ranks}
+    checked = {rank.rank: _missing_data(selected.version, rank, rank_needs, versions) for rank in ranks}
     reasons = {rank: reason for rank, reason in checked.items() if reason}
     capable_ranks = len(ranks) - len(reasons)
     for need in contract.needs:
@@ -74,12 +76,16 @@ def _reasons(contract: Contract, selected: SelectedRun) -> dict[int, str]:
     return reasons
 
 
-def _missing_data(rank: Rank, needs: Sequence[str], versions: Mapping[str, int]) -> str | None:
+def _missing_data(
+    version: RunVersion, rank: Rank, needs: Sequence[str], versions: Mapping[str, int]
+) -> str | None:
     """Why the rank is skipped; None if it has all the data."""
     for need in needs:
         if need in DERIVED_NEEDS:
             if versions.get(need) not in (stored_versions(rank, need) or ()):
                 return _NOT_DERIVED.format(need)
+            if need in OF_RUN and not is_current(version, rank, need):
+                return _OUTDATED.format(need)
             continue
         if need.startswith("steps>="):
             steps = rank.facts.get("steps") or 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.runs.derivations import OF_RUN, is_current
 from tracewarehouse.runs.quality import expected_ranks, world_size
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import PendingSource, Rank, RankSource, RunVersion, Versions
@@ -34,11 +35,11 @@ def built_rows(
         return [run_row(each.version) for each in selected]
     if contract.name == "rank_sources":
         return [_source_row(wanted, source) for each in selected for source in each.sources]
-    ranks = [rank for each in selected for rank in each.by_rank]
+    ranks = [(each.version, rank) for each in selected for rank in each.by_rank]
     headers: Mapping[str, str] = {}
     if any(column.name == _HEADER for column in wanted):
-        headers = Versions(root).headers(rank.main for rank in ranks)
-    return [_rank_row(wanted, rank, headers) for rank in ranks]
+        headers = Versions(root).headers(rank.main for _, rank in ranks)
+    return [_rank_row(wanted, version, rank, headers) for version, rank in ranks]
 
 
 def run_row(version: RunVersion) -> dict[str, Any]:
@@ -84,10 +85,13 @@ def pending_row(waiting: Sequence[PendingSource]) -> dict[str, Any]:
     return run_row(version) | {"state": "pending"}
 
 
-def _rank_row(columns: Iterable[Column], rank: Rank, headers: Mapping[str, str]) -> dict[str, Any]:
+def _rank_row(
+    columns: Iterable[Column], version: RunVersion, rank: Rank, headers: Mapping[str, str]
+) -> dict[str, Any]:
     """The row of a rank: facts of all its sources, and the ingest of its main source."""
     ingest = _ingest_columns(rank.main) | {"status": rank.status, "ingested_at": rank.committed_at}
-    row = {**rank.facts, **ingest, _HEADER: headers.get(rank.main.name)}
+    derived = {name: is_current(version, rank, name) for name in OF_RUN}
+    row = {**rank.facts, **ingest, **derived, _HEADER: headers.get(rank.main.name)}
     return {column.name: _value(row.get(column.name), column.type) for column in columns}
 
 

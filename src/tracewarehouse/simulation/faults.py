@@ -8,6 +8,17 @@ from random import Random
 from tracewarehouse.simulation.job import Injection, Job
 from tracewarehouse.simulation.kernels import Variant
 
+# Why a fault of one rank makes it late; of slow ranks by what is slow.
+_CAUSES = {
+    "compute": "computation",
+    "host": "host",
+    "data": "data",
+    "slow-kernel": "computation",
+    "extra-kernel": "computation",
+    "dataloader-stall": "data",
+    "blocking-item": "host",
+}
+
 
 class Faults:
     """The injections of a job."""
@@ -58,6 +69,15 @@ class Faults:
     def share(self, kind: str, rank: int, step: int) -> float:
         """Share of a rank's activities of a step that is lost."""
         return max((each.number("share") for each in self.of(kind, rank, step)), default=0.0)
+
+    def late_ranks(self) -> list[tuple[int, str]]:
+        """(rank, cause) of each rank that a fault makes late at collectives, if its trace is written."""
+        found = set()
+        for each in self.all:
+            cause = each.text_value("what") if each.kind == "slow-rank" else each.kind
+            if each.rank is not None and cause in _CAUSES and not self.ever("missing-rank", each.rank):
+                found.add((each.rank, _CAUSES[cause]))
+        return sorted(found)
 
     def link_factor(self, group: str) -> float:
         """Slowdown of the links of a group."""

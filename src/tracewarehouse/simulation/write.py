@@ -66,7 +66,8 @@ def simulate(
                 events += count
             if progress is not None:
                 progress(rank + 1, job.ranks)
-        path = truth.finish(_facts(job, state, list(groups.values()), events), waits.rows())
+        facts = _facts(job, state, list(groups.values()), events)
+        path = truth.finish(facts, waits.rows(), state.faults.late_ranks())
     finally:
         truth.close()
     return Simulated(tuple(files), path, events, perf_counter() - started)
@@ -198,7 +199,7 @@ class TruthFile:
         out.write(json.dumps(rows)[1:-1])
         self.filled.add(name)
 
-    def finish(self, facts: dict[str, object], stragglers: list[Row]) -> Path:
+    def finish(self, facts: dict[str, object], stragglers: list[Row], late: list[tuple[int, str]]) -> Path:
         """Writes all sections into one file."""
         path = self.folder / "truth.json"
         with path.open("w", encoding="utf-8") as out:
@@ -206,6 +207,7 @@ class TruthFile:
             columns = ["rank", "came_last", "caused_wait_ns", *(f"{cause}_ns" for cause in CAUSES), "cause"]
             rows = ",\n".join(map(json.dumps, stragglers))
             out.write(f'"straggler": {{"columns": {json.dumps(columns)}, "rows": [\n{rows}]}}')
+            out.write(f',\n"blame": {{"columns": ["rank", "cause"], "rows": {json.dumps(late)}}}')
             for name, columns_of in SECTIONS.items():
                 out.write(f',\n"{name}": {{"columns": {json.dumps(columns_of)}, "rows": [')
                 self.parts[name].close()

@@ -1,0 +1,73 @@
+-- /// tw
+-- kind     = "analysis"
+-- scope    = "run"
+-- name     = "wait_matrix"
+-- version  = 1
+-- summary  = "Who waited for whom: waits of each rank by the rank that it waited for, and by the rank that caused them."
+-- requires = ["collective_arrivals@1", "blame@1", "ranks@1"]
+-- needs    = ["collectives", "ranks>=2"]
+-- grain    = ["run_id", "rank", "for_rank"]
+-- order    = ["run_id", "rank", "for_rank"]
+--
+-- [columns]
+-- run_id           = { type = "VARCHAR", doc = "The run." }
+-- rank             = { type = "INTEGER", doc = "The rank that waited." }
+-- for_rank         = { type = "INTEGER", doc = "The rank that it waited for: the one that arrived last. For blamed_ns, the one that caused the wait." }
+-- collectives      = { type = "BIGINT", unit = "count", doc = "Collectives, sends and receives at which it waited for this rank." }
+-- total_wait_ns    = { type = "BIGINT", unit = "ns", better = "lower", doc = "wait_ns, pair_wait_ns and possible_wait_ns together." }
+-- wait_ns          = { type = "BIGINT", unit = "ns", better = "lower", doc = "Waits at synchronizing collectives." }
+-- pair_wait_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Waits in sends and receives. A pipeline waits by design while it fills and drains, so they are not charged to a rank." }
+-- possible_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "At most so much waiting in broadcasts and other collectives that a rank may leave early; not charged to a rank." }
+-- blamed_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its waits at synchronizing collectives that for_rank caused, whichever rank arrived last (`blame`). Over all rows it sums to wait_ns at collectives whose ranks have a common clock. Null if blame is not derived." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  derived AS (
+    SELECT run_id, bool_and(coalesce(blame, FALSE)) AS has_blame
+    FROM ranks
+    GROUP BY run_id
+  ),
+  wait AS (
+    SELECT
+      run_id,
+      rank,
+      last_rank AS for_rank,
+      coalesce(wait_ns, 0) AS wait_ns,
+      coalesce(pair_wait_ns, 0) AS pair_wait_ns,
+      coalesce(possible_wait_ns, 0) AS possible_wait_ns,
+      0 AS blamed_ns
+    FROM collective_arrivals
+    WHERE last_rank <> rank
+    UNION ALL
+    SELECT blame.run_id, blame.waiter_rank, blame.rank, 0, 0, 0, blame.wait_ns
+    FROM blame
+    JOIN derived ON derived.run_id = blame.run_id AND derived.has_blame
+  ),
+  pair AS (
+    SELECT
+      run_id,
+      rank,
+      for_rank,
+      count(*) FILTER (wait_ns + pair_wait_ns + possible_wait_ns > 0) AS collectives,
+      sum(wait_ns)::BIGINT AS wait_ns,
+      sum(pair_wait_ns)::BIGINT AS pair_wait_ns,
+      sum(possible_wait_ns)::BIGINT AS possible_wait_ns,
+      sum(blamed_ns)::BIGINT AS blamed_ns
+    FROM wait
+    GROUP BY run_id, rank, for_rank
+  )
+SELECT
+  pair.run_id,
+  pair.rank,
+  pair.for_rank,
+  pair.collectives,
+  pair.wait_ns + pair.pair_wait_ns + pair.possible_wait_ns AS total_wait_ns,
+  pair.wait_ns,
+  pair.pair_wait_ns,
+  pair.possible_wait_ns,
+  CASE WHEN derived.has_blame THEN pair.blamed_ns END AS blamed_ns
+FROM pair
+JOIN derived ON derived.run_id = pair.run_id
+WHERE pair.wait_ns + pair.pair_wait_ns + pair.possible_wait_ns + pair.blamed_ns > 0

@@ -1,0 +1,24 @@
+-- /// tw
+-- kind     = "table"
+-- name     = "blame"
+-- version  = 1
+-- summary  = "Waits at synchronizing collectives, charged to the rank that caused them and handed on along the chain of ranks that were late because they waited."
+-- requires = ["collective_arrivals@1", "rank_activities@1"]
+-- derived  = "blame"
+-- grain    = ["run_id", "rank", "instance_id", "waiter_rank", "depth", "cause", "certain"]
+-- order    = ["run_id", "rank", "instance_id", "waiter_rank", "depth", "cause", "certain"]
+--
+-- [columns]
+-- run_id      = { type = "VARCHAR", doc = "The run." }
+-- rank        = { type = "INTEGER", doc = "The rank that the wait is charged to." }
+-- waiter_rank = { type = "INTEGER", doc = "The rank that waited." }
+-- instance_id = { type = "VARCHAR", doc = "The collective at which it waited, as in `collective_arrivals`. Waits in sends, receives and broadcasts are not charged; they only explain why a rank was late. Matching of sends and receives by sequence number is untested on real traces." }
+-- step        = { type = "BIGINT", null = true, unit = "id", doc = "The waiter's profiler step." }
+-- depth       = { type = "BIGINT", unit = "count", doc = "How often the wait was handed on: 0 for the rank that arrived last." }
+-- cause       = { type = "VARCHAR", doc = "What the charged rank did longer than the rank it is compared with, between their previous collective and its arrival: computation, communication (other than waiting), copies, data (loading of input), host (anything else; its GPU was idle)." }
+-- certain     = { type = "BOOLEAN", doc = "False if the wait was handed on because of a possible wait (`possible_wait_ns`)." }
+-- wait_ns     = { type = "BIGINT", unit = "ns", doc = "The part of the wait. For each waiter and collective the parts sum to its `wait_ns` in `collective_arrivals`." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,24 @@
+-- /// tw
+-- kind     = "table"
+-- name     = "blame_basis"
+-- version  = 1
+-- summary  = "What the blame of a run is based on: step periods, waits that are not charged, and the share that chance explains."
+-- requires = ["collective_arrivals@1", "rank_activities@1"]
+-- derived  = "blame"
+-- grain    = ["run_id", "rank"]
+-- order    = ["run_id", "rank"]
+--
+-- [columns]
+-- run_id         = { type = "VARCHAR", doc = "The run." }
+-- rank           = { type = "INTEGER", doc = "The rank." }
+-- period_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Sum of the periods of its steps; null without steps." }
+-- wait_ns        = { type = "BIGINT", unit = "ns", doc = "Its waits at synchronizing collectives that are charged to a rank." }
+-- not_charged_ns = { type = "BIGINT", unit = "ns", doc = "Its waits at synchronizing collectives whose ranks have no common clock (`clock_offsets`): they are not charged." }
+-- unmatched      = { type = "BIGINT", unit = "count", doc = "Its synchronizing collectives that are not matched with another rank." }
+-- unmatched_ns   = { type = "BIGINT", unit = "ns", doc = "Their duration, which includes waits of unknown length." }
+-- null_p99       = { type = "DOUBLE", unit = "ratio", null = true, doc = "99 % quantile of the largest share of one rank in the blame of the run, if the blame of each step is dealt to the ranks at random. The same on all ranks. Null without steps or waits." }
+-- enough_steps   = { type = "BOOLEAN", doc = "True if the run has enough steps to rule out chance: dealt at random, all of the blame of every step goes to one and the same rank in 1 % of the cases at most. The same on all ranks." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,270 @@
+"""Blame as part of the warehouse, the ranks it names on simulated jobs, its laws, and real traces."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli_runner
+import tracewarehouse as tw
+from ingesting import files_under
+from tracewarehouse.errors import ParamError
+from tracewarehouse.warehouse import Warehouse
+
+SMALL = {"ranks": 8, "steps": 6, "layers": 2, "stacks": False, "memory": False, "syncs": False}
+TENSOR = {"tensor": 2}
+PIPELINE = {"pipeline": 4, "layers": 4, "microbatches": 4, "steps": 8}
+BOTH = {"tensor": 2, "pipeline": 2, "microbatches": 4}
+SLOW = "slow-rank:rank={},what=compute,factor=1.5"
+OFF = ["clock:rank=1,offset_us=500,drift_ppm=20", "clock:rank=4,offset_us=-300,drift_ppm=-10"]
+# Name → layout, faults. The truth of each run says which ranks are to be named, and why.
+RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "tensor": (TENSOR, [SLOW.format(3)]),
+    "pipeline": (PIPELINE, [SLOW.format(3)]),
+    "both": (BOTH, [SLOW.format(5)]),
+    "loading": (TENSOR, ["slow-rank:rank=6,what=data,factor=30"]),
+    "two": ({**TENSOR, "steps": 8}, [SLOW.format(1), SLOW.format(6)]),
+    "nothing": (TENSOR, []),
+    "missing-slow": (TENSOR, [SLOW.format(3), "missing-rank:rank=3"]),
+}
+MORE_RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    **RUNS,
+    "data": ({}, [SLOW.format(6)]),
+    "experts": ({"experts": True}, [SLOW.format(0)]),
+    "host": ({"hidden": 256, "sequence": 256}, ["slow-rank:rank=2,what=host,factor=2"]),
+    "clocks": (TENSOR, [SLOW.format(4), *OFF]),
+    "missing": (TENSOR, [SLOW.format(3), "missing-rank:rank=0"]),
+    "slow-link": (TENSOR, ["slow-link:group=tensor1,factor=4"]),
+}
+
+
+def simulated(folder: Path, runs: dict[str, tuple[dict[str, Any], list[str]]], seed: int = 0) -> Warehouse:
+    """A warehouse with these runs, and their blame."""
+    for name, (layout, faults) in runs.items():
+        tw.simulate(folder / "traces" / name, **{**SMALL, **layout, "seed": seed, "injections": faults})
+    wh = tw.open(folder / "warehouse")
+    wh.ingest(folder / "traces", jobs=1)
+    for name in runs:
+        wh.derive("blame", name)
+    return wh
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("blame")
+
+
+@pytest.fixture(scope="module")
+def wh(folder: Path) -> Warehouse:
+    return simulated(folder, RUNS)
+
+
+def named(wh: Warehouse, run: str) -> dict[int, str]:
+    """Rank → the cause of most of its blame, of each rank that is named, first the one with most blame."""
+    found: dict[int, str] = {}
+    for row in wh.select(runs=run).straggler_causes().rows():
+        if row["is_named"]:
+            found.setdefault(row["rank"], row["cause"])
+    return found
+
+
+def planted(folder: Path, run: str) -> dict[int, str]:
+    """Rank → cause, as the simulator knows them."""
+    truth = json.loads((folder / "traces" / run / "truth.json").read_text(encoding="utf-8"))
+    return dict(truth["sections"]["blame"]["rows"])
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_planted_ranks_are_named_with_their_causes(folder: Path, wh: Warehouse, run: str) -> None:
+    assert named(wh, run) == planted(folder, run)
+    assert bool(planted(folder, run)) == (run not in ("nothing", "missing-slow"))
+
+
+@pytest.mark.parametrize("run", ["tensor", "pipeline", "both"])
+def test_a_slow_rank_gets_most_of_the_blame(folder: Path, wh: Warehouse, run: str) -> None:
+    (slow,) = planted(folder, run)
+    rows = wh.select(runs=run).straggler_causes().rows()
+    assert sum(row["share"] for row in rows if row["rank"] == slow) > 0.85
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    findings = wh.select(runs=run).slow_rank(warning_share=0.01).rows()
+    assert {row["rank"] for row in findings if row["severity"] != "none"} == {slow}
+
+
+def test_who_is_not_named_has_a_reason(wh: Warehouse) -> None:
+    rows = wh.straggler_causes().rows()
+    assert all((row["reason"] is None) == row["is_named"] for row in rows)
+    reasons = {row["reason"] for row in rows if not row["is_named"]}
+    assert {
+        "too small a part of the step",
+        "late only because of communication that is slow or not matched",
+    } <= reasons
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_parts_of_waits_add_up(wh: Warehouse, run: str) -> None:
+    part = wh.select(runs=run)
+    waits = "SELECT instance_id, rank, wait_ns FROM collective_arrivals WHERE wait_ns > 0"
+    parts = "SELECT instance_id, waiter_rank AS rank, sum(wait_ns)::BIGINT AS wait_ns FROM blame GROUP BY ALL"
+    assert part.query(f"({waits}) EXCEPT ({parts}) UNION ALL (({parts}) EXCEPT ({waits}))").rows() == []
+    matrix = part.wait_matrix().rows()
+    assert sum(row["blamed_ns"] for row in matrix) == sum(row["wait_ns"] for row in matrix) > 0
+    kinds = ("wait_ns", "pair_wait_ns", "possible_wait_ns")
+    assert all(row["total_wait_ns"] == sum(row[kind] for kind in kinds) for row in matrix)
+
+
+def test_a_pipeline_waits_by_design(wh: Warehouse) -> None:
+    """Waits in sends and receives are many, and nobody is blamed for them."""
+    matrix = wh.select(runs="pipeline").wait_matrix().rows()
+    assert sum(row["pair_wait_ns"] for row in matrix) > sum(row["wait_ns"] for row in matrix) > 0
+
+
+def blame_rows(
+    wh: Warehouse, run: str, rename: Callable[[int], int] = lambda rank: rank
+) -> set[tuple[Any, ...]]:
+    """The rows of blame by what does not depend on names of ranks, which are mapped."""
+    rows = wh.query(
+        f"SELECT rank, waiter_rank, step, depth, cause, certain, wait_ns FROM blame WHERE run_id = '{run}'"
+    ).rows()
+    return {
+        (rename(row["rank"]), rename(row["waiter_rank"]), *(row[key] for key in row if "rank" not in key))
+        for row in rows
+    }
+
+
+def renamed(text: str, rename: Callable[[int], int]) -> str:
+    """A trace of a rank whose number, and those in its groups, are renamed."""
+    trace = json.loads(text)
+    info = trace["distributedInfo"]
+    info["rank"] = rename(info["rank"])
+    for group in info["pg_config"]:
+        group["ranks"] = [rename(rank) for rank in group["ranks"]]
+    for event in trace["traceEvents"]:
+        args = event.get("args", {})
+        if "Process Group Ranks" in args:
+            args["Process Group Ranks"] = json.dumps(
+                [rename(r) for r in json.loads(args["Process Group Ranks"])]
+            )
+    return json.dumps(trace)
+
+
+def test_numbers_of_ranks_make_no_difference(folder: Path, wh: Warehouse, tmp_path: Path) -> None:
+    """Shifted by 100: the order, which ties depend on, is kept."""
+    import gzip
+
+    for path in (folder / "traces" / "both").glob("rank*.json.gz"):
+        text = renamed(gzip.decompress(path.read_bytes()).decode(), lambda rank: rank + 100)
+        number = json.loads(text)["distributedInfo"]["rank"]
+        target = tmp_path / "traces" / "both" / f"rank{number}.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    other = tw.open(tmp_path / "warehouse")
+    other.ingest(tmp_path / "traces", jobs=1)
+    other.derive("blame", "both")
+    assert blame_rows(other, "both", lambda rank: rank - 100) == blame_rows(wh, "both")
+    limits = [
+        each.query("SELECT DISTINCT null_p99 FROM blame_basis WHERE run_id = 'both'").rows()
+        for each in (wh, other)
+    ]
+    assert limits[0] == limits[1]
+
+
+def test_the_order_of_files_makes_no_difference(folder: Path, wh: Warehouse, tmp_path: Path) -> None:
+    other = tw.open(tmp_path / "warehouse")
+    for path in sorted((folder / "traces" / "tensor").glob("rank*.json.gz"), reverse=True):
+        other.ingest(path, run="tensor")
+    other.derive("blame", "tensor")
+    assert blame_rows(other, "tensor") == blame_rows(wh, "tensor")
+
+
+def test_what_is_derived_is_not_derived_again(wh: Warehouse) -> None:
+    files = files_under(wh.root)
+    assert wh.derive("blame", "tensor").version is None
+    assert files_under(wh.root) == files
+    assert wh.verify() == []
+    with pytest.raises(ParamError, match="blame has no scopes"):
+        wh.derive("blame", "tensor", ranks=0)
+
+
+def test_blame_is_out_of_date_once_a_rank_comes(folder: Path, tmp_path: Path) -> None:
+    traces = Path(shutil.copytree(folder / "traces" / "tensor", tmp_path / "traces" / "job"))
+    late = traces / "rank7.json.gz"
+    late.rename(tmp_path / "rank7.json.gz")
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(tmp_path / "traces", jobs=1)
+    assert {each.reason for each in wh.straggler_causes().abstained} == {"blame is not derived"}
+    wh.derive("blame", "job")
+    assert not wh.straggler_causes().abstained
+    wh.ingest(tmp_path / "rank7.json.gz", run="job")
+    reasons = {each.reason for each in wh.straggler_causes().abstained}
+    assert reasons == {"blame is not derived for the ranks that the run has now", "blame is not derived"}
+    assert {row["blamed_ns"] for row in wh.stragglers().rows()} == {None}
+    assert {row["blame"] for row in wh.query("SELECT blame FROM ranks").rows()} == {False}
+    assert wh.derive("blame", "job").version is not None
+    assert named(wh, "job") == {3: "computation"}
+
+
+def test_without_blame_nobody_is_called_a_straggler_where_groups_nest(folder: Path, tmp_path: Path) -> None:
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(folder / "traces" / "tensor", jobs=1)
+    (row,) = (row for row in wh.slow_rank().rows() if row["severity"] != "none")
+    assert row["confidence"] == "low" and "tw derive blame" in row["advice"]
+
+
+def test_the_command(folder: Path, tmp_path: Path) -> None:
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(folder / "traces" / "tensor", run="job", jobs=1)
+    done = cli_runner.tw("derive", "blame", "job", "-w", wh.root)
+    assert done.out == "job@v2: 8 ranks\n"
+    assert cli_runner.tw("derive", "blame", "job", "-w", wh.root).out == "job: already derived: 8 ranks\n"
+
+
+TRACES = Path(os.environ.get("TW_TRACES", "/nonexistent"))
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set TW_TRACES")
+@pytest.mark.parametrize("run", ["multirank-gloo-cpu-4r", "multirank-dlrm-v100-8r"])
+def test_real_collectives_overlap_in_aligned_time(tmp_path: Path, run: str) -> None:
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(TRACES / run)
+    wh.derive("blame", run)
+    apart = wh.query(
+        "SELECT instance_id FROM collective_arrivals WHERE instance_id IS NOT NULL GROUP BY instance_id "
+        "HAVING max(aligned_start_ns - coalesce(uncertainty_ns, 0)) "
+        "> min(aligned_start_ns + dur_ns + coalesce(uncertainty_ns, 0))"
+    )
+    assert apart.rows() == []
+    states = wh.query("SELECT DISTINCT state FROM collective_arrivals").rows()
+    assert [row["state"] for row in states] == ["complete"]
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set TW_TRACES")
+def test_the_rank_that_sleeps_while_it_loads_a_batch(tmp_path: Path) -> None:
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(TRACES / "multirank-gloo-cpu-4r")
+    wh.derive("blame", "multirank-gloo-cpu-4r")
+    first, *_ = wh.straggler_causes().rows()
+    assert (first["rank"], first["cause"], first["steps_first"]) == (2, "data", 3)
+    assert first["share"] > 0.9 and first["reason"] == "too few steps to rule out chance"
+    groups = wh.query(
+        "SELECT collective, members, group_source, count(*) AS count FROM collective_matches "
+        "GROUP BY ALL ORDER BY collective"
+    )
+    assert [tuple(row.values()) for row in groups.rows()] == [
+        ("all_gather", 2, "elimination", 12),
+        ("all_reduce", 4, "elimination", 24),
+    ]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(1, 20))
+def test_more_seeds(tmp_path: Path, seed: int) -> None:
+    runs = {name: (dict(layout, steps=12), faults) for name, (layout, faults) in MORE_RUNS.items()}
+    wh = simulated(tmp_path, runs, seed)
+    wrong = {run: named(wh, run) for run in runs if named(wh, run) != planted(tmp_path, run)}
+    assert not wrong
