@@ -7,6 +7,7 @@
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "kernel_id"]
 -- order    = ["run_id", "rank", "kernel_id"]
+-- in_order = true
 --
 -- [columns]
 -- run_id             = { type = "VARCHAR", doc = "The run." }

@@ -7,6 +7,7 @@
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "device", "stream", "ts_ns"]
 -- order    = ["run_id", "rank", "device", "stream", "ts_ns"]
+-- in_order = true
 --
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
@@ -22,16 +23,36 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
+WITH
+  counted AS (
+    -- The changes come in order, and an empty OVER keeps it: nothing is grouped or sorted again.
+    SELECT
+      run_id,
+      rank,
+      device,
+      stream,
+      ts_ns,
+      queue_length,
+      dur_ns,
+      count(*) FILTER (change > 0) OVER so_far AS launched,
+      count(*) FILTER (change < 0) OVER so_far AS started
+    FROM queue_changes
+    WINDOW so_far AS (ROWS UNBOUNDED PRECEDING)
+  ),
+  moment AS (
+    -- Launches come before starts: the last change at a moment lasts, or empties the queue.
+    SELECT run_id, rank, device, stream, ts_ns, queue_length, dur_ns, launched, started
+    FROM counted
+    WHERE dur_ns > 0 OR queue_length = 0
+  )
 SELECT
   run_id,
   rank,
   device,
   stream,
   ts_ns,
-  count(*) FILTER (change > 0) AS launched,
-  count(*) FILTER (change < 0) AS started,
-  -- Of the changes at one moment only the last one holds, except at the end, where the queue is empty.
-  sum(CASE WHEN dur_ns > 0 THEN queue_length ELSE 0 END)::BIGINT AS queue_length,
-  sum(dur_ns)::BIGINT AS dur_ns
-FROM queue_changes
-GROUP BY run_id, rank, device, stream, ts_ns
+  launched - lag(launched, 1, 0) OVER () AS launched,
+  started - lag(started, 1, 0) OVER () AS started,
+  queue_length,
+  dur_ns
+FROM moment
