@@ -10,9 +10,9 @@ import pytest
 
 import tracewarehouse as tw
 from trace_texts import EVENT, KINETO_HEAD, event, trace
-from tracewarehouse.formats import long_strings
-from tracewarehouse.formats.kineto import source
-from tracewarehouse.formats.long_strings import LongStrings
+from tracewarehouse.formats import json_text
+from tracewarehouse.formats.json_text import LongStrings
+from tracewarehouse.formats.kineto import reader
 
 LONGEST_BYTES = 1 << 18
 
@@ -45,7 +45,7 @@ def test_an_event_nested_deep_is_kept(tmp_path: Path, depth: int) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strings are too long to be kept at 256 KB."""
-    for module in (long_strings, source):
+    for module in (json_text, reader):
         monkeypatch.setattr(module, "LONGEST_BYTES", LONGEST_BYTES)
     monkeypatch.setattr(LongStrings.__init__, "__defaults__", (LONGEST_BYTES,))
 

@@ -16,8 +16,8 @@ from table_cases import connected
 from trace_texts import event, gz, trace, write
 from tracewarehouse import export
 from tracewarehouse.formats.base import ACTIVITIES, Outcome
-from tracewarehouse.formats.detect import detect
-from tracewarehouse.formats.foreign import ForeignFileError
+from tracewarehouse.formats.other_formats import UnsupportedFormatError
+from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.naming.file_names import split_name
 from tracewarehouse.ingest.naming.header import header_facts, rank_of
@@ -494,7 +494,7 @@ def test_oddity_40(tmp_path: Path) -> None:
 def other_format(folder: Path, data: bytes, name: str) -> str:
     """The format that a refused file is reported as."""
     path = write(folder, data, name)
-    with pytest.raises(ForeignFileError) as error:
+    with pytest.raises(UnsupportedFormatError) as error:
         detect(path).open(path)
     return error.value.format
 

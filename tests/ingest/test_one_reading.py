@@ -18,8 +18,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.formats import registry
 from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.kineto import native
-from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat
-from tracewarehouse.formats.kineto.source import KinetoSource
+from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat, KinetoSource
 from tracewarehouse.ingest import build_rank, pipeline, resources
 from tracewarehouse.ingest.build_rank import BuildRanks
 from tracewarehouse.ingest.plan import ReadSource

@@ -348,7 +348,7 @@ def test_keys_that_the_table_has_are_kept(writer: TableWriter, tmp_path: Path) -
 
 
 def test_the_store_packs_new_files_with_their_encodings(writer: TableWriter, tmp_path: Path) -> None:
-    store, of = Store.create(tmp_path / "warehouse"), contract("events")
+    store, of = Store.open_or_create(tmp_path / "warehouse"), contract("events")
     with store.staging() as folder:
         alone = [folder / f"{rank}.parquet" for rank in range(2)]
         for rank, path in enumerate(alone):

@@ -21,9 +21,8 @@ from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, trace
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
 from tracewarehouse.formats.kineto import native
-from tracewarehouse.formats.kineto.format import KinetoFile
-from tracewarehouse.formats.kineto.source import KinetoSource
-from tracewarehouse.formats.stored import StoredSource
+from tracewarehouse.formats.kineto.format import KinetoFile, KinetoSource
+from tracewarehouse.formats.stored_source import StoredSource
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.build import stored_tables
@@ -181,7 +180,7 @@ def warehouse(folder: Path, name: str) -> Path:
     """An empty warehouse; all in a folder have the same salt."""
     empty = folder / "empty"
     if not empty.is_dir():
-        Store.create(empty)
+        Store.open_or_create(empty)
     return Path(shutil.copytree(empty, folder / name))
 
 

@@ -10,7 +10,7 @@ import tracewarehouse as tw
 from table_cases import built, call, gpu, read, rows, rules, slice_, tables_of, trace
 from tracewarehouse import export
 from tracewarehouse.formats.base import Finding
-from tracewarehouse.formats.stored import StoredSource
+from tracewarehouse.formats.stored_source import StoredSource
 from tracewarehouse.ingest.columns import Columns
 
 EPOCH_US = 1_712_195_495_521_311

@@ -22,7 +22,7 @@ from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store
 
 _FACT = "derived"
-# For less trace text than this, starting a process takes longer than the work.
+# Below this size of the trace text, starting a process takes longer than the work.
 _MIN_BYTES_PER_PROCESS = 16 << 20
 
 

@@ -16,11 +16,11 @@ from tracewarehouse.storage import StagedTable
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
 
-# Numbers that rarely come again are a third the size as differences: measured on real traces, 1,000 to 2,000
-# values are where a dictionary begins to cost more than it saves.
+# Mostly distinct numbers are a third the size as differences: measured on real traces, 1,000 to 2,000
+# values are the point where a dictionary costs more than it saves.
 _DICTIONARY_VALUES = 1_500
 _ZSTD_LEVEL = 9
-# What one rank's table cannot be told apart by.
+# Constant within one rank, so they do not order its rows.
 _OF_THE_RANK = ("run_id", "rank")
 
 
@@ -49,7 +49,7 @@ def _write(con: Connection, catalog: Catalog, contract: Contract, folder: Path) 
 
 
 def _order(con: Connection, contract: Contract) -> str:
-    """ORDER BY as the contract says; nothing where the rows stand so already, for sorting takes memory."""
+    """The ORDER BY of the contract; empty if the rows already come in this order, since sorting takes memory."""
     from tracewarehouse.duck.engine import order_by
 
     keys = [key for key in contract.order if key not in _OF_THE_RANK]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
-from tracewarehouse.formats.foreign import ForeignFileError
+from tracewarehouse.formats.other_formats import UnsupportedFormatError
 from tracewarehouse.ingest.naming.assignment import Assignment
 from tracewarehouse.ingest.naming.header import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.outcome import Content, content_of, lost_events, window
@@ -219,7 +219,7 @@ class _Source:
             tables = {name: self._read(name, reader) for name, reader in source.tables.items()}
             outcome = source.outcome()
             del source  # frees the memory of the reader
-        except ForeignFileError as error:
+        except UnsupportedFormatError as error:
             return UnreadSource(item.number, "other", kind=error.format)
         if file_stamp(item.path) != item.stamp or item.digest not in (None, outcome.digest):
             return UnreadSource(item.number, "changed")

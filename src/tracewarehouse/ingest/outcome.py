@@ -13,8 +13,8 @@ from tracewarehouse.formats.base import Outcome
 from tracewarehouse.hints import Hint
 from tracewarehouse.ingest.naming.assignment import TimeWindow
 from tracewarehouse.storage import Json, RankSource
+from tracewarehouse.storage.conversion_losses import UnconvertedRank
 from tracewarehouse.storage.layout import check_labels
-from tracewarehouse.storage.unconverted import Unconverted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -211,7 +211,7 @@ class UpgradeReport:
     """Result of an upgrade: a line per converted run and per rebuilt table and run; unconverted ranks."""
 
     lines: tuple[str, ...]
-    unconverted: tuple[Unconverted, ...] = ()
+    unconverted: tuple[UnconvertedRank, ...] = ()
 
     @property
     def exit_code(self) -> int:

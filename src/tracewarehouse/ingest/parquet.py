@@ -23,12 +23,11 @@ from tracewarehouse.ingest.resources import release_memory
 from tracewarehouse.storage import StagedTable
 from tracewarehouse.storage.encoding import (
     ROW_GROUP_ROWS,
-    FileFacts,
     bare_columns,
     encoding_of,
-    file_facts,
     writer_options,
 )
+from tracewarehouse.storage.parquet_file import FileFacts, file_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
-from tracewarehouse.formats.registry import can_be_sent
+from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
 from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, Settings, definitions
 from tracewarehouse.ingest.naming.header import header_of, rank_of
@@ -64,7 +64,7 @@ def ingest(
     started = time.monotonic()
     found = _discovered(store, list(paths), options)
     # Workers are new processes: a format that is registered only in this process is read here.
-    jobs = resources.jobs(options.jobs, [file.path for file in found.files]) if can_be_sent() else 1
+    jobs = resources.jobs(options.jobs, [file.path for file in found.files]) if is_picklable() else 1
     with LocalEngine(jobs) as engine, _staging(store) as staging:
         report = _Call(store, catalog, options, progress or _ignored, engine, staging).run(found)
     return replace(report, seconds=time.monotonic() - started, strict=options.strict)

@@ -133,7 +133,7 @@ class StoredSources:
         return next((one for one in found if self._is_current(one, format_)), None)
 
     def _find_unpublished(self, run: str) -> dict[int, list[RankSource]]:
-        waiting = {one.source.name for one in self.store.waiting(run)}
+        waiting = {one.source.name for one in self.store.pending(run)}
         found: dict[int, list[RankSource]] = defaultdict(list)
         for source in self.store.unpublished(run):
             age = datetime.now(UTC) - datetime.fromisoformat(source.committed_at)

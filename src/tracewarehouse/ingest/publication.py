@@ -14,7 +14,7 @@ from tracewarehouse.ingest.naming.run_names import TraceFile
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.plan import BuiltTables, Item, ReadSource, StoredSources, UnreadSource, item_of
 from tracewarehouse.ingest.survey import Candidate, SurveyedSource, other_format
-from tracewarehouse.runs.quality import expected_ranks, run_rules
+from tracewarehouse.runs.quality import expected_ranks, run_issues
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Published, RankSource, Store, manifests
 
@@ -225,7 +225,7 @@ def _publish_run(
     paths = {one.name: member.source.path for one, member in zip(sources, members, strict=True)}
 
     def begins_with(stored: RankSource, new: RankSource) -> bool:
-        from tracewarehouse.formats.unpack import prefix_digest
+        from tracewarehouse.formats.file_text import prefix_digest
 
         return prefix_digest(paths[new.name], stored.text_bytes) == stored.digest
 
@@ -302,13 +302,13 @@ def run_outcomes(store: Store, files: Sequence[FileOutcome], written: set[str]) 
 
 def _run_outcome(store: Store, run: str, written: bool) -> RunOutcome:
     version = store.newest(run)
-    waits = store.waiting(run)
+    waits = store.pending(run)
     there = {one.source.rank for one in waits} | set(version.ranks if version else ())
     waiting = (len(there), max(one.expected_ranks for one in waits)) if waits else None
     if version is None:
         return RunOutcome(run, None, written, waiting=waiting)
     rules = tuple(
         (fired.rule, fired.example if fired.rank is None else f"rank {fired.rank}: {fired.example}")
-        for fired in run_rules([SelectedRun(version, version.ranks)])
+        for fired in run_issues([SelectedRun(version, version.ranks)])
     )
     return RunOutcome(run, version.number, written, version.ranks, expected_ranks(version), waiting, rules)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from tracewarehouse import hints
 from tracewarehouse.engines import Engine, Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import Format, Part
-from tracewarehouse.formats.foreign import DESCRIPTIONS, ForeignFileError
+from tracewarehouse.formats.other_formats import DESCRIPTIONS, UnsupportedFormatError
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.outcome import FileOutcome, Options, Progress, Watch
 
@@ -225,12 +225,12 @@ class _OpenFile:
     path: Path
 
     def run(self, progress: TaskProgress) -> OpenedFile:
-        from tracewarehouse.formats.detect import detect
+        from tracewarehouse.formats.registry import detect
 
         before = file_stamp(self.path)
         try:
             found = detect(self.path)
-        except ForeignFileError as error:
+        except UnsupportedFormatError as error:
             return OpenedFile(before, error.format)
         parts = found.open(self.path).parts()
         return OpenedFile(before, found.name, found, parts, text_bytes(self.path, before[0]))

@@ -78,7 +78,7 @@ def test_a_timeline_among_the_events_gets_its_own_table(converted: tw.Warehouse)
 
 def test_runs_are_as_they_were(converted: tw.Warehouse) -> None:
     before = today(answers.read(ANSWERS / "whole.json.gz"))
-    now = plain(answers.told(converted.runs))
+    now = plain(answers.answer(converted.runs))
     changed = {"version", "bytes", "tool_version", "schema_versions"}
     for name in before["runs"]["rows"].keys() - changed:
         assert now["rows"][name] == before["runs"]["rows"][name], name
@@ -88,7 +88,7 @@ def test_runs_are_as_they_were(converted: tw.Warehouse) -> None:
 
 
 def test_pending_sources_stay_pending(converted: tw.Warehouse) -> None:
-    (waiting,) = converted.store.waiting_runs()["waits"]
+    (waiting,) = converted.store.pending_runs()["waits"]
     assert (waiting.source.rank, waiting.expected_ranks) == (0, 2)
     assert waiting.source.fills >= {"events", "steps"}
 
@@ -96,7 +96,7 @@ def test_pending_sources_stay_pending(converted: tw.Warehouse) -> None:
 def test_histories_are_as_they_were(converted: tw.Warehouse) -> None:
     before = answers.read(ANSWERS / "whole.json.gz")["history"]
     for metric, answer in before.items():
-        now = plain(answers.told(lambda metric=metric: converted.history(metric).result))
+        now = plain(answers.answer(lambda metric=metric: converted.history(metric).result))
         for name in answer["rows"].keys() - {"version", "definition"}:
             assert now["rows"][name] == answer["rows"][name], (metric, name)
 
@@ -179,7 +179,7 @@ def test_it_resumes_after_a_kill(tmp_path: Path, step: int) -> None:
     assert [each.run for each in wh.selected()] == ["timeline"]
     assert [version.run for version in wh.store.kept()] == ["gone"]
     assert len(wh.store.recorded("step_summary", 1)) == 1
-    assert len(wh.store.waiting_runs()["waits"]) == 1
+    assert len(wh.store.pending_runs()["waits"]) == 1
     assert len(list((root / "_tw" / "sources").rglob("*.json"))) == 2
     assert wh.select("timeline").query(f"SELECT count(*) AS n FROM {TIMELINE}").rows() == [{"n": 154}]
 
@@ -251,7 +251,7 @@ def test_damaged_ranks_do_not_affect_others(damaged: tuple[Path, dict[str, str],
     for (run, rank, file), line in zip(lost, said.errors, strict=True):
         assert line.startswith(f"lost: run {run} rank {rank} is not converted: {faults[file]}; ingest ")
         newest = old.newest(run)
-        read = newest.version.sources if newest else [one.source for one in old.waiting(run)]
+        read = newest.version.sources if newest else [one.source for one in old.pending(run)]
         trace = read[rank]
         assert line.endswith(f"; ingest {trace.facts['source_name']} again (sha256 {trace.digest})")
 
@@ -263,7 +263,7 @@ def test_undamaged_ranks_return_the_same_results(damaged: tuple[Path, dict[str, 
         "slow": (0, 1),
         "timeline": (0,),
     }
-    assert wh.verify() == [] and wh.store.waiting_runs() == {}
+    assert wh.verify() == [] and wh.store.pending_runs() == {}
     before = today(answers.read(ANSWERS / "slow.tables.json.gz"))
     now = plain(answers.tables(wh, "slow"))
     for table, columns in before.items():
@@ -321,7 +321,7 @@ def test_another_attempt_uses_a_restored_file(tmp_path: Path) -> None:
     assert child.exitcode == -signal.SIGKILL and list((root / "_tw" / "unconverted").rglob("*.json"))
     events.write_bytes(whole)
     assert convert(root, Catalog.load(), "0.2").unconverted == ()
-    assert len(tw.Warehouse(root).store.waiting_runs()["waits"]) == 1
+    assert len(tw.Warehouse(root).store.pending_runs()["waits"]) == 1
     assert not list((root / "_tw" / "unconverted").rglob("*.json"))
 
 

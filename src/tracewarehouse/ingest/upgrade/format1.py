@@ -22,10 +22,10 @@ from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.outcome import UpgradeReport
 from tracewarehouse.ingest.plan import GROUP_BYTES, GROUP_RANKS
 from tracewarehouse.ingest.upgrade.stored_rank import READ, RebuildRanks, StoredRank, uid_of, without_derived
-from tracewarehouse.storage import Changes, RankSource, Staged, Store, layout, renames, unconverted
+from tracewarehouse.storage import Changes, RankSource, Staged, Store, conversion_losses, layout, renames
+from tracewarehouse.storage.conversion_losses import UnconvertedRank
 from tracewarehouse.storage.convert import CarriedOver, Conversion, Definition
-from tracewarehouse.storage.format1 import Format1, OldRun, OldWaiting
-from tracewarehouse.storage.unconverted import Unconverted
+from tracewarehouse.storage.format1 import Format1, OldPendingSource, OldRun
 
 _CRITICAL_PATH = "critical_path"
 
@@ -36,7 +36,7 @@ class _Run:
 
     key: str
     old: OldRun | None
-    waiting: tuple[OldWaiting, ...]
+    waiting: tuple[OldPendingSource, ...]
     published: bool
 
 
@@ -76,7 +76,7 @@ class _Call:
         wanted = [(source, run.old.headers[source.rank]) for source in _sources(run)] if run.old else []
         wanted += [(one.source, one.header) for one in run.waiting]
         left = {(one.rank, one.uid): one for one in self.store.unpublished(run.key)} if wanted else {}
-        left |= {(one.source.rank, one.source.uid): one.source for one in self.store.waiting(run.key)}
+        left |= {(one.source.rank, one.source.uid): one.source for one in self.store.pending(run.key)}
         faults = self._faults(source for source, _ in wanted)
         for old, header in wanted:
             key = run.key, old.rank, old.name
@@ -127,7 +127,7 @@ class _Call:
         """Records an unconverted rank before its run is published without it."""
         published = source in _sources(run)
         number = run.old.version.number + 1 if run.old else self.store.head(run.key).number
-        record = Unconverted(
+        record = UnconvertedRank(
             run=source.run,
             rank=source.rank,
             name=source.name,
@@ -138,7 +138,7 @@ class _Call:
             version=number,
             files=self.old.files(source),
         )
-        unconverted.put(self.store.objects, record)
+        conversion_losses.put(self.store.objects, record)
 
     def _commit(self, key: str, task: RebuildRanks, staged: Sequence[Staged]) -> None:
         for each, made in zip(task.ranks, self.store.commit(staged), strict=True):
@@ -162,7 +162,7 @@ class _Call:
                 changes = Changes((source,), (), one.labels, one.replace, False, one.expected_ranks)
                 self.conversion.wait(changes)
         sources = [*_sources(run), *(one.source for one in run.waiting)]
-        lost = {one.name for one in unconverted.every(self.store.objects, run.key)}
+        lost = {one.name for one in conversion_losses.every(self.store.objects, run.key)}
         ranks = len({source.rank for source in sources if source.name not in lost})
         of = f" of {len({source.rank for source in sources})}" if lost else ""
         name = next((source.run for source in sources), run.key)
@@ -174,7 +174,7 @@ class _Call:
 
     def _made(self, key: str, sources: Iterable[RankSource]) -> tuple[RankSource, ...]:
         """The converted sources; raises KeyError for one that is neither built nor recorded as lost."""
-        lost = {one.name for one in unconverted.every(self.store.objects, key)}
+        lost = {one.name for one in conversion_losses.every(self.store.objects, key)}
         return tuple(self.made[key, one.rank, one.name] for one in sources if one.name not in lost)
 
 
@@ -199,7 +199,7 @@ def convert(root: Path, catalog: Catalog, tool: str) -> UpgradeReport:
         _definitions(catalog),
         call.derived(),
     )
-    lost = tuple(one for run in runs for one in unconverted.every(conversion.store.objects, run.key))
+    lost = tuple(one for run in runs for one in conversion_losses.every(conversion.store.objects, run.key))
     return UpgradeReport((*lines, *call.notes, *_recordings(carried)), lost)
 
 
@@ -265,7 +265,7 @@ def _groups(ranks: Sequence[StoredRank]) -> Iterator[tuple[StoredRank, ...]]:
 
 
 def _run(old: Format1, conversion: Conversion, key: str) -> _Run:
-    return _Run(key, old.newest(key), tuple(old.waiting(key)), conversion.is_published(key))
+    return _Run(key, old.newest(key), tuple(old.pending(key)), conversion.is_published(key))
 
 
 def _sources(run: _Run) -> tuple[RankSource, ...]:

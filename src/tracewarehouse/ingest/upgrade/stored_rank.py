@@ -163,7 +163,7 @@ class StoredRank:
         return found
 
     def _tables(self, outcome: Outcome, spill: Path, opened: ExitStack) -> Mapping[str, Columns | pa.Table]:
-        from tracewarehouse.formats.stored import StoredSource
+        from tracewarehouse.formats.stored_source import StoredSource
         from tracewarehouse.ingest.column_file import read_table
 
         stored = {"events": self._rows("events")}
