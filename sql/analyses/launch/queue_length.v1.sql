@@ -26,6 +26,12 @@
 WITH
   counted AS (
     -- The changes come in order, and an empty OVER keeps it: nothing is grouped or sorted again.
+    SELECT run_id, rank, device, stream, ts_ns, queue_length, dur_ns, row_number() OVER () AS changes
+    FROM queue_changes
+  ),
+  moment AS (
+    -- Launches come before starts: the last change at a moment lasts, or empties the queue. Each stream ends with an
+    -- empty queue, so the queue length is also the difference of all launches and starts so far.
     SELECT
       run_id,
       rank,
@@ -34,14 +40,8 @@ WITH
       ts_ns,
       queue_length,
       dur_ns,
-      count(*) FILTER (change > 0) OVER so_far AS launched,
-      count(*) FILTER (change < 0) OVER so_far AS started
-    FROM queue_changes
-    WINDOW so_far AS (ROWS UNBOUNDED PRECEDING)
-  ),
-  moment AS (
-    -- Launches come before starts: the last change at a moment lasts, or empties the queue.
-    SELECT run_id, rank, device, stream, ts_ns, queue_length, dur_ns, launched, started
+      (changes + queue_length) // 2 AS launched,
+      (changes - queue_length) // 2 AS started
     FROM counted
     WHERE dur_ns > 0 OR queue_length = 0
   )
@@ -51,8 +51,8 @@ SELECT
   device,
   stream,
   ts_ns,
-  launched - lag(launched, 1, 0) OVER () AS launched,
-  started - lag(started, 1, 0) OVER () AS started,
+  launched - coalesce(lag(launched) OVER (), 0) AS launched,
+  started - coalesce(lag(started) OVER (), 0) AS started,
   queue_length,
   dur_ns
 FROM moment
