@@ -189,7 +189,7 @@ def test_golden_rows_change_with_the_definition_alone(defined: Path) -> None:
 
 def test_another_trace_may_give_other_rows(defined: Path) -> None:
     golden = defined / "tests/golden/tables/timed.v1.golden"
-    change(golden, "# A drawing.", "# Another drawing.")
+    change(golden, "# A trace.", "# Another trace.")
     assert release.check(defined) == []
     change(golden, "op t1 x 0 1", "op t1 x 0 2")
     change(golden, "a,0", "a,1")

@@ -92,7 +92,7 @@ def _slab(
     part: slice,
 ) -> pa.Table:
     """A slab as a table; `call_index` has the indexes of its calls in `attribution.calls`."""
-    rows, runtime = launches.rows[part], launches.runtime[part]
+    rows = launches.rows[part]
     names = columns.arrow("name", rows)
     has_message = columns.flags("has_collective", rows)
     activity, kind, short_name = _classified(columns.arrow("category", rows), names, has_message, rules)
@@ -114,7 +114,7 @@ def _slab(
             "stream": bigint_column(launches.stream[part]),
             **selected_columns(columns, rows, {name: name for name in ("ts_ns", "dur_ns", *_SIZES)}),
             **_columns_at(columns, message_rows, _MESSAGE),
-            "runtime_id": id_column(runtime),
+            "runtime_id": id_column(launches.runtime[part]),
             "op_id": enclosing(attribution.op),
             "top_op_id": enclosing(attribution.top_op),
             "module_id": enclosing(attribution.module),
@@ -124,14 +124,23 @@ def _slab(
             "launch_state": encoded_texts(launches.state[part], _STATES),
             "op_sig": _op_signatures(columns, np.append(attribution.op, np.int32(-1))[call_index]),
             "path_sig": _path_signatures(attribution, np.append(attribution.path, np.int32(-1))[call_index]),
-            "stream_idle_ns": bigint_column(idle.idle_ns[part], ~idle.is_first[part]),
-            "stream_previous_id": id_column(idle.previous[part]),
-            **_columns_at(columns, runtime, {"launch_api": "name", "launch_dur_ns": "dur_ns"}),
-            "launch_to_start_ns": bigint_column(
-                launches.ts_ns[part] - launches.call_ts_ns[part], runtime >= 0
-            ),
+            **_launch_and_idle(columns, launches, idle, part),
         }
     )
+
+
+def _launch_and_idle(
+    columns: Columns, launches: Launches, idle: StreamIdle, part: slice
+) -> dict[str, pa.Array]:
+    """What kernels@2 adds: the launching call, and the idle time of the stream before each activity."""
+    runtime = launches.runtime[part]
+    to_start_ns = launches.ts_ns[part] - launches.call_ts_ns[part]
+    return {
+        **_columns_at(columns, runtime, {"launch_api": "name", "launch_dur_ns": "dur_ns"}),
+        "launch_to_start_ns": bigint_column(to_start_ns, runtime >= 0),
+        "stream_idle_ns": bigint_column(idle.idle_ns[part], ~idle.is_first[part]),
+        "stream_previous_id": id_column(idle.previous[part]),
+    }
 
 
 def _classified(
