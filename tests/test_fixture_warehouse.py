@@ -53,11 +53,14 @@ ADDED = {
     r"\.ranks\.\w+\.blame": "whether it was derived",
     r"\.(blame|blame_basis|data_loading_rules)": "tables of blame",
     r"\.(straggler_causes|wait_matrix)": "analyses of blame",
+    r"\.kernels\.(launch_api|launch_dur_ns|launch_to_start_ns)": "the launch of each activity: kernels@2",
+    r"\.kernels\.(stream_idle_ns|stream_previous_id)": "idle time before each activity: kernels@2",
     r"\.memory_timeline\.(file_time_ns|file_action|file_category|element)": "once only in events.extra",
 }
 # Path → why a number is greater by one. The removed run, row 0 of each history, is not published again.
 ONE_MORE = {
     r"\.runs\.rows\.version\[[0-3]\]": "the upgrade publishes every run once more; row 4 waits",
+    r"\.runs\.rows\.schema_versions(\[0\]\[6\]|\[2\]\[9\]|\[3\]\[5\])\[1\]": "kernels@2",
     r"\.versions\.\w+": "the version of the upgrade is one of them",
     r"\.history\..+\.rows\.version\[[12]\]": "the version of the upgrade is the newest of good and slow",
 }

@@ -3,7 +3,7 @@
 -- name     = "queue_changes"
 -- version  = 1
 -- summary  = "Queue depth changes per stream: launch (+1) and start (-1) of each GPU activity."
--- requires = ["kernels@1", "correlations@1"]
+-- requires = ["kernels@2"]
 -- grain    = ["run_id", "rank", "device", "stream", "event_id", "change"]
 -- order    = ["run_id", "rank", "device", "stream", "ts_ns", "-change", "event_id"]
 --
@@ -29,13 +29,10 @@ WITH
       kernels.device,
       kernels.stream,
       kernels.event_id,
-      kernels.ts_ns - greatest(correlations.call_to_start_ns, 0) AS launched_ns,
+      kernels.ts_ns - greatest(kernels.launch_to_start_ns, 0) AS launched_ns,
       kernels.ts_ns AS started_ns
     FROM kernels
-    JOIN correlations
-      ON correlations.run_id = kernels.run_id
-      AND correlations.rank = kernels.rank
-      AND correlations.kernel_id = kernels.event_id
+    WHERE kernels.launch_to_start_ns IS NOT NULL
   ),
   happening AS (
     SELECT run_id, rank, device, stream, event_id, launched_ns AS ts_ns, 1 AS change, started_ns

@@ -3,7 +3,7 @@
 -- name     = "stream_gaps"
 -- version  = 1
 -- summary  = "Idle intervals of each stream within its device's GPU window, with the activities before and after."
--- requires = ["kernels@1", "correlations@1"]
+-- requires = ["kernels@2"]
 -- grain    = ["run_id", "rank", "device", "stream", "start_ns"]
 -- order    = ["run_id", "rank", "device", "stream", "start_ns"]
 --
@@ -23,96 +23,77 @@
 -- 1 = "First version."
 -- ///
 WITH
-  launched AS (
-    SELECT
-      kernels.run_id,
-      kernels.rank,
-      kernels.device,
-      kernels.stream,
-      kernels.event_id,
-      kernels.ts_ns,
-      kernels.ts_ns + kernels.dur_ns AS end_ns,
-      kernels.ts_ns - correlations.call_to_start_ns AS call_ns,
-      kernels.launch_state = 'missing' AS is_missing
-    FROM kernels
-    LEFT JOIN correlations
-      ON correlations.run_id = kernels.run_id
-      AND correlations.rank = kernels.rank
-      AND correlations.kernel_id = kernels.event_id
-  ),
-  reached AS (
-    SELECT
-      run_id,
-      rank,
-      device,
-      stream,
-      event_id,
-      ts_ns,
-      call_ns,
-      is_missing,
-      max(end_ns) OVER earlier AS reached_ns,
-      -- Packs the latest end and the activity that has it into one number: event IDs are below 2 to the 40th.
-      max(end_ns * 1099511627776::HUGEINT + event_id) OVER earlier AS latest
-    FROM launched
-    WINDOW earlier AS (
-      PARTITION BY run_id, rank, device, stream
-      ORDER BY ts_ns, end_ns, call_ns, event_id
-      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    )
-  ),
-  last_reached AS (
+  stream_window AS (
     SELECT
       run_id,
       rank,
       device,
       stream,
       min(ts_ns) AS first_ns,
-      max(ts_ns + dur_ns) AS reached_ns,
+      max(ts_ns + dur_ns) AS last_ns,
+      -- Packs the latest end and the activity that has it into one number: event IDs are below 2 to the 40th.
       max((ts_ns + dur_ns) * 1099511627776::HUGEINT + event_id) AS latest
     FROM kernels
     GROUP BY run_id, rank, device, stream
   ),
   device_window AS (
-    SELECT run_id, rank, device, min(first_ns) AS first_ns, max(reached_ns) AS last_ns
-    FROM last_reached
+    SELECT run_id, rank, device, min(first_ns) AS first_ns, max(last_ns) AS last_ns
+    FROM stream_window
     GROUP BY run_id, rank, device
   ),
-  turn AS (
-    -- Each activity, and the end of the window after the last one.
-    SELECT run_id, rank, device, stream, reached_ns, latest, event_id, ts_ns, call_ns, is_missing
-    FROM reached
-    UNION ALL
+  activity AS (
     SELECT
-      last_reached.run_id,
-      last_reached.rank,
-      last_reached.device,
-      last_reached.stream,
-      last_reached.reached_ns,
-      last_reached.latest,
-      NULL AS event_id,
-      device_window.last_ns AS ts_ns,
-      NULL AS call_ns,
-      NULL AS is_missing
-    FROM last_reached
-    JOIN device_window USING (run_id, rank, device)
+      kernels.run_id,
+      kernels.rank,
+      kernels.device,
+      kernels.stream,
+      kernels.event_id,
+      kernels.stream_previous_id,
+      kernels.stream_idle_ns IS NULL AS is_first,
+      kernels.ts_ns - coalesce(kernels.stream_idle_ns, kernels.ts_ns - device_window.first_ns) AS start_ns,
+      coalesce(kernels.stream_idle_ns, kernels.ts_ns - device_window.first_ns) AS idle_ns,
+      kernels.ts_ns - kernels.launch_to_start_ns AS call_ns,
+      kernels.launch_state = 'missing' AS is_missing
+    FROM kernels
+    JOIN device_window
+      ON device_window.run_id = kernels.run_id
+      AND device_window.rank = kernels.rank
+      AND device_window.device = kernels.device
+    WHERE kernels.stream_idle_ns IS NULL OR kernels.stream_idle_ns > 0
   )
 SELECT
   run_id,
   rank,
   device,
   stream,
-  coalesce(reached_ns, first_ns) AS start_ns,
-  ts_ns - coalesce(reached_ns, first_ns) AS idle_ns,
+  start_ns,
+  idle_ns,
   CASE
-    WHEN reached_ns IS NULL THEN 'before_first'
-    WHEN event_id IS NULL THEN 'after_last'
-    WHEN call_ns > reached_ns THEN 'host_wait'
+    WHEN is_first THEN 'before_first'
+    WHEN call_ns > start_ns THEN 'host_wait'
     WHEN is_missing THEN 'unknown'
     ELSE 'ready'
   END AS cause,
-  (latest - reached_ns * 1099511627776::HUGEINT)::BIGINT AS before_id,
+  stream_previous_id AS before_id,
   event_id AS after_id,
-  call_ns - coalesce(reached_ns, first_ns) AS launch_delay_ns
-FROM turn
-JOIN device_window USING (run_id, rank, device)
-WHERE ts_ns > coalesce(reached_ns, first_ns)
+  call_ns - start_ns AS launch_delay_ns
+FROM activity
+WHERE idle_ns > 0
+UNION ALL
+SELECT
+  stream_window.run_id,
+  stream_window.rank,
+  stream_window.device,
+  stream_window.stream,
+  stream_window.last_ns AS start_ns,
+  device_window.last_ns - stream_window.last_ns AS idle_ns,
+  'after_last' AS cause,
+  (stream_window.latest - stream_window.last_ns * 1099511627776::HUGEINT)::BIGINT AS before_id,
+  NULL AS after_id,
+  NULL AS launch_delay_ns
+FROM stream_window
+JOIN device_window
+  ON device_window.run_id = stream_window.run_id
+  AND device_window.rank = stream_window.rank
+  AND device_window.device = stream_window.device
+WHERE device_window.last_ns > stream_window.last_ns

@@ -59,6 +59,15 @@ def test_order_then_grain(con: engine.Connection, busy: Contract) -> None:
     )
 
 
+@pytest.mark.parametrize("order", ["ASC", "DESC"])
+def test_rows_declared_in_order_are_sorted_if_they_are_not(
+    con: engine.Connection, busy: Contract, order: str
+) -> None:
+    body = f"SELECT * FROM ({busy.body}) ORDER BY run_id {order}, rank"
+    found = engine.execute(con, replace(busy, body=body, in_order=True), {})
+    assert found.equals(engine.execute(con, busy, {})) and found["run_id"].to_pylist() == ["a", "b"]
+
+
 def test_other_columns_are_a_diff(con: engine.Connection, busy: Contract) -> None:
     body = (
         busy.body.replace("::BIGINT", "")

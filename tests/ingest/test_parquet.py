@@ -149,7 +149,7 @@ def test_the_file_is_identified_by_size_and_hashes(writer: TableWriter, tmp_path
         len(footer),
         hashlib.sha256(footer).hexdigest(),
     )
-    assert (found.table, found.version, found.ranks, found.rows) == ("kernels", 1, (3,), (300,))
+    assert (found.table, found.version, found.ranks, found.rows) == ("kernels", of.version, (3,), (300,))
 
 
 def test_a_flipped_bit_in_a_page_is_noticed(writer: TableWriter, tmp_path: Path) -> None:

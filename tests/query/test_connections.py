@@ -417,3 +417,11 @@ def test_batches_of_ranks_give_the_same_rows(
     assert answer(ConnectionPool(store.root, catalog), select_runs(store), by_rank) == whole
     for other, read in ((by_time, "kernels"), (by_run, "kernels"), (by_rank, "data_quality")):
         assert len(rank_batches(other, [catalog.get(read)], select_runs(store))) == 1
+
+
+def test_a_version_that_is_not_read_does_not_take_the_bare_name() -> None:
+    catalog = Catalog.load()
+    tables = [catalog.get(name, kind="table") for name in ("critical_enqueues", "kernels")]
+    assert {ref.version for ref in tables[0].requires if ref.name == "kernels"} == {1}
+    names = Dependencies.of(catalog, tables).names
+    assert names[tables[1].ref] == "kernels" and tables[1].version == 2

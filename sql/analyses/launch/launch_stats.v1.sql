@@ -3,10 +3,11 @@
 -- name     = "launch_stats"
 -- version  = 1
 -- summary  = "GPU activities with the host call that launched each, and the launch delays."
--- requires = ["kernels@1", "runtime@1"]
+-- requires = ["kernels@2"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "kernel_id"]
 -- order    = ["run_id", "rank", "kernel_id"]
+-- in_order = true
 --
 -- [columns]
 -- run_id             = { type = "VARCHAR", doc = "The run." }
@@ -27,23 +28,17 @@
 -- 1 = "First version."
 -- ///
 SELECT
-  kernels.run_id,
-  kernels.rank,
-  kernels.event_id AS kernel_id,
-  runtime.event_id AS runtime_id,
-  runtime.name AS api,
-  kernels.name,
-  kernels.kind,
-  kernels.device,
-  kernels.stream,
-  runtime.dur_ns AS call_ns,
-  kernels.dur_ns AS kernel_ns,
-  kernels.ts_ns - (runtime.ts_ns + runtime.dur_ns) AS return_to_start_ns,
-  kernels.ts_ns - runtime.ts_ns AS call_to_start_ns
+  run_id,
+  rank,
+  event_id AS kernel_id,
+  runtime_id,
+  launch_api AS api,
+  name,
+  kind,
+  device,
+  stream,
+  launch_dur_ns AS call_ns,
+  dur_ns AS kernel_ns,
+  launch_to_start_ns - launch_dur_ns AS return_to_start_ns,
+  launch_to_start_ns AS call_to_start_ns
 FROM kernels
-LEFT JOIN runtime
-  ON runtime.run_id = kernels.run_id
-  AND runtime.rank = kernels.rank
-  AND runtime.event_id = kernels.runtime_id
-  -- Every call that launched a GPU activity is a launch: the others need not be looked up.
-  AND runtime.is_launch

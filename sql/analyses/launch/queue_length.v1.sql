@@ -7,6 +7,7 @@
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "device", "stream", "ts_ns"]
 -- order    = ["run_id", "rank", "device", "stream", "ts_ns"]
+-- in_order = true
 --
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
@@ -22,16 +23,36 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
+WITH
+  counted AS (
+    -- The changes come in order, and an empty OVER keeps it: nothing is grouped or sorted again.
+    SELECT run_id, rank, device, stream, ts_ns, queue_length, dur_ns, row_number() OVER () AS changes
+    FROM queue_changes
+  ),
+  moment AS (
+    -- Launches come before starts: the last change at a moment lasts, or empties the queue. Each stream ends with an
+    -- empty queue, so the queue length is also the difference of all launches and starts so far.
+    SELECT
+      run_id,
+      rank,
+      device,
+      stream,
+      ts_ns,
+      queue_length,
+      dur_ns,
+      (changes + queue_length) // 2 AS launched,
+      (changes - queue_length) // 2 AS started
+    FROM counted
+    WHERE dur_ns > 0 OR queue_length = 0
+  )
 SELECT
   run_id,
   rank,
   device,
   stream,
   ts_ns,
-  count(*) FILTER (change > 0) AS launched,
-  count(*) FILTER (change < 0) AS started,
-  -- Of the changes at one moment only the last one holds, except at the end, where the queue is empty.
-  sum(CASE WHEN dur_ns > 0 THEN queue_length ELSE 0 END)::BIGINT AS queue_length,
-  sum(dur_ns)::BIGINT AS dur_ns
-FROM queue_changes
-GROUP BY run_id, rank, device, stream, ts_ns
+  launched - coalesce(lag(launched) OVER (), 0) AS launched,
+  started - coalesce(lag(started) OVER (), 0) AS started,
+  queue_length,
+  dur_ns
+FROM moment

@@ -78,6 +78,8 @@ class Contract:
     body: str
     body_line: int
     source: str
+    # The SELECT returns rows in `order` by itself: they are checked, and sorted only if they are not.
+    in_order: bool = False
 
     @property
     def ref(self) -> Ref:

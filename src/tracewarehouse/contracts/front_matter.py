@@ -69,6 +69,7 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: tuple[str, ...] = ()
     grain: tuple[str, ...]
     order: tuple[str, ...] = ()
+    in_order: bool = False
     deprecated: _Text | None = None
     transient: bool = False
     derived: _Text | None = None

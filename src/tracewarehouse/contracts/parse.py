@@ -88,6 +88,7 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
         body=body,
         body_line=body_line,
         source=path.as_posix(),
+        in_order=block.in_order,
     )
     _check_kind(contract, place)
     _check_shape(contract, place)
@@ -229,8 +230,20 @@ def _check_shape(contract: Contract, place: Place) -> None:
     if [(column.name, column.type) for column in first] != list(keys.items()):
         wanted = ", ".join(f"{name} {type_}" for name, type_ in keys.items())
         raise place.error("the key columns do not come first", f"begin with {wanted}", "", "columns")
+    _check_in_order(contract, place)
     if contract.grain[: len(keys)] != tuple(keys):
         raise place.error("the grain lacks key columns", f"begin with {', '.join(keys)}", "grain")
+
+
+def _check_in_order(contract: Contract, place: Place) -> None:
+    """Rows that are only checked for their order have ascending keys without nulls."""
+    if not contract.in_order:
+        return
+    keys = {*contract.order, *contract.grain}
+    nullable = {column.name for column in contract.columns if column.null}
+    if contract.kind != "analysis" or keys & nullable or any(key.startswith("-") for key in keys):
+        hint = "only analyses whose order and grain are ascending and never null can be"
+        raise place.error(f"{contract.ref} cannot be declared in_order", hint, "in_order")
 
 
 def _check_body(contract: Contract, place: Place) -> None:

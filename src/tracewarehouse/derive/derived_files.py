@@ -49,7 +49,7 @@ def _write(con: Connection, catalog: Catalog, contract: Contract, folder: Path) 
 
 
 def _order(con: Connection, contract: Contract) -> str:
-    """The ORDER BY of the contract; empty if the rows come in this order, since sorting takes memory."""
+    """The ORDER BY of the contract; empty if the rows are in order already: sorting takes memory."""
     from tracewarehouse.duck.engine import order_by
 
     keys = [key for key in contract.order if key not in _OF_THE_RANK]

@@ -87,5 +87,5 @@ def dependencies(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contr
 def relation_names(contracts: Iterable[Contract], unqualified: Iterable[Ref] = ()) -> dict[Ref, str]:
     """Ref → name of its relation: `kernels` for the one in `unqualified` or the newest, else `kernels_v1`."""
     refs = {contract.ref for contract in contracts}
-    bare = {ref.name: ref for ref in sorted(refs)} | {ref.name: ref for ref in unqualified}
+    bare = {ref.name: ref for ref in sorted(refs)} | {ref.name: ref for ref in unqualified if ref in refs}
     return {ref: ref.name if bare[ref.name] == ref else f"{ref.name}_v{ref.version}" for ref in refs}

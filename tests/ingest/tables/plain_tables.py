@@ -222,3 +222,34 @@ def step_table(
     for row in table:
         del row["_highest"]
     return sorted(table, key=lambda row: row["step"])
+
+
+def launch_and_idle(rows: Sequence[Row], links: dict[int, tuple[int, str]]) -> list[tuple[Any, ...]]:
+    """The launch of each GPU activity (name, duration, time since its start) and the idle time before it."""
+    activities = gpu_activities(rows)
+    return [(*_launch(rows, n, links), *_idle(rows, n, activities, links)) for n in activities]
+
+
+def _launch(rows: Sequence[Row], n: int, links: dict[int, tuple[int, str]]) -> tuple[Any, ...]:
+    if n not in links:
+        return None, None, None
+    call = rows[links[n][0]]
+    return call["name"], call["dur_ns"], rows[n]["ts_ns"] - call["ts_ns"]
+
+
+def _idle(
+    rows: Sequence[Row], n: int, activities: Sequence[int], links: dict[int, tuple[int, str]]
+) -> tuple[int | None, int | None]:
+    def order(m: int) -> tuple[Any, ...]:
+        known = m in links
+        return rows[m]["ts_ns"], end(rows[m]), not known, rows[links[m][0]]["ts_ns"] if known else 0, m
+
+    def stream(m: int) -> tuple[Any, ...]:
+        return tuple(-1 if rows[m].get(name) is None else rows[m][name] for name in ("device", "stream"))
+
+    earlier = [m for m in activities if stream(m) == stream(n) and order(m) < order(n)]
+    if not earlier:
+        return None, None
+    reached, previous = max((end(rows[m]), m) for m in earlier)
+    idle_ns = max(rows[n]["ts_ns"] - reached, 0)
+    return idle_ns, previous if idle_ns else None

@@ -11,6 +11,9 @@ from activity_rows import Row, build, in_small_parts, random_rows
 
 from witness.stack import Place
 
+LAUNCH_AND_IDLE = (
+    "launch_api", "launch_dur_ns", "launch_to_start_ns", "stream_idle_ns", "stream_previous_id",
+)  # fmt: skip
 SEEDS = [*range(120), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(120, 3000))]
 
 
@@ -22,6 +25,7 @@ def check(rows: list[dict[str, Any]], spill: Path | None = None) -> None:
     links = plain_tables.launched_by(rows, found)
     kernels = built.rows("kernels", "event_id", "runtime_id")
     assert kernels == [(n, links[n][0] if n in links else None) for n in plain_tables.gpu_activities(rows)]
+    assert built.rows("kernels", *LAUNCH_AND_IDLE) == plain_tables.launch_and_idle(rows, links)
     assert built.rows("correlations", "kernel_id", "via") == [
         (n, links[n][1]) for n in sorted(links, key=lambda n: (links[n][0], n))
     ]

@@ -6,7 +6,7 @@ arguments of a collective are the activity's own, else those of the operator tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from tracewarehouse.ingest.tables.rows import (
     selected_columns,
     text_codes,
 )
+from tracewarehouse.ingest.tables.stream_idle import StreamIdle, stream_idle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,9 +53,9 @@ def kernels(
     columns: Columns, rules: Rules, launches: Launches, attribution: Attribution
 ) -> Iterator[pa.Table]:
     """Table `kernels` in slabs, in row order."""
-    call_index = _call_indexes(attribution, launches.runtime)
+    call_index, idle = _call_indexes(attribution, launches.runtime), stream_idle(columns, launches)
     for part in _slabs(attribution, call_index):
-        yield _slab(columns, rules, launches, attribution, call_index[part], part)
+        yield _slab(columns, rules, launches, attribution, idle, call_index[part], part)
 
 
 def _call_indexes(attribution: Attribution, runtime: Rows) -> NDArray[np.int64]:
@@ -86,6 +87,7 @@ def _slab(
     rules: Rules,
     launches: Launches,
     attribution: Attribution,
+    idle: StreamIdle,
     call_index: NDArray[np.int64],
     part: slice,
 ) -> pa.Table:
@@ -111,7 +113,7 @@ def _slab(
             "device": bigint_column(launches.device[part]),
             "stream": bigint_column(launches.stream[part]),
             **selected_columns(columns, rows, {name: name for name in ("ts_ns", "dur_ns", *_SIZES)}),
-            **_messages(columns, message_rows),
+            **_columns_at(columns, message_rows, _MESSAGE),
             "runtime_id": id_column(launches.runtime[part]),
             "op_id": enclosing(attribution.op),
             "top_op_id": enclosing(attribution.top_op),
@@ -122,8 +124,23 @@ def _slab(
             "launch_state": encoded_texts(launches.state[part], _STATES),
             "op_sig": _op_signatures(columns, np.append(attribution.op, np.int32(-1))[call_index]),
             "path_sig": _path_signatures(attribution, np.append(attribution.path, np.int32(-1))[call_index]),
+            **_launch_and_idle(columns, launches, idle, part),
         }
     )
+
+
+def _launch_and_idle(
+    columns: Columns, launches: Launches, idle: StreamIdle, part: slice
+) -> dict[str, pa.Array]:
+    """What kernels@2 adds: the launching call, and the idle time of the stream before each activity."""
+    runtime = launches.runtime[part]
+    to_start_ns = launches.ts_ns[part] - launches.call_ts_ns[part]
+    return {
+        **_columns_at(columns, runtime, {"launch_api": "name", "launch_dur_ns": "dur_ns"}),
+        "launch_to_start_ns": bigint_column(to_start_ns, runtime >= 0),
+        "stream_idle_ns": bigint_column(idle.idle_ns[part], ~idle.is_first[part]),
+        "stream_previous_id": id_column(idle.previous[part]),
+    }
 
 
 def _classified(
@@ -155,10 +172,12 @@ def _spread(texts: list[str] | list[str | None], number: NDArray[np.integer[Any]
     return encoded_texts(np.array(codes, np.int32)[number], list(words))
 
 
-def _messages(columns: Columns, rows: NDArray[np.integer[Any]]) -> dict[str, pa.Array]:
-    """The arguments of a collective in these rows, null for -1."""
+def _columns_at(
+    columns: Columns, rows: NDArray[np.integer[Any]], names: Mapping[str, str]
+) -> dict[str, pa.Array]:
+    """Columns of the given rows (name in the table → name in the activities), null for -1."""
     there = rows >= 0
-    found = selected_columns(columns, rows[there], _MESSAGE)
+    found = selected_columns(columns, rows[there], names)
     position = pa.array(np.cumsum(there) - 1, mask=~there)
     return {name: column.take(position) for name, column in found.items()}
 

@@ -1,0 +1,66 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "kernels"
+-- version    = 2
+-- summary    = "GPU activities (kernel, memcpy, memset) with valid timestamps, and what launched them."
+-- grain      = ["run_id", "rank", "event_id"]
+-- order      = ["run_id", "rank", "event_id"]
+-- definition = 1
+--
+-- [columns]
+-- run_id                 = { type = "VARCHAR", doc = "The run." }
+-- rank                   = { type = "INTEGER", doc = "The rank." }
+-- event_id               = { type = "BIGINT", unit = "id", doc = "The GPU activity." }
+-- activity               = { type = "VARCHAR", doc = "kernel, memcpy, memset or other." }
+-- name                   = { type = "VARCHAR", null = true, doc = "Full name." }
+-- short_name             = { type = "VARCHAR", null = true, doc = "Name without return type, template arguments and function arguments." }
+-- kind                   = { type = "VARCHAR", doc = "computation, communication, memory (memcpy and memset) or other." }
+-- device                 = { type = "BIGINT", signed = true, unit = "id", doc = "The device; -1 if unknown." }
+-- stream                 = { type = "BIGINT", signed = true, unit = "id", doc = "The stream; -1 if unknown." }
+-- ts_ns                  = { type = "BIGINT", signed = true, unit = "ts", doc = "Start." }
+-- dur_ns                 = { type = "BIGINT", unit = "ns", doc = "Duration." }
+-- correlation            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Correlation ID shared with its launch." }
+-- external_id            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "ID shared with its operator." }
+-- grid_x                 = { type = "BIGINT", null = true, unit = "count", doc = "Grid size in x, in blocks." }
+-- grid_y                 = { type = "BIGINT", null = true, unit = "count", doc = "Grid size in y, in blocks." }
+-- grid_z                 = { type = "BIGINT", null = true, unit = "count", doc = "Grid size in z, in blocks." }
+-- block_x                = { type = "BIGINT", null = true, unit = "count", doc = "Block size in x, in threads." }
+-- block_y                = { type = "BIGINT", null = true, unit = "count", doc = "Block size in y, in threads." }
+-- block_z                = { type = "BIGINT", null = true, unit = "count", doc = "Block size in z, in threads." }
+-- registers_per_thread   = { type = "BIGINT", null = true, unit = "count", doc = "Registers per thread." }
+-- shared_memory_bytes    = { type = "BIGINT", null = true, unit = "bytes", doc = "Shared memory per block." }
+-- occupancy              = { type = "DOUBLE", null = true, unit = "ratio", doc = "Achieved occupancy as estimated by the profiler." }
+-- blocks_per_sm          = { type = "DOUBLE", null = true, doc = "Number of blocks divided by the number of multiprocessors." }
+-- warps_per_sm           = { type = "DOUBLE", null = true, doc = "Number of warps divided by the number of multiprocessors." }
+-- bytes                  = { type = "BIGINT", null = true, unit = "bytes", doc = "Bytes copied or set." }
+-- bandwidth_bytes_per_ns = { type = "DOUBLE", null = true, unit = "bytes_per_ns", doc = "Memory bandwidth as computed by the profiler." }
+-- graph_id               = { type = "BIGINT", null = true, unit = "id", doc = "Graph that the GPU activity was replayed from." }
+-- graph_node_id          = { type = "BIGINT", null = true, unit = "id", doc = "Node of that graph." }
+-- collective             = { type = "VARCHAR", null = true, doc = "Name of the collective, from its arguments or from those of the operator that launched it." }
+-- process_group          = { type = "VARCHAR", null = true, doc = "Process group name." }
+-- group_size             = { type = "BIGINT", null = true, unit = "count", doc = "Number of ranks in the process group." }
+-- group_ranks            = { type = "VARCHAR", null = true, doc = "Ranks of the process group, as listed in the arguments; PyTorch truncates the list after 30." }
+-- dtype                  = { type = "VARCHAR", null = true, doc = "Element type of the collective." }
+-- in_elements            = { type = "BIGINT", null = true, unit = "count", doc = "Number of input elements on this rank." }
+-- out_elements           = { type = "BIGINT", null = true, unit = "count", doc = "Number of output elements on this rank." }
+-- sequence               = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number of the collective within its process group." }
+-- runtime_id             = { type = "BIGINT", null = true, unit = "id", doc = "The host call that launched it." }
+-- op_id                  = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator enclosing the launch." }
+-- top_op_id              = { type = "BIGINT", null = true, unit = "id", doc = "The outermost operator enclosing the launch." }
+-- module_id              = { type = "BIGINT", null = true, unit = "id", doc = "The innermost nn.Module frame enclosing the launch." }
+-- annotation_id          = { type = "BIGINT", null = true, unit = "id", doc = "The innermost annotation enclosing the launch on its thread." }
+-- step                   = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step of the launch." }
+-- pass                   = { type = "VARCHAR", doc = "Training phase: forward, backward, recompute, optimizer, data or other." }
+-- launch_state           = { type = "VARCHAR", doc = "known: the launch is in the trace; before_window: it starts before the first activity of its stream with a known launch, so it was launched before the recording; missing: the launch should be in the trace but is not." }
+-- op_sig                 = { type = "VARCHAR", null = true, doc = "Operator with the shapes and types of its inputs: identifies the same work under another kernel name." }
+-- path_sig               = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch, outermost first; of more than 1,024 names, only the innermost 1,024 after `… > `." }
+-- launch_api             = { type = "VARCHAR", null = true, doc = "Name of the host function that launched it; null if the launch is unknown." }
+-- launch_dur_ns          = { type = "BIGINT", null = true, unit = "ns", doc = "Duration of that call; a graph launch is repeated for each of its GPU activities." }
+-- launch_to_start_ns     = { type = "BIGINT", null = true, signed = true, unit = "ns", doc = "Start minus the start of that call; negative only if the clocks disagree." }
+-- stream_idle_ns         = { type = "BIGINT", null = true, unit = "ns", doc = "Idle time of its stream right before it: since the latest end of the stream's earlier activities; 0 if that is not before its start. Null for the stream's first activity. Activities are in order of start, end, launch and position in the file." }
+-- stream_previous_id     = { type = "BIGINT", null = true, unit = "id", doc = "event_id of the activity whose end begins that idle time; if several end then, the last in the file. Null without idle time." }
+--
+-- [changes]
+-- 2 = { text = "Adds the launch (launch_api, launch_dur_ns, launch_to_start_ns) and the idle time before each activity.", compatible = true }
+-- 1 = "First version."
+-- ///
