@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
@@ -14,6 +14,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import ParamError, QueryError, TwError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Result
+from tracewarehouse.storage.file_check import Level
 from tracewarehouse.warehouse_writes import WarehouseWrites
 
 if TYPE_CHECKING:
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from tracewarehouse.history import History
     from tracewarehouse.query.dependencies import Dependencies
     from tracewarehouse.report import Page
+    from tracewarehouse.runs.capabilities import CapableRanks
     from tracewarehouse.runs.rows import RunInfo
+    from tracewarehouse.runs.table_versions import ReadableRuns
+
+
+T = TypeVar("T")
 
 
 class Warehouse(Analyses[Result], WarehouseWrites):
@@ -46,18 +52,37 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         from tracewarehouse.query.dependencies import Dependencies
         from tracewarehouse.runs.capabilities import with_capabilities
         from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
-        from tracewarehouse.runs.table_versions import readable_runs
 
         contract = self.catalog.get(name, version, kind="analysis")
         bound = bind(contract.params, params, str(contract.ref))
         dependencies = Dependencies.of(self.catalog, [contract])
         selected = self.selected()
-        readable = readable_runs(self.catalog, dependencies.contracts, selected)
-        capable = with_capabilities(contract, readable.selected)
-        table = self._with(capable.selected)._execute(contract, bound, dependencies)
+
+        def attempt(level: Level) -> tuple[ReadableRuns, CapableRanks, pa.Table]:
+            readable = self._readable(dependencies.contracts, selected, level)
+            capable = with_capabilities(contract, readable.selected)
+            table = self._with(capable.selected)._execute(contract, bound, dependencies)
+            return readable, capable, table
+
+        readable, capable, table = self._without_damage(attempt)
         provenance = provenance_of(self.catalog, readable.selected, contract, bound, dependencies.contracts)
         lines = (*readable.notices, *nothing_stored(selected), *notices(capable.selected, contract))
         return Result(table, provenance, contract, capable.abstained, lines)
+
+    def _without_damage(self, attempt: Callable[[Level], T]) -> T:
+        """The result of an attempt; if it fails on bytes that cannot be decoded, again without those runs."""
+        from tracewarehouse.duck.engine import UNREADABLE
+
+        try:
+            return attempt(self.level)
+        except QueryError as error:
+            if self.level is Level.FULL or not isinstance(error.__cause__, UNREADABLE):
+                raise
+            failed = error
+        try:
+            return attempt(Level.FULL)
+        except QueryError:
+            raise failed from failed.__cause__
 
     def diff(
         self,
@@ -143,14 +168,17 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         from tracewarehouse.query.connections import connection
         from tracewarehouse.query.sandbox import check_reads_only, lock
         from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
-        from tracewarehouse.runs.table_versions import queryable_runs
 
         selected = self.selected()
-        runs = queryable_runs(self.catalog, contracts, selected, names_read(sql))
-        with connection(self.root, self.catalog, runs.selected, contracts) as con:
-            check_reads_only(con, sql)
-            lock(con, self.root / "data")
-            table = query(con, sql)
+
+        def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
+            runs = self._queryable(contracts, selected, names_read(sql), level)
+            with connection(self.root, self.catalog, runs.selected, contracts) as con:
+                check_reads_only(con, sql)
+                lock(con, self.root / "data")
+                return runs, query(con, sql)
+
+        runs, table = self._without_damage(attempt)
         lines = (*runs.notices, *nothing_stored(selected), *notices(runs.selected))
         return Result(table, provenance_of(self.catalog, runs.selected, sql=sql), notices=lines)
 
@@ -161,17 +189,16 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         SchemaVersionError if no run holds the table in a version that this release reads.
         """
         from tracewarehouse.query.relations import scan
-        from tracewarehouse.runs.table_versions import queryable_runs
 
         contract = self.catalog.get(table)
-        runs = queryable_runs(self.catalog, [contract], self.selected(), ())
+        runs = self._queryable([contract], self.selected(), ())
         return scan(self.root, contract, self.catalog.compatible(contract), runs.selected)
 
     def runs(self) -> Result:
         """A row per run, with the columns of the table `runs`, including runs that wait for ranks."""
         from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.runs.notices import nothing_stored, provenance_of
-        from tracewarehouse.runs.rows import pending_row, run_row
+        from tracewarehouse.runs.notices import damaged_runs, nothing_stored, provenance_of
+        from tracewarehouse.runs.rows import damaged_row, pending_row, run_row
 
         selected = self.selected()
         contract = self.catalog.get("runs", kind="table")
@@ -182,10 +209,12 @@ class Warehouse(Analyses[Result], WarehouseWrites):
             waiting = self.store.pending_runs()
             pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
             rows += pending
-        told = tuple("{run_id}: pending {ranks_present}/{ranks_expected}".format_map(row) for row in pending)
-        told = told or nothing_stored(selected)
+        rows += [damaged_row(each) for each in self.left_out]
+        lines = tuple("{run_id}: pending {ranks_present}/{ranks_expected}".format_map(row) for row in pending)
+        lines = (*damaged_runs(self.left_out), *lines)
+        lines = lines or nothing_stored(selected)
         provenance = provenance_of(self.catalog, selected, contract)
-        return Result(table_of(contract, rows), provenance, contract, notices=told)
+        return Result(table_of(contract, rows), provenance, contract, notices=lines)
 
     def info(self, run: str) -> RunInfo:
         """One run in full; raises UnknownName."""
@@ -226,7 +255,6 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         """
         from tracewarehouse.export import contracts_read, export, export_request, worst_occurrence
         from tracewarehouse.query.dependencies import dependencies
-        from tracewarehouse.runs.table_versions import queryable_runs
 
         wanted = export_request(counters, overlays, start, end, step, around, margin, plain)
         whole = self._one(run)
@@ -239,7 +267,8 @@ class Warehouse(Analyses[Result], WarehouseWrites):
             hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
             raise ParamError(f"{selected.run} has several ranks", hint)
         read = dependencies(self.catalog, contracts_read(self.catalog, wanted))
-        (run_read,) = queryable_runs(self.catalog, read, whole.selected(), ()).selected
+        self.store.headers(rank.main for rank in selected.by_rank)  # raises if a manifest is damaged
+        (run_read,) = self._queryable(read, whole.selected(), (), Level.FULL).selected
         return export(self.root, self.catalog, run_read, selected.ranks, wanted, found)
 
     def _found(self, whole: Warehouse, part: Warehouse, wanted: ExportRequest) -> list[dict[str, Any]]:
@@ -315,11 +344,10 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         from tracewarehouse.derive.scale import parse
         from tracewarehouse.derive.scopes import ScopeRequest
         from tracewarehouse.derive.whatif import whatif
-        from tracewarehouse.runs.table_versions import readable_runs
 
         scales = [parse(text) for text in ([scale] if isinstance(scale, str) else scale)]
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
-        readable = readable_runs(self.catalog, sources(self.catalog), part.selected())
+        readable = self._readable(sources(self.catalog), part.selected())
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         found = whatif(self.root, self.catalog, readable.selected[0], wanted, scales, by)
         return replace(found, notices=(*readable.notices, *found.notices))

@@ -10,9 +10,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse import hints
+from tracewarehouse.errors import DamagedRunError, ParamError, UnknownName
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels
+from tracewarehouse.storage.file_check import Level
 from tracewarehouse.version import __version__
 from tracewarehouse.warehouse_base import WarehouseBase
 
@@ -89,7 +91,7 @@ class WarehouseWrites(WarehouseBase):
             else tuple(self.catalog.get(name, kind="analysis") for name in dict.fromkeys(named))
         )
         selected = self.select(runs).selected()
-        return record(self.store, self.catalog, selected, contracts, self._with, progress)
+        return record(self.store, self.catalog, selected, contracts, self._verified, progress)
 
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
         """Stores why a metric changed at a run, for its history; None removes it. Returns the run.
@@ -140,6 +142,7 @@ class WarehouseWrites(WarehouseBase):
         """
         from tracewarehouse.runs.removal import (
             Removal,
+            damaged_only,
             kept_only,
             matching,
             parse_age_ns,
@@ -155,10 +158,16 @@ class WarehouseWrites(WarehouseBase):
         wanted = [self._unversioned(each, "removal") for each in wanted]
         waiting = waiting_only(self.store, wanted)
         kept = () if keep_results else kept_only(self.store, wanted)
-        named = [each for each in wanted if each not in waiting and each not in kept]
+        damaged = damaged_only(self.store, wanted)
+        named = [each for each in wanted if each not in waiting and each not in (*kept, *damaged)]
         selected = self._matching(named) if wanted else self.selected()
+        if damaged and (labels or age_ns is not None or keep_results):
+            raise DamagedRunError(
+                f"run {damaged[0]} is damaged: its labels, age and results cannot be read",
+                hints.repair(damaged[0]),
+            )
         published = matching(selected, labels, age_ns, time.time_ns())
-        removal = Removal(published, waiting, kept, keep_results)
+        removal = Removal(published, waiting, kept, keep_results, damaged)
         report = removal.report(self.store)
         if not dry_run:
             removal.apply(self.store)
@@ -193,7 +202,7 @@ class WarehouseWrites(WarehouseBase):
             converted = convert(self.root, self.catalog, __version__)
             self.refresh()
         rebuilt = upgrade(self.store, self.catalog, [each.run for each in self.selected()])
-        recorded = record_again(self.store, self.catalog, self.selected(), self._with)
+        recorded = record_again(self.store, self.catalog, self.selected(), self._verified)
         return replace(converted, lines=(*converted.lines, *rebuilt, *recorded))
 
     def derive(
@@ -214,13 +223,12 @@ class WarehouseWrites(WarehouseBase):
         """
         from tracewarehouse.derive import ScopeRequest, derive
         from tracewarehouse.derive.build import NAME, sources
-        from tracewarehouse.runs.table_versions import readable_runs
 
         if name != NAME:
             raise UnknownName("derivation", name, [NAME])
         entire_run = self._one(self._unversioned(run, "a derivation"))
         part = entire_run if ranks is None else entire_run.select(ranks=ranks)
-        readable = readable_runs(self.catalog, sources(self.catalog), part.selected())
+        readable = self._readable(sources(self.catalog), part.selected(), Level.FULL)
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         derived = derive(self.store, self.catalog, readable.selected[0], wanted)
         return replace(derived, notices=(*readable.notices, *derived.notices))

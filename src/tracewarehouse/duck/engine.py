@@ -29,6 +29,14 @@ Error = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException
 # Errors for a name that the connection does not have.
 MISSING_NAME = (duckdb.CatalogException, duckdb.BinderException)
+# Errors for files whose bytes cannot be decoded.
+UNREADABLE = (
+    duckdb.IOException,
+    duckdb.InvalidInputException,
+    duckdb.SerializationException,
+    duckdb.InternalException,
+    duckdb.FatalException,
+)
 DUCKDB_VERSION: str = duckdb.__version__
 
 

@@ -187,6 +187,16 @@ class Brief:
 
 
 @dataclass(frozen=True)
+class UnreadableRun:
+    """A run whose newest version is damaged or lost: its name (or key), the version's key, and the reason."""
+
+    run: str
+    key: str
+    why: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
 class RunVersion:
     """A published version of a run: what readers see. Sources are in order of rank, then of name.
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from tracewarehouse.errors import TwError, UnknownName, WarehouseError
+from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
 from tracewarehouse.storage import layout, markers
 from tracewarehouse.storage.changes import Changes, Published
 from tracewarehouse.storage.codec import FORMAT, decode_version, encode_version, head_of, sealed
@@ -79,12 +79,11 @@ def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
 
 def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersion:
     """Publishes a tombstone and drops pending sources; raises UnknownName if there is no such run."""
-    newest = store.newest(run)
-    if keep_results and newest is not None:
+    if keep_results and (newest := store.newest(run)) is not None:
         store.objects.put({layout.kept_version(run, newest.number): encode_version(newest)})
     while True:
         waits = store.pending(run)
-        head = store.head(run)
+        head = _head_to_remove(store, run)
         gone = head.number == 0 or head.tombstone
         if gone and not waits:
             raise UnknownName("run", run, store.runs())
@@ -93,6 +92,14 @@ def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersi
         if written := put(store, tombstone, tool):
             markers.unmark(store.objects, run, [one.source for one in waits])
             return written
+
+
+def _head_to_remove(store: Versions, run: str) -> RunVersion:
+    """The newest version; of a damaged run only its name and number, which is all a removal needs."""
+    try:
+        return store.head(run)
+    except DamagedRunError:
+        return RunVersion(store.name(layout.run_key(run)), max(store.numbers(run)), (), {}, None, "", "")
 
 
 def write_receipt(objects: Objects, version: RunVersion, data: bytes) -> None:

@@ -73,7 +73,7 @@ class Store(Versions):
     def _committed_before(self, members: Sequence[Staged], intent: Intent) -> tuple[RankSource, ...]:
         (group,) = groups(members)
         for manifest in earlier(self.objects, group, intent):
-            known = held_or_dropped(self.history(group.run))
+            known = held_or_dropped(self.readable(group.run))
             known |= {one.source.name for one in self.pending(group.run)}
             left = all(source.name not in known for source in manifest.sources)
             if left and self.missing_file(manifest.sources) is None:
