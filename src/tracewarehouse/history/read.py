@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -268,11 +267,11 @@ def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None)
         return
     if not why.strip():
         raise ParamError(f"the acknowledgement of {run.run} is empty", "give a reason for the change")
-    store.acknowledge(key, json.dumps(vars(Acknowledgement(name, run.run, source, why.strip()))).encode())
+    store.acknowledge(key, vars(Acknowledgement(name, run.run, source, why.strip())))
 
 
 def acknowledgements(store: Store, metric: Metric) -> dict[tuple[str, str], str]:
     """(run, source) → reason, for the metric."""
     name = _acknowledged_name(metric)
-    stored = [Acknowledgement(**json.loads(data)) for data in store.acknowledged()]
+    stored = [Acknowledgement(**fields) for fields in store.acknowledged()]
     return {(each.run, each.source): each.why for each in stored if each.metric == name}

@@ -9,7 +9,7 @@ from functools import partial
 
 from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import DamagedRunError, ParamError, TwError
-from tracewarehouse.runs.partial_results import one_by_one
+from tracewarehouse.runs.partial_results import Act, one_by_one
 from tracewarehouse.runs.selection import SelectedRun, known
 from tracewarehouse.runs.selectors import parse_labels
 from tracewarehouse.storage import Store
@@ -51,7 +51,9 @@ class Removal:
         Raises PartlyDone if it fails after some runs were removed.
         """
         published = [each.run for each in self.published]
-        acts = [(run, partial(store.remove, run, self.keep_results)) for run in (*published, *self.waiting)]
+        acts: list[tuple[str, Act]] = [
+            (run, partial(store.remove, run, self.keep_results)) for run in (*published, *self.waiting)
+        ]
         acts += [(run, partial(store.remove, run, False)) for run in self.damaged]
         acts += [(run, partial(store.drop_kept, run)) for run in self.kept]
         one_by_one("removed", acts)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout, manifests
 from tracewarehouse.storage.changes import Changes, PendingSource
-from tracewarehouse.storage.codec import dump
+from tracewarehouse.storage.codec import sealed, unsealed
 from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.objects import Objects, names_in
 
@@ -34,7 +34,7 @@ def mark(objects: Objects, changes: Changes) -> None:
         fields |= {"labels": dict(changes.labels)}
         objects.put(
             {
-                layout.marker(one.run, one.rank, one.name): dump(fields | {"manifest": one.manifest}).encode()
+                layout.marker(one.run, one.rank, one.name): sealed(fields | {"manifest": one.manifest})
                 for one in changes.sources
             }
         )
@@ -46,20 +46,26 @@ def unmark(objects: Objects, run: str, sources: Sequence[RankSource]) -> None:
 
 
 def stored(objects: Objects, run: str) -> tuple[Marker, ...]:
-    """The markers of a run, also those of sources that a killed call published."""
-    found = []
+    """The markers of a run, also those of sources that a killed call published; ignores damaged ones."""
+    return tuple(marker for _, marker in every(objects, run) if isinstance(marker, Marker))
+
+
+def every(objects: Objects, run: str) -> Iterator[tuple[str, Marker | str]]:
+    """The key of each marker of a run, with the marker, or what is wrong with it."""
     for file in names_in(objects, layout.waiting(run)):
-        rank, _, name = file.removesuffix(".json").partition("-")
+        key = f"{layout.waiting(run)}/{file}"
         # Another call may publish and delete the marker at any moment.
         with suppress(FileNotFoundError):
-            fields = json.loads(objects.get(f"{layout.waiting(run)}/{file}"))
-            labels = fields["labels"]
-            found.append(
-                Marker(
-                    int(rank), name, fields["manifest"], fields["expected_ranks"], fields["replace"], labels
-                )
-            )
-    return tuple(found)
+            try:
+                yield key, _decode(file, unsealed(objects.get(key)))
+            except (ValueError, KeyError, TypeError) as error:
+                yield key, f"damaged marker of a pending rank: {error}"
+
+
+def _decode(file: str, fields: Mapping[str, Any]) -> Marker:
+    rank, _, name = file.removesuffix(".json").partition("-")
+    labels = fields["labels"]
+    return Marker(int(rank), name, fields["manifest"], fields["expected_ranks"], fields["replace"], labels)
 
 
 def held_or_dropped(history: Sequence[RunVersion]) -> frozenset[str]:
@@ -69,18 +75,19 @@ def held_or_dropped(history: Sequence[RunVersion]) -> frozenset[str]:
 
 
 def pending_sources(objects: Objects, run: str, marked: Sequence[Marker]) -> tuple[PendingSource, ...]:
-    """The sources of markers; raises WarehouseError if a manifest lacks one."""
+    """The sources of markers; those in a lost or damaged manifest are left out, since `verify` reports it."""
     read: dict[str, Mapping[str, RankSource]] = {}
     found = []
     for marker in marked:
         if marker.manifest not in read:
-            sources = manifests.read(objects, run, marker.manifest).sources
-            read[marker.manifest] = {source.name: source for source in sources}
-        source = read[marker.manifest].get(marker.name)
-        if source is None:
-            key = layout.manifest(run, marker.manifest)
-            raise WarehouseError(
-                f"{objects.describe(key)}: lacks rank {marker.rank}", "ingest the rank again"
-            )
-        found.append(PendingSource(source, marker.expected_ranks, marker.replace, marker.labels))
+            read[marker.manifest] = _sources(objects, run, marker.manifest)
+        if (source := read[marker.manifest].get(marker.name)) is not None:
+            found.append(PendingSource(source, marker.expected_ranks, marker.replace, marker.labels))
     return tuple(found)
+
+
+def _sources(objects: Objects, run: str, manifest: str) -> dict[str, RankSource]:
+    try:
+        return {source.name: source for source in manifests.read(objects, run, manifest).sources}
+    except WarehouseError:
+        return {}

@@ -308,8 +308,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class CleanReport:
-    """What `clean` deleted: number of files, their bytes, and versions."""
+    """What `clean` deleted: number of files, their bytes, and versions.
+
+    `skipped`: runs of which nothing was deleted, because lost or damaged objects may have held their files.
+    """
 
     files: int
     bytes: int
     versions: int
+    skipped: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tracewarehouse.storage import layout, publish, results, root
+from tracewarehouse.storage import acknowledgements, layout, publish, results, root
 from tracewarehouse.storage.changes import Changes, Intent, Published, Staged
 from tracewarehouse.storage.commit import commit, earlier, groups
 from tracewarehouse.storage.local import disk_errors
@@ -119,15 +119,14 @@ class Store(Versions):
             names = names_in(self.objects, layout.kept(run))
             self.objects.delete([f"{layout.kept(run)}/{name}" for name in names])
 
-    def acknowledge(self, key: str, data: bytes) -> None:
+    def acknowledge(self, key: str, fields: Mapping[str, str]) -> None:
         """Stores an acknowledgement, replacing an older one of that key."""
         with disk_errors(self.root):
-            self.objects.put({f"{layout.ACKNOWLEDGED}/{key}.json": data})
+            self.objects.put({f"{layout.ACKNOWLEDGED}/{key}.json": acknowledgements.encode(fields)})
 
-    def acknowledged(self) -> tuple[bytes, ...]:
-        """Every acknowledgement."""
-        names = names_in(self.objects, layout.ACKNOWLEDGED)
-        return tuple(self.objects.get(f"{layout.ACKNOWLEDGED}/{name}") for name in names)
+    def acknowledged(self) -> tuple[dict[str, str], ...]:
+        """Every intact acknowledgement; `verify` reports damaged ones."""
+        return tuple(found for _, found in acknowledgements.every(self.objects) if isinstance(found, dict))
 
     def forget_acknowledged(self, key: str) -> None:
         """Deletes an acknowledgement."""
@@ -143,9 +142,12 @@ class Store(Versions):
         with disk_errors(self.root):
             return verify(self)
 
-    def clean(self, grace_s: float = 86_400.0) -> CleanReport:
-        """Deletes files that no kept version needs and that are older than `grace_s` seconds."""
+    def clean(self, grace_s: float = 86_400.0, quarantine: bool = False) -> CleanReport:
+        """Deletes files that no kept version needs and that are older than `grace_s` seconds.
+
+        With `quarantine` also what repairs took out, whatever its age.
+        """
         from tracewarehouse.storage.clean import clean
 
         with disk_errors(self.root):
-            return clean(self, grace_s)
+            return clean(self, grace_s, quarantine)

@@ -283,12 +283,23 @@ class Versions:
         return dict(Counter(runs[one] for one in found if one in runs))
 
     def kept(self) -> tuple[RunVersion, ...]:
-        """The versions of removed runs with recorded results, as tombstones, by run and number."""
-        keys = [
-            f"{layout.KEPT}/{run}/{name}"
-            for run in self.keys(layout.KEPT)
-            for name in names_in(self.objects, f"{layout.KEPT}/{run}")
-            if layout.version_number(name) is not None
-        ]
-        versions = (decode_version(self.objects.get(key), str(self.path(key))) for key in keys)
-        return tuple(replace(version, tombstone=True) for version in versions)
+        """The versions of removed runs with recorded results, as tombstones, by run and number.
+
+        Damaged ones are left out.
+        """
+        versions = (version for _, version in self.kept_versions())
+        return tuple(replace(each, tombstone=True) for each in versions if isinstance(each, RunVersion))
+
+    def kept_versions(self) -> Iterator[tuple[str, RunVersion | str]]:
+        """The key of each kept version of a removed run, with the version, or what is wrong with it."""
+        for run in self.keys(layout.KEPT):
+            for name in names_in(self.objects, f"{layout.KEPT}/{run}"):
+                number, key = layout.version_number(name), f"{layout.KEPT}/{run}/{name}"
+                if number is None:
+                    continue
+                try:
+                    version = decode_version(self.objects.get(key), str(self.path(key)))
+                    self._check_place(version.run, version.number, run, number)
+                    yield key, version
+                except TwError as error:
+                    yield key, error.message
