@@ -74,9 +74,9 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         from tracewarehouse.duck.engine import UNREADABLE
 
         try:
-            return attempt(self.level)
+            return attempt(self._level)
         except QueryError as error:
-            if self.level is Level.FULL or not isinstance(error.__cause__, UNREADABLE):
+            if self._level is Level.FULL or not isinstance(error.__cause__, UNREADABLE):
                 raise
             failed = error
         try:

@@ -45,7 +45,7 @@ class WarehouseBase:
         self._selected = None if selected is None else tuple(selected)
         self._left_out = tuple(left_out)
         self._store, self._opened_pool = store, pool
-        self.level = Level.FULL if verify else default_level()
+        self._level = Level.FULL if verify else default_level()
 
     def __repr__(self) -> str:
         if self._selected is None:
@@ -114,13 +114,13 @@ class WarehouseBase:
             left_out=left_out,
             store=self.store,
             pool=self._pool,
-            verify=self.level is Level.FULL,
+            verify=self._level is Level.FULL,
         )
 
     def _verified(self, selected: Sequence[SelectedRun]) -> Self:
         """The warehouse over other runs that hashes files entirely: for reads whose result is stored."""
         narrowed = self._with(selected)
-        narrowed.level = Level.FULL
+        narrowed._level = Level.FULL
         return narrowed
 
     def _readable(
@@ -142,7 +142,7 @@ class WarehouseBase:
         return self._intact(contracts, queryable_runs(self.catalog, contracts, selected, names), level)
 
     def _intact(self, contracts: Iterable[Contract], runs: ReadableRuns, level: Level | None) -> ReadableRuns:
-        level = self.level if level is None else level
+        level = self._level if level is None else level
         intact = intact_runs(self.root, self.catalog, contracts, runs.selected, level)
         notices = (*damaged_runs(self.left_out), *intact.notices, *runs.notices)
         return ReadableRuns(intact.selected, notices)

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from tracewarehouse.history import RecordProgress, RecordReport
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.runs.removal import Removed
+    from tracewarehouse.warehouse_repair import RepairReport
 
 
 class WarehouseWrites(WarehouseBase):
-    """What writes: ingest, record, label, remove, upgrade, derive, clean, refresh."""
+    """What writes: ingest, record, label, remove, upgrade, derive, repair, clean, refresh."""
 
     def ingest(
         self,
@@ -235,10 +236,37 @@ class WarehouseWrites(WarehouseBase):
 
     def verify(self) -> list[Problem]:
         """Problems of the stored files, of format 1 too; empty for an intact warehouse."""
+        from tracewarehouse.query.shell_file import NAME, fault
         from tracewarehouse.storage.format1 import Format1
 
-        return Format1(self.root).verify() if Format1.is_at(self.root) else self.store.verify()
+        if Format1.is_at(self.root):
+            return Format1(self.root).verify()
+        what = fault(self.root / NAME)
+        return [*self.store.verify(), *([Problem("", NAME, what)] if what else [])]
 
-    def clean(self, grace_s: float = 86_400.0) -> CleanReport:
-        """Deletes files that no kept version needs and that are older than `grace_s` seconds."""
-        return self.store.clean(grace_s)
+    def repair(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        source: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
+        dry_run: bool = False,
+    ) -> RepairReport:
+        """Repairs damaged runs (names; None: the entire warehouse); nothing is ever deleted.
+
+        Versions are restored from receipts and manifests, tables from the stored events, recorded results
+        are computed again. Ranks whose events are damaged are dropped, unless their trace is among the files
+        and folders of `source`. Damaged objects are moved to `_tw/quarantine`. The report says what was
+        restored and what is lost; `dry_run` changes nothing. Raises UnknownName.
+        """
+        from tracewarehouse.warehouse_repair import repair
+
+        named = [runs] if isinstance(runs, str) else runs
+        paths = [source] if isinstance(source, str | PathLike) else list(source)
+        return repair(self, named, paths, dry_run)
+
+    def clean(self, grace_s: float = 86_400.0, *, quarantine: bool = False) -> CleanReport:
+        """Deletes files that no kept version needs and that are older than `grace_s` seconds.
+
+        Runs with lost or damaged objects are skipped. `quarantine` also deletes what repairs took out.
+        """
+        return self.store.clean(grace_s, quarantine)

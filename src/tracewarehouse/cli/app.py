@@ -43,6 +43,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "label": "runs:label",
         "remove": "maintenance:remove",
         "verify": "maintenance:verify",
+        "repair": "maintenance:repair",
         "clean": "maintenance:clean",
         "refresh": "maintenance:refresh",
         "upgrade": "maintenance:upgrade",

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.duck.engine import Connection, Error, connect, insert_rows
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query.relations import Relations
@@ -68,6 +69,21 @@ def is_current(path: Path, root: Path, catalog: Catalog, selected: Sequence[Sele
     except Error:
         return False
     return found == (_stamp(root, catalog, selected),)
+
+
+def fault(path: Path) -> str | None:
+    """The problem of a DuckDB file that cannot be read entirely; None if it is intact or missing."""
+    if not path.exists():
+        return None
+    try:
+        with connect(database=path, read_only=True) as con:
+            listed = "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal"
+            for schema, name in con.execute(listed).fetchall():
+                con.execute(f"FROM {quote_name(schema)}.{quote_name(name)}").fetchall()
+            con.execute("SELECT sql FROM duckdb_views()").fetchall()
+    except Error as error:
+        return f"damaged derived file: {str(error).partition(chr(10))[0]}"
+    return None
 
 
 def _stamp(root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> str:
