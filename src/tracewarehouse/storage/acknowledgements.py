@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tracewarehouse.storage import layout
+from tracewarehouse.storage import copies, layout
 from tracewarehouse.storage.codec import sealed, unsealed
-from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.objects import Objects
 
 
-def encode(fields: Mapping[str, str]) -> bytes:
-    """An acknowledgement as bytes."""
-    return sealed(fields)
+def put(objects: Objects, key: str, fields: Mapping[str, str]) -> None:
+    """Stores an acknowledgement under its key, replacing an older one."""
+    copies.put(objects, _path(key), sealed(fields))
 
 
-def every(objects: Objects) -> Iterator[tuple[str, dict[str, str] | str]]:
-    """The key of each acknowledgement, with its fields, or what is wrong with it."""
-    for name in names_in(objects, layout.ACKNOWLEDGED):
-        key = f"{layout.ACKNOWLEDGED}/{name}"
-        try:
-            fields = unsealed(objects.get(key))
-            del fields["checksum"]
-            own = layout.acknowledgement_key(fields["metric"], fields["run"], fields["source"])
-            if name != f"{own}.json":
-                raise ValueError("it is another one")
-            yield key, fields
-        except (ValueError, KeyError, TypeError) as error:
-            yield key, f"damaged acknowledgement: {error}"
+def delete(objects: Objects, key: str) -> None:
+    """Deletes an acknowledgement."""
+    copies.delete(objects, _path(key))
+
+
+def every(objects: Objects) -> Iterator[copies.Stored[dict[str, str]]]:
+    """Every acknowledgement: metric, run, source and why."""
+    return copies.every(objects, layout.ACKNOWLEDGED, _decode)
+
+
+def _path(key: str) -> str:
+    return f"{layout.ACKNOWLEDGED}/{key}.json"
+
+
+def _decode(path: str, data: bytes) -> dict[str, str]:
+    fields = unsealed(data)
+    del fields["checksum"]
+    if path != _path(layout.acknowledgement_key(fields["metric"], fields["run"], fields["source"])):
+        raise ValueError("it is another one")
+    return fields

@@ -91,7 +91,7 @@ def _plan(store: Versions, before: datetime) -> _Plan:
     old_data = [entry.key for entry in _data(store) if entry.modified < before]
     old_results = list(_recorded(store, before))
     sources = {(run_key(version.run), version.source) for version in store.kept()}
-    damaged_kept = {layout.run_of(key) for key, version in store.kept_versions() if isinstance(version, str)}
+    damaged_kept = {layout.run_of(one.key) for one in store.kept_versions() if one.problems}
     runs = []
     folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING, layout.UNCONVERTED)
     skipped = set()
@@ -140,11 +140,10 @@ def _is_uncertain(store: Versions, run: str, history: Sequence[RunVersion], firs
     wanted = range(max(first, min(numbers)), numbers[-1] + 1) if numbers else ()
     if any(number not in readable and not _is_accounted_for(store, run, number) for number in wanted):
         return True
-    names = (name.text for name in manifests.names(store.objects, run))
-    found = (
-        *markers.every(store.objects, run),
-        *conversion_losses.records(store.objects, run),
-    )
+    names = {name.text for name in manifests.names(store.objects, run)}
+    names |= {source.manifest for one in history if one.number >= first for source in one.sources}
+    found = (*markers.every(store.objects, run), *conversion_losses.records(store.objects, run))
+    names |= {what.manifest for _, what in found if isinstance(what, markers.Marker)}
     return (
         any(isinstance(what, str) for _, what in found)
         or any(not _is_intact(store, run, name) for name in names)

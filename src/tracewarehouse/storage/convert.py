@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import layout, markers, publish, renames, results, root
+from tracewarehouse.storage import copies, layout, markers, publish, renames, results, root
 from tracewarehouse.storage.changes import Changes
 from tracewarehouse.storage.codec import FORMAT, OldVersion, decode_version, encode_version
 from tracewarehouse.storage.format1 import Format1, OldRun, is_old, source_hash
@@ -116,9 +116,8 @@ class Conversion:
             moved = _Moved(sources, definitions, self._requests(runs, derived))
             carried = self._acknowledgements(moved, self._results(old, moved))
             for path, run in kept:
-                self.store.objects.put(
-                    {path.relative_to(self.store.root).as_posix(): encode_version(run.version)}
-                )
+                key = path.relative_to(self.store.root).as_posix()
+                copies.put(self.store.objects, key, encode_version(run.version))
             self.store.objects.put({layout.WAREHOUSE: root.encode(self.identity)})
         return carried
 

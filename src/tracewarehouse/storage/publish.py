@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
-from tracewarehouse.storage import layout, markers, receipts
+from tracewarehouse.storage import copies, layout, markers, receipts
 from tracewarehouse.storage.changes import Changes, Published
 from tracewarehouse.storage.codec import encode_version
 from tracewarehouse.storage.manifests import now
@@ -77,7 +77,7 @@ def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
 def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersion:
     """Publishes a tombstone and drops pending sources; raises UnknownName if there is no such run."""
     if keep_results and (newest := store.newest(run)) is not None:
-        store.objects.put({layout.kept_version(run, newest.number): encode_version(newest)})
+        copies.put(store.objects, layout.kept_version(run, newest.number), encode_version(newest))
     while True:
         waits = store.pending(run)
         head = _head_to_remove(store, run)

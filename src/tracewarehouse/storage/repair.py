@@ -7,15 +7,16 @@ Nothing is overwritten or deleted: damaged objects are moved to the quarantine f
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.storage import (
     acknowledgements,
     conversion_losses,
+    copies,
     layout,
     manifests,
     markers,
@@ -24,7 +25,7 @@ from tracewarehouse.storage import (
     receipts,
     results,
 )
-from tracewarehouse.storage.codec import OldVersion, encode_version, head_of
+from tracewarehouse.storage.codec import OldVersion, encode_version, head_of, sealed
 from tracewarehouse.storage.manifests import Manifest
 from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.objects import names_in
@@ -32,6 +33,7 @@ from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.receipts import Receipt
 from tracewarehouse.storage.store import Store
 
+T = TypeVar("T")
 _HEAD = ("run", "number", "labels", "expected_ranks", "created_at", "tool", "tombstone", "compacted",
          "expired", "nonce")  # fmt: skip
 _HEAD_TUPLES = ("dropped", "retired", "must_understand")
@@ -283,18 +285,14 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
         if not dry_run:
             quarantine.take_out(store, key)
 
-    for key, kept in tuple(store.kept_versions()):
-        run = layout.run_of(key) or ""
-        if isinstance(kept, str) and (wanted is None or run in wanted):
-            number = layout.version_number(key.rpartition("/")[2])
-            version = next((one for one in store.readable(run) if one.number == number), None)
-            take_out(run, key, _kept_text(version), version is None)
-            if version is not None and not dry_run:
-                store.objects.put({key: encode_version(version)})
+    for kept in tuple(store.kept_versions()):
+        run = layout.run_of(kept.key) or ""
+        if kept.problems and (wanted is None or run in wanted):
+            steps += _repair_copies(store, run, kept, encode_version, dry_run)
     if wanted is None:
-        for key, found in tuple(acknowledgements.every(store.objects)):
-            if isinstance(found, str):
-                take_out("", key, "acknowledgement lost: add it again with tw history --ack")
+        for one in tuple(acknowledgements.every(store.objects)):
+            if one.problems:
+                steps += _repair_copies(store, "", one, sealed, dry_run)
         for key, listed in tuple(results.manifests(store.objects)):
             if isinstance(listed, str):
                 take_out("", key, "list of recorded results replaced by a new one", is_loss=False)
@@ -302,10 +300,18 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
     return steps
 
 
-def _kept_text(version: RunVersion | None) -> str:
-    if version is None:
-        return "version lost whose results were kept: tw history no longer shows them"
-    return "kept version copied again"
+def _repair_copies(
+    store: Store, run: str, stored: copies.Stored[T], encode: Callable[[T], bytes], dry_run: bool
+) -> list[Step]:
+    """Quarantines the damaged ones of an object that is stored twice, and writes both from an intact one."""
+    is_lost = stored.value is None
+    what = "lost with its copy" if is_lost else "written again from its copy"
+    if not dry_run:
+        for key, _ in stored.problems:
+            quarantine.take_out(store, key)
+        if stored.value is not None:
+            copies.put(store.objects, stored.key, encode(stored.value))
+    return [Step(run, key, what, is_lost) for key, _ in stored.problems]
 
 
 def _list_results(store: Store, dry_run: bool) -> list[Step]:

@@ -122,16 +122,17 @@ class Store(Versions):
     def acknowledge(self, key: str, fields: Mapping[str, str]) -> None:
         """Stores an acknowledgement, replacing an older one of that key."""
         with disk_errors(self.root):
-            self.objects.put({f"{layout.ACKNOWLEDGED}/{key}.json": acknowledgements.encode(fields)})
+            acknowledgements.put(self.objects, key, fields)
 
     def acknowledged(self) -> tuple[dict[str, str], ...]:
         """Every intact acknowledgement; `verify` reports damaged ones."""
-        return tuple(found for _, found in acknowledgements.every(self.objects) if isinstance(found, dict))
+        found = (one.value for one in acknowledgements.every(self.objects))
+        return tuple(fields for fields in found if fields is not None)
 
     def forget_acknowledged(self, key: str) -> None:
         """Deletes an acknowledgement."""
         with disk_errors(self.root):
-            self.objects.delete([f"{layout.ACKNOWLEDGED}/{key}.json"])
+            acknowledgements.delete(self.objects, key)
 
     # Housekeeping
 

@@ -217,15 +217,15 @@ def _unconverted(store: Versions, run: str) -> Iterator[Problem]:
 
 def _kept(store: Versions) -> Iterator[Problem]:
     """Problems of the kept versions of removed runs."""
-    for key, version in store.kept_versions():
-        if isinstance(version, str):
-            yield Problem(layout.run_of(key) or "", key, version)
+    for one in store.kept_versions():
+        for key, what in one.problems:
+            yield Problem(layout.run_of(key) or "", key, f"kept version {what}")
 
 
 def _acknowledgements(store: Versions) -> Iterator[Problem]:
-    for key, found in acknowledgements.every(store.objects):
-        if isinstance(found, str):
-            yield Problem("", key, found)
+    for one in acknowledgements.every(store.objects):
+        for key, what in one.problems:
+            yield Problem("", key, f"acknowledgement {what}")
 
 
 def _results(store: Versions) -> Iterator[Problem]:
@@ -255,9 +255,8 @@ def _unlisted(store: Versions) -> Iterator[Problem]:
 
 def _sources(store: Versions) -> Iterator[tuple[str, str]]:
     """Run key and source of the versions whose results are kept; unreadable ones were reported before."""
-    for _, kept in store.kept_versions():
-        if isinstance(kept, RunVersion):
-            yield run_key(kept.run), kept.source
+    for kept in store.kept():
+        yield run_key(kept.run), kept.source
     for run in store.keys(layout.RUNS):
         try:
             version = store.newest(run)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
-from tracewarehouse.storage import layout, manifests, markers, results
+from tracewarehouse.storage import copies, layout, manifests, markers, results
 from tracewarehouse.storage.changes import PendingSource
 from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_version, unsealed
 from tracewarehouse.storage.layout import run_key
@@ -287,19 +287,16 @@ class Versions:
 
         Damaged ones are left out.
         """
-        versions = (version for _, version in self.kept_versions())
-        return tuple(replace(each, tombstone=True) for each in versions if isinstance(each, RunVersion))
+        versions = (one.value for one in self.kept_versions())
+        return tuple(replace(version, tombstone=True) for version in versions if version is not None)
 
-    def kept_versions(self) -> Iterator[tuple[str, RunVersion | str]]:
-        """The key of each kept version of a removed run, with the version, or what is wrong with it."""
+    def kept_versions(self) -> Iterator[copies.Stored[RunVersion]]:
+        """The kept versions of removed runs, and their problems."""
         for run in self.keys(layout.KEPT):
-            for name in names_in(self.objects, f"{layout.KEPT}/{run}"):
-                number, key = layout.version_number(name), f"{layout.KEPT}/{run}/{name}"
-                if number is None:
-                    continue
-                try:
-                    version = decode_version(self.objects.get(key), str(self.path(key)))
-                    self._check_place(version.run, version.number, run, number)
-                    yield key, version
-                except TwError as error:
-                    yield key, error.message
+            yield from copies.every(self.objects, f"{layout.KEPT}/{run}", self._decode_kept)
+
+    def _decode_kept(self, key: str, data: bytes) -> RunVersion:
+        version = decode_version(data, str(self.path(key)))
+        if layout.kept_version(version.run, version.number) != key:
+            raise ValueError(f"it is {version.run}@v{version.number}")
+        return version
