@@ -92,6 +92,10 @@ class PartlyDone(TwError):
     exit_code = 4
 
 
+class Terminated(KeyboardInterrupt):
+    """The process received SIGTERM."""
+
+
 def is_interrupt(error: BaseException) -> bool:
     """Whether the user pressed Ctrl-C; during a query, DuckDB raises a RuntimeError for it."""
     return isinstance(error, KeyboardInterrupt) or (

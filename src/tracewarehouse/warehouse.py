@@ -358,18 +358,18 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
         If the warehouse is not writable, it is a temporary file.
         """
-        from tempfile import TemporaryDirectory
+        from tracewarehouse.query.shell_file import NAME, intact, is_current, write
+        from tracewarehouse.temp_folders import temporary_folder
 
-        from tracewarehouse.query.shell_file import NAME, is_current, write
-
-        selected = self.selected()
+        level = Level.FULL if self._level is Level.FULL else Level.SIZE
+        selected = intact(self.store, self.catalog, self.selected(), level)
         if self._selected is None:
             path = self.root / NAME
             if is_current(path, self.root, self.catalog, selected) or self._refreshed():
                 yield path
                 return
-        with TemporaryDirectory(prefix="tw-") as folder:
-            path = Path(folder) / NAME
+        with temporary_folder() as folder:
+            path = folder / NAME
             write(path, self.store, self.catalog, selected)
             yield path
 

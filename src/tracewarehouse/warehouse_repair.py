@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracewarehouse import hints
-from tracewarehouse.errors import TwError, UnknownName
-from tracewarehouse.storage import Problem, layout, quarantine, run_key
+from tracewarehouse.errors import SchemaVersionError, TwError, UnknownName, WarehouseError
+from tracewarehouse.storage import Problem, layout, quarantine, root, run_key
 from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
 from tracewarehouse.storage.verify import verify
 
@@ -42,10 +42,12 @@ def repair(
     dry_run: bool,
 ) -> RepairReport:
     """See `WarehouseWrites.repair`."""
+    steps: list[Step] = _identity(warehouse.root, dry_run)
+    if steps and dry_run:
+        return RepairReport(tuple(steps))
     store = warehouse.store
     store.forget()
     keys = _keys(warehouse, runs)
-    steps: list[Step] = []
     lost: list[LostSource] = []
     for key in keys:
         try:
@@ -62,6 +64,27 @@ def repair(
         steps += _shell_file(warehouse, dry_run)
     problems = () if dry_run else _problems(warehouse, named)
     return RepairReport(tuple(steps), tuple(problems))
+
+
+def _identity(folder: Path, dry_run: bool) -> list[Step]:
+    """Writes `_tw/warehouse.json` again if it is lost or damaged, though runs are stored."""
+    path = folder / layout.WAREHOUSE
+    try:
+        root.read(folder)
+    except SchemaVersionError:
+        raise
+    except WarehouseError:
+        if not (folder / layout.RUNS).is_dir():
+            raise
+    else:
+        return []
+    if not dry_run:
+        if path.exists():
+            saved = folder / layout.QUARANTINE / "@warehouse" / layout.WAREHOUSE
+            saved.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(saved)
+        root.restore(folder)
+    return [Step("", layout.WAREHOUSE, "written again; the salt of redacted values is lost", is_loss=True)]
 
 
 def _keys(warehouse: WarehouseWrites, runs: Iterable[str] | None) -> tuple[str, ...]:

@@ -202,9 +202,11 @@ class WarehouseWrites(WarehouseBase):
 
             converted = convert(self.root, self.catalog, __version__)
             self.refresh()
-        rebuilt = upgrade(self.store, self.catalog, [each.run for each in self.selected()])
+        rebuilt, errors = upgrade(self.store, self.catalog, [each.run for each in self.selected()])
         recorded = record_again(self.store, self.catalog, self.selected(), self._verified)
-        return replace(converted, lines=(*converted.lines, *rebuilt, *recorded))
+        failed = {run: error.message for run, error in errors.items()}
+        failed |= {each.run: hints.fill("{}; {}", each.why, each.hint or "") for each in self.left_out}
+        return replace(converted, lines=(*converted.lines, *rebuilt, *recorded), failed=failed)
 
     def derive(
         self,

@@ -150,8 +150,11 @@ def upgrade(session: Session, /) -> int:
     lost = [one.line for one in report.unconverted]
     for line in lost:
         session.out.notice(f"lost: {line}")
+    failed = [f"{run}: {cli_text(why)}" for run, why in report.failed.items()]
+    for line in failed:
+        session.out.notice(f"not rebuilt: {line}")
     lines = list(map(cli_text, report.lines))
-    rows = [{"what": line} for line in (*lines, *lost)]
+    rows = [{"what": line} for line in (*lines, *lost, *failed)]
     session.out.print_text("\n".join(lines) or "nothing to rebuild", rows)
     return report.exit_code
 

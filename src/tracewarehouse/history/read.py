@@ -19,6 +19,7 @@ from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
 from tracewarehouse.stats.points import MIN_RUNS
 from tracewarehouse.storage import Recorded, Store, acknowledgement_key, same_rows
+from tracewarehouse.storage.results import is_intact
 from tracewarehouse.version import __version__
 
 _RUNS_NAMED = 3  # in a notice
@@ -114,7 +115,7 @@ def _recorded_runs(
 
     An earlier definition whose results have the same rows counts as the current one.
     """
-    files = store.recorded(analysis.contract.name, analysis.contract.version)
+    files = _intact(store, store.recorded(analysis.contract.name, analysis.contract.version))
     by_run: dict[tuple[str, str], list[Recorded]] = {}
     for key in files:
         by_run.setdefault((key.run, key.source), []).append(key)
@@ -130,6 +131,11 @@ def _recorded_runs(
         RecordedRun(each, {_definition(analysis, key, equal): files[key] for key in current or others})
         for each, current, others in found
     ]
+
+
+def _intact(store: Store, files: Mapping[Recorded, str]) -> dict[Recorded, str]:
+    """The results whose file has the checksum in its name; `tw verify` reports the others."""
+    return {key: path for key, path in files.items() if is_intact(store.path(path), key)}
 
 
 def _definition(analysis: RecordedAnalysis, key: Recorded, equal: Collection[str]) -> str:

@@ -146,7 +146,8 @@ class _Group:
     @cached_property
     def stored(self) -> Stored:
         """What is stored already."""
-        return Stored(self.store, definitions(self.catalog), self.settings.time_unit)
+        settings = self.settings
+        return Stored(self.store, definitions(self.catalog), settings.time_unit, settings.replace)
 
     def add(self, item: Item, progress: Callable[[int], None]) -> None:
         """Reads one source, and builds its tables."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -29,6 +30,7 @@ from tracewarehouse.ingest.survey import Surveyed, survey
 from tracewarehouse.ingest.verdict import Ready, Verdicts, conflict, judge, name_all, not_read
 from tracewarehouse.storage import Store, layout
 from tracewarehouse.storage.manifests import now
+from tracewarehouse.temp_folders import lock
 
 # Once a trace is published there is no need for its file in the inbox, but of a damaged one more may come.
 _STORED = ("intact", "repaired", "same")
@@ -65,12 +67,16 @@ def _found(store: Store, paths: list[str | PathLike[str]], options: Options) -> 
 
 @contextmanager
 def _staging(store: Store) -> Iterator[Path]:
-    """Where engine make folders for what is not committed yet; gone afterwards."""
+    """A temporary folder for what is not committed yet; workers report it if the disk refuses to write."""
     folder = store.root / layout.STAGING / secrets.token_hex(8)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with ExitStack() as held:
+        with suppress(OSError):
+            folder.mkdir(parents=True)
+            held.callback(os.close, lock(folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
@@ -102,7 +108,8 @@ class _Call:
 
     @cached_property
     def _stored(self) -> Stored:
-        return Stored(self.store, definitions(self.catalog), self.options.time_unit)
+        options = self.options
+        return Stored(self.store, definitions(self.catalog), options.time_unit, options.replace)
 
     def _settings(self, sources: Sequence[Surveyed]) -> Settings:
         options = self.options

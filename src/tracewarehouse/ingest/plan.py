@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.formats.base import Format, Part, Status
 from tracewarehouse.ingest.names import split_name, stem
 from tracewarehouse.ingest.naming import Assignment, TraceFile, assign
@@ -15,6 +16,7 @@ from tracewarehouse.ingest.outcome import Options
 from tracewarehouse.ingest.spans import Window
 from tracewarehouse.ingest.survey import Mark, Surveyed
 from tracewarehouse.storage import RankSource, Store
+from tracewarehouse.storage.file_check import Level, fault
 
 # A task holds what it made of small ranks until it writes them side by side into one file per table.
 GROUP_RANKS = 64
@@ -89,16 +91,20 @@ class Stored:
     """What is stored already, asked of the warehouse once per run.
 
     `definitions` are those by which tables are built now. With `time_unit` what was read in another unit is
-    not what it would be now; without, the unit that was asked for before holds.
+    not what it would be now; without, the unit that was asked for before holds. With `replace` nothing is
+    taken for current, nor is a source with a missing or damaged file.
     """
 
     store: Store
     definitions: Mapping[str, int]
     time_unit: str | None = None
+    replace: bool = False
     _left: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
 
     def place(self, format_: Format, place: Assignment) -> Place | None:
-        """A place and what is there; None where its run's name is taken in another spelling."""
+        """A place and what is there; None if its run is damaged, or its name exists in another spelling."""
+        if self.damage(place.run) is not None:
+            return None
         version = self.store.newest(place.run)
         if version and version.run != place.run:
             return None
@@ -110,6 +116,14 @@ class Stored:
             self._held(source, format_) if source else None,
             Left(left.digest, left.status, left.uid, left.manifest) if left else None,
         )
+
+    def damage(self, run: str) -> DamagedRunError | None:
+        """The error of a run whose newest version is damaged."""
+        try:
+            self.store.newest(run)
+        except DamagedRunError as error:
+            return error
+        return None
 
     def source(self, run: str, rank: int, format_: Format) -> RankSource | None:
         """The published source of this format."""
@@ -143,12 +157,20 @@ class Stored:
         return self.left(one.place.run, one.place.rank, one.format)
 
     def _held(self, source: RankSource, format_: Format) -> Held:
-        return Held(source.digest, source.status, source.text_bytes, self._is_current(source, format_))
+        is_current = (
+            not self.replace and self._is_current(source, format_) and not has_damage(self.store, source)
+        )
+        return Held(source.digest, source.status, source.text_bytes, is_current)
 
     def _is_current(self, source: RankSource, format_: Format) -> bool:
         """Whether a source was read and built as it would be now."""
         is_same_unit = self.time_unit in (None, source.facts.get("time_unit"))
         return is_same_unit and source.is_current(format_.name, format_.version, self.definitions)
+
+
+def has_damage(store: Store, source: RankSource) -> bool:
+    """Whether a file of the source is missing, or its size or footer differs from what was written."""
+    return any(fault(store.path(file.path), file, Level.FOOTER) is not None for file in source.files)
 
 
 def provisional(sources: Sequence[Surveyed], options: Options) -> dict[int, Assignment]:

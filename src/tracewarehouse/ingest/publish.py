@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.build_rank import commit_staged
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
+from tracewarehouse.ingest.plan import has_damage
 from tracewarehouse.ingest.verdict import Ready, conflict
 from tracewarehouse.runs.quality import expected_ranks, run_rules
 from tracewarehouse.runs.selection import SelectedRun
@@ -54,8 +55,17 @@ def _publish_run(
         replace=options.replace,
         expected_ranks=options.expect_ranks,
         begins_with=begins_with,
+        damaged=_damaged(store, options, run, sources),
     )
     return store.publish(run, changes), tuple(one.name for one in sources)
+
+
+def _damaged(store: Store, options: Options, run: str, sources: Sequence[RankSource]) -> frozenset[str]:
+    """Names of the stored sources with the content of these that are to be replaced all the same."""
+    version = store.newest(run)
+    identities = {(one.rank, *one.identity) for one in sources}
+    same = [one for one in version.sources if (one.rank, *one.identity) in identities] if version else []
+    return frozenset(one.name for one in same if options.replace or has_damage(store, one))
 
 
 def _committed(store: Store, members: Sequence[Ready]) -> tuple[RankSource, ...]:

@@ -25,6 +25,7 @@ from tracewarehouse.storage import (
     TableFile,
     layout,
     manifests,
+    markers,
     quarantine,
     receipts,
 )
@@ -136,6 +137,10 @@ class TableRepair:
             self.steps.append(Step(self.run, key, "unpublished commit lost: ingest its traces again", True))
             if not self.dry_run:
                 quarantine.take_out(self.store, key)
+                for marker in markers.stored(self.store.objects, self.run):
+                    if marker.manifest == name:
+                        marked = layout.marker(self.run, marker.rank, marker.name)
+                        quarantine.take_out(self.store, marked)
 
     def _rebuild(self, version: RunVersion, faults: Mapping[str, str]) -> None:
         """Publishes the run with rebuilt tables, and without the sources whose events are damaged."""

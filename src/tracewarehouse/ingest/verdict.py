@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tracewarehouse import hints
+from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.ingest.discover import Candidate
 from tracewarehouse.ingest.naming import Assignment, Duplicate, Naming, Refusal, TraceFile, assign
 from tracewarehouse.ingest.outcome import FileOutcome, Options
@@ -94,6 +95,13 @@ def _judge_one(
     if made and (made.run, made.rank) == (place.run, place.rank):
         found.ready.append(Ready(source, place, read, made))
         return
+    if (damage := stored.damage(place.run)) is not None:
+        found.settled.append(
+            FileOutcome(
+                place.path, "refused", place.run, place.rank, damage.message, damage.hint, place.notes
+            )
+        )
+        return
     wanted = stored.place(source.format, place)
     held = wanted.held if wanted else None
     if wanted is None:
@@ -126,11 +134,19 @@ def _duplicate(one: Duplicate) -> FileOutcome:
 
 def _refused(store: Store, one: Refusal, read: Read) -> FileOutcome:
     """Refused, unless someone followed the hint before: then its content is a rank of that run."""
-    version = store.newest(one.run) if one.run else None
-    for source in version.sources if version else ():
+    for source in _sources(store, one.run) if one.run else ():
         if source.identity == (read.digest, one.part):
             return FileOutcome(one.path, "same", one.run, source.rank, f"stored as rank {source.rank}")
     return FileOutcome(one.path, "refused", one.run, one.rank, one.reason, one.hint)
+
+
+def _sources(store: Store, run: str) -> tuple[RankSource, ...]:
+    """The sources of a run; none of a damaged one."""
+    try:
+        version = store.newest(run)
+    except DamagedRunError:
+        return ()
+    return version.sources if version else ()
 
 
 def conflict(place: Assignment, stored: RankSource | None) -> FileOutcome:

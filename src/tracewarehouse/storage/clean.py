@@ -16,6 +16,7 @@ from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
 from tracewarehouse.storage.objects import Entry
 from tracewarehouse.storage.versions import Versions
+from tracewarehouse.temp_folders import delete_unused, is_unused
 
 # A folder of format 1 that `tw upgrade` leaves: nothing reads it after the conversion.
 _FORMAT_1 = "_tw/units"
@@ -75,6 +76,7 @@ def clean(store: Versions, grace_s: float, quarantine: bool = False) -> CleanRep
         files, bytes_ = files + deleted, bytes_ + freed
     for path in _stale_staging(store.root / layout.STAGING, before):
         files, bytes_ = files + 1, bytes_ + _delete(path)
+    delete_unused()
     store.forget()
     return CleanReport(files, bytes_, len(plan.versions), tuple(sorted(map(store.name, plan.skipped))))
 
@@ -307,10 +309,13 @@ def _older(store: Versions, key: str, before: datetime) -> bool:
 
 
 def _stale_staging(folder: Path, before: datetime) -> Iterator[Path]:
-    """Leftovers of killed calls in the staging folder, entirely older than the grace period."""
+    """Leftovers of killed calls in the staging folder: unlocked, or entirely older than the grace period."""
     for path in folder.iterdir() if folder.is_dir() else ():
         with suppress(FileNotFoundError):
-            if max(inner.stat().st_mtime for inner in (path, *path.rglob("*"))) < before.timestamp():
+            if (
+                is_unused(path)
+                or max(inner.stat().st_mtime for inner in (path, *path.rglob("*"))) < before.timestamp()
+            ):
                 yield path
 
 

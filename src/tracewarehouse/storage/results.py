@@ -142,6 +142,22 @@ def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[
                 yield recorded, key
 
 
+# Paths of results whose checksum was compared in this process: a result never changes.
+_intact: set[str] = set()
+
+
+def is_intact(path: Path, recorded: Recorded) -> bool:
+    """Whether the file of a result exists and has the checksum in its name; it is hashed once per process."""
+    if str(path) not in _intact:
+        try:
+            if recorded.key(sha256(path)).rpartition("/")[2] != path.name:
+                return False
+        except OSError:
+            return False
+        _intact.add(str(path))
+    return True
+
+
 def fault(path: Path, recorded: Recorded) -> str | None:
     """The problem of the file of a recorded result; None if it is intact."""
     import pyarrow as pa

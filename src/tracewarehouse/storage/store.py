@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from tracewarehouse.storage.objects import names_in
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Versions
+from tracewarehouse.temp_folders import lock
 
 
 class Store(Versions):
@@ -47,9 +49,11 @@ class Store(Versions):
         folder = self.root / layout.STAGING / secrets.token_hex(8)
         with disk_errors(self.root):
             folder.mkdir(parents=True)
+            handle = lock(folder)
         try:
             yield folder
         finally:
+            os.close(handle)
             shutil.rmtree(folder, ignore_errors=True)
 
     def commit(self, staged: Sequence[Staged], intent: Intent = "now") -> tuple[RankSource, ...]:
