@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ PREFIX = "tw-"
 LOCK = ".lock"
 # A younger folder without a lock may be one that its process is about to lock.
 _FRESH_S = 3600.0
+_EARLIER = re.compile(r"tw-(?:[a-z0-9_]{8}|[0-9a-f]{16})")
 # Process id → its folder and the open lock file: a forked child has its own.
 _own: dict[int, tuple[Path, int]] = {}
 
@@ -84,7 +86,9 @@ def delete_unused() -> int:
 
 
 def _is_old(folder: Path) -> bool:
-    """Whether a folder without a lock file was left by an earlier release."""
+    """Whether a folder without a lock file was left by an earlier release, whose names these are."""
+    if not _EARLIER.fullmatch(folder.name):
+        return False
     return not (folder / LOCK).exists() and time.time() - folder.stat().st_mtime > _FRESH_S
 
 

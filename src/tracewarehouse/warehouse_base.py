@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -118,8 +119,10 @@ class WarehouseBase:
         )
 
     def _verified(self, selected: Sequence[SelectedRun]) -> Self:
-        """The warehouse over other runs that hashes files entirely: for reads whose result is stored."""
-        narrowed = self._with(selected)
+        """The warehouse over other runs, for reads whose result is stored: hashes files entirely, and damage
+        is an error.
+        """
+        narrowed = self._with([replace(each, named=True) for each in selected])
         narrowed._level = Level.FULL
         return narrowed
 

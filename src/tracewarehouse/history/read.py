@@ -10,7 +10,12 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.history.history import History
-from tracewarehouse.history.recorded import RecordedAnalysis, filter_values, recorded_values
+from tracewarehouse.history.recorded import (
+    RecordedAnalysis,
+    damaged_result,
+    filter_values,
+    recorded_values,
+)
 from tracewarehouse.history.series import Point, Series, build_series
 from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.render.text import plural
@@ -84,9 +89,13 @@ def build_history(
     Raises TwError if no results are recorded, UnknownName if no row has the values of the filters.
     """
     analysis = RecordedAnalysis.of(metric.contract, catalog)
-    runs = _recorded_runs(store, analysis, selected)
+    stored = store.recorded(analysis.contract.name, analysis.contract.version)
+    intact, damaged = _intact(store, stored)
+    runs = _recorded_runs(store, analysis, selected, intact)
     by_definition = _by_definition(analysis, runs)
     if not by_definition:
+        if damaged:
+            raise damaged_result(f"{damaged[0]} is damaged")
         raise _nothing_recorded(analysis, len(selected))
     measured = {
         definition: recorded_values(
@@ -103,19 +112,21 @@ def build_history(
         for definition, recorded in by_definition.items()
         for name, points in _points_by_group(recorded, measured[definition], by).items()
     ]
-    notices = tuple(_notices(analysis, runs, series, next(iter(measured.values())).per))
+    notices = (*_damaged(damaged), *_notices(analysis, runs, series, next(iter(measured.values())).per))
     missing = tuple(run.selected.selector for run in runs if not run.files)
     return History(metric, tuple(series), missing, notices, _provenance(analysis, catalog, runs))
 
 
 def _recorded_runs(
-    store: Store, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
+    store: Store,
+    analysis: RecordedAnalysis,
+    selected: Sequence[SelectedRun],
+    files: Mapping[Recorded, str],
 ) -> list[RecordedRun]:
     """Each run with its result under the current definition, or else under all others that exist.
 
     An earlier definition whose results have the same rows counts as the current one.
     """
-    files = _intact(store, store.recorded(analysis.contract.name, analysis.contract.version))
     by_run: dict[tuple[str, str], list[Recorded]] = {}
     for key in files:
         by_run.setdefault((key.run, key.source), []).append(key)
@@ -133,9 +144,10 @@ def _recorded_runs(
     ]
 
 
-def _intact(store: Store, files: Mapping[Recorded, str]) -> dict[Recorded, str]:
-    """The results whose file has the checksum in its name; `tw verify` reports the others."""
-    return {key: path for key, path in files.items() if is_intact(store.path(path), key)}
+def _intact(store: Store, files: Mapping[Recorded, str]) -> tuple[dict[Recorded, str], tuple[str, ...]]:
+    """The results whose file has the checksum in its name, and the paths of the others."""
+    intact = {key: path for key, path in files.items() if is_intact(store.path(path), key)}
+    return intact, tuple(path for key, path in files.items() if key not in intact)
 
 
 def _definition(analysis: RecordedAnalysis, key: Recorded, equal: Collection[str]) -> str:
@@ -188,6 +200,12 @@ def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> TwError:
         f"no recorded results of {analysis.contract.ref} for {plural(runs, 'run')}",
         hints.fill("{}, or {} for all analyses", hints.record(analysis.contract.name), hints.record()),
     )
+
+
+def _damaged(paths: Sequence[str]) -> Iterator[str]:
+    if paths:
+        repair = hints.call("repair")
+        yield hints.fill("left out {}: {}", plural(len(paths), "damaged recorded result"), repair)
 
 
 def _notices(

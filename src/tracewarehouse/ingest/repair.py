@@ -23,6 +23,7 @@ from tracewarehouse.storage import (
     Staged,
     Store,
     TableFile,
+    copies,
     layout,
     manifests,
     markers,
@@ -141,6 +142,7 @@ class TableRepair:
                     if marker.manifest == name:
                         marked = layout.marker(self.run, marker.rank, marker.name)
                         quarantine.take_out(self.store, marked)
+                        quarantine.take_out(self.store, copies.key_of_copy(marked))
 
     def _rebuild(self, version: RunVersion, faults: Mapping[str, str]) -> None:
         """Publishes the run with rebuilt tables, and without the sources whose events are damaged."""

@@ -11,12 +11,12 @@ from tracewarehouse.storage.objects import Objects
 
 def put(objects: Objects, key: str, fields: Mapping[str, str]) -> None:
     """Stores an acknowledgement under its key, replacing an older one."""
-    copies.put(objects, _path(key), sealed(fields))
+    copies.put(objects, {_path(key): sealed(fields)})
 
 
 def delete(objects: Objects, key: str) -> None:
     """Deletes an acknowledgement."""
-    copies.delete(objects, _path(key))
+    copies.delete(objects, [_path(key)])
 
 
 def every(objects: Objects) -> Iterator[copies.Stored[dict[str, str]]]:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from tracewarehouse.errors import TwError, WarehouseError
-from tracewarehouse.storage import conversion_losses, layout, manifests, markers, receipts, results
+from tracewarehouse.storage import conversion_losses, copies, layout, manifests, markers, receipts, results
 from tracewarehouse.storage.codec import OldVersion
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
@@ -144,10 +144,13 @@ def _is_uncertain(store: Versions, run: str, history: Sequence[RunVersion], firs
         return True
     names = {name.text for name in manifests.names(store.objects, run)}
     names |= {source.manifest for one in history if one.number >= first for source in one.sources}
-    found = (*markers.every(store.objects, run), *conversion_losses.records(store.objects, run))
-    names |= {what.manifest for _, what in found if isinstance(what, markers.Marker)}
+    settled = markers.held_or_dropped(history)
+    marked = tuple(markers.every(store.objects, run))
+    names |= {one.value.manifest for one in marked if one.value and one.value.name not in settled}
+    records = (record for _, record in conversion_losses.records(store.objects, run))
     return (
-        any(isinstance(what, str) for _, what in found)
+        any(one.problems and not (one.value and one.value.name in settled) for one in marked)
+        or any(isinstance(record, str) for record in records)
         or any(not _is_intact(store, run, name) for name in names)
         or next(store.objects.walk(f"{layout.quarantine(run)}/"), None) is not None
     )
@@ -266,7 +269,8 @@ def _markers(
     for marker in markers.stored(store.objects, run):
         gone = marker.name in settled or marker.manifest in dead
         if gone and marker.name not in waiting_now:
-            yield layout.marker(run, marker.rank, marker.name)
+            key = layout.marker(run, marker.rank, marker.name)
+            yield from (copies.key_of_copy(key), key)
 
 
 def _data(store: Versions) -> Iterator[Entry]:

@@ -117,7 +117,7 @@ class Conversion:
             carried = self._acknowledgements(moved, self._results(old, moved))
             for path, run in kept:
                 key = path.relative_to(self.store.root).as_posix()
-                copies.put(self.store.objects, key, encode_version(run.version))
+                copies.put(self.store.objects, {key: encode_version(run.version)})
             self.store.objects.put({layout.WAREHOUSE: root.encode(self.identity)})
         return carried
 

@@ -1,11 +1,12 @@
 """Small objects that nothing else could restore are stored twice, so that the loss of one is noticed.
 
-These are acknowledgements and the kept versions of removed runs. Readers use the first intact one.
+These are acknowledgements, markers of pending ranks, and kept versions of removed runs. Readers use the
+first intact one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -26,16 +27,21 @@ class Stored(Generic[T]):
     problems: tuple[tuple[str, str], ...] = ()
 
 
-def put(objects: Objects, key: str, data: bytes) -> None:
-    """Stores an object twice."""
-    objects.put({key: data})
-    objects.put({f"{key}{_COPY}": data})
+def key_of_copy(key: str) -> str:
+    """The key of the copy of an object."""
+    return f"{key}{_COPY}"
 
 
-def delete(objects: Objects, key: str) -> None:
-    """Deletes both; after a kill in between the object is still stored."""
-    objects.delete([f"{key}{_COPY}"])
-    objects.delete([key])
+def put(objects: Objects, found: Mapping[str, bytes]) -> None:
+    """Stores objects twice."""
+    objects.put(found)
+    objects.put({f"{key}{_COPY}": data for key, data in found.items()})
+
+
+def delete(objects: Objects, keys: Sequence[str]) -> None:
+    """Deletes objects with their copies; after a kill in between they are still stored."""
+    objects.delete([f"{key}{_COPY}" for key in keys])
+    objects.delete(keys)
 
 
 def every(objects: Objects, folder: str, decode: Callable[[str, bytes], T]) -> Iterator[Stored[T]]:

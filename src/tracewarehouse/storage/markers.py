@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import layout, manifests
+from tracewarehouse.storage import copies, layout, manifests
 from tracewarehouse.storage.changes import Changes, PendingSource
 from tracewarehouse.storage.codec import sealed, unsealed
 from tracewarehouse.storage.model import RankSource, RunVersion
-from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.objects import Objects
 
 
 @dataclass(frozen=True)
@@ -32,38 +30,39 @@ def mark(objects: Objects, changes: Changes) -> None:
     if changes.expected_ranks is not None:
         fields: dict[str, object] = {"expected_ranks": changes.expected_ranks, "replace": changes.replace}
         fields |= {"labels": dict(changes.labels)}
-        objects.put(
+        copies.put(
+            objects,
             {
                 layout.marker(one.run, one.rank, one.name): sealed(fields | {"manifest": one.manifest})
                 for one in changes.sources
-            }
+            },
         )
 
 
 def unmark(objects: Objects, run: str, sources: Sequence[RankSource]) -> None:
     """Deletes the markers of sources."""
-    objects.delete([layout.marker(run, one.rank, one.name) for one in sources])
+    copies.delete(objects, [layout.marker(run, one.rank, one.name) for one in sources])
 
 
 def stored(objects: Objects, run: str) -> tuple[Marker, ...]:
     """The markers of a run, also those of sources that a killed call published; ignores damaged ones."""
-    return tuple(marker for _, marker in every(objects, run) if isinstance(marker, Marker))
+    return tuple(one.value for one in every(objects, run) if one.value is not None)
 
 
-def every(objects: Objects, run: str) -> Iterator[tuple[str, Marker | str]]:
-    """The key of each marker of a run, with the marker, or what is wrong with it."""
-    for file in names_in(objects, layout.waiting(run)):
-        key = f"{layout.waiting(run)}/{file}"
-        # Another call may publish and delete the marker at any moment.
-        with suppress(FileNotFoundError):
-            try:
-                yield key, _decode(file, unsealed(objects.get(key)))
-            except (ValueError, KeyError, TypeError) as error:
-                yield key, f"damaged marker of a pending rank: {error}"
+def every(objects: Objects, run: str) -> Iterator[copies.Stored[Marker]]:
+    """Every marker of a run, and its problems."""
+    return copies.every(objects, layout.waiting(run), _decode)
 
 
-def _decode(file: str, fields: Mapping[str, Any]) -> Marker:
-    rank, _, name = file.removesuffix(".json").partition("-")
+def encode(marker: Marker) -> bytes:
+    """The bytes of a marker."""
+    fields = {name: value for name, value in vars(marker).items() if name not in ("rank", "name")}
+    return sealed(fields)
+
+
+def _decode(key: str, data: bytes) -> Marker:
+    fields = unsealed(data)
+    rank, _, name = key.rpartition("/")[2].removesuffix(".json").partition("-")
     labels = fields["labels"]
     return Marker(int(rank), name, fields["manifest"], fields["expected_ranks"], fields["replace"], labels)
 

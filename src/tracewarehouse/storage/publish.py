@@ -77,7 +77,7 @@ def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
 def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersion:
     """Publishes a tombstone and drops pending sources; raises UnknownName if there is no such run."""
     if keep_results and (newest := store.newest(run)) is not None:
-        copies.put(store.objects, layout.kept_version(run, newest.number), encode_version(newest))
+        copies.put(store.objects, {layout.kept_version(run, newest.number): encode_version(newest)})
     while True:
         waits = store.pending(run)
         head = _head_to_remove(store, run)

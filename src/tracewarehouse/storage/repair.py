@@ -236,12 +236,17 @@ class RunRepair:
     def _markers(self) -> None:
         objects = self.store.objects
         settled = markers.held_or_dropped(tuple(self.versions.values()))
-        for key, marker in tuple(markers.every(objects, self.run)):
-            if isinstance(marker, str) or (
-                marker.name not in settled and not markers.pending_sources(objects, self.run, [marker])
+        for one in tuple(markers.every(objects, self.run)):
+            marker = one.value
+            if marker is not None and (
+                marker.name in settled or markers.pending_sources(objects, self.run, [marker])
             ):
+                if one.problems:
+                    self.steps += _repair_copies(self.store, self.run, one, markers.encode, self.dry_run)
+                continue
+            self._step(one.key, "pending rank lost: ingest its trace again", is_loss=True)
+            for key in (one.key, copies.key_of_copy(one.key)):
                 self._take_out(key)
-                self._step(key, "pending rank lost: ingest its trace again", is_loss=True)
         for key, record in tuple(conversion_losses.records(objects, self.run)):
             if isinstance(record, str):
                 self._take_out(key)
@@ -310,7 +315,7 @@ def _repair_copies(
         for key, _ in stored.problems:
             quarantine.take_out(store, key)
         if stored.value is not None:
-            copies.put(store.objects, stored.key, encode(stored.value))
+            copies.put(store.objects, {stored.key: encode(stored.value)})
     return [Step(run, key, what, is_lost) for key, _ in stored.problems]
 
 

@@ -200,13 +200,16 @@ class _Run:
     def _markers(self) -> Iterator[Problem]:
         """Every marker is intact, and the manifest that it names holds its source."""
         settled = markers.held_or_dropped(self.store.readable(self.run))
-        for key, marker in markers.every(self.store.objects, self.run):
-            if isinstance(marker, str):
-                yield self._problem(key, marker)
-            elif marker.name not in settled and not markers.pending_sources(
-                self.store.objects, self.run, [marker]
-            ):
-                yield self._problem(key, f"its manifest is lost or damaged: {marker.manifest}")
+        for one in markers.every(self.store.objects, self.run):
+            if one.value is not None and one.value.name in settled:
+                continue
+            for key, what in one.problems:
+                yield self._problem(key, f"marker of a pending rank {what}")
+            if one.value and not markers.pending_sources(self.store.objects, self.run, [one.value]):
+                key = layout.manifest(self.run, one.value.manifest)
+                if self.store.objects.stat(key) is None:
+                    yield self._problem(key, f"manifest missing, of pending rank {one.value.rank}")
+                yield self._problem(one.key, f"its manifest is lost or damaged: {one.value.manifest}")
 
 
 def _unconverted(store: Versions, run: str) -> Iterator[Problem]:
