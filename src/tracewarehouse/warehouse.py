@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tracewarehouse.history import History
     from tracewarehouse.query.dependencies import Dependencies
     from tracewarehouse.report import Page
-    from tracewarehouse.runs.capabilities import CapableRanks
     from tracewarehouse.runs.rows import RunInfo
     from tracewarehouse.runs.table_versions import ReadableRuns
 
@@ -52,21 +51,26 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         from tracewarehouse.query.dependencies import Dependencies
         from tracewarehouse.runs.capabilities import with_capabilities
         from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
+        from tracewarehouse.runs.table_versions import readable_runs
 
         contract = self.catalog.get(name, version, kind="analysis")
         bound = bind(contract.params, params, str(contract.ref))
         dependencies = Dependencies.of(self.catalog, [contract])
         selected = self.selected()
 
-        def attempt(level: Level) -> tuple[ReadableRuns, CapableRanks, pa.Table]:
-            readable = self._readable(dependencies.contracts, selected, level)
-            capable = with_capabilities(contract, readable.selected)
-            table = self._with(capable.selected)._execute(contract, bound, dependencies)
-            return readable, capable, table
+        readable = readable_runs(self.catalog, dependencies.contracts, selected)
+        capable = with_capabilities(contract, readable.selected)
 
-        readable, capable, table = self._without_damage(attempt)
-        provenance = provenance_of(self.catalog, readable.selected, contract, bound, dependencies.contracts)
-        lines = (*readable.notices, *nothing_stored(selected), *notices(capable.selected, contract))
+        def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
+            runs = replace(readable, selected=capable.selected)
+            intact = self._intact(dependencies.contracts, runs, level)
+            return intact, self._with(intact.selected)._execute(contract, bound, dependencies)
+
+        intact, table = self._without_damage(attempt)
+        damaged = {each.run for each in capable.selected} - {each.run for each in intact.selected}
+        answered = [each for each in readable.selected if each.run not in damaged]
+        provenance = provenance_of(self.catalog, answered, contract, bound, dependencies.contracts)
+        lines = (*intact.notices, *nothing_stored(selected), *notices(intact.selected, contract))
         return Result(table, provenance, contract, capable.abstained, lines)
 
     def _without_damage(self, attempt: Callable[[Level], T]) -> T:
