@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse import hints
 from tracewarehouse.errors import SchemaVersionError, TwError, UnknownName, WarehouseError
@@ -16,8 +16,26 @@ from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
 from tracewarehouse.storage.verify import verify
 
 if TYPE_CHECKING:
+    from tracewarehouse.contracts.catalog import Catalog
+    from tracewarehouse.ingest.outcome import IngestReport
     from tracewarehouse.ingest.repair import LostSource
-    from tracewarehouse.warehouse_writes import WarehouseWrites
+    from tracewarehouse.runs.selection import SelectedRun
+    from tracewarehouse.storage import Store
+    from tracewarehouse.warehouse_base import WarehouseBase
+
+
+class Repairable(Protocol):
+    """A warehouse that can be written."""
+
+    root: Path
+    catalog: Catalog
+
+    @property
+    def store(self) -> Store: ...
+    def select(self, runs: str) -> WarehouseBase: ...
+    def ingest(self, *paths: Path, run: str, rank: int, settle_s: float) -> IngestReport: ...
+    def refresh(self) -> Path: ...
+    def _verified(self, selected: Sequence[SelectedRun]) -> WarehouseBase: ...
 
 
 @dataclass(frozen=True)
@@ -36,12 +54,12 @@ class RepairReport:
 
 
 def repair(
-    warehouse: WarehouseWrites,
+    warehouse: Repairable,
     runs: Iterable[str] | None,
     source: Sequence[str | PathLike[str]],
     dry_run: bool,
 ) -> RepairReport:
-    """See `WarehouseWrites.repair`."""
+    """See `Warehouse.repair`."""
     steps: list[Step] = _identity(warehouse.root, dry_run)
     if steps and dry_run:
         return RepairReport(tuple(steps))
@@ -87,7 +105,7 @@ def _identity(folder: Path, dry_run: bool) -> list[Step]:
     return [Step("", layout.WAREHOUSE, "written again; the salt of redacted values is lost", is_loss=True)]
 
 
-def _keys(warehouse: WarehouseWrites, runs: Iterable[str] | None) -> tuple[str, ...]:
+def _keys(warehouse: Repairable, runs: Iterable[str] | None) -> tuple[str, ...]:
     store = warehouse.store
     folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING, layout.UNCONVERTED, layout.KEPT)
     known = sorted({key for folder in folders for key in store.keys(folder)})
@@ -101,7 +119,7 @@ def _keys(warehouse: WarehouseWrites, runs: Iterable[str] | None) -> tuple[str, 
 
 
 def _repair_run(
-    warehouse: WarehouseWrites, key: str, dry_run: bool, steps: list[Step], lost: list[LostSource]
+    warehouse: Repairable, key: str, dry_run: bool, steps: list[Step], lost: list[LostSource]
 ) -> None:
     """Repairs one run; adds what was done to `steps`, also if it fails in the middle."""
     from tracewarehouse.ingest.repair import TableRepair
@@ -123,7 +141,7 @@ def _repair_run(
         steps.append(_derive_again(warehouse, key, tables.underived, dry_run))
 
 
-def _derive_again(warehouse: WarehouseWrites, key: str, ranks: Sequence[int], dry_run: bool) -> Step:
+def _derive_again(warehouse: Repairable, key: str, ranks: Sequence[int], dry_run: bool) -> Step:
     """Derives the scopes again that the ranks had."""
     from tracewarehouse.derive import ScopeRequest, derive
     from tracewarehouse.derive.critical_path import stored_scopes
@@ -149,14 +167,14 @@ def _derive_again(warehouse: WarehouseWrites, key: str, ranks: Sequence[int], dr
     return step
 
 
-def _results(warehouse: WarehouseWrites, keys: Sequence[str], dry_run: bool) -> list[Step]:
+def _results(warehouse: Repairable, keys: Sequence[str], dry_run: bool) -> list[Step]:
     from tracewarehouse.history.repair import repair_results
 
     return repair_results(warehouse.store, warehouse.catalog, keys, warehouse._verified, dry_run)
 
 
 def _ingest_again(
-    warehouse: WarehouseWrites, lost: Sequence[LostSource], paths: Sequence[Path], steps: list[Step]
+    warehouse: Repairable, lost: Sequence[LostSource], paths: Sequence[Path], steps: list[Step]
 ) -> None:
     """Ingests the traces of lost ranks that are among the paths, each for its own run and rank."""
     from tracewarehouse.formats.unpack import prefix_digest
@@ -178,7 +196,7 @@ def _ingest_again(
                     break
 
 
-def _shell_file(warehouse: WarehouseWrites, dry_run: bool) -> list[Step]:
+def _shell_file(warehouse: Repairable, dry_run: bool) -> list[Step]:
     """Quarantines a damaged warehouse.duckdb and writes it again."""
     from tracewarehouse.query.shell_file import NAME, fault
 
@@ -194,6 +212,6 @@ def _shell_file(warehouse: WarehouseWrites, dry_run: bool) -> list[Step]:
     return [Step("", NAME, "derived file written again")]
 
 
-def _problems(warehouse: WarehouseWrites, keys: Sequence[str] | None) -> list[Problem]:
+def _problems(warehouse: Repairable, keys: Sequence[str] | None) -> list[Problem]:
     found = verify(warehouse.store)
     return found if keys is None else [each for each in found if each.run and run_key(each.run) in keys]

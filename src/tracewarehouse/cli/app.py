@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from io import TextIOWrapper
@@ -165,6 +167,7 @@ def run(args: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")
     session = Session(json="--json" in args, debug="--debug" in args)
     signal.signal(signal.SIGTERM, _terminate)
+    _raise_file_limit()
     try:
         code = _invoke(list(args), session)
         sys.stdout.flush()
@@ -176,6 +179,15 @@ def run(args: Sequence[str]) -> int:
         return no_command.exit_code
     except BaseException as error:
         return _fail(error, session)
+
+
+def _raise_file_limit() -> None:
+    """Allows as many open files as the system permits: a query may open a file per table and rank."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _terminate(_number: int, _frame: object) -> None:
@@ -212,6 +224,8 @@ def _closed_pipe() -> int:
     return 0
 
 
+# Some systems refuse a higher number, though the hard limit is infinite.
+_MAX_FILES = 65_536
 INTERRUPTED, TERMINATED = 130, 143
 _SYSTEM_HINTS = {
     errno.ENOSPC: "free some space, or use a warehouse on another disk (--warehouse DIR)",
