@@ -1,4 +1,4 @@
-"""Damage stays local: other runs answer, `verify` names the object, `repair` restores it or names the loss."""
+"""Damage stays local: other runs answer, `verify` names the object, `repair` restores it or names a loss."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def result_options(command: Command) -> Command:
 
 def verify_option(command: Command) -> Command:
     """Adds `--verify` to commands that read stored files."""
-    help_ = "Verify the checksum of each file that is read. [env: TW_VERIFY=1]"
+    help_ = "Verify checksums of files read. [env: TW_VERIFY=1]"
     return _option("--verify", is_flag=True, help=help_)(command)
 
 

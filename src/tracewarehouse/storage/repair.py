@@ -65,11 +65,12 @@ class RunRepair:
     def repair(self) -> None:
         """Repairs receipts, versions, manifests and markers, in this order."""
         self._read()
-        damaged = self._damaged_receipts()
+        for number in self._read_receipts():
+            self._take_out(layout.receipt(self.run, number))
         for number in self._numbers():
             if number not in self.versions and not self._is_settled(number):
                 self._restore(number)
-        self._write_receipts(damaged)
+        self._write_receipts()
         self._manifests()
         self._markers()
 
@@ -109,7 +110,8 @@ class RunRepair:
 
     # Receipts
 
-    def _damaged_receipts(self) -> set[int]:
+    def _read_receipts(self) -> set[int]:
+        """Reads the intact receipts; returns the numbers of damaged ones."""
         damaged = set()
         for name in names_in(self.store.objects, layout.receipts(self.run)):
             number = layout.receipt_number(name)
@@ -124,10 +126,8 @@ class RunRepair:
                     self._receipts[number] = receipt
         return damaged
 
-    def _write_receipts(self, damaged: Iterable[int]) -> None:
+    def _write_receipts(self) -> None:
         """Writes receipts that are missing, damaged, or of other bytes than the version has."""
-        for number in damaged:
-            self._take_out(layout.receipt(self.run, number))
         removals = (number for number, version in self.versions.items() if version.tombstone)
         first = max(removals, default=0)
         for number, version in sorted(self.versions.items()):
@@ -197,7 +197,7 @@ class RunRepair:
             publish.put(self.store, version, self.store.tool)
             self.store.forget()
             self._receipts = {}
-            self._damaged_receipts()
+            self._read_receipts()
 
     # Manifests and markers
 
