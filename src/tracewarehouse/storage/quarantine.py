@@ -38,13 +38,17 @@ def take_out(store: Store, key: str) -> str | None:
 
 def note_loss(store: Store, key: str, why: str) -> None:
     """Notes the loss of an object that no longer exists, so that `clean` keeps what it may have held."""
-    store.objects.put({f"{_free(store, key)}.lost": sealed({"key": key, "why": why})})
+    store.objects.put({f"{_target(key)}.lost": sealed({"key": key, "why": why})})
+
+
+def _target(key: str) -> str:
+    run = layout.run_of(key)
+    return f"{layout.quarantine(run) if run else _NO_RUN}/{key}"
 
 
 def _free(store: Store, key: str) -> str:
     """The key in the quarantine, with a number if an earlier repair used it."""
-    run = layout.run_of(key)
-    base = f"{layout.quarantine(run) if run else _NO_RUN}/{key}"
+    base = _target(key)
     found, number = base, 1
     while store.objects.stat(found) is not None:
         found, number = f"{base}.{number}", number + 1
