@@ -1,4 +1,4 @@
-"""The limit on address space (`ulimit -v`): libraries crash below some size, so it is checked before import."""
+"""The limit on address space (`ulimit -v`): libraries crash below some size, so it is checked first."""
 
 from __future__ import annotations
 
