@@ -8,7 +8,7 @@ from pathlib import Path
 from tracewarehouse import Warehouse
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import table_of
-from tracewarehouse.history.recorded import RecordedAnalysis
+from tracewarehouse.history.results import RecordedAnalysis
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.storage import Changes, Staged, Store, uid, write_result
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tracewarehouse.duck import engine
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
-from tracewarehouse.formats.detect import detect
+from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.build import Built, build

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
-from tracewarehouse.formats.detect import detect
-from tracewarehouse.formats.stored import StoredSource
+from tracewarehouse.formats.registry import detect
+from tracewarehouse.formats.stored_source import StoredSource
 
 SALT = b"salt"
 # Columns of activities that `events` has too.

@@ -177,8 +177,8 @@ def _ingest_again(
     warehouse: Repairable, lost: Sequence[LostSource], paths: Sequence[Path], steps: list[Step]
 ) -> None:
     """Ingests the traces of lost ranks that are among the paths, each for its own run and rank."""
-    from tracewarehouse.formats.unpack import prefix_digest
-    from tracewarehouse.ingest.discover import discover
+    from tracewarehouse.formats.file_text import prefix_digest
+    from tracewarehouse.ingest.survey import discover
 
     files = [each.path for each in discover(list(paths)).files]
     for one in lost:

@@ -15,7 +15,7 @@ from tracewarehouse.formats.memory_timeline.rows import TABLE, element
 ROWS = [[-1, 1, 37888, 7], [10, 2, 512, 4], [20, 3, -30, 5], [30, 4, -50, 0], [40, 9, 8, 12]]
 
 
-def test_rows_and_what_the_file_says(tmp_path: Path) -> None:
+def test_rows_and_outcome(tmp_path: Path) -> None:
     data = json.dumps(ROWS).encode()
     found = ReadTrace(write(tmp_path, gz(data)))
     assert list(found.tables) == [TABLE]
@@ -36,19 +36,19 @@ def test_rows_and_what_the_file_says(tmp_path: Path) -> None:
     ["[1, 2, 3]", "[1, 2, 1.50, 3]", '"x"', "[-0, 1, 2, 3]", f"[1, 2, {2**70}, 3]", "[1, -2, 3, 4]",
      '"{}"', '[1, 2, {"a": [{}]}, 4]', '"[{"'],
 )  # fmt: skip
-def test_other_elements_are_kept_as_they_are(tmp_path: Path, more: str) -> None:
+def test_other_elements_are_stored_verbatim(tmp_path: Path, more: str) -> None:
     found = ReadTrace(write(tmp_path, f"[[5, 2, 8, 0], {more}]".encode()))
     rows = found.tables[TABLE].to_pylist()
     assert [element(row) for row in rows] == ["[5,2,8,0]", more.replace(" ", "")]
     assert rows[1]["bytes"] is None
 
 
-def test_a_list_with_an_object_among_its_elements_is_no_timeline(tmp_path: Path) -> None:
+def test_a_list_that_contains_an_object_is_not_a_timeline(tmp_path: Path) -> None:
     found = ReadTrace(write(tmp_path, b'[[5, 2, 8, 0], "[", {"ph": "i", "name": "a", "ts": 1}]'))
     assert list(found.tables) == [ACTIVITIES]
 
 
-def test_a_damaged_timeline_keeps_its_whole_rows(tmp_path: Path) -> None:
+def test_complete_rows_of_a_damaged_timeline_are_read(tmp_path: Path) -> None:
     text = json.dumps(ROWS).encode()
     found = ReadTrace(write(tmp_path, text[:-25]))
     assert found.tables[TABLE].num_rows == 3 and found.outcome.status == "damaged" and found.outcome.losses

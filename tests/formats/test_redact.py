@@ -1,4 +1,4 @@
-"""Redaction: what is replaced before anything is stored, and what is kept.
+"""Redaction: which values are replaced before data is stored, and which are not.
 
 The secrets here are made up; each is put together from parts, so that no scanner takes this file for a leak.
 """
@@ -87,7 +87,7 @@ def test_values_of_plain_keys_are_kept(key: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_secret_shapes_are_redacted_wherever_they_are(kind: str) -> None:
+def test_secret_shapes_are_redacted_in_any_position(kind: str) -> None:
     secret = SHAPES[kind]
     text, found = redact(json.dumps({"name": f"run {secret}", "args": {"l": [1, ["a", secret]]}}), SALT)
     tail = mark(secret)
@@ -134,13 +134,13 @@ def test_a_secret_that_is_a_key_is_redacted_in_the_path_too() -> None:
     assert HUGGING_FACE not in str(found)
 
 
-def test_all_else_in_the_event_is_kept_byte_for_byte() -> None:
+def test_the_rest_of_the_event_is_verbatim() -> None:
     before, after = '{"a":1.50, "b" : "\\u00e9\\/",', '"c":12345678901234567890,"d":-0.0}'
     text, _ = redact(f'{before}"token":"abcdefgh",{after}', SALT)
     assert text == f'{before}"token":"{mark("abcdefgh")}",{after}'
 
 
-def test_equal_secrets_have_equal_marks_that_differ_by_salt() -> None:
+def test_equal_secrets_have_equal_redactions_per_salt() -> None:
     one, two = (redact('{"token":"abcdefgh"}', salt)[0] for salt in (b"a", b"b"))
     assert one == redact('{"x":1,"token":"abcdefgh"}', b"a")[0].replace('"x":1,', "") and one != two
     again, found = redact(one, b"a")
@@ -158,7 +158,7 @@ def test_escaped_keys_and_values_are_found() -> None:
         assert "[redacted:" in redact(text, SALT)[0]
 
 
-def test_the_bulk_filter_flags_all_that_the_rules_find() -> None:
+def test_the_prefilter_flags_all_matches_of_the_rules() -> None:
     texts = [json.dumps({"args": {key: "plain words"}}) for key in SECRET_KEYS]
     texts += [json.dumps({"name": secret}) for secret in SHAPES.values()]
     texts += [json.dumps({"args": json.dumps(text)}) for text in texts]
@@ -183,8 +183,8 @@ SECRETS = [
 ]  # fmt: skip
 
 
-def planted() -> bytes:
-    """A trace with a secret in each place that can hold one."""
+def with_secrets() -> bytes:
+    """A trace with a secret in each position that can contain one."""
     events = [
         event(name=f"call {HUGGING_FACE}"),
         event(cat=HUGGING_FACE, pid=HUGGING_FACE, tid=f"t {HUGGING_FACE}"),
@@ -206,7 +206,7 @@ def planted() -> bytes:
 
 @pytest.mark.parametrize("exact", [False, True], ids=["native", "rows"])
 def test_nothing_secret_reaches_the_tables(tmp_path: Path, exact: bool) -> None:
-    found = ReadTrace(write(tmp_path, planted()), exact=exact)
+    found = ReadTrace(write(tmp_path, with_secrets()), exact=exact)
     stored = json.dumps(found.activities.to_pylist()) + found.outcome.header_json
     assert not [secret for secret in SECRETS if secret in stored]
     assert HUGGING_FACE not in str([column.chunk(0).dictionary for column in found.activities.columns
@@ -247,8 +247,8 @@ def test_a_secret_seen_once_is_searched_for_in_all_later_batches(
 
 
 @pytest.mark.parametrize("count", [100_000, pytest.param(2_000_000, marks=pytest.mark.deep)])
-def test_a_secret_behind_more_strings_than_are_kept(tmp_path: Path, count: int) -> None:
-    """With two million the set of distinct strings is full before it: then rows are searched."""
+def test_a_secret_after_the_set_of_strings_overflowed(tmp_path: Path, count: int) -> None:
+    """With two million strings, the set of distinct strings overflows first: then rows are searched."""
     path = tmp_path / "many.json"
     with path.open("w") as file:
         file.write('{"traceEvents":[')
@@ -265,7 +265,7 @@ import os, sys
 from pathlib import Path
 from tracewarehouse.formats import spill
 from tracewarehouse.formats.base import Request
-from tracewarehouse.formats.kineto.source import KinetoSource
+from tracewarehouse.formats.kineto.format import KinetoSource
 spill.Spill.__init__.__defaults__ = (1000,)
 add = spill.Spill.add
 def until(self, batch):
@@ -291,7 +291,7 @@ def test_a_process_killed_while_it_spills_leaves_no_secret(tmp_path: Path) -> No
     assert list(spilled.iterdir()) == []
 
 
-def test_errors_and_losses_hold_no_secret(tmp_path: Path) -> None:
+def test_errors_and_losses_contain_no_secret(tmp_path: Path) -> None:
     data = trace([event()], metadata={"HF_TOKEN": HUGGING_FACE})
     assert HUGGING_FACE not in ReadTrace(write(tmp_path, data)).outcome.header_json
     broken = ReadTrace(

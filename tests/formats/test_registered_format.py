@@ -17,8 +17,7 @@ import tracewarehouse as tw
 from trace_reading import ReadTrace, request
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
-from tracewarehouse.formats.detect import detect
-from tracewarehouse.formats.registry import format_named, formats, register, unregister
+from tracewarehouse.formats.registry import detect, format_named, formats, register, unregister
 
 HEADER = b"start,end,stream,name"
 SCRIPT = """
@@ -141,7 +140,7 @@ def test_a_file_with_another_suffix_is_ingested_if_named(tmp_path: Path, toy: To
 
 
 def test_a_format_that_workers_cannot_load_is_read_in_process(tmp_path: Path) -> None:
-    """Its class is of a function, or of a script."""
+    """Its class is local to a function or a script."""
 
     class Local(ToyFormat):
         name = "local_csv"

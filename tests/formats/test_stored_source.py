@@ -12,12 +12,12 @@ from trace_reading import STORED, ReadTrace, check_stored
 from trace_texts import SMALL_BYTES, event, trace, write
 from tracewarehouse.formats.base import Outcome
 from tracewarehouse.formats.memory_timeline.rows import TABLE, element
-from tracewarehouse.formats.stored import StoredSource
+from tracewarehouse.formats.stored_source import StoredSource
 
 KNOWN = Outcome("0", "{}", 1, 1)
 
 
-def test_activities_come_back_from_events(tmp_path: Path) -> None:
+def test_activities_are_restored_from_events(tmp_path: Path) -> None:
     check_stored(ReadTrace(write(tmp_path, SMALL_BYTES)))
     odd = [
         event(args={"correlation": "7", "grid": ["x", 2.5], "Collective name": "a"}), 17, {}, event(args="x"),
@@ -27,7 +27,7 @@ def test_activities_come_back_from_events(tmp_path: Path) -> None:
     check_stored(ReadTrace(write(tmp_path, trace([{"ph": "X", "ts": 1}]))))
 
 
-def test_a_timeline_that_was_stored_as_events_is_a_timeline() -> None:
+def test_a_timeline_stored_as_events_is_restored() -> None:
     texts = ["[-1,1,512,7]", "[5,2,8,0]", "[6,9,8,12]", "[7,2,1.5,0]", '"fifty"']
     columns = {name: pa.nulls(len(texts), pa.string()) for name in STORED}
     events = pa.table({**columns, "event_id": pa.array(range(len(texts))), "extra": pa.array(texts)})
@@ -40,7 +40,7 @@ def test_a_timeline_that_was_stored_as_events_is_a_timeline() -> None:
 
 
 @pytest.mark.parametrize("first", [[-1, 1, 512, 7], 17])
-def test_lists_beside_events_are_no_timeline(tmp_path: Path, first: object) -> None:
+def test_lists_among_events_are_not_a_timeline(tmp_path: Path, first: object) -> None:
     found = ReadTrace(write(tmp_path, trace([first, event()])))
     check_stored(found)
     assert json.loads(found.column("extra")[0]) == first

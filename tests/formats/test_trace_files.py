@@ -1,4 +1,4 @@
-"""Trace files: containers, refusals with place and remedy, JSON lines, several documents."""
+"""Trace files: compression, errors with offset and hint, JSON Lines, several documents."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from trace_reading import ReadTrace
 from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, gz, trace, write
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats import unpack
-from tracewarehouse.formats.detect import detect
-from tracewarehouse.formats.foreign import ForeignFileError
-from tracewarehouse.formats.unpack import Flow, prefix_digest, read_text
+from tracewarehouse.formats import file_text
+from tracewarehouse.formats.file_text import TextStream, prefix_digest, read_text
+from tracewarehouse.formats.other_formats import UnsupportedFormatError
+from tracewarehouse.formats.registry import detect
 
 REFUSED = {
     "nothing": (b"", "byte 0: the file is empty"),
@@ -39,7 +39,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 @pytest.mark.parametrize("zipped", [False, True])
-def test_refusals_name_file_place_and_remedy(tmp_path: Path, what: str, zipped: bool) -> None:
+def test_errors_name_file_offset_and_hint(tmp_path: Path, what: str, zipped: bool) -> None:
     data, message = REFUSED[what]
     path = write(tmp_path, gz(data) if zipped else data)
     with pytest.raises(TraceFormatError) as error:
@@ -73,16 +73,16 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("zipped", [False, True])
-def test_known_formats_that_are_not_read_are_named(
+def test_known_formats_without_a_reader_are_named(
     tmp_path: Path, data: bytes, format: str, zipped: bool
 ) -> None:
     path = write(tmp_path, gz(data) if zipped else data)
-    with pytest.raises(ForeignFileError) as error:
+    with pytest.raises(UnsupportedFormatError) as error:
         ReadTrace(path)
     assert error.value.format == format and error.value.hint and error.value.description
 
 
-def test_formats_are_known_by_their_content(tmp_path: Path) -> None:
+def test_formats_are_detected_by_content(tmp_path: Path) -> None:
     timeline = b"[[-1, 1, 512, 7], [5, 2, 8, 0]]"
     for data, name in (
         (SMALL_BYTES, "kineto"), (b"\xef\xbb\xbf" + SMALL_BYTES, "kineto"),
@@ -95,7 +95,7 @@ def test_formats_are_known_by_their_content(tmp_path: Path) -> None:
         assert detect(write(tmp_path, gz(data), "two.txt")).name == name
 
 
-def test_a_part_says_what_the_keys_before_the_events_say(tmp_path: Path) -> None:
+def test_a_part_has_the_facts_of_the_header_before_the_events(tmp_path: Path) -> None:
     path = write(tmp_path, gz(SMALL_BYTES))
     (part,) = detect(path).open(path).parts()
     assert (part.rank, part.world_size, part.name) == (3, 8, "")
@@ -104,7 +104,7 @@ def test_a_part_says_what_the_keys_before_the_events_say(tmp_path: Path) -> None
     assert part.rank is None and ReadTrace(late).outcome.rank == 5
 
 
-def test_a_corrupt_gzip_gives_what_is_before_the_fault(tmp_path: Path) -> None:
+def test_a_corrupt_gzip_is_read_up_to_the_corrupt_position(tmp_path: Path) -> None:
     data = trace([event(name=f"op {at}", args={"x": random.Random(at).random()}) for at in range(3000)])
     stored = bytearray(gz(data))
     for at in range(2000, len(stored) - 8, 7001):
@@ -116,7 +116,7 @@ def test_a_corrupt_gzip_gives_what_is_before_the_fault(tmp_path: Path) -> None:
         assert next(wrong, len(names)) > 30
 
 
-def test_a_wrong_checksum_is_damage_though_the_text_is_there(tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_damage_even_with_complete_text(tmp_path: Path) -> None:
     stored = bytearray(gz(SMALL_BYTES))
     stored[-6] ^= 1
     found = ReadTrace(write(tmp_path, bytes(stored)))
@@ -141,7 +141,7 @@ def test_members_split_anywhere_make_one_text(tmp_path: Path) -> None:
 
 
 def given(stored: bytes) -> bytes:
-    """The text of gzip members up to the first fault, byte by byte."""
+    """The text of gzip members up to the first corrupt position, byte by byte."""
     text = bytearray()
     while stored.lstrip(b"\0")[:1] == b"\x1f":
         member, stored = zlib.decompressobj(wbits=31), stored.lstrip(b"\0")
@@ -156,14 +156,14 @@ def given(stored: bytes) -> bytes:
     return bytes(text)
 
 
-def test_members_give_what_stands_before_a_fault_in_any_of_them(
+def test_members_are_read_up_to_a_corrupt_position_in_any_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpack, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(file_text, "_PIECE_BYTES", 64)
     rng = random.Random(5)
     members = [gz(SMALL_BYTES[:900]), gz(rng.randbytes(500)) + b"\0" * 100, gz(SMALL_BYTES[900:])]
     stored, first = b"".join(members), len(members[0])
-    # One length after the other around the first border, and bytes changed all over, but for headers.
+    # Every truncation around the first boundary, and changed bytes everywhere except in headers.
     cut = [stored[:at] for at in (40, *range(first - 9, first + 15), first + 200, len(stored) - 3)]
     places = (at for at in range(12, len(stored), 7) if not first - 9 <= at < first + 12)
     corrupt = [stored[:at] + bytes([stored[at] ^ 0x55]) + stored[at + 1 :] for at in places]
@@ -171,15 +171,19 @@ def test_members_give_what_stands_before_a_fault_in_any_of_them(
         path = write(tmp_path, broken)
         found = read_text(path)
         assert bytes(found.buffer) == given(broken) and found.stored_bytes == len(broken)
-        flow = Flow(path)
-        assert b"".join(flow) == bytes(found.buffer)
-        assert (flow.digest, flow.cut, flow.stored_bytes) == (found.digest, found.cut, found.stored_bytes)
+        stream = TextStream(path)
+        assert b"".join(stream) == bytes(found.buffer)
+        assert (stream.digest, stream.cut, stream.stored_bytes) == (
+            found.digest,
+            found.cut,
+            found.stored_bytes,
+        )
 
 
-def test_what_is_left_of_a_large_broken_file_is_not_read_as_one(
+def test_recovery_of_a_large_corrupt_file_has_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpack, "SPILL_BYTES", 0)
+    monkeypatch.setattr(file_text, "SPILL_BYTES", 0)
     text = random.Random(7).randbytes(8 << 20)
     path = write(tmp_path, gz(text)[:-9])
     tracemalloc.start()
@@ -189,15 +193,15 @@ def test_what_is_left_of_a_large_broken_file_is_not_read_as_one(
     assert found.cut and bytes(found.buffer) == text[: found.text_bytes] and most < 2 << 20
 
 
-def test_large_texts_go_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpack, "SPILL_BYTES", 100)
-    monkeypatch.setattr(unpack, "_PIECE_BYTES", 64)
+def test_large_texts_are_memory_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_text, "SPILL_BYTES", 100)
+    monkeypatch.setattr(file_text, "_PIECE_BYTES", 64)
     assert ReadTrace(write(tmp_path, gz(SMALL_BYTES))).outcome.status == "intact"
     broken = ReadTrace(write(tmp_path, SMALL_BYTES[:1200]))
     assert (broken.outcome.status, broken.outcome.events) == ("damaged", 5)
 
 
-def test_the_last_of_repeated_header_keys_counts(tmp_path: Path) -> None:
+def test_the_last_repeated_header_key_wins(tmp_path: Path) -> None:
     data = b'{"a": 1, "b": {"x": 1}, "traceEvents": [' + EVENT + b'], "a": 2, "a": null, "b": {"x": 1}}'
     outcome = ReadTrace(write(tmp_path, data)).outcome
     assert json.loads(outcome.header_json) == {"a": 2, "b": {"x": 1}} and outcome.status == "repaired"
@@ -210,7 +214,7 @@ def test_two_documents_in_one_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_lines_that_are_cut_or_broken(tmp_path: Path, exact: bool) -> None:
+def test_truncated_and_invalid_lines(tmp_path: Path, exact: bool) -> None:
     lines = [json.dumps(event(name=f"op {at}")) for at in range(2000)]
 
     def status(text: str) -> tuple[str, int]:
@@ -235,7 +239,7 @@ def test_repaired_events_are_marked(tmp_path: Path, exact: bool) -> None:
     assert found.column("ts_text")[3] == "NaN"
 
 
-def test_one_broken_event_among_many_costs_one_event(tmp_path: Path) -> None:
+def test_one_invalid_event_loses_one_event(tmp_path: Path) -> None:
     plain = json.dumps(event(name="op 0", args={"l": [1, [2]]}), indent=1)
     texts = [plain.replace("op 0", f"op {at}") for at in range(60_000)]
     texts[20_000] = texts[20_000].replace('"pid":', '"pid" "x"')
@@ -254,7 +258,7 @@ def test_a_growing_file_is_a_prefix_of_itself(tmp_path: Path) -> None:
     assert found.status == "damaged" and prefix_digest(late, found.text_bytes) == found.digest
 
 
-def test_the_digest_is_of_the_text_as_stored(tmp_path: Path) -> None:
+def test_the_digest_covers_the_decompressed_text(tmp_path: Path) -> None:
     data = SMALL_BYTES.decode().encode("utf-16")
     found = ReadTrace(write(tmp_path, gz(data))).outcome
     assert (found.text_bytes, found.stored_bytes, found.events) == (len(data), len(gz(data)), 6)

@@ -1,4 +1,4 @@
-"""Files with odd values through a whole ingest: nothing is lost, and what was replaced is reported."""
+"""Files with odd values through a complete ingest: nothing is lost, and replaced values are reported."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 
 import tracewarehouse as tw
 from trace_texts import EVENT, KINETO_HEAD, event, trace
-from tracewarehouse.formats import long_strings
-from tracewarehouse.formats.kineto import source
-from tracewarehouse.formats.long_strings import LongStrings
+from tracewarehouse.formats import json_text
+from tracewarehouse.formats.json_text import LongStrings
+from tracewarehouse.formats.kineto import reader
 
 LONGEST_BYTES = 1 << 18
 
 
-def ingested(folder: Path, text: bytes) -> tw.Warewarehouse:
-    """A warewarehouse with the text as the only rank of run `job`."""
+def ingested(folder: Path, text: bytes) -> tw.Warehouse:
+    """A warehouse with the text as the only rank of run `job`."""
     path = folder / "job" / "trace.json"
     path.parent.mkdir()
     path.write_bytes(text)
@@ -27,7 +27,7 @@ def ingested(folder: Path, text: bytes) -> tw.Warewarehouse:
     return warehouse
 
 
-def rows(warehouse: tw.Warewarehouse, sql: str) -> list[dict[str, Any]]:
+def rows(warehouse: tw.Warehouse, sql: str) -> list[dict[str, Any]]:
     return list(warehouse.query(sql).rows())
 
 
@@ -45,7 +45,7 @@ def test_an_event_nested_deep_is_kept(tmp_path: Path, depth: int) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strings are too long to be kept at 256 KB."""
-    for module in (long_strings, source):
+    for module in (json_text, reader):
         monkeypatch.setattr(module, "LONGEST_BYTES", LONGEST_BYTES)
     monkeypatch.setattr(LongStrings.__init__, "__defaults__", (LONGEST_BYTES,))
 

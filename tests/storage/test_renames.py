@@ -13,7 +13,7 @@ import pytest
 import tracewarehouse as tw
 from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.ingest.from_format1 import convert
+from tracewarehouse.ingest.upgrade.format1 import convert
 from tracewarehouse.storage import renames, request_hash
 from tracewarehouse.storage.format1 import Format1
 from tracewarehouse.storage.parquet_file import sha256

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import (
     Session,
+    complete_runs,
     examples,
     pass_session,
     rank_option,
@@ -61,7 +61,7 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     """Find performance problems in runs, with suggested fixes.
 
     Each finding has the evidence, a confidence, an upper bound on the saving and what limits it, a
-    suggestion, and a command that shows the data. Savings of several findings do not add up. Severity info:
+    suggestion, and a command that shows the data. Savings overlap and cannot be summed. Severity info:
     the trace has no complete step, so it may not be representative. `tw list` shows the rules in group
     findings; `tw describe RULE` shows what a rule tests and its threshold.
     """

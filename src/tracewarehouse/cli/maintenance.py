@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import (
     DurationParam,
     Session,
+    complete_runs,
     examples,
     output_options,
     pass_session,
@@ -92,7 +92,7 @@ def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...],
 @click.command(
     epilog=examples(
         "tw clean",
-        "tw clean --grace 0s      # while nobody else reads or writes",
+        "tw clean --grace 0s      # while no other process uses the warehouse",
     )
 )
 @click.option(

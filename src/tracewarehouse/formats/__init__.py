@@ -1,1 +1,1 @@
-"""Trace files of any profiler to the columns of activities: one package per format."""
+"""Readers of trace files: one package per profiler format, all of which produce the same tables."""

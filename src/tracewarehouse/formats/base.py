@@ -1,7 +1,7 @@
-"""What a format reader must provide: detection, the parts of a file, and their tables as Arrow batches.
+"""The interface of a format reader: detection, the parts of a file, and their tables as Arrow batches.
 
-Data flows file → format → `activities` (and tables that a format fills itself) → builders. Nothing above
-this module knows which profiler wrote a file.
+Data flows file → format → `activities` (and tables that a format fills itself) → table builders. Nothing
+above this module depends on which profiler wrote a file.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Status = Literal["intact", "repaired", "damaged"]
-# Bytes of text that were read so far.
+# Called with the number of bytes of text read so far.
 Progress = Callable[[int], None]
-# The table that builders make all tables of a rank from.
+# The table from which the builders derive all other tables of a rank.
 ACTIVITIES = "activities"
 
 
 @dataclass(frozen=True)
 class Part:
-    """What describes one rank in a file. `name` is "" where a file holds a single rank.
+    """The part of a file that describes one rank. `name` is "" if the file holds a single rank.
 
-    The hints are what the file says before it is read as a whole; None where it does not say. `window` is
-    the start and the end of what was recorded, in ns since the epoch.
+    `rank`, `world_size`, `job` and `window` are known before the complete file is read; None if unknown.
+    `window` is the start and end of the profiling window, in ns since the epoch.
     """
 
     name: str = ""
@@ -40,10 +40,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Loss:
-    """Bytes that are in no event or header, or an empty range: a place that was repaired.
+    """A byte range that belongs to no event or header. An empty range marks a position that was repaired.
 
-    `events_lost` is None where it cannot be known. Bytes count in the decompressed text (UTF-16: in its
-    UTF-8 form).
+    `events_lost` is None if unknown. Offsets refer to the decompressed text (for UTF-16, to its UTF-8
+    encoding).
     """
 
     byte_from: int
@@ -54,7 +54,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Redaction:
-    """Where a secret was: the event (None: the header), the JSON path and the rule that matched."""
+    """The location of a redacted secret: event (None for the header), JSON path and the rule that matched."""
 
     event_id: int | None
     path: str
@@ -63,7 +63,7 @@ class Redaction:
 
 @dataclass(frozen=True)
 class Finding:
-    """A row for `data_quality` that only the reader can know: rows affected, and an example."""
+    """A row of `data_quality` that the reader detects: rule, affected rows and an example."""
 
     rule: str
     rows: int
@@ -72,12 +72,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known after the last batch of a source.
+    """Facts about a source that are known after its last batch.
 
-    `digest` is the sha256 of the content (of decompressed text where there is one), `header_json` the file's
-    own metadata as one JSON object without secrets, `text_bytes` the size of the content that `digest` is of.
-    `base_time_ns` is what the file's times count from, 0 where they are absolute. `rank` and `world_size`
-    are what the file itself says.
+    `digest` is the SHA-256 of the content (decompressed if the file is compressed) and `text_bytes` the size
+    of that content. `header_json` is the metadata of the file as one JSON object without secrets.
+    `base_time_ns` is the origin of the times in the file, 0 if they are absolute. `rank` and `world_size`
+    are the values that the file reports.
     """
 
     digest: str
@@ -93,51 +93,51 @@ class Outcome:
     redactions: tuple[Redaction, ...] = ()
     repaired: int = 0
     findings: tuple[Finding, ...] = ()
-    # Columns of `ranks` that the header gives: device_name, host, framework_version, ….
+    # Columns of `ranks` taken from the header: device_name, host, framework_version, ….
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
 class Ints(NamedTuple):
-    """Whole numbers, and which rows have one; where `valid` is False the number is 0."""
+    """Integers with a validity mask; the value is 0 where `valid` is False."""
 
     values: NDArray[np.int64]
     valid: NDArray[np.bool_]
 
 
 class Doubles(NamedTuple):
-    """Floating-point numbers, and which rows have one; where `valid` is False the number is 0."""
+    """Floating-point numbers with a validity mask; the value is 0 where `valid` is False."""
 
     values: NDArray[np.float64]
     valid: NDArray[np.bool_]
 
 
 class Source(Protocol):
-    """A part being read: each table as Arrow batches, in an order that the bytes alone decide."""
+    """The tables of one part as Arrow batches, in an order that depends only on the content of the file."""
 
     @property
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
         """Table name → batches without `run_id` and `rank`; `activities` may be missing.
 
-        The columns are those of the table's contract, in any order; one that is left out is null in every
-        row. A text column may be dictionary-encoded.
+        The columns are those of the table's contract, in any order. A missing column is null in every row.
+        A text column may be dictionary-encoded.
         """
 
     def outcome(self) -> Outcome:
-        """Valid after the last batch of every table."""
+        """The facts about the source. Call it after the last batch of every table."""
 
 
 class TraceFile(Protocol):
-    """A file that was opened, and not yet read as a whole."""
+    """An open file whose events are not read yet."""
 
     def parts(self) -> tuple[Part, ...]:
-        """What describes one rank each."""
+        """The parts of the file, one per rank."""
 
     def read(self, part: Part, request: Request) -> Source:
-        """Starts to read a part. Raises TraceFormatError where nothing of it can be read."""
+        """Reads a part. Raises TraceFormatError if nothing in it can be read."""
 
 
 class Format(Protocol):
-    """A kind of file. `version` is raised when the same bytes give other rows."""
+    """A file format. `version` increases when the same bytes produce different rows."""
 
     @property
     def name(self) -> str: ...
@@ -146,23 +146,23 @@ class Format(Protocol):
     def version(self) -> int: ...
 
     def detect(self, path: Path, head: bytes) -> bool:
-        """Whether the content is of this format; `head` is the beginning of the (decompressed) content.
+        """Whether the content has this format; `head` is the beginning of the (decompressed) content.
 
         `path` may be a folder; `head` is then empty.
         """
 
     def open(self, path: Path) -> TraceFile:
-        """Cheap: reads no more than the beginning. Raises TraceFormatError with a remedy."""
+        """Opens a file; reads only its beginning. Raises TraceFormatError with a hint."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """How a part is to be read.
+    """Options for reading a part.
 
-    `salt` is the warehouse's salt for redacted values. `spill` is the folder for temporary files, which are
-    unlinked on opening. `progress` is called with the bytes of text read so far. `exact` reads row by row
-    what could be read natively; the rows are the same. Where the content turns out to have `known_digest`,
-    `tables` is empty and `outcome` valid at once. `time_unit` overrides the unit of the file's times.
+    `salt` is the salt of the warehouse for redacted values. `spill` is the folder for temporary files, which
+    are unlinked when opened. `progress` is called with the number of bytes read so far. `exact` forces the
+    Python scanner, which produces the same rows as the native one. If the content has `known_digest`,
+    `tables` is empty and `outcome` is valid immediately. `time_unit` overrides the time unit of the file.
     """
 
     salt: bytes

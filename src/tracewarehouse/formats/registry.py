@@ -1,42 +1,48 @@
-"""The formats that are read, in the order in which they are asked whether a file is theirs."""
+"""The supported formats, and detection of the format of a file from its content."""
 
 from __future__ import annotations
 
+import mmap
 import pickle
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tracewarehouse.formats import other_formats
+from tracewarehouse.formats.file_text import head_of
 
 if TYPE_CHECKING:
     from tracewarehouse.formats.base import Format
+
 
 _registered: list[Format] = []
 
 
 def register(format: Format) -> None:
-    """Adds a format, or replaces the one of that name. It is asked before those of the package."""
+    """Adds a format, or replaces the one with that name. It takes precedence over the built-in formats."""
     unregister(format.name)
     _registered.insert(0, format)
 
 
 def unregister(name: str) -> None:
-    """Takes a registered format out; one that comes with the package is there again."""
+    """Removes a registered format; a built-in format with that name becomes active again."""
     _registered[:] = [known for known in _registered if known.name != name]
 
 
 def formats() -> tuple[Format, ...]:
-    """Every format, each name once."""
-    found = {format.name: format for format in reversed((*_registered, *_of_the_package()))}
-    order = dict.fromkeys(format.name for format in (*_registered, *_of_the_package()))
+    """All formats, in order of precedence; each name occurs once."""
+    found = {format.name: format for format in reversed((*_registered, *_built_in()))}
+    order = dict.fromkeys(format.name for format in (*_registered, *_built_in()))
     return tuple(found[name] for name in order)
 
 
 def format_named(name: str) -> Format | None:
-    """The format of that name."""
+    """The format with that name, or None."""
     return next((format for format in formats() if format.name == name), None)
 
 
-def can_be_sent() -> bool:
-    """Whether worker processes can load what is registered: no class of a script, notebook or function."""
+def is_picklable() -> bool:
+    """Whether worker processes can load the registered formats: not if a script or notebook defines one."""
     try:
         return all(b"__main__" not in pickle.dumps(format) for format in _registered)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -44,8 +50,49 @@ def can_be_sent() -> bool:
 
 
 @cache
-def _of_the_package() -> tuple[Format, ...]:
+def _built_in() -> tuple[Format, ...]:
     from tracewarehouse.formats.kineto.format import KinetoFormat
     from tracewarehouse.formats.memory_timeline import MemoryTimelineFormat
 
     return MemoryTimelineFormat(), KinetoFormat()
+
+
+HEAD_BYTES: Final = 1 << 20
+# How many bytes of a database or pickle are searched for names that identify its format.
+_SEARCHED_BYTES: Final = 256 << 20
+_BINARY: Final = (b"SQLite format 3\0", b"\x80")
+
+
+def detect(path: Path) -> Format:
+    """The format of a file or folder.
+
+    Raises UnsupportedFormatError for a known format without a reader, TraceFormatError for a file that
+    cannot be read or is not a trace.
+    """
+    head = b"" if path.is_dir() else head_of(path, HEAD_BYTES)
+    for format in formats():
+        if format.detect(path, head):
+            return format
+    raise _error(path, head)
+
+
+def _error(path: Path, head: bytes) -> Exception:
+    if path.is_dir():
+        head_of(path, 1)  # raises
+    other_formats.check_readable(path, head)
+    if head.startswith(_BINARY) and (name := other_formats.binary_format(_binary_content(path))) is not None:
+        return other_formats.UnsupportedFormatError(path, name)
+    if head.lstrip()[:1] == b"{":
+        return other_formats.UnsupportedFormatError(
+            path, other_formats.object_format(other_formats.top_keys(head))
+        )
+    return other_formats.not_json(path, head, 0)
+
+
+def _binary_content(path: Path) -> bytes | mmap.mmap:
+    """The beginning of a binary file, long enough to identify its format."""
+    with path.open("rb") as file:
+        if file.read(2) != b"\x1f\x8b":
+            size = path.stat().st_size
+            return mmap.mmap(file.fileno(), min(size, _SEARCHED_BYTES), access=mmap.ACCESS_READ)
+    return head_of(path, _SEARCHED_BYTES)

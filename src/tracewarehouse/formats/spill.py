@@ -1,4 +1,4 @@
-"""Record batches kept until a file is read to its end: in memory, or in a temporary file if many."""
+"""A buffer for record batches until a file is read to its end: in memory, or in a temporary file if large."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MEMORY_BYTES: Final = 64 << 20
 
 
 class Spill:
-    """Keeps batches in order; their columns may differ. Close it when they are no longer needed.
+    """Buffers batches in order; their columns may differ. Close it when they are no longer needed.
 
-    The file in `folder` is unlinked on opening and readable by its owner only; nothing of it is left when
-    the process ends, however it ends.
+    The file in `folder` is unlinked when opened and readable by its owner only. It disappears when the
+    process ends, even if the process is killed.
     """
 
     def __init__(self, folder: Path, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -31,32 +31,32 @@ class Spill:
         return len(self._batches)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keeps a further batch."""
+        """Appends a batch."""
         self._bytes += batch.get_total_buffer_size()
         self._batches.append(batch)
         if self._file is None and self._bytes <= self._memory_bytes:
             return
         if self._file is None:
             self._file = TemporaryFile(dir=self._folder)  # noqa: SIM115  closed by close()
-        for at, kept in enumerate(self._batches):
-            if isinstance(kept, pa.RecordBatch):
-                self._batches[at] = self._write(kept)
+        for at, batch in enumerate(self._batches):
+            if isinstance(batch, pa.RecordBatch):
+                self._batches[at] = self._write(batch)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for kept in self._batches:
-            yield kept if isinstance(kept, pa.RecordBatch) else self._read(kept)
+        for batch in self._batches:
+            yield batch if isinstance(batch, pa.RecordBatch) else self._read(batch)
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """Each batch once, in order; what was handed out is no longer kept. Closes after the last."""
+        """Yields each batch once, in order, and releases it. Closes after the last batch."""
         try:
-            for at, kept in enumerate(self._batches):
+            for at, batch in enumerate(self._batches):
                 self._batches[at] = -1
-                yield kept if isinstance(kept, pa.RecordBatch) else self._read(kept)
+                yield batch if isinstance(batch, pa.RecordBatch) else self._read(batch)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Forgets all batches."""
+        """Discards all batches."""
         self._batches.clear()
         if self._file is not None:
             self._file.close()

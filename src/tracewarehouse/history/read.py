@@ -10,7 +10,7 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.history.history import History
-from tracewarehouse.history.recorded import (
+from tracewarehouse.history.results import (
     RecordedAnalysis,
     damaged_result,
     filter_values,
@@ -21,7 +21,7 @@ from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.render.text import plural
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
-from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
+from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, run_attributes
 from tracewarehouse.stats.points import MIN_RUNS
 from tracewarehouse.storage import Recorded, Store, acknowledgement_key, same_rows
 from tracewarehouse.storage.results import is_intact
@@ -185,8 +185,9 @@ def _points_by_group(
     for run in runs:
         version, value = run.selected.version, values[run.selected.selector]
         name = ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
+        start_ns, _ = run_attributes(version).order
         point = Point(
-            version.run, version.number, version.source, known(version).when[0], not version.tombstone,
+            version.run, version.number, version.source, start_ns, not version.tombstone,
             value.value, value.reason,
         )  # fmt: skip
         groups.setdefault(name, []).append(point)

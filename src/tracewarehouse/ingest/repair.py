@@ -12,9 +12,9 @@ from pathlib import Path
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import TwError
-from tracewarehouse.ingest import machine
-from tracewarehouse.ingest.stored_rank import READ
-from tracewarehouse.ingest.upgrade import Rebuild, rebuilt, stored_files
+from tracewarehouse.ingest import resources
+from tracewarehouse.ingest.upgrade.rebuild import Rebuild, rebuilt, stored_files
+from tracewarehouse.ingest.upgrade.stored_rank import READ
 from tracewarehouse.storage import (
     Changes,
     Json,
@@ -210,7 +210,7 @@ class TableRepair:
             else:
                 facts, definitions = dict(source.facts), source.definitions
                 others.append(rebuilt(source, headers.get(source.name, "{}"), (), facts, definitions))
-        with LocalEngine(max(1, min(machine.cores(), len(tasks)))) as engine:
+        with LocalEngine(max(1, min(resources.cores(), len(tasks)))) as engine:
             built = [one for one in results_in_order(engine, tasks) if isinstance(one, Staged)]
         by_rank = {(source.rank, source.digest, source.part): source for source in sources}
         for one in (*built, *others):

@@ -1,4 +1,4 @@
-"""Activities from hand-made traces, by the native and by the row-by-row scanner."""
+"""Activities from hand-made traces, with the native and with the Python scanner."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_small_trace_column_by_column(tmp_path: Path, exact: bool) -> None:
         ("5.000", "2.5", 0, (5000, 2500, "5.000", "2.5")),
         ("5.125", "0", 10, (5135, 0, None, None)),
         ("-5.125", "1", 10000, (4875, 1000, "-5.125", None)),
-        ("1.0004", "1.0001", 0, (1000, 1001, "1.0004", "1.0001")),  # the end is rounded, not the length
+        ("1.0004", "1.0001", 0, (1000, 1001, "1.0004", "1.0001")),  # the end is rounded, not the duration
         ("1.0005", "1", 0, (1001, 1000, "1.0005", None)),
         ("-1.0005", "1", 0, (-1001, 1000, "-1.0005", None)),
         ("-0.0005", "0.001", 0, (-1, 2, "-0.0005", "0.001")),
@@ -76,7 +76,7 @@ def test_times(tmp_path: Path, ts: str, dur: str, base: int, expected: tuple[Any
 
 
 @EXACT
-def test_zero_is_no_time_where_all_others_are_hours_later(tmp_path: Path, exact: bool) -> None:
+def test_zero_is_an_invalid_time_if_all_others_are_hours_later(tmp_path: Path, exact: bool) -> None:
     events = [event(ts=0, dur=1), {"ph": "M", "name": "process_name", "ts": 0}, event(ts=3_600_000_001)]
     late = read(tmp_path, events, exact=exact)
     assert late.column("ts_ns") == [None, 0, 3_600_000_001_000]
@@ -86,7 +86,7 @@ def test_zero_is_no_time_where_all_others_are_hours_later(tmp_path: Path, exact:
 
 
 @EXACT
-def test_begin_and_end_events_make_pairs(tmp_path: Path, exact: bool) -> None:
+def test_begin_and_end_events_are_paired(tmp_path: Path, exact: bool) -> None:
     def at(ph: str, ts: float, tid: Any = 1) -> dict[str, Any]:
         return {"ph": ph, "name": "b", "pid": 1, "tid": tid, "ts": ts}
 
@@ -140,7 +140,7 @@ def test_categories_of_slices_without_one(tmp_path: Path, exact: bool) -> None:
 
 
 @EXACT
-def test_ids_whose_text_does_not_tell_their_type_are_in_extra(tmp_path: Path, exact: bool) -> None:
+def test_ids_with_ambiguous_text_are_in_extra(tmp_path: Path, exact: bool) -> None:
     events = [
         event(pid="12", tid=5, bp="e"), event(pid=12, tid="x 5", id="9"), event(pid=1.5, tid="1.5", id=[1]),
     ]  # fmt: skip
@@ -151,7 +151,7 @@ def test_ids_whose_text_does_not_tell_their_type_are_in_extra(tmp_path: Path, ex
 
 
 @EXACT
-def test_odd_elements_are_kept_whole(tmp_path: Path, exact: bool) -> None:
+def test_irregular_elements_are_stored_verbatim(tmp_path: Path, exact: bool) -> None:
     text = (
         '{"traceEvents": [{"ph":"X","name":1,"ts":5,"color":{"a":[1.50]}}, 17, [1, "x"], {}, null,'
         ' {"ph":"X","name":"a","name":"b","args":null}, {"ph":"X","args":"none","cat":null}]}'
@@ -165,7 +165,7 @@ def test_odd_elements_are_kept_whole(tmp_path: Path, exact: bool) -> None:
 
 
 @EXACT
-def test_odd_arguments(tmp_path: Path, exact: bool) -> None:
+def test_irregular_arguments(tmp_path: Path, exact: bool) -> None:
     args = [
         {"correlation": "7", "grid": [1, "2", 3], "bytes": 5.5, "stream": "0x10"},
         {"External id": None, "external id": 3, "registers per thread": True},
@@ -204,7 +204,7 @@ def test_a_spilled_trace_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert after.column("args")[299_999] == '{"n":299999}'
 
 
-def test_known_content_is_not_read_again(tmp_path: Path) -> None:
+def test_known_content_is_not_read_twice(tmp_path: Path) -> None:
     path = write(tmp_path, SMALL_BYTES)
     digest = ReadTrace(path).outcome.digest
     again = ReadTrace(path, known_digest=digest)
@@ -221,6 +221,6 @@ def test_progress_counts_up_to_the_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base", ["99999999999999999999", "-1e30", "1e999999999", '"Infinity"', "[1]"])
-def test_a_base_that_no_time_can_have_is_none(tmp_path: Path, base: str) -> None:
+def test_a_base_time_out_of_range_is_ignored(tmp_path: Path, base: str) -> None:
     text = f'{{"baseTimeNanoseconds": {base}, "traceEvents": [{{"ph":"X","ts":1}}]}}'
     assert ReadTrace(write(tmp_path, text.encode())).outcome.base_time_ns == 0

@@ -1,4 +1,4 @@
-"""Real traces, where present: both scanners give the same rows, and so does what is stored of them."""
+"""Real traces, if available: both scanners and the stored events yield the same rows."""
 
 from __future__ import annotations
 

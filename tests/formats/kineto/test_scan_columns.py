@@ -1,4 +1,4 @@
-"""The native scanner on single elements, deep and long ones, full dictionaries and short memory."""
+"""The native scanner: single, deep and long elements, dictionary overflow and failing allocations."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from scanned import accepts, elements, expected, rows, scan
+from scanner_results import accepts, elements, expected, rows, scan
 
-from tracewarehouse.formats.kineto import batch as columns
-from tracewarehouse.formats.kineto.batch import COLLECTIVE, ODD, SLOW, SUBNS
+from tracewarehouse.formats.kineto import scanner as columns
 from tracewarehouse.formats.kineto.native import NativeScanner, why_not
-from tracewarehouse.formats.kineto.scanner import RefusedError, State
+from tracewarehouse.formats.kineto.scanner import COLLECTIVE, ODD, SLOW, SUBNS, RefusedError, State
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -36,7 +35,7 @@ def many(count: int, name: str = "name {}") -> bytes:
 
 
 def test_every_column_has_its_key() -> None:
-    """One event with a distinct value under every key of batch.KEYS."""
+    """One event with a distinct value under every key of scanner.KEYS."""
     plain = {"shapes": "[[1]]", "dtypes": '["f"]', "grid": "[1,2,3]", "block": "[4,5,6]"}
     texts = dict.fromkeys(columns.CODES, '"t"')
     for keys in zip(
@@ -124,7 +123,7 @@ def test_random_doubles_are_the_nearest_ones() -> None:
     assert ((batch.flags == SLOW) == ~valid).all()
 
 
-def test_columns_that_nobody_fills_are_missing() -> None:
+def test_columns_without_values_are_missing() -> None:
     _, (batch,) = scan(b'{"ph":"M","ts":1}]')
     assert (set(batch.codes), set(batch.ints), set(batch.doubles), set(batch.texts)) == (
         {"ph"},
@@ -150,7 +149,7 @@ def test_deeply_nested_events_are_kept(depth: int) -> None:
     assert scan(wrong)[0].state is State.REFUSED
 
 
-def test_new_strings_are_those_that_no_column_holds_once() -> None:
+def test_new_strings_are_distinct_and_in_no_column() -> None:
     first = event(
         '{"token":"short","key2":["a long string","a long string"],"Seq":"1"}', ',"id":"0x12345678"'
     )
@@ -161,7 +160,7 @@ def test_new_strings_are_those_that_no_column_holds_once() -> None:
         ["0x12345678", "token", "key2", "a long string"],
         ["another one\\n", "in words and here"],
     ]
-    assert batches[1].words["dtypes"].to_pylist() == ['["c10::BFloat16"]']
+    assert batches[1].dictionaries["dtypes"].to_pylist() == ['["c10::BFloat16"]']
 
 
 def test_too_many_new_strings_are_none() -> None:
@@ -180,16 +179,16 @@ def test_a_full_dictionary_restarts_with_the_next_batch(limits: dict[str, int]) 
     assert [batch.restarted for batch in batches] == [frozenset()] + [frozenset({"name"})] * (
         len(batches) - 1
     )
-    assert len(batches) > 3 and all(batch.words["ph"].to_pylist() == ["X"] for batch in batches)
+    assert len(batches) > 3 and all(batch.dictionaries["ph"].to_pylist() == ["X"] for batch in batches)
 
 
-def test_a_dictionary_grows_by_its_end() -> None:
+def test_a_dictionary_grows_at_its_end() -> None:
     _, batches = scan(many(30), batch_rows=10)
-    words = [batch.words["name"].to_pylist() for batch in batches]
+    words = [batch.dictionaries["name"].to_pylist() for batch in batches]
     assert [len(each) for each in words] == [10, 20, 30] and words[2][:20] == words[1]
 
 
-def test_batches_end_before_their_texts_get_long() -> None:
+def test_batches_end_before_their_texts_get_too_long() -> None:
     text = ",".join(event('{"a":"%s"}' % ("x" * 1000)) for _ in range(100)).encode() + b"]"
     _, batches = scan(text, batch_bytes=10_000)
     assert sum(batch.rows for batch in batches) == 100
@@ -197,7 +196,7 @@ def test_batches_end_before_their_texts_get_long() -> None:
 
 
 def test_a_batch_grows() -> None:
-    """Columns that the first rows have, that later rows begin, and that end."""
+    """Columns with values in the first rows only, or from a later row on."""
     head = ",".join(event(f'{{"stream":{at}}}', f',"id":{at}') for at in range(3000))
     tail = ",".join(event(f'{{"dtype":"{at}","warps per SM":{at}}}') for at in range(60_000))
     _, batches = scan(f"{head},{tail}]".encode(), batch_rows=40_000)
@@ -209,7 +208,7 @@ def test_a_batch_grows() -> None:
     assert [row.get("collective_dtype") for row in found[3000:]] == list(map(str, range(60_000)))
 
 
-def test_an_element_that_is_too_long_waits_for_what_the_caller_does() -> None:
+def test_a_too_long_element_waits_for_the_caller() -> None:
     long = event('{"a":"%s"}' % ("x" * 5_000_000))
     text = f"{event('{}')},{long},{event('{}')}]".encode()
     scanner = NativeScanner()
@@ -229,7 +228,7 @@ def test_an_element_that_is_too_long_waits_for_what_the_caller_does() -> None:
     assert last is not None and last.texts["args"].to_pylist() == ["{}", '{"a":"shorter"}', "{}"]
 
 
-def test_an_element_that_is_too_long_is_read_when_the_limit_is_raised() -> None:
+def test_a_too_long_element_is_read_after_raising_the_limit() -> None:
     text = event('{"a":"%s"}' % ("x" * 5_000_000)).encode() + b"]"
     scanner = NativeScanner()
     scanner.longest_bytes = 1000
@@ -245,7 +244,7 @@ def test_an_element_that_is_too_long_is_read_when_the_limit_is_raised() -> None:
     assert (scanner.state, scanner.rows, last.rows) == (State.CLOSED, 1, 1)
 
 
-def test_arrays_from_elsewhere_are_further_elements() -> None:
+def test_feed_array_appends_elements() -> None:
     scanner = NativeScanner(batch_rows=3)
     batches = scanner.feed_array(b' [{"ph":"a"} , 7] ') + scanner.feed_array(b"[]")
     batches += scanner.feed_array(memoryview(b'[{"ph":"b"},{"ph":"c"}]'))
@@ -257,7 +256,7 @@ def test_arrays_from_elsewhere_are_further_elements() -> None:
     assert [found.get("ph") for found in rows([*batches, last])] == ["a", None, "b", "c"]
 
 
-def test_what_was_read_of_a_wrong_array_is_not_lost() -> None:
+def test_elements_before_an_invalid_one_are_returned() -> None:
     scanner = NativeScanner(batch_rows=2)
     with pytest.raises(RefusedError):
         scanner.feed_array(b"[1,2,3,wrong]")
@@ -284,7 +283,7 @@ def test_a_text_that_ends_inside_the_array_is_not_closed() -> None:
         assert scanner.take_rest() == text[scanner.offset :]
 
 
-def test_what_follows_the_array_is_left() -> None:
+def test_text_after_the_array_is_not_read() -> None:
     text = b'{"ph":"X"} ] , "traceName": "x"}'
     scanner, _ = scan(text)
     assert (scanner.state, scanner.take_rest()) == (State.CLOSED, b'] , "traceName": "x"}')
@@ -294,7 +293,7 @@ def test_what_follows_the_array_is_left() -> None:
 
 def test_arrays_of_a_batch_may_be_written_to_and_outlive_the_scanner() -> None:
     _, (batch,) = scan(many(1000) + b"")
-    codes, flags, words = batch.codes["name"], batch.flags, batch.words["name"]
+    codes, flags, words = batch.codes["name"], batch.flags, batch.dictionaries["name"]
     names = pa.DictionaryArray.from_arrays(pa.array(codes), words)
     del batch
     gc.collect()
@@ -324,14 +323,14 @@ def test_every_allocation_that_fails_is_a_memory_error() -> None:
     assert 30 < failures < 1000
 
 
-def test_words_of_equal_hash_do_not_make_it_slow() -> None:
-    """Seeds differ: the order of probes is not known from outside; a run of probes ends the dictionary."""
+def test_values_of_equal_hash_do_not_slow_it_down() -> None:
+    """Hash seeds differ between scanners; too many probes end the dictionary."""
     _, batches = scan(many(60_000, "{:08d}"))
     assert sum(batch.rows for batch in batches) == 60_000
     assert len(batches) == 1
 
 
-def test_memory_errors_name_no_values() -> None:
+def test_memory_errors_contain_no_values() -> None:
     with pytest.raises(MemoryError) as raised:
         NativeScanner(allocations=0).feed(b'{"name":"secret"}')
     assert "secret" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""Random and damaged texts: rows as said in plain Python, the verdict of strict JSON, pieces of any size."""
+"""Random and damaged texts: rows as computed in Python, accepted like strict JSON, any piece size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import pytest
-from scanned import accepts, element, elements, expected, rows, scan, strict
+from scanner_results import accepts, element, elements, expected, rows, scan, strict
 
 from tracewarehouse.formats.kineto.native import why_not
 
@@ -18,7 +18,7 @@ BITS += [b"\x01", b"\t", b"\n", b" ", b'"ph":"X",', b"01", b"\x00", b"}", b'"', 
 
 
 def check_rows(seed: int) -> None:
-    """A sound array: its rows, in pieces of some size."""
+    """Checks the rows of a valid array, fed in pieces."""
     chance = random.Random(seed)
     text = (", ".join(element(chance) for _ in range(chance.randrange(1, 40))) + " ]").encode()
     wanted = [expected(each) for each in elements(text)]
@@ -37,7 +37,7 @@ def damaged(chance: random.Random) -> bytes:
 
 
 def check_verdict(seed: int) -> bool:
-    """Accepted exactly where strict JSON accepts, in any pieces, with the same rows."""
+    """Checks that a text is accepted exactly if it is strict JSON, with the same rows for any pieces."""
     chance = random.Random(seed)
     text = damaged(chance)
     scanner, batches = scan(text)
@@ -70,8 +70,8 @@ def test_many_random_and_damaged_texts(first: int) -> None:
         check_verdict(seed)
 
 
-def test_the_witness_parses_what_it_should() -> None:
-    """A witness that takes everything for odd would prove nothing."""
+def test_the_witness_accepts_regular_events() -> None:
+    """A witness that flags every row ODD would prove nothing."""
     chance = random.Random(0)
     flags = [expected(msgspec.json.format(element(chance), indent=-1))["flags"] for _ in range(500)]
     assert sum(flag & 3 == 0 for flag in flags) > 100

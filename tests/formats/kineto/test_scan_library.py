@@ -1,4 +1,4 @@
-"""The library is used only if it is the one that belongs to this package; what is said where it is not."""
+"""The library is used only if it belongs to this package; otherwise there is a notice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_library_of_another_interface_is_refused(library: Path, monkeypatch: p
         native.load(library, build.SOURCE)
 
 
-def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:
     path = tmp_path / build.library_name()
     with pytest.raises(native.NativeScannerError, match=f"{path.name} is missing, install the package again"):
         native.load(path, build.SOURCE)
@@ -51,7 +51,7 @@ def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
         native.load(path, build.SOURCE)
 
 
-def test_those_without_the_library_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_without_the_library_get_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "why_not", lambda: "it is missing")
     assert native.notice() == "ingesting without the native scanner, several times slower: it is missing"
     assert native.version_line().endswith(", without the native scanner: it is missing")
@@ -59,7 +59,7 @@ def test_those_without_the_library_are_told_so(monkeypatch: pytest.MonkeyPatch) 
     assert native.notice() is None and native.version_line().endswith(", native scanner")
 
 
-def test_without_a_compiler_the_build_names_the_remedy(tmp_path: Path) -> None:
+def test_a_build_without_a_compiler_names_the_fix(tmp_path: Path) -> None:
     copy = tmp_path / "build.py"
     copy.write_bytes((FOLDER / "build.py").read_bytes())
     (tmp_path / "scan.c").write_bytes(build.SOURCE.read_bytes())
@@ -79,7 +79,7 @@ def test_a_compiler_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         build.build(tmp_path)
 
 
-def test_the_machine_without_a_compiler_asks_for_one_from_pypi(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_compiler_requires_one_from_pypi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "system_compiler", lambda: None)
     monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
     monkeypatch.delenv("TW_NO_NATIVE", raising=False)

@@ -1,4 +1,4 @@
-"""The scanner under the compiler's checks of memory and undefined behavior, on random and damaged texts."""
+"""The scanner with address and undefined-behavior sanitizers, on random and damaged texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracewarehouse.formats.kineto import build
 
 HERE = Path(__file__).parent
 CHECKS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
-# For a process of its own, which loads the checks before all else.
+# For a separate process that preloads the sanitizer.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -30,8 +30,8 @@ for depth in (65, 129, 100_000) if sys.argv[3] == "all" else ():
 if sys.argv[3] == "all":
     columns.test_every_column_has_its_key()
     columns.test_every_allocation_that_fails_is_a_memory_error()
-    columns.test_an_element_that_is_too_long_waits_for_what_the_caller_does()
-    columns.test_arrays_from_elsewhere_are_further_elements()
+    columns.test_a_too_long_element_waits_for_the_caller()
+    columns.test_feed_array_appends_elements()
     for limits in ({"words_most": 7}, {"words_bytes": 60}, {"words_bytes": 1}):
         columns.test_a_full_dictionary_restarts_with_the_next_batch(limits)
     columns.test_a_batch_grows()
@@ -40,7 +40,7 @@ print("checked")
 
 
 def sanitizer(compiler: list[str]) -> str | None:
-    """The library that has to be loaded before all others; None where the compiler has none."""
+    """The sanitizer library to preload; None if the compiler has none."""
     command = [*compiler, "-print-file-name=libasan.so"]
     found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     return found if Path(found).is_absolute() else None
@@ -52,7 +52,7 @@ def sanitizer(compiler: list[str]) -> str | None:
     [((), "all"), (("-DPLAIN_LOOPS",), "all"), (("-DPROBES=1",), "rows")],
     ids=["usual", "plain_loops", "dictionaries_that_restart_early"],
 )
-def test_no_check_of_the_compiler_fails(flags: tuple[str, ...], which: str, tmp_path: Path) -> None:
+def test_no_sanitizer_check_fails(flags: tuple[str, ...], which: str, tmp_path: Path) -> None:
     compiler = build.system_compiler()
     preload = sanitizer(compiler) if compiler else None
     if preload is None:

@@ -1,1 +1,1 @@
-"""Chrome JSON as Kineto (torch.profiler) writes it."""
+"""Chrome trace JSON as written by Kineto (torch.profiler)."""

@@ -1,4 +1,4 @@
-"""From kept batches to record batches of activities, once the file is known to its end."""
+"""Buffered batches to record batches of `activities`, once the complete file has been scanned."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.formats.kineto import categories
-from tracewarehouse.formats.kineto.categories import Category
-from tracewarehouse.formats.kineto.identity import numbers_array, read_tokens
-from tracewarehouse.formats.kineto.kept import COLLECTIVE, Coded, KeptBatch, numbers
+from tracewarehouse.formats.kineto import distinct_values
+from tracewarehouse.formats.kineto.columns import HAS_COLLECTIVE, BufferedBatch, Coded, numbers
+from tracewarehouse.formats.kineto.distinct_values import Category, numbers_array, read_tokens
+from tracewarehouse.formats.kineto.scanner import TYPED_INTS
 from tracewarehouse.formats.kineto.times import Clock, times
-from tracewarehouse.formats.kineto.typed_args import TYPED_INTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracewarehouse.formats.kineto.pairs import Pairs
-    from tracewarehouse.formats.kineto.words import Dictionaries
+    from tracewarehouse.formats.kineto.columns import Dictionaries
+    from tracewarehouse.formats.kineto.times import EventPairs
 
 Made = TypeVar("Made")
 CODED: Final = pa.dictionary(pa.int32(), pa.string())
 _ALL_STREAMS: Final = 4294967295
 _DEVICE_ROLES: Final = ("device", "device_annotation", "device_event", "sync")
-# Typed arguments that more than one column is made from.
-_OF_ROLES: Final = frozenset(("stream", "stream_id", "device", "device_id"))
-# Column of activities → column of a batch, of the text columns that only change their name.
+# Typed arguments that contribute to more than one column.
+_ROLE_DEPENDENT: Final = frozenset(("stream", "stream_id", "device", "device_id"))
+# Text columns that are only renamed: column of activities → column of a batch.
 _TEXTS: Final = {
     "ph": "ph", "raw_category": "cat", "name": "name", "shapes": "shapes", "dtypes": "dtypes",
     "collective": "collective", "process_group": "process_group", "group_ranks": "group_ranks",
@@ -39,20 +38,20 @@ _TEXTS: Final = {
 
 
 @dataclass(frozen=True)
-class WholeFile:
-    """What is known at the end of a file and decides about its rows.
+class FileContext:
+    """Facts about the complete file that every row depends on.
 
-    `devices` are the texts of the pids that are devices; `repaired` are events in order.
+    `devices` are the pids, as text, that denote devices; `repaired` are event ids in ascending order.
     """
 
     clock: Clock
     devices: frozenset[str] = frozenset()
-    pairs: Pairs | None = None
+    pairs: EventPairs | None = None
     repaired: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class _Ids(NamedTuple):
-    """Distinct ids of processes or threads: texts, and per token the place of its text and what is in it."""
+    """Distinct process or thread ids: texts, and per token the position of its text and its parsed values."""
 
     texts: pa.Array
     places: NDArray[np.int32]
@@ -62,22 +61,22 @@ class _Ids(NamedTuple):
     tokens: list[str]
 
 
-class Activities:
-    """Makes the record batches of one file; what depends on distinct words, once per dictionary."""
+class ActivityBuilder:
+    """Builds the record batches of one file; work on distinct values is done once per dictionary."""
 
-    def __init__(self, words: Dictionaries, whole: WholeFile) -> None:
-        self._words = words
-        self._whole = whole
+    def __init__(self, dictionaries: Dictionaries, context: FileContext) -> None:
+        self._dictionaries = dictionaries
+        self._context = context
         self._cached: dict[str, tuple[pa.Array, object]] = {}
         self._categories: dict[Category, int] = {}
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns but run_id and rank; a column whose dictionary was full is no dictionary."""
+        """All columns except run_id and rank; a column whose dictionary overflowed has type string."""
         types: dict[str, pa.DataType] = dict.fromkeys(("event_id", "ts_ns", "dur_ns", "end_id"), pa.int64())
-        types |= dict.fromkeys((*(set(TYPED_INTS) - _OF_ROLES), "stream", "device"), pa.int64())
+        types |= dict.fromkeys((*(set(TYPED_INTS) - _ROLE_DEPENDENT), "stream", "device"), pa.int64())
         types |= dict.fromkeys(("category", "pid", "tid", "extra", *_TEXTS), CODED)
-        types |= {name: pa.string() for name, source in _TEXTS.items() if source in self._words.plain}
+        types |= {name: pa.string() for name, source in _TEXTS.items() if source in self._dictionaries.plain}
         types |= dict.fromkeys(("ts_text", "dur_text", "flow_id", "args"), pa.string())
         types |= dict.fromkeys(
             ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"), pa.float64()
@@ -86,9 +85,9 @@ class Activities:
         return pa.schema([(name, types[name]) for name in COLUMNS])
 
     def batch(self, found: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """The rows of a kept batch, whose first is the event `first`."""
-        batch = KeptBatch(found)
-        ph, cat = (batch.coded(name, self._words) for name in ("ph", "cat"))
+        """The rows of a buffered batch whose first row is the event `first`."""
+        batch = BufferedBatch(found)
+        ph, cat = (batch.coded(name, self._dictionaries) for name in ("ph", "cat"))
         is_x, is_b, is_m = (_is(ph, text) for text in ("X", "B", "M"))
         pid, tid = self._ids(batch, "pid"), self._ids(batch, "tid")
         kinds = self._kinds(batch, cat, is_x, is_b, pid)
@@ -97,72 +96,77 @@ class Activities:
         columns |= {name: self._text(batch, source) for name, source in _TEXTS.items()}
         columns |= {"pid": _id_texts(pid), "tid": _id_texts(tid)}
         no_zero = (ph.codes >= 0) & ~is_m
-        columns |= times(batch, self._whole.clock, is_b, no_zero, self._whole.pairs, first)._asdict()
+        columns |= times(batch, self._context.clock, is_b, no_zero, self._context.pairs, first)._asdict()
         columns |= self._streams(batch, kinds, pid, tid)
-        columns |= {name: batch.column(name, pa.int64()) for name in TYPED_INTS if name not in _OF_ROLES}
-        columns |= ratios(batch)
+        columns |= {
+            name: batch.column(name, pa.int64()) for name in TYPED_INTS if name not in _ROLE_DEPENDENT
+        }
+        columns |= double_columns(batch)
         columns |= {name: batch.column(name, pa.string()) for name in ("flow_id", "args")}
         columns["extra"] = self._extra(batch, pid, tid)
         columns["end_id"] = self._ends(first, batch.rows)
-        columns[COLLECTIVE] = batch.column(COLLECTIVE, pa.bool_())
-        columns["repaired"] = _marked(self._whole.repaired, first, batch.rows)
+        columns[HAS_COLLECTIVE] = batch.column(HAS_COLLECTIVE, pa.bool_())
+        columns["repaired"] = _flags_at(self._context.repaired, first, batch.rows)
         return pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS], schema=self.schema)
 
-    def _once(self, name: str, words: pa.Array, make: Callable[[pa.Array], Made]) -> Made:
-        """What `make` gives for these words, made once for a dictionary that several batches share."""
+    def _once(self, name: str, values: pa.Array, make: Callable[[pa.Array], Made]) -> Made:
+        """The result of `make` for these values, cached for a dictionary that several batches share."""
         known = self._cached.get(name)
-        if known is None or known[0] is not words:
-            self._cached[name] = known = (words, make(words))
+        if known is None or known[0] is not values:
+            self._cached[name] = known = (values, make(values))
         return cast(Made, known[1])
 
-    def _text(self, batch: KeptBatch, name: str) -> pa.Array:
-        if name in self._words.plain:
-            found = batch.coded(name, self._words)
-            return found.words.take(_codes(found.codes))
-        return _dictionary(*batch.coded(name, self._words))
+    def _text(self, batch: BufferedBatch, name: str) -> pa.Array:
+        if name in self._dictionaries.plain:
+            found = batch.coded(name, self._dictionaries)
+            return found.values.take(_codes(found.codes))
+        return _dictionary(*batch.coded(name, self._dictionaries))
 
-    def _ids(self, batch: KeptBatch, name: str) -> tuple[NDArray[np.int32], _Ids]:
-        found = batch.coded(name, self._words)
-        ids = self._once(name, found.words, _read_ids)
+    def _ids(self, batch: BufferedBatch, name: str) -> tuple[NDArray[np.int32], _Ids]:
+        found = batch.coded(name, self._dictionaries)
+        ids = self._once(name, found.values, _read_ids)
         return found.codes, ids
 
     def _kinds(
-        self, batch: KeptBatch, cat: Coded, is_x: NDArray[np.bool_], is_b: NDArray[np.bool_],
+        self, batch: BufferedBatch, cat: Coded, is_x: NDArray[np.bool_], is_b: NDArray[np.bool_],
         pid: tuple[NDArray[np.int32], _Ids],
     ) -> NDArray[np.int32]:  # fmt: skip
-        """Per row the number of its category, 0 for none."""
+        """The category number of each row, 0 for none."""
         kinds = np.zeros(batch.rows, np.int32)
         for slices in (True, False):
-            of_words = self._once(f"cat {slices}", cat.words, partial(self._by_spelling, is_slice=slices))
+            of_values = self._once(f"cat {slices}", cat.values, partial(self._by_spelling, is_slice=slices))
             selected = is_x | is_b if slices else ~(is_x | is_b)
-            kinds[selected] = np.append(of_words, 0)[cat.codes[selected]]
+            kinds[selected] = np.append(of_values, 0)[cat.codes[selected]]
         bare = np.flatnonzero(is_x & (cat.codes < 0))
         if bare.size:
             kinds[bare] = self._by_name(batch, bare, pid)
         return kinds
 
-    def _by_spelling(self, words: pa.Array, *, is_slice: bool) -> NDArray[np.int32]:
-        found = [categories.category(raw, is_slice=is_slice) for raw in words.to_pylist()]
+    def _by_spelling(self, values: pa.Array, *, is_slice: bool) -> NDArray[np.int32]:
+        found = [distinct_values.category(raw, is_slice=is_slice) for raw in values.to_pylist()]
         return np.array([self._number(category) for category in found], np.int32)
 
     def _by_name(
-        self, batch: KeptBatch, rows: NDArray[np.int64], pid: tuple[NDArray[np.int32], _Ids]
+        self, batch: BufferedBatch, rows: NDArray[np.int64], pid: tuple[NDArray[np.int32], _Ids]
     ) -> NDArray[np.int32]:
-        """The categories of slices that the file gives none."""
-        names = batch.coded("name", self._words)
+        """The categories of slices that have none in the file."""
+        names = batch.coded("name", self._dictionaries)
         codes, ids = pid
-        is_device = np.array([text in self._whole.devices for text in ids.texts.to_pylist()], np.bool_)
+        is_device = np.array([text in self._context.devices for text in ids.texts.to_pylist()], np.bool_)
         on_device = np.append(is_device, False)[np.append(ids.places, -1)[codes[rows]]]
         found = np.zeros(len(rows), np.int32)
-        for selected, judge in ((on_device, categories.on_device), (~on_device, categories.on_host)):
+        for selected, infer in (
+            (on_device, distinct_values.infer_on_device),
+            (~on_device, distinct_values.infer_on_host),
+        ):
             used, places = np.unique(names.codes[rows[selected]], return_inverse=True)
             if used.size:
-                judged = judge(names.words.take(_codes(used)))
-                found[selected] = np.array([self._number(one) for one in judged], np.int32)[places]
+                categories = infer(names.values.take(_codes(used)))
+                found[selected] = np.array([self._number(one) for one in categories], np.int32)[places]
         return found
 
     def _number(self, category: Category) -> int:
-        if category == categories.NOTHING:
+        if category == distinct_values.NOTHING:
             return 0
         return self._categories.setdefault(category, len(self._categories) + 1)
 
@@ -173,14 +177,14 @@ class Activities:
         return _dictionary(to_place[kinds], pa.array(texts, pa.string()))
 
     def _streams(
-        self, batch: KeptBatch, kinds: NDArray[np.int32],
+        self, batch: BufferedBatch, kinds: NDArray[np.int32],
         pid: tuple[NDArray[np.int32], _Ids], tid: tuple[NDArray[np.int32], _Ids],
     ) -> dict[str, pa.Array]:  # fmt: skip
-        """Stream and device: where an event of the category has them depends on its role."""
+        """Stream and device; which fields hold them depends on the role of the category."""
         roles = [None, *(category.role for category in self._categories)]
         is_role = {role: np.array([one == role for one in roles])[kinds] for role in _DEVICE_ROLES}
         stream, stream_ok = batch.ints("stream")
-        at_end, at_end_ok = _of_ids(tid, "last_numbers")
+        at_end, at_end_ok = _id_numbers(tid, "last_numbers")
         stream = np.where(is_role["sync"] & stream_ok & (stream == _ALL_STREAMS), -1, stream)
         tagged = is_role["device"] | is_role["device_event"] | is_role["sync"]
         second = _first(batch.ints("stream_id"), (at_end, at_end_ok))
@@ -191,15 +195,15 @@ class Activities:
         valid = np.where(annotation, at_end_ok, valid)
         found[~valid] = 0
         on_device = tagged | annotation
-        process, older = _of_ids(pid, "numbers"), batch.ints("device_id")
+        process, older = _id_numbers(pid, "numbers"), batch.ints("device_id")
         other = np.where(on_device, process[0], older[0]), np.where(on_device, process[1], older[1])
         return {"stream": numbers(found, valid), "device": numbers(*_first(batch.ints("device"), other))}
 
     def _extra(
-        self, batch: KeptBatch, pid: tuple[NDArray[np.int32], _Ids], tid: tuple[NDArray[np.int32], _Ids]
+        self, batch: BufferedBatch, pid: tuple[NDArray[np.int32], _Ids], tid: tuple[NDArray[np.int32], _Ids]
     ) -> pa.Array:
-        """`extra`, with pid and tid where their text does not say whether they are numbers or strings."""
-        found = batch.coded("extra", self._words)
+        """`extra`, with pid and tid where their text does not show whether they are numbers or strings."""
+        found = batch.coded("extra", self._dictionaries)
         loses = [np.append(~ids.keeps_type, False)[codes] for codes, ids in (pid, tid)]
         rows = np.flatnonzero(loses[0] | loses[1])
         if not rows.size:
@@ -211,20 +215,20 @@ class Activities:
             ]
         )
         distinct, places = np.unique(key, axis=1, return_inverse=True)
-        words = found.words.to_pylist()
+        values = found.values.to_pylist()
         made = [
-            _with_ids(None if extra < 0 else words[extra], pid[1].tokens, p, tid[1].tokens, t)
+            _with_ids(None if extra < 0 else values[extra], pid[1].tokens, p, tid[1].tokens, t)
             for extra, p, t in distinct.T.tolist()
         ]
         codes = found.codes.copy()
-        codes[rows] = len(words) + places.reshape(-1)
-        encoded = pa.array([*words, *made], pa.string()).dictionary_encode()
+        codes[rows] = len(values) + places.reshape(-1)
+        encoded = pa.array([*values, *made], pa.string()).dictionary_encode()
         to_place = np.append(encoded.indices.to_numpy(zero_copy_only=False), -1).astype(np.int32)
         return _dictionary(to_place[codes], encoded.dictionary)
 
     def _ends(self, first: int, count: int) -> pa.Array:
         ends, valid = np.zeros(count, np.int64), np.zeros(count, np.bool_)
-        if (pairs := self._whole.pairs) is not None:
+        if (pairs := self._context.pairs) is not None:
             here = pairs.within(first, count)
             rows = pairs.begins[here] - first
             ends[rows], valid[rows] = pairs.ends[here], True
@@ -236,8 +240,8 @@ def _with_ids(extra: str | None, pids: list[str], pid: int, tids: list[str], tid
     return "{" + ", ".join([*parts, *([extra[1:-1]] if extra else [])]) + "}"
 
 
-def _read_ids(words: pa.Array) -> _Ids:
-    tokens = words.to_pylist()
+def _read_ids(values: pa.Array) -> _Ids:
+    tokens = values.to_pylist()
     found = read_tokens(tokens)
     encoded = pa.array(found.texts, pa.string()).dictionary_encode()
     places = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
@@ -251,8 +255,10 @@ def _id_texts(found: tuple[NDArray[np.int32], _Ids]) -> pa.Array:
     return _dictionary(np.append(ids.places, np.int32(-1))[codes], ids.texts)
 
 
-def _of_ids(found: tuple[NDArray[np.int32], _Ids], name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The numbers of each row's id."""
+def _id_numbers(
+    found: tuple[NDArray[np.int32], _Ids], name: str
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The number in the id of each row."""
     codes, ids = found
     values, valid = getattr(ids, name)
     return np.append(values, 0)[codes], np.append(valid, False)[codes]
@@ -261,12 +267,12 @@ def _of_ids(found: tuple[NDArray[np.int32], _Ids], name: str) -> tuple[NDArray[n
 def _first(
     a: tuple[NDArray[np.int64], NDArray[np.bool_]], b: tuple[NDArray[np.int64], NDArray[np.bool_]]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The first of two numbers that is there."""
+    """The first number of each pair that is valid."""
     return np.where(a[1], a[0], np.where(b[1], b[0], 0)), a[1] | b[1]
 
 
 def _is(found: Coded, text: str) -> NDArray[np.bool_]:
-    place = pc.index(found.words, text).as_py()
+    place = pc.index(found.values, text).as_py()
     return found.codes == place if place >= 0 else np.zeros(len(found.codes), np.bool_)
 
 
@@ -275,12 +281,12 @@ def _codes(codes: NDArray[np.int32]) -> pa.Array:
     return pa.array(codes, pa.int32(), mask=is_null) if is_null.any() else pa.array(codes, pa.int32())
 
 
-def _dictionary(codes: NDArray[np.int32], words: pa.Array) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(_codes(codes), words)
+def _dictionary(codes: NDArray[np.int32], values: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(_codes(codes), values)
 
 
-def ratios(batch: KeptBatch) -> dict[str, pa.Array]:
-    """The columns that are not whole numbers."""
+def double_columns(batch: BufferedBatch) -> dict[str, pa.Array]:
+    """The floating-point columns."""
     percent = batch.column("occupancy_percent", pa.float64())
     found = {name: batch.column(name, pa.float64()) for name in ("blocks_per_sm", "warps_per_sm")}
     return {
@@ -290,11 +296,11 @@ def ratios(batch: KeptBatch) -> dict[str, pa.Array]:
     }
 
 
-def _marked(ids: NDArray[np.int64], first: int, count: int) -> pa.Array:
-    marks = np.zeros(count, np.bool_)
+def _flags_at(ids: NDArray[np.int64], first: int, count: int) -> pa.Array:
+    flags = np.zeros(count, np.bool_)
     low, high = np.searchsorted(ids, [first, first + count])
-    marks[ids[low:high] - first] = True
-    return pa.array(marks)
+    flags[ids[low:high] - first] = True
+    return pa.array(flags)
 
 
 COLUMNS: Final = (

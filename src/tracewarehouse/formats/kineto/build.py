@@ -1,8 +1,8 @@
 """Builds the native scanner, alone or as part of an installation. Imports nothing but the standard library.
 
-In a checkout: `python src/tracewarehouse/formats/kineto/build.py` puts the library beside `scan.c`.
+In a checkout, `python src/tracewarehouse/formats/kineto/build.py` writes the library beside `scan.c`.
 
-The compiler is that of the machine (`CC`, cc, gcc, clang), else `ziglang` from PyPI if it is installed.
+It uses the system compiler (`CC`, cc, gcc, clang), else `ziglang` from PyPI if it is installed.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _FLAGS: Final = ("-std=c11", "-O3", "-g0", "-shared", "-fPIC", "-fvisibility=hid
 
 
 class BuildError(Exception):
-    """No compiler, or one that fails."""
+    """There is no compiler, or it fails."""
 
 
 def wanted() -> bool:
-    """Whether the environment does not forbid it."""
+    """Whether TW_NO_NATIVE does not disable the native scanner."""
     return os.environ.get("TW_NO_NATIVE", "") in ("", "0")
 
 
 def libc() -> str:
-    """`-gnu` or `-musl` on Linux, where libraries of one do not load with the other."""
+    """`-gnu` or `-musl` on Linux, whose libraries are not interchangeable; "" elsewhere."""
     if not sys.platform.startswith("linux"):
         return ""
     try:
@@ -52,25 +52,25 @@ def libc() -> str:
 
 
 def library_name() -> str:
-    """The one name of the library for the running interpreter."""
+    """The file name of the library for the running interpreter."""
     suffix = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
     return f"_scan-{sysconfig.get_platform()}{libc()}{suffix}"
 
 
 def platform_tag() -> str:
-    """The platform in a wheel's name."""
+    """The platform tag of a wheel."""
     name = sysconfig.get_platform().replace("universal2", platform.machine())
     return name.replace("-", "_").replace(".", "_")
 
 
 def requirements() -> list[str]:
-    """What an installation needs beyond the machine's own compiler."""
+    """The packages that a build needs if there is no system compiler."""
     needed = wanted() and system_compiler() is None and platform.machine().lower() in _ZIG_MACHINES
     return [ZIG] if needed else []
 
 
 def system_compiler() -> list[str] | None:
-    """The command of this machine's C compiler, if it finds the headers that it needs."""
+    """The command of the system C compiler, if it can compile the headers."""
     given = shlex.split(os.environ.get("CC", ""))
     for command in (given, ["cc"], ["gcc"], ["clang"]):
         if command and shutil.which(command[0]) and _run([*command, "-fsyntax-only", str(SOURCE)]) is None:
@@ -95,7 +95,7 @@ def build(folder: Path, *more: str) -> Path:
         for compiler in filter(None, (system_compiler(), zig_compiler())):
             error = _compile(compiler, made, Path(work), more)
             if error is None:
-                # Replaced at once: another process may have the old one open.
+                # Atomic replacement: another process may have the old file open.
                 partial = folder / f".{library_name()}.{os.getpid()}"
                 shutil.copyfile(made, partial)
                 return partial.replace(folder / library_name())
@@ -104,7 +104,7 @@ def build(folder: Path, *more: str) -> Path:
 
 
 def _compile(compiler: list[str], out: Path, work: Path, more: tuple[str, ...]) -> str | None:
-    """None if it worked, else what the compiler said."""
+    """None on success, else the message of the compiler."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
     command = [*compiler, *_FLAGS, *more, f'-DSOURCE_HASH="{digest}"', "-o", str(out), str(SOURCE)]
     return _run(command, ZIG_GLOBAL_CACHE_DIR=str(work / "zig"), ZIG_LOCAL_CACHE_DIR=str(work / "zig"))

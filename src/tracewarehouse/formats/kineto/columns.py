@@ -1,15 +1,26 @@
-"""The columns of a batch while the row path and the redaction change them."""
+"""The columns of a batch while they are modified and while they are buffered, and their dictionaries.
+
+Text columns are dictionary-encoded. A code of 0 or more is a value from the scanner, -1 is null, and -2 - n
+is the n-th value from the row reader. From the batch in which a dictionary overflows, the column holds texts
+instead of codes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.formats.kineto.batch import COLLECTIVE, Batch
+from tracewarehouse.formats.kineto.scanner import (
+    COLLECTIVE,
+    DICTIONARY_MAX_BYTES,
+    DICTIONARY_MAX_VALUES,
+    Batch,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Fractions:
-    """Of rows whose times have digits below a nanosecond: millionths of one to add to `ts` and `dur`.
+    """Sub-nanosecond parts of `ts` and `dur`, in millionths of a nanosecond, of the rows that have them.
 
-    `rows` are positions in the batch. In these rows `ts_text` and `dur_text` are always the file's digits.
+    `rows` are positions in the batch. `ts_text` and `dur_text` of these rows hold the digits of the file.
     """
 
     rows: Rows
@@ -31,7 +42,7 @@ class Fractions:
 
 @dataclass
 class BatchColumns:
-    """As in a Batch; codes below -1 are words of the row path."""
+    """The columns of a Batch, modifiable; codes below -1 are values from the row reader."""
 
     rows: int
     codes: dict[str, NDArray[np.int32]]
@@ -40,8 +51,8 @@ class BatchColumns:
     texts: dict[str, pa.Array]
     collective: NDArray[np.bool_]
     fractions: Fractions | None = None
-    # Starts in ns that 64 bits do not hold, by row: they order events, and are no times.
-    far: dict[int, int] = field(default_factory=dict)
+    # Starts in ns that exceed 64 bits, by row: they are null as times but determine the order of events.
+    out_of_range_ns: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, batch: Batch) -> BatchColumns:
@@ -64,13 +75,13 @@ class BatchColumns:
         self.codes[name][rows] = codes
 
     def set_ints(self, name: str, rows: Rows, values: NDArray[np.int64], valid: NDArray[np.bool_]) -> None:
-        """Replaces the numbers of these rows."""
+        """Replaces the values of these rows."""
         _set(self.ints, name, self.rows, rows, values, valid)
 
     def set_doubles(
         self, name: str, rows: Rows, values: NDArray[np.float64], valid: NDArray[np.bool_]
     ) -> None:
-        """Replaces the numbers of these rows."""
+        """Replaces the values of these rows."""
         _set(self.doubles, name, self.rows, rows, values, valid)
 
     def set_texts(self, name: str, rows: Rows, texts: pa.Array) -> None:
@@ -88,7 +99,7 @@ class BatchColumns:
         self.texts[name] = pc.replace_with_mask(before, pa.array(mask), texts)
 
     def add_fractions(self, found: Fractions) -> None:
-        """Further rows whose times have digits below a nanosecond."""
+        """Adds rows whose times have a sub-nanosecond part."""
         before = self.fractions
         if before is not None:
             found = Fractions(
@@ -106,3 +117,193 @@ def _set(columns: dict, name: str, count: int, rows: Rows, values: NDArray, vali
         columns[name] = np.zeros(count, values.dtype), np.zeros(count, np.bool_)
     columns[name][0][rows] = values
     columns[name][1][rows] = valid
+
+
+HAS_COLLECTIVE: Final = "has_collective"
+TS_FRACTION: Final = "ts_fraction"
+DUR_FRACTION: Final = "dur_fraction"
+
+
+def to_record_batch(columns: BatchColumns, dictionaries: Dictionaries) -> pa.RecordBatch:
+    """The columns as Arrow: codes as integers, or as texts if the dictionary overflowed."""
+    found: dict[str, pa.Array] = {}
+    for name, codes in columns.codes.items():
+        found[name] = dictionaries.of(name).texts(codes) if name in dictionaries.plain else pa.array(codes)
+    for name, (values, valid) in (*columns.ints.items(), *columns.doubles.items()):
+        found[name] = numbers(values, valid)
+    found |= columns.texts
+    found[HAS_COLLECTIVE] = pa.array(columns.collective)
+    if (fractions := columns.fractions) is not None:
+        found[TS_FRACTION] = _scattered(columns.rows, fractions.rows, fractions.ts)
+        found[DUR_FRACTION] = _scattered(columns.rows, fractions.rows, fractions.dur)
+    return pa.RecordBatch.from_pydict(found)
+
+
+def numbers(values: NDArray[np.generic], valid: NDArray[np.bool_] | None) -> pa.Array:
+    """A zero-copy Arrow array of the values; null where `valid` is False."""
+    type_ = pa.from_numpy_dtype(values.dtype)
+    if valid is None or valid.all():
+        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
+    bits = np.packbits(valid, bitorder="little")
+    return pa.Array.from_buffers(type_, len(values), [pa.py_buffer(bits), pa.py_buffer(values)])
+
+
+def _scattered(count: int, rows: NDArray[np.int64], values: NDArray[np.int32]) -> pa.Array:
+    all_ = np.zeros(count, np.int32)
+    there = np.zeros(count, np.bool_)
+    all_[rows], there[rows] = values, True
+    return numbers(all_, there)
+
+
+class BufferedBatch:
+    """A buffered batch, with its columns as NumPy or Arrow arrays."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.rows: int = batch.num_rows
+        self._nulls: dict[pa.DataType, pa.Array] = {}
+
+    def arrow(self, name: str) -> pa.Array | None:
+        """The column; None if it is null in every row."""
+        place = self.batch.schema.get_field_index(name)
+        return None if place < 0 else self.batch.column(place)
+
+    def column(self, name: str, type_: pa.DataType) -> pa.Array:
+        """The column; if it is missing, nulls that all missing columns of the type share."""
+        found = self.arrow(name)
+        if found is not None:
+            return found
+        if type_ not in self._nulls:
+            self._nulls[type_] = pa.nulls(self.rows, type_)
+        return self._nulls[type_]
+
+    def ints(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The values, 0 where null, and the validity mask."""
+        column = self.arrow(name)
+        if column is None:
+            return np.zeros(self.rows, np.int64), np.zeros(self.rows, np.bool_)
+        if column.null_count == 0:
+            return column.to_numpy(), np.ones(self.rows, np.bool_)
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        return pc.fill_null(column, 0).to_numpy(zero_copy_only=False), valid
+
+    def coded(self, name: str, dictionaries: Dictionaries) -> Coded:
+        """The distinct texts of a column, and the code of each row."""
+        column = self.arrow(name)
+        if column is None:
+            return Coded(np.full(self.rows, -1, np.int32), pa.array([], pa.string()))
+        if pa.types.is_string(column.type):
+            encoded = column.dictionary_encode()
+            codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+            return Coded(codes, encoded.dictionary)
+        texts, places = dictionaries.final(name)
+        return Coded(places[column.to_numpy()], texts)
+
+
+class Coded(NamedTuple):
+    """Positions in `values`, -1 where null."""
+
+    codes: NDArray[np.int32]
+    values: pa.Array
+
+
+NULL: Final = -1
+_FIRST_OF_ROWS: Final = -2
+
+
+@dataclass
+class ColumnDictionary:
+    """The distinct texts of one column, from the scanner and from the row reader."""
+
+    of_scanner: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
+    of_rows: dict[str, int] = field(default_factory=dict)
+    # Redacted form of the values that contain a secret, by code.
+    clean: dict[int, str] = field(default_factory=dict)
+    is_full: bool = False
+    _bytes: int = 0
+
+    def codes_of(self, texts: pa.Array) -> NDArray[np.int32]:
+        """The code of each text; adds new texts."""
+        encoded = texts.dictionary_encode()
+        to_code = [self._code(value) for value in encoded.dictionary.to_pylist()]
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+        found: NDArray[np.int32] = np.array([*to_code, NULL], np.int32)[codes]
+        return found
+
+    def _code(self, value: str) -> int:
+        known = self.of_rows.get(value)
+        if known is None:
+            known = self.of_rows[value] = len(self.of_rows)
+            self._bytes += len(value)
+            self.is_full = (
+                self.is_full or known >= DICTIONARY_MAX_VALUES or self._bytes >= DICTIONARY_MAX_BYTES
+            )
+        return _FIRST_OF_ROWS - known
+
+    def texts(self, codes: NDArray[np.int32]) -> pa.Array:
+        """The text of each code, without secrets."""
+        values, places = self.dictionary()
+        found = places[codes]
+        return values.take(pa.array(found, mask=found < 0))
+
+    def dictionary(self) -> tuple[pa.Array, NDArray[np.int32]]:
+        """Distinct redacted values, and an array that maps each code (negative ones, too) to its position."""
+        scanner = self.of_scanner.to_pylist() if self.clean else self.of_scanner
+        rows = list(self.of_rows)
+        for code, text in self.clean.items():
+            if code >= 0:
+                scanner[code] = text
+            else:
+                rows[_FIRST_OF_ROWS - code] = text
+        all_ = pa.concat_arrays([pa.array(scanner, pa.string()), pa.array(rows, pa.string())])
+        count = len(self.of_scanner)
+        encoded = all_.dictionary_encode()
+        places = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+        # Negative codes index from the end: -1 is null, -2 the first value from the row reader, and so on.
+        return encoded.dictionary, np.concatenate([places[:count], places[count:][::-1], [np.int32(NULL)]])
+
+    def codes_with(self, text: str) -> list[int]:
+        """The codes of a text in the dictionaries of the scanner and the row reader."""
+        known = self.of_rows.get(text)
+        found = [] if known is None else [_FIRST_OF_ROWS - known]
+        place = pc.index(self.of_scanner, text).as_py()
+        return found if place < 0 else [place, *found]
+
+    def clear(self) -> None:
+        """Empties the dictionary after an overflow."""
+        self.of_scanner = pa.array([], pa.string())
+        self.of_rows, self.clean, self._bytes = {}, {}, 0
+
+
+class Dictionaries:
+    """The dictionaries of all text columns of a file."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, ColumnDictionary] = {}
+        # Columns whose dictionary overflowed: they hold texts from that batch on.
+        self.plain: set[str] = set()
+        self._later: dict[str, ColumnDictionary] = {}
+        self._final: dict[str, tuple[pa.Array, NDArray[np.int32]]] = {}
+
+    def begin(self, values: Mapping[str, pa.Array], restarted: frozenset[str]) -> None:
+        """Sets the scanner's dictionaries for the next batch."""
+        for name in (*restarted, *[name for name, found in self.columns.items() if found.is_full]):
+            self.plain.add(name)
+        for name in self.plain:
+            later = self._later.setdefault(name, ColumnDictionary())
+            if name in restarted or later.is_full:
+                later.clear()
+        for name, found in values.items():
+            self.of(name).of_scanner = found
+
+    def of(self, name: str) -> ColumnDictionary:
+        """The dictionary of a column in the current batch."""
+        if name in self.plain:
+            return self._later[name]
+        return self.columns.setdefault(name, ColumnDictionary())
+
+    def final(self, name: str) -> tuple[pa.Array, NDArray[np.int32]]:
+        """Distinct values for the codes of buffered batches, and the position of each code among them."""
+        if name not in self._final:
+            self._final[name] = self.columns.setdefault(name, ColumnDictionary()).dictionary()
+        return self._final[name]

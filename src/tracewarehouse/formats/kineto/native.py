@@ -1,7 +1,7 @@
 """The native scanner: `scan.c` as a shared library, called through ctypes without the GIL.
 
-The library is built when the package is installed (see `build.py`), and lies beside this module. It is used
-only if it was made from the `scan.c` that lies beside it: a stale one is refused.
+The library is built when the package is installed (see `build.py`) and is located beside this module. It is
+used only if it was built from the `scan.c` in the same folder.
 """
 
 from __future__ import annotations
@@ -18,10 +18,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tracewarehouse.formats.kineto import batch as columns
-from tracewarehouse.formats.kineto.batch import Batch, Doubles, Ints
+from tracewarehouse.formats.kineto import scanner as columns
 from tracewarehouse.formats.kineto.build import library_name
-from tracewarehouse.formats.kineto.scanner import LONGEST_BYTES, MOST_BYTES, RefusedError, State
+from tracewarehouse.formats.kineto.scanner import (
+    LONGEST_BYTES,
+    MOST_BYTES,
+    Batch,
+    Doubles,
+    Ints,
+    RefusedError,
+    State,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +45,7 @@ _NUMBER_OF: Final = {name: number for number, name in enumerate(_NAMES)}
 
 
 class NativeScannerError(Exception):
-    """The library is missing, or not the one that belongs to this package."""
+    """The library is missing or does not belong to this version of the package."""
 
 
 class _Limits(ctypes.Structure):
@@ -84,13 +91,13 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
 
 
 def available() -> bool:
-    """Whether the library is there and the right one."""
+    """Whether the library can be used."""
     return why_not() is None
 
 
 @cache
 def why_not() -> str | None:
-    """Why the native scanner cannot be used; None if it can."""
+    """The reason why the native scanner cannot be used; None if it can."""
     try:
         _library()
     except NativeScannerError as error:
@@ -99,13 +106,13 @@ def why_not() -> str | None:
 
 
 def notice() -> str | None:
-    """One line for those who ingest without the native scanner; None where it is used."""
+    """A notice for users without the native scanner; None if it is available."""
     reason = why_not()
     return None if reason is None else f"ingesting without the native scanner, several times slower: {reason}"
 
 
 def version_line() -> str:
-    """What `tw --version` prints."""
+    """The line that `tw --version` prints."""
     from tracewarehouse.version import __version__
 
     reason = why_not()
@@ -119,7 +126,7 @@ def _library() -> ctypes.CDLL:
 
 
 def load(path: Path, source: Path) -> ctypes.CDLL:
-    """The library, if it was made from this source. Raises NativeScannerError."""
+    """Loads the library if it was built from this source. Raises NativeScannerError."""
     if not path.is_file():
         raise NativeScannerError(f"{path.name} is missing, {_REMEDY} and without TW_NO_NATIVE")
     try:
@@ -137,7 +144,7 @@ def load(path: Path, source: Path) -> ctypes.CDLL:
 
 
 class _Memory:
-    """A batch of the library, which is freed when the last array that looks into it is gone."""
+    """A batch in memory of the library, freed with the last array that refers to it."""
 
     def __init__(self, library: ctypes.CDLL, pointer: Any) -> None:
         self._library, self._pointer = library, pointer
@@ -147,21 +154,21 @@ class _Memory:
         self._library.tw_batch_free(self._pointer)
 
     def array(self, address: int, count: int, dtype: type[np.generic]) -> NDArray[Any]:
-        """Values at an address, which may be written to."""
+        """A writable array of the values at an address."""
         block = (ctypes.c_uint8 * (count * np.dtype(dtype).itemsize)).from_address(address)
         block.memory = self  # type: ignore[attr-defined]  # keeps the batch as long as the array
         found: NDArray[Any] = np.frombuffer(memoryview(block), np.dtype(dtype))
         return found
 
     def buffer(self, address: int | None, size: int) -> pa.Buffer:
-        """Bytes at an address."""
+        """A buffer of the bytes at an address."""
         return pa.foreign_buffer(address, size, self) if address and size else pa.py_buffer(b"")
 
 
 class NativeScanner:
     """A `Scanner` in C. Raises NativeScannerError where the library cannot be used.
 
-    The limits are for tests; so is `allocations`, after which each further one fails.
+    The limits and `allocations` are for tests: after that many allocations, further ones fail.
     """
 
     def __init__(
@@ -169,8 +176,8 @@ class NativeScanner:
         *,
         batch_rows: int = columns.BATCH_ROWS,
         batch_bytes: int = columns.BATCH_BYTES,
-        words_most: int = columns.WORDS_MOST,
-        words_bytes: int = columns.WORDS_BYTES,
+        words_most: int = columns.DICTIONARY_MAX_VALUES,
+        words_bytes: int = columns.DICTIONARY_MAX_BYTES,
         allocations: int = -1,
         library: ctypes.CDLL | None = None,
     ) -> None:
@@ -183,7 +190,7 @@ class NativeScanner:
             raise MemoryError
         self.longest_bytes = LONGEST_BYTES
         self._state = State.MORE
-        self._words: dict[str, pa.Array] = {}
+        self._dictionaries: dict[str, pa.Array] = {}
         self._ready: list[Batch] = []
 
     def __del__(self) -> None:
@@ -271,8 +278,8 @@ class NativeScanner:
         fields, rows = memory.fields, memory.fields.rows
         restarted = frozenset(n for i, n in enumerate(columns.CODES) if fields.restarted >> i & 1)
         for name in restarted:
-            self._words.pop(name, None)
-        codes, words = self._codes(memory, rows)
+            self._dictionaries.pop(name, None)
+        codes, dictionaries = self._codes(memory, rows)
         return Batch(
             rows=rows,
             codes=codes,
@@ -283,7 +290,7 @@ class NativeScanner:
             texts=_texts(memory),
             flags=memory.array(fields.flags, rows, np.uint8),
             new_strings=self._strings(fields.strings_from) if fields.strings_from >= 0 else None,
-            words=words,
+            dictionaries=dictionaries,
             restarted=restarted,
         )
 
@@ -296,11 +303,11 @@ class NativeScanner:
         return codes, {name: self._dictionary(name) for name in codes}
 
     def _dictionary(self, name: str) -> pa.Array:
-        """The words of a column; copied only when there are new ones."""
+        """The dictionary of a column; copied only if it has new values."""
         view = self._view(_NUMBER_OF[name])
-        known = self._words.get(name)
+        known = self._dictionaries.get(name)
         if known is None or len(known) != view.count:
-            self._words[name] = known = _copied(view, 0)
+            self._dictionaries[name] = known = _copied(view, 0)
         return known
 
     def _strings(self, first: int) -> pa.Array:
@@ -327,7 +334,7 @@ def _copied(view: _View, first: int) -> pa.Array:
 def _numbers(
     memory: _Memory, names: tuple[str, ...], dtype: type[np.generic]
 ) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_]]]:
-    """Column → values and which rows have one, of the columns that the batch has."""
+    """Column → values and validity mask, of the columns in the batch."""
     fields, found = memory.fields, {}
     for name in names:
         number = _NUMBER_OF[name]

@@ -1,7 +1,7 @@
-"""One JSON value that strict JSON refuses, made valid with as little change as possible.
+"""Minimal repair of invalid JSON values, and the record of lost and repaired positions of a file.
 
-Values are never guessed: what cannot be JSON (NaN, 01, None) becomes a string of the same letters, bytes
-that are not UTF-8 become `\\xff` in text. A value that is not complete is not repaired: it is lost, and told.
+Values are never guessed: an invalid literal (NaN, 01, None) becomes a string with the same characters; bytes
+that are not UTF-8 become `\xff` in text. An incomplete value is not repaired but recorded as lost.
 """
 
 from __future__ import annotations
@@ -9,10 +9,49 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from tracewarehouse.formats.base import Loss, Status
 from tracewarehouse.formats.json_text import minify
 
+
+@dataclass
+class Losses:
+    """Collects losses while a file is read; repairs with the same reason become one entry with a count."""
+
+    shift: int = 0
+    damaged: bool = False
+    losses: list[Loss] = field(default_factory=list)
+    repairs: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def repair(self, at: int, reason: str) -> None:
+        """Records a position where the text was repaired without loss."""
+        first, count = self.repairs.get(reason, (at, 0))
+        self.repairs[reason] = first, count + 1
+
+    def lose(self, start: int, end: int, events: int | None, reason: str, *, damaged: bool = True) -> None:
+        """Records bytes that could not be read."""
+        self.damaged = self.damaged or damaged
+        self.losses.append(Loss(start + self.shift, end + self.shift, events, reason))
+
+    @property
+    def status(self) -> Status:
+        """intact, repaired (the text was repaired, all events are present) or damaged (something is lost)."""
+        if self.damaged:
+            return "damaged"
+        return "repaired" if self.losses or self.repairs else "intact"
+
+    def all(self) -> tuple[Loss, ...]:
+        """All losses and repairs, in file order."""
+        repairs = [self._line(reason, *found) for reason, found in self.repairs.items()]
+        return tuple(sorted([*self.losses, *repairs], key=lambda loss: (loss.byte_from, loss.byte_to)))
+
+    def _line(self, reason: str, first: int, count: int) -> Loss:
+        at = first + self.shift
+        times = f" ({count} times, first at byte {at})" if count > 1 else ""
+        return Loss(at, at, 0, reason + times)
+
+
 _STRING = r'"(?:[^"\\]|\\.)*"'
-# For broken quoting: a quote ends the string only where something may follow a string.
+# For unescaped quotes: a quote closes the string only where a string may end.
 _LOOSE_STRING = r'"(?:.*?)"(?=\s*(?:[,:}\]]|$))'
 _REST = r'|[{}\[\],:]|[^\s{}\[\],:"]+|"'
 _STRICT_TOKEN = re.compile(_STRING + _REST, re.DOTALL)
@@ -29,14 +68,14 @@ _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass
 class _Repairer:
-    """Rebuilds tokens into JSON; `None` from `run` where the structure is not complete."""
+    """Rebuilds JSON from tokens; `run` returns None if the structure is incomplete."""
 
     reasons: dict[str, None] = field(default_factory=dict)
     out: list[str] = field(default_factory=list)
     closers: list[str] = field(default_factory=list)
-    # With loose quotes a key could swallow the member before it: keys hold none then.
+    # With unescaped quotes a key could swallow the previous member: keys must not contain quotes then.
     loose: bool = False
-    # What came last: start of a container, key, colon, value or comma.
+    # Kind of the previous token: start of a container, key, colon, value or comma.
     last: str = "start"
 
     def run(self, tokens: list[str]) -> str | None:
@@ -56,7 +95,7 @@ class _Repairer:
         return bool(self.closers) and self.closers[-1] == "}"
 
     def _before_value(self) -> bool:
-        """Makes room for a value or key: a comma where one is missing."""
+        """Inserts a comma before a value or key if one is missing."""
         if self.last == "key":
             return False
         if self.last == "value" and self.closers:
@@ -134,7 +173,7 @@ class _Repairer:
         return f'"{self._controls(self._surrogates(self._backslashes(token[1:-1])))}"'
 
     def _backslashes(self, body: str) -> str:
-        """One escape that JSON does not know proves that the writer escaped none in this string."""
+        """Escapes all backslashes if one escape is invalid: then the writer escaped none in this string."""
         pairs = _PAIR.findall(body)
         if all(pair in _ESCAPES or len(pair) == 5 for pair in pairs) and not _odd_tail(body):
             return body
@@ -167,7 +206,7 @@ def _odd_tail(body: str) -> bool:
 
 
 def repair(raw: bytes) -> tuple[bytes, tuple[str, ...]] | None:
-    """The value as valid JSON without blanks, and what was done to it; None if it cannot be had whole."""
+    """The value as minified valid JSON, and the repairs; None if it cannot be repaired completely."""
     text, reasons = _decode(raw)
     for pattern, more in ((_STRICT_TOKEN, ()), (_LOOSE_TOKEN, ("quotes inside a string are escaped",))):
         repairer = _Repairer(dict.fromkeys((*reasons, *more)), loose=bool(more))

@@ -1,50 +1,176 @@
-"""The interface of a scanner: text of an event array in, batches of columns out.
+"""The scanner interface: the text of an event array in, batches of columns out.
 
-Two scanners implement it. The native one fills the columns; the row-by-row one may flag any row ODD, for the
-path that reads flagged rows. Either way the same text gives the same activities, whatever the sizes of the
-pieces that it is fed in; where batches end may differ.
+Two scanners implement it. The native scanner fills the columns; the Python scanner flags every row ODD, and
+the row reader fills flagged rows from their text. Both lead to the same activities, regardless of the sizes
+of the pieces of text; only the batch boundaries may differ.
+
+A batch holds the elements of the event array in file order, before any rule is applied: times are relative to
+the base time of the file, categories and ids are verbatim.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
-if TYPE_CHECKING:
-    from tracewarehouse.formats.kineto.batch import Batch
+from tracewarehouse.formats.base import Doubles as Doubles
+from tracewarehouse.formats.base import Ints as Ints
 
-# An element that is longer than this may hold a string that is better hashed than kept.
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+
+BATCH_ROWS: Final = 122_880
+# A batch ends early if its texts exceed this size or a dictionary overflows.
+BATCH_BYTES: Final = 64 << 20
+# A dictionary that exceeds these limits restarts empty with the next batch.
+DICTIONARY_MAX_VALUES: Final = 1 << 20
+DICTIONARY_MAX_BYTES: Final = 128 << 20
+
+# Flags of a row.
+# ODD: the element is not an event with the usual keys and types. Only `text` is set; the row reader fills the
+# row. Its strings may be missing from `new_strings` and the dictionaries: search its text for secrets.
+ODD: Final = 1
+# SLOW: a known argument is repeated or has an unexpected type. All typed arguments are null; the row reader
+# fills them from `text`. The other columns are valid; COLLECTIVE may be missing. Search its text, too.
+SLOW: Final = 2
+COLLECTIVE: Final = 4  # `args` has the key "Collective name" at its top level
+SUBNS: Final = 8  # a time has sub-nanosecond digits: the row reader rounds it
+
+# Dictionary-encoded columns: codes index `dictionaries` of the same batch. A dictionary starts with the
+# values of the previous batch and grows until it overflows; then it restarts empty and `restarted` names it.
+# ph, cat, name, extra, and the text arguments are decoded strings; pid and tid are JSON tokens (a string
+# keeps its quotes); shapes and dtypes are minified JSON text. extra is a JSON object with `bp` and `s`.
+CODES: Final = (
+    "ph", "cat", "name", "pid", "tid", "extra", "shapes", "dtypes",
+    "collective", "process_group", "group_ranks", "collective_dtype", "sync_kind",
+)  # fmt: skip
+# ts and dur in ns since the base time of the file; the others are verbatim arguments.
+INTS: Final = (
+    "ts", "dur", "correlation", "external_id", "stream", "stream_id", "device", "device_id", "bytes",
+    "sequence_number", "forward_thread", "python_id", "python_parent_id", "module_id",
+    "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread",
+    "shared_memory_bytes", "graph_id", "graph_node_id", "group_size", "in_elements", "out_elements",
+    "collective_sequence", "device_type", "address", "total_allocated_bytes", "total_reserved_bytes",
+    "event_index", "wait_on_stream", "wait_on_event", "wait_on_correlation",
+)  # fmt: skip
+DOUBLES: Final = ("occupancy_percent", "blocks_per_sm", "warps_per_sm", "bandwidth")
+# args: minified, otherwise verbatim. ts_text, dur_text: only if formatting the ns does not reproduce the
+# digits of the file. flow_id: the JSON id as text. text: the complete element, minified, only of rows with a
+# flag other than COLLECTIVE.
+TEXTS: Final = ("args", "flow_id", "ts_text", "dur_text", "text")
+
+# Argument keys of each typed column; the first one that is present and not null wins.
+KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "correlation": ("correlation",),
+    "external_id": ("External id", "external id"),
+    "stream": ("stream",),
+    "stream_id": ("Stream Id",),
+    "device": ("device",),
+    "device_id": ("Device Id",),
+    "bytes": ("bytes", "Bytes"),
+    "sequence_number": ("Sequence number",),
+    "forward_thread": ("Fwd thread id",),
+    "python_id": ("Python id",),
+    "python_parent_id": ("Python parent id",),
+    "module_id": ("Python module id",),
+    "shapes": ("Input Dims", "Input dims"),
+    "dtypes": ("Input type",),
+    "grid": ("grid",),
+    "block": ("block",),
+    "registers_per_thread": ("registers per thread",),
+    "shared_memory_bytes": ("shared memory",),
+    "occupancy_percent": ("est. achieved occupancy %",),
+    "blocks_per_sm": ("blocks per SM",),
+    "warps_per_sm": ("warps per SM",),
+    "bandwidth": ("memory bandwidth (GB/s)",),
+    "graph_id": ("graph id",),
+    "graph_node_id": ("graph node id",),
+    "collective": ("Collective name",),
+    "process_group": ("Process Group Name",),
+    "group_ranks": ("Process Group Ranks",),
+    "group_size": ("Group size",),
+    "collective_dtype": ("dtype",),
+    "in_elements": ("In msg nelems",),
+    "out_elements": ("Out msg nelems",),
+    "collective_sequence": ("Seq",),
+    "device_type": ("Device Type",),
+    "address": ("Addr",),
+    "total_allocated_bytes": ("Total Allocated",),
+    "total_reserved_bytes": ("Total Reserved",),
+    "event_index": ("Ev Idx", "Profiler Event Index"),
+    "sync_kind": ("cuda_sync_kind",),
+    "wait_on_stream": ("wait_on_stream",),
+    "wait_on_event": ("wait_on_cuda_event_id",),
+    "wait_on_correlation": ("wait_on_cuda_event_record_corr_id",),
+}
+
+# Columns that depend on arguments only.
+TYPED_INTS: Final = tuple(name for name in INTS if name in KEYS or name[:-2] in ("grid", "block"))
+TYPED_TEXTS: Final = tuple(name for name in CODES if name in KEYS)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive elements of the event array; a column that is null in every row is missing.
+
+    `codes` are -1 where null. `new_strings` are the strings to search for secrets in addition to the
+    dictionaries (which hold all strings of shapes and dtypes): distinct keys of untyped arguments and string
+    values of 8 bytes or more in `args` and `flow_id` that first occur in this batch, with their escapes. None
+    if there are too many: then each row must be searched. `restarted` names the dictionaries that do not
+    start with the values of the previous batch.
+
+    The arrays of `codes`, `ints`, `doubles` and `flags` are writable. A reference to one of them keeps the
+    memory of the complete batch alive.
+    """
+
+    rows: int
+    codes: Mapping[str, NDArray[np.int32]]
+    ints: Mapping[str, Ints]
+    doubles: Mapping[str, Doubles]
+    texts: Mapping[str, pa.Array]
+    flags: NDArray[np.uint8]
+    new_strings: pa.Array | None
+    dictionaries: Mapping[str, pa.Array]
+    restarted: frozenset[str] = frozenset()
+
+
+# A longer element may contain a string that is too long to store.
 LONGEST_BYTES: Final = 64 << 20
-# No element may be longer: positions in a column of texts have 32 bits.
+# Limit of an element: offsets in a text column have 32 bits.
 MOST_BYTES: Final = 1 << 30
 
 
 class State(IntEnum):
-    """Where a scanner stands after the text it was fed."""
+    """The state of a scanner after the text it was fed."""
 
-    MORE = 0  # inside the array: it reads on
+    MORE = 0  # inside the array: feed more text
     CLOSED = 1  # at the `]` that closed the array
     REFUSED = 2  # at an element or a separator that is not strict JSON in UTF-8
     TOO_LONG = 3  # at the beginning of an element longer than `longest_bytes`
 
 
 class RefusedError(ValueError):
-    """A text that was said to be an array of strict JSON is none."""
+    """The text is not an array of strict JSON."""
 
 
 class Scanner(Protocol):
-    """Reads the elements of one event array; begins behind its `[`.
+    """Reads the elements of one event array; the text starts after its `[`.
 
-    `feed` in state MORE until the state is another one or the text ends; then `flush`, which may still change
-    the state. Where the text ends in state MORE, the array was not closed. Elements of every JSON type are
-    rows; an array that holds no strict JSON is refused at the first element or separator that is wrong, and
-    the rows before it are handed out as usual.
+    Call `feed` while the state is MORE and there is text, then `flush`, which may change the state, too. If
+    the text ends in state MORE, the array is not closed. Elements of any JSON type are rows. An array that is
+    not strict JSON is refused at the first invalid element or separator; the rows before it are returned as
+    usual.
 
-    TOO_LONG: either raise `longest_bytes` (up to MOST_BYTES, beyond which the element is refused) and feed
-    on, or take the element out with `take_rest` and feed a shorter text in its place, then what follows.
-    Memory is bounded by a few times `longest_bytes`.
+    TOO_LONG: either raise `longest_bytes` (up to MOST_BYTES, above which the element is refused) and continue
+    to feed, or remove the element with `take_rest` and feed a shorter one in its place, then the text after
+    it. Memory is bounded by a small multiple of `longest_bytes`.
 
-    Raises MemoryError where memory is short.
+    Raises MemoryError.
     """
 
     longest_bytes: int
@@ -54,27 +180,24 @@ class Scanner(Protocol):
 
     @property
     def offset(self) -> int:
-        """Bytes of what `feed` got that were read: up to `]`, or to the element that is not read yet."""
+        """Number of fed bytes that were read: up to `]`, or up to the first unread element."""
 
     @property
     def rows(self) -> int:
-        """Elements read so far, those of batches that were handed out included."""
+        """Number of elements read so far, including those of returned batches."""
 
     def feed(self, piece: bytes | bytearray | memoryview) -> list[Batch]:
-        """Reads on; the batches that became full. The piece may end anywhere and is not kept."""
+        """Reads a piece, which may end anywhere; returns the batches that are full."""
 
     def feed_array(self, array: bytes | bytearray | memoryview) -> list[Batch]:
-        """Reads a whole array of strict JSON, from `[` to `]`, as further elements; the full batches.
+        """Reads a complete array, from `[` to `]`, as further elements; returns the batches that are full.
 
-        Only between elements: not where a piece ended inside one. `longest_bytes` does not apply. Raises
-        RefusedError where it is no array of strict JSON; the elements before the wrong one have been read.
+        Only valid between elements. `longest_bytes` does not apply. Raises RefusedError if the text is not an
+        array of strict JSON, after reading the elements before the invalid one.
         """
 
     def flush(self) -> Batch | None:
-        """The rows since the last batch, read from all text there is; call it until it is None."""
+        """Returns the rows since the last batch; call it until it returns None."""
 
     def take_rest(self) -> bytes:
-        """The fed text from `offset` on, which the scanner forgets: it goes on with what is fed next.
-
-        After CLOSED this is the text from `]` on.
-        """
+        """Removes and returns the fed text from `offset` on; after CLOSED, the text from `]` on."""

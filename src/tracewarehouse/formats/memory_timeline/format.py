@@ -1,4 +1,4 @@
-"""Memory timelines as a format: a JSON list of [time, action, bytes, category]; it fills one table alone."""
+"""The memory timeline format: a JSON list of [time, action, bytes, category]. Fills one table."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Finding, Outcome, Part, Redaction, Request
-from tracewarehouse.formats.foreign import holds_objects
-from tracewarehouse.formats.kineto.batch import Batch
+from tracewarehouse.formats.file_text import TextStream, digest_of, read_text
 from tracewarehouse.formats.kineto.document import Document
-from tracewarehouse.formats.kineto.losses import Losses
-from tracewarehouse.formats.kineto.row_scanner import RowScanner
-from tracewarehouse.formats.kineto.scanner import State
+from tracewarehouse.formats.kineto.python_scanner import PythonScanner
+from tracewarehouse.formats.kineto.repair import Losses
+from tracewarehouse.formats.kineto.scanner import Batch, State
 from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE, rows
+from tracewarehouse.formats.other_formats import holds_objects
 from tracewarehouse.formats.redact import redact_events
 from tracewarehouse.formats.spill import Spill
-from tracewarehouse.formats.unpack import Flow, digest_of, read_text
 
 NAME: Final = "memory_timeline"
 VERSION: Final = 1
@@ -35,31 +34,31 @@ class MemoryTimelineFormat:
     version = VERSION
 
     def detect(self, path: Path, head: bytes) -> bool:
-        """A list that begins with a list of four whole numbers; no element is an object as far as it goes."""
+        """Whether this is a list that starts with a list of four integers and has no object in `head`."""
         return _FIRST.match(head) is not None and not holds_objects(head)
 
     def open(self, path: Path) -> MemoryTimelineFile:
-        """The file, of which nothing is read yet."""
+        """The file; nothing is read yet."""
         return MemoryTimelineFile(path)
 
 
 class MemoryTimelineFile:
-    """A TraceFile: one rank, of which the file says nothing."""
+    """A TraceFile with one rank, whose number is not in the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def parts(self) -> tuple[Part, ...]:
-        """The one part."""
+        """A single part."""
         return (Part(),)
 
     def read(self, part: Part, request: Request) -> MemoryTimelineSource:
-        """Reads the file to its end. Raises TraceFormatError where nothing of it can be read."""
+        """Reads the file to its end. Raises TraceFormatError if nothing in it can be read."""
         return MemoryTimelineSource(self.path, request)
 
 
 class MemoryTimelineSource:
-    """A Source that fills `memory_timeline` alone."""
+    """A Source that fills `memory_timeline` only."""
 
     def __init__(self, path: Path, request: Request) -> None:
         self._path, self._request = path, request
@@ -69,25 +68,25 @@ class MemoryTimelineSource:
         self._losses = Losses()
         self._redactions: list[Redaction] = []
         self._unchanged = False
-        if request.known_digest is not None and (flow := digest_of(path)).digest == request.known_digest:
-            self._flow, self._unchanged = flow, True
+        if request.known_digest is not None and (stream := digest_of(path)).digest == request.known_digest:
+            self._stream, self._unchanged = stream, True
         elif not self._read_strict():
             self._read_tolerant()
 
     @property
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The rows, once."""
+        """The rows. They can be read once."""
         if self._unchanged:
             return {}
         return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, self._batches.take())}
 
     def outcome(self) -> Outcome:
-        """What the file is as a whole."""
+        """The facts about the file."""
         return Outcome(
-            digest=self._flow.digest,
+            digest=self._stream.digest,
             header_json="{}",
-            text_bytes=self._flow.size,
-            stored_bytes=self._flow.stored_bytes,
+            text_bytes=self._stream.size,
+            stored_bytes=self._stream.stored_bytes,
             status=self._losses.status,
             events=self._rows,
             losses=self._losses.all(),
@@ -97,15 +96,15 @@ class MemoryTimelineSource:
         )
 
     def _findings(self) -> Iterator[Finding]:
-        """The elements that are not verbatim: there is no column for them."""
+        """A finding for repaired elements; the table has no column for them."""
         if self._repaired:
             yield Finding("repaired_event", len(self._repaired), f"#{self._repaired[0]}")
 
     def _read_strict(self) -> bool:
-        """Whether the whole file is a list of strict JSON; what was kept of another one is forgotten."""
-        self._flow = Flow(self._path)
-        scanner = RowScanner()
-        pieces = iter(self._flow)
+        """Reads the file if it is a complete list of strict JSON; else discards its rows: False."""
+        self._stream = TextStream(self._path)
+        scanner = PythonScanner()
+        pieces = iter(self._stream)
         head = b""
         for piece in pieces:
             head += piece
@@ -115,11 +114,11 @@ class MemoryTimelineSource:
         for piece in pieces:
             self._add(scanner.feed(piece))
             if self._request.progress is not None:
-                self._request.progress(self._flow.size)
+                self._request.progress(self._stream.size)
         while (batch := scanner.flush()) is not None:
             self._add([batch])
         is_whole = scanner.state is State.CLOSED and scanner.take_rest().strip(b" \t\r\n") == b"]"
-        if is_whole and self._flow.cut is None:
+        if is_whole and self._stream.cut is None:
             return True
         self._batches.close()
         self._rows = 0
@@ -127,10 +126,10 @@ class MemoryTimelineSource:
         return False
 
     def _read_tolerant(self) -> None:
-        """Reads a damaged file as far as it goes."""
+        """Reads a damaged file as far as possible."""
         text = read_text(self._path, self._request.spill)
         document = Document(text)
-        scanner = RowScanner()
+        scanner = PythonScanner()
         for chunk in document.elements():
             self._repaired += [scanner.rows + at for at in chunk.repaired]
             self._add(scanner.feed_array(chunk.array))

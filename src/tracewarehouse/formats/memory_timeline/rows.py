@@ -1,4 +1,4 @@
-"""Elements of a memory timeline as rows, from which the elements can be written again."""
+"""Conversion between elements of a memory timeline and rows, lossless in both directions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 TABLE: Final = "memory_timeline"
-# By torch's numbers: actions count from 1, categories from 0.
+# Indexed by torch's numbers: actions start at 1, categories at 0.
 ACTIONS: Final = (None, "preexisting", "create", "increment_version", "destroy")
 CATEGORIES: Final = (
     "parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail",
@@ -35,12 +35,12 @@ _LIMIT: Final = 2**63
 
 
 def rows(texts: Sequence[bytes], first: int) -> pa.RecordBatch:
-    """A row per minified element; `first` is the position of the first one."""
+    """One row per minified element; `first` is the position of the first element."""
     changes = _changes(texts)
-    odd = [at for at, change in enumerate(changes) if change is None]
+    irregular = [at for at, change in enumerate(changes) if change is None]
     numbers = np.array([change or (0, 0, 0, 0) for change in changes], np.int64).reshape(-1, 4)
     is_change = np.ones(len(texts), np.bool_)
-    is_change[odd] = False
+    is_change[irregular] = False
     time, action, size, category = numbers.T
     known_time = is_change & (time >= 0)
     actions, known_action = _named(action, ACTIONS, is_change)
@@ -66,7 +66,7 @@ def rows(texts: Sequence[bytes], first: int) -> pa.RecordBatch:
 
 
 def element(row: dict[str, object]) -> str:
-    """The minified element that a row was made from."""
+    """The minified element of a row."""
     if row["element"] is not None:
         return str(row["element"])
     action, category = row["action"], row["category"]
@@ -88,7 +88,7 @@ def _changes(texts: Sequence[bytes]) -> Sequence[tuple[int, int, int, int] | Non
 
 
 def _change(text: bytes) -> tuple[int, int, int, int] | None:
-    """The four numbers of an element; None where it is another, or printing them gives other digits."""
+    """The four numbers of an element; None if it has another form or formatting does not reproduce it."""
     try:
         found = _ONE.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -106,7 +106,7 @@ def _named(
     names: Sequence[str | None],
     is_change: np.ndarray[tuple[int], np.dtype[np.bool_]],
 ) -> tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """The name of each number, and where there is one."""
+    """The name of each number, and which numbers have one."""
     words = pa.array(names, pa.string())
     has_name = np.append(words.is_valid().to_numpy(zero_copy_only=False), False)
     places = np.where((numbers >= 0) & (numbers < len(names)), numbers, len(names))

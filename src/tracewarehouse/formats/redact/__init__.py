@@ -1,4 +1,4 @@
-"""Secrets are replaced before anything leaves the memory of a format reader."""
+"""Redaction of secrets before data leaves the memory of a format reader."""
 
 from tracewarehouse.formats.redact.text import (
     clean_value,

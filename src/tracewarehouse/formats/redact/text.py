@@ -1,7 +1,8 @@
-"""What looks like a credential becomes `[redacted:8f3a]`.
+"""Replaces credentials in JSON text with `[redacted:8f3a]`.
 
-Two rules, and no others: the name of the key, and the shape of the value. Numbers are never touched, and
-entropy is never guessed at. The digits begin a hash salted per warehouse: equal secrets stay equal.
+There are two rules: the name of the key and the shape of the value. Numbers are never changed, and entropy is
+not estimated. The digits are the beginning of a hash that is salted per warehouse, so equal secrets stay
+equal.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ENDINGS: Final = ("token", "apikey", "api_key", "access_key", "private_key")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SPLIT = re.compile(r"[_\-.]+")
 
-# 16 signs, or 8 with a digit, keep names such as `hf_device_map` and `sk-learn` what they are.
+# At least 16 characters, or 8 with a digit: names such as `hf_device_map` and `sk-learn` do not match.
 _SHAPES: Final = {
     "private_key": re.compile(
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
@@ -40,13 +41,13 @@ _SHAPES: Final = {
 
 # After a word that makes a key secret: the rest of the key and its closing quote.
 _FOLLOWED: Final = r"[^\"\\]{0,200}\\*[\"']"
-# Whatever the exact rules could find holds one of these, in the text as it stands in the file.
+# A superset of the exact rules, matched against the verbatim text of the file.
 _PREFILTER: Final = (
     r"(?i)(?:secret|passwo?r?d|credential|authorization|token|api[_.-]*key|access[_.-]+key|accesskey"
     r"|private[_.-]*key)" + _FOLLOWED + r"|hf_[a-z0-9]{8}|ghp_[a-z0-9]{8}|github_pat_|AKIA[A-Z0-9]{8}"
     r"|xox[a-z]-|sk-[a-z0-9_-]{8}|glpat-|eyJ[a-z0-9_-]{5,}\.|PRIVATE KEY-----|:(?:\\*/){2}[^/\"\s]*@|\\u00"
 )
-# The same for a string alone, which may be a key: without what must follow it in the text of the file.
+# The same for a single string, which may be a key, without the text that must follow a key.
 _STRING_PREFILTER: Final = _PREFILTER.replace(_FOLLOWED, "")
 _PAIR_IN_TEXT = re.compile(
     r"""(["'])([^"'\\]{1,200})\1\s*[:=]\s*(["'])((?:(?!\3)[^\\]|\\.){8,}?)\3""", re.DOTALL
@@ -54,20 +55,20 @@ _PAIR_IN_TEXT = re.compile(
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether a value under this key is a secret by the key's name."""
+    """Whether the name of the key marks its value as a secret."""
     words = [word for part in _SPLIT.split(key) for word in _CAMEL.split(part) if word]
     lowered = [word.lower() for word in words]
     return not _WORDS.isdisjoint(lowered) or "_".join(lowered).endswith(_ENDINGS)
 
 
 def flagged(texts: pa.StringArray) -> list[int]:
-    """The positions of texts that may hold a secret: a superset, in bulk."""
+    """The positions of texts that may contain a secret; a superset."""
     marks = pc.match_substring_regex(texts, _PREFILTER)
     return pc.indices_nonzero(marks).to_pylist()  # type: ignore[no-any-return]
 
 
 def suspects(strings: pa.Array) -> list[int]:
-    """The positions of distinct strings that are a secret, hold one, or would be the key of one."""
+    """The positions of strings that are a secret, contain one, or would be the key of one."""
     marks = pc.match_substring_regex(strings, _STRING_PREFILTER)
     return [at for at in pc.indices_nonzero(marks).to_pylist() if _is_suspect(strings[at].as_py())]
 
@@ -79,7 +80,7 @@ def _is_suspect(value: str) -> bool:
 
 
 def redact(text: str, salt: bytes, event_id: int | None = None) -> tuple[str, list[Redaction]]:
-    """The JSON text with its secrets replaced and all else as it was, and where they were."""
+    """The JSON text with its secrets replaced and everything else verbatim, and the redactions."""
     out: list[str] = []
     found: list[Redaction] = []
     at = 0
@@ -94,7 +95,7 @@ def redact(text: str, salt: bytes, event_id: int | None = None) -> tuple[str, li
 
 
 def _clean_path(token: StringToken, salt: bytes) -> str:
-    """A key may itself be a secret: the path must not tell it."""
+    """The path of a token; secrets in keys are replaced, too."""
     return path_text(
         tuple(key if isinstance(key, int) else _clean_shapes(key, salt)[0] for key in token.keys)
     )
@@ -110,9 +111,9 @@ def _clean_token(token: StringToken, value: str, salt: bytes) -> tuple[str, list
 
 
 def clean_value(value: str, salt: bytes) -> tuple[str, list[str]]:
-    """A string value under a key that is not secret, without its secrets, and the rules that matched.
+    """A string value without its secrets, and the rules that matched.
 
-    By its shape, and by the keys of JSON that it may hold.
+    Secrets are recognized by their shape and by the keys of JSON inside the string.
     """
     if len(value) < MIN_LENGTH:
         return value, []
@@ -127,7 +128,7 @@ def clean_value(value: str, salt: bytes) -> tuple[str, list[str]]:
 
 
 def _clean_pairs(value: str, salt: bytes) -> tuple[str, list[str]]:
-    """`"key": "value"` in a string that is not JSON as a whole."""
+    """Replaces `"key": "value"` pairs in a string that is not completely JSON."""
     kinds: list[str] = []
 
     def replace(match: re.Match[str]) -> str:
@@ -163,7 +164,7 @@ def _is_mark(value: str) -> bool:
 
 
 def redact_events(array: pa.StringArray, salt: bytes, first: int) -> tuple[dict[int, str], list[Redaction]]:
-    """The texts that hold secrets by their position, without them, and where they were."""
+    """Position → redacted text of the texts that contain secrets, and the redactions."""
     texts: dict[int, str] = {}
     hits: list[Redaction] = []
     for at in flagged(array):

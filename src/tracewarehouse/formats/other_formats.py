@@ -1,0 +1,146 @@
+"""Identification of files that no format reader accepts, and the errors that say what they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.file_text import Buffer
+
+NO_EVENTS: Final = "no_events"
+
+# Names of the formats in messages.
+DESCRIPTIONS: Final = {
+    "execution_trace": "a PyTorch execution trace",
+    "memory_timeline": "a PyTorch memory timeline",
+    "memory_snapshot": "a CUDA memory snapshot",
+    "nsys_sqlite": "an Nsight Systems export",
+    "rpd_sqlite": "an rpd database",
+    "rocprofv3": "a rocprofv3 result",
+    NO_EVENTS: "JSON without trace events",
+}
+
+# Magic bytes, description, hint.
+_MAGIC_BYTES: Final = (
+    (b"PK\x03\x04", "a zip archive", "unpack it and name the trace inside"),
+    (b"BZh", "bzip2 data", "unpack it with bunzip2; plain and gzip files are read"),
+    (b"\xfd7zXZ\0", "xz data", "unpack it with unxz; plain and gzip files are read"),
+    (b"\x28\xb5\x2f\xfd", "zstd data", "unpack it with zstd -d; plain and gzip files are read"),
+    (b"\x7fELF", "a program", "name a trace file"),
+    (b"PAR1", "a Parquet file", "name a trace file"),
+)
+# A JSON object with all keys of a row has that format.
+_BY_KEYS: Final = (
+    (("schema", "nodes"), "execution_trace"),
+    (("rocprofiler-sdk-tool",), "rocprofv3"),
+    (("segments", "device_traces"), "memory_snapshot"),
+)
+# An unclosed string is also one token; otherwise matching would restart at each quote inside it.
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTALL)
+
+
+def binary_format(buffer: Buffer) -> str | None:
+    """The name of a binary format; None if the content may be JSON."""
+    if buffer[:16] == b"SQLite format 3\0":
+        if buffer.find(b"rocpd_") >= 0:
+            return "rpd_sqlite"
+        return "nsys_sqlite" if buffer.find(b"StringIds") >= 0 else "sqlite"
+    if buffer[:1] == b"\x80" and buffer[1] <= 5:
+        return "memory_snapshot" if buffer.find(b"device_traces") >= 0 else "pickle"
+    return None
+
+
+def object_format(keys: Collection[str]) -> str:
+    """The format of a JSON object without events, by its keys."""
+    return next((name for wanted, name in _BY_KEYS if all(key in keys for key in wanted)), NO_EVENTS)
+
+
+def list_format(first: object) -> str:
+    """The format of a JSON list without objects, by its first element."""
+    return "memory_timeline" if isinstance(first, list) and len(first) == 4 else NO_EVENTS
+
+
+def top_keys(head: bytes) -> list[str]:
+    """The top-level keys of a JSON object in `head`, which may end anywhere."""
+    keys: list[str] = []
+    depth, at_key = 0, False
+    for match in _TOKEN.finditer(head):
+        token = match.group()
+        if token in (b"{", b"["):
+            depth += 1
+            at_key = depth == 1
+        elif token in (b"}", b"]"):
+            depth -= 1
+        elif depth == 1 and token == b",":
+            at_key = True
+        elif at_key and depth == 1:
+            keys.append(token[1:-1].decode(errors="replace"))
+            at_key = False
+    return keys
+
+
+def holds_objects(head: bytes) -> bool:
+    """Whether a JSON list in `head`, which may end anywhere, has an element that is an object."""
+    if b"{" not in head:
+        return False
+    depth = 0
+    for match in _TOKEN.finditer(head):
+        token = match.group()
+        if token == b"{" and depth == 1:
+            return True
+        depth += (token in (b"{", b"[")) - (token in (b"}", b"]"))
+    return False
+
+
+def is_container(head: bytes) -> bool:
+    """Whether a file begins with the magic bytes of an archive, database, pickle or other binary format."""
+    magics = tuple(magic for magic, _, _ in _MAGIC_BYTES)
+    return head.startswith((*magics, b"SQLite format 3\0", b"\x80")) or head[257:262] == b"ustar"
+
+
+def check_readable(path: Path, buffer: Buffer) -> None:
+    """Raises TraceFormatError for an empty file, an archive or another binary file that is not a trace."""
+    head = bytes(buffer[:4096])
+    if not buffer[:1] or not head.strip(b"\0 \t\r\n"):
+        raise TraceFormatError(path, "the file is empty", offset=0, hint="record or copy the trace again")
+    for magic, what, hint in _MAGIC_BYTES:
+        if head.startswith(magic):
+            raise TraceFormatError(path, f"this is {what}, not a trace", offset=0, hint=hint)
+    if head[257:262] == b"ustar":
+        raise TraceFormatError(
+            path, "a tar archive, not a trace", offset=0, hint="unpack it and name the folder"
+        )
+
+
+class UnsupportedFormatError(TraceFormatError):
+    """The file has a known format without a reader, or contains no events; `format` names it."""
+
+    def __init__(self, path: Path | str, format: str) -> None:
+        self.format = format
+        self.description = DESCRIPTIONS.get(format, f"of format {format}")
+        if format == NO_EVENTS:
+            super().__init__(
+                path, "it contains no events", hint="the profiler recorded no events; record again"
+            )
+        else:
+            super().__init__(
+                path, f"this is a file of format {format}, not a trace", hint="name the Kineto trace instead"
+            )
+
+
+def not_json(path: Path, buffer: Buffer, at: int) -> TraceFormatError:
+    """The error for a file whose content does not begin like JSON."""
+    head = bytes(buffer[at : at + 4096]).lstrip().lower()
+    if head.startswith(b"<"):
+        what = "an HTML page" if b"<html" in head or b"<!doctype html" in head else "markup (XML or HTML)"
+        hint = "an error page was saved in place of the trace: download it again"
+        return TraceFormatError(path, f"this is {what}, not JSON", offset=at, hint=hint)
+    return TraceFormatError(
+        path,
+        "not a JSON object or array",
+        offset=at,
+        hint="a trace is a JSON object with traceEvents, or an array of events",
+    )
