@@ -14,7 +14,7 @@ PACKAGE = ROOT / "src" / "tracewarehouse"
 
 # Lowest first. A module may import from the lines above its own and, in its line, from those before it.
 LAYERS = (
-    ("version", "durations", "hints", "errors", "slim_imports"),
+    ("version", "durations", "hints", "errors", "slim_imports", "temp_folders", "address_space"),
     ("contracts",),
     ("engines",),
     ("duck",),
@@ -26,7 +26,7 @@ LAYERS = (
     ("metric",),
     ("export", "render", "pages", "ingest", "derive", "diff", "history", "findings", "report"),
     ("devtools",),
-    ("warehouse_base", "warehouse_writes", "warehouse", "__init__"),
+    ("warehouse_base", "warehouse_repair", "warehouse_writes", "warehouse", "__init__"),
     ("demo",),
     ("cli", "hta", "__main__"),
 )

@@ -21,7 +21,7 @@
 -- tool_version       = { type = "VARCHAR", doc = "Version of tracewarehouse that wrote the run's version." }
 -- ingested_at        = { type = "TIMESTAMP", doc = "Time when the last rank was ingested, UTC." }
 -- version            = { type = "INTEGER", unit = "id", doc = "Version number of the run; select it with RUN@vN." }
--- state              = { type = "VARCHAR", doc = "complete; incomplete (ranks are missing or damaged); pending (waiting for announced ranks)." }
+-- state              = { type = "VARCHAR", doc = "complete; incomplete (ranks are missing or damaged); pending (waiting for announced ranks); damaged (its newest version cannot be read)." }
 -- bytes              = { type = "BIGINT", unit = "bytes", doc = "Total size of the run's Parquet files." }
 --
 -- [changes]

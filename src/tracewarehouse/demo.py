@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from statistics import median_low
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.simulation import Injection, Job, simulate
 from tracewarehouse.storage import Store
+from tracewarehouse.temp_folders import temporary_folder
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def demo(
     """
     report = notify or (lambda _: None)
     report(f"simulating two runs of {RANKS} ranks")
-    with TemporaryDirectory(prefix="tw-demo-") as folder:
-        files = _write(Path(folder))
+    with temporary_folder() as folder:
+        files = _write(folder)
         digest = _digest(files)
         names, stored = _run_names(Store.open_or_create(warehouse.root, tool=__version__), digest)
         if not stored:

@@ -86,6 +86,20 @@ class WarehouseError(TwError):
     """A folder that is not a warehouse, cannot be one, or is damaged."""
 
 
+class DamagedRunError(WarehouseError):
+    """A run whose newest version or files are damaged or lost; other runs are not affected."""
+
+
+class PartlyDone(TwError):
+    """A call over several runs that failed after it had changed some of them."""
+
+    exit_code = 4
+
+
+class Terminated(KeyboardInterrupt):
+    """The process received SIGTERM."""
+
+
 def is_interrupt(error: BaseException) -> bool:
     """Whether the user pressed Ctrl-C; during a query, DuckDB raises a RuntimeError for it."""
     return isinstance(error, KeyboardInterrupt) or (

@@ -72,6 +72,11 @@ def call(method: str) -> Hint:
     return Hint(f"wh.{method}()", f"tw {method}")
 
 
+def repair(run: str) -> Hint:
+    """Repairs a damaged run."""
+    return Hint(f"wh.repair({json.dumps(run)})", f"tw repair {run}")
+
+
 def option(name: str, value: object = True) -> Hint:
     """An option with its value: `jobs=1` or `--jobs 1`."""
     shell = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")

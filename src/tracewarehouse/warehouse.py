@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
@@ -14,6 +14,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import ParamError, QueryError, TwError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Result
+from tracewarehouse.storage.file_check import Level
 from tracewarehouse.warehouse_writes import WarehouseWrites
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from tracewarehouse.query.dependencies import Dependencies
     from tracewarehouse.report import Page
     from tracewarehouse.runs.rows import RunInfo
+    from tracewarehouse.runs.table_versions import ReadableRuns
+
+
+T = TypeVar("T")
 
 
 class Warehouse(Analyses[Result], WarehouseWrites):
@@ -53,17 +58,41 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         bound = bind(contract.params, params, str(contract.ref))
         dependencies = Dependencies.of(self.catalog, [contract])
         selected = self.selected()
+
         readable = readable_runs(self.catalog, dependencies.contracts, selected)
         capable = with_capabilities(contract, readable.selected)
-        table = self._with(capable.selected)._execute(contract, bound, dependencies)
-        provenance = provenance_of(self.catalog, readable.selected, contract, bound, dependencies.contracts)
+
+        def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
+            runs = replace(readable, selected=capable.selected)
+            intact = self._intact(dependencies.contracts, runs, level)
+            return intact, self._with(intact.selected)._execute(contract, bound, dependencies)
+
+        intact, table = self._without_damage(attempt)
+        damaged = {each.run for each in capable.selected} - {each.run for each in intact.selected}
+        answered = [each for each in readable.selected if each.run not in damaged]
+        provenance = provenance_of(self.catalog, answered, contract, bound, dependencies.contracts)
         lines = (
-            *readable.notices,
+            *intact.notices,
             *nothing_stored(selected),
             *partly_selected(selected, contract),
-            *notices(capable.selected, contract),
+            *notices(intact.selected, contract),
         )
         return Result(table, provenance, contract, capable.abstained, lines)
+
+    def _without_damage(self, attempt: Callable[[Level], T]) -> T:
+        """The result of an attempt; if it fails on bytes that cannot be decoded, again without those runs."""
+        from tracewarehouse.duck.engine import UNREADABLE
+
+        try:
+            return attempt(self._level)
+        except QueryError as error:
+            if self._level is Level.FULL or not isinstance(error.__cause__, UNREADABLE):
+                raise
+            failed = error
+        try:
+            return attempt(Level.FULL)
+        except QueryError:
+            raise failed from failed.__cause__
 
     def diff(
         self,
@@ -169,13 +198,16 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         from tracewarehouse.query.connections import user_connection
         from tracewarehouse.query.sandbox import check_reads_only
         from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
-        from tracewarehouse.runs.table_versions import queryable_runs
 
         selected = self.selected()
-        runs = queryable_runs(self.catalog, contracts, selected, names_read(sql))
-        with user_connection(self.root, self.catalog, runs.selected, contracts, limits) as con:
-            check_reads_only(con, sql)
-            table = query(con, sql, limits)
+
+        def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
+            runs = self._queryable(contracts, selected, names_read(sql), level)
+            with user_connection(self.root, self.catalog, runs.selected, contracts, limits) as con:
+                check_reads_only(con, sql)
+                return runs, query(con, sql, limits)
+
+        runs, table = self._without_damage(attempt)
         lines = (*runs.notices, *nothing_stored(selected), *notices(runs.selected))
         return Result(table, provenance_of(self.catalog, runs.selected, sql=sql), notices=lines)
 
@@ -186,17 +218,16 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         SchemaVersionError if no run has the table in a version that this release reads.
         """
         from tracewarehouse.query.relations import scan
-        from tracewarehouse.runs.table_versions import queryable_runs
 
         contract = self.catalog.get(table)
-        runs = queryable_runs(self.catalog, [contract], self.selected(), ())
+        runs = self._queryable([contract], self.selected(), ())
         return scan(self.root, contract, self.catalog.compatible(contract), runs.selected)
 
     def runs(self) -> Result:
         """A row per run, with the columns of the table `runs`, including pending runs."""
         from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.runs.notices import nothing_stored, provenance_of
-        from tracewarehouse.runs.rows import pending_row, run_row
+        from tracewarehouse.runs.notices import damaged_runs, nothing_stored, provenance_of
+        from tracewarehouse.runs.rows import damaged_row, pending_row, run_row
 
         selected = self.selected()
         contract = self.catalog.get("runs", kind="table")
@@ -207,8 +238,10 @@ class Warehouse(Analyses[Result], WarehouseWrites):
             waiting = self.store.pending_runs()
             pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
             rows += pending
+        rows += [damaged_row(each) for each in self.left_out]
         text = "{run_id} is pending: {ranks_present} of {ranks_expected} ranks ingested"
-        lines = tuple(text.format_map(row) for row in pending) or nothing_stored(selected)
+        lines = (*damaged_runs(self.left_out), *(text.format_map(row) for row in pending))
+        lines = lines or nothing_stored(selected)
         provenance = provenance_of(self.catalog, selected, contract)
         return Result(table_of(contract, rows), provenance, contract, notices=lines)
 
@@ -251,7 +284,6 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         """
         from tracewarehouse.export import contracts_read, export, export_request, worst_occurrence
         from tracewarehouse.query.dependencies import dependencies
-        from tracewarehouse.runs.table_versions import queryable_runs
 
         request = export_request(counters, overlays, start, end, step, around, margin, plain)
         all_ranks = self._one(run)
@@ -264,7 +296,8 @@ class Warehouse(Analyses[Result], WarehouseWrites):
             hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
             raise ParamError(f"{selected.run} has several ranks", hint)
         read = dependencies(self.catalog, contracts_read(self.catalog, request))
-        (run_read,) = queryable_runs(self.catalog, read, all_ranks.selected(), ()).selected
+        self.store.headers(rank.main for rank in selected.by_rank)  # raises if a manifest is damaged
+        (run_read,) = self._queryable(read, all_ranks.selected(), (), Level.FULL).selected
         return export(self.root, self.catalog, run_read, selected.ranks, request, findings)
 
     def _findings_to_draw(
@@ -342,11 +375,10 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         from tracewarehouse.derive.scale import parse
         from tracewarehouse.derive.scopes import ScopeRequest
         from tracewarehouse.derive.whatif import whatif
-        from tracewarehouse.runs.table_versions import readable_runs
 
         scales = [parse(text) for text in ([scale] if isinstance(scale, str) else scale)]
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
-        readable = readable_runs(self.catalog, sources(self.catalog), part.selected())
+        readable = self._readable(sources(self.catalog), part.selected())
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         found = whatif(self.root, self.catalog, readable.selected[0], wanted, scales, by)
         return replace(found, notices=(*readable.notices, *found.notices))
@@ -357,18 +389,18 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
         The latter is a temporary file, as is the former if the warehouse is not writable.
         """
-        from tempfile import TemporaryDirectory
+        from tracewarehouse.query.shell_file import NAME, intact, is_current, write
+        from tracewarehouse.temp_folders import temporary_folder
 
-        from tracewarehouse.query.shell_file import NAME, is_current, write
-
-        selected = self.selected()
+        level = Level.FULL if self._level is Level.FULL else Level.SIZE
+        selected = intact(self.store, self.catalog, self.selected(), level)
         if self._selected is None:
             path = self.root / NAME
             if is_current(path, self.root, self.catalog, selected) or self._refreshed():
                 yield path
                 return
-        with TemporaryDirectory(prefix="tw-") as folder:
-            path = Path(folder) / NAME
+        with temporary_folder() as folder:
+            path = folder / NAME
             write(path, self.store, self.catalog, selected)
             yield path
 

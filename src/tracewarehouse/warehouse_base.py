@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse.runs.intact_files import intact_runs
+from tracewarehouse.runs.notices import damaged_runs
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
-from tracewarehouse.storage import Store, parse_reference
+from tracewarehouse.runs.table_versions import ReadableRuns, queryable_runs, readable_runs
+from tracewarehouse.storage import Store, UnreadableRun, parse_reference
+from tracewarehouse.storage.file_check import Level, default_level
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -19,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class WarehouseBase:
-    """A folder and its selected runs: all of them unless narrowed with `select`."""
+    """A folder and its selected runs: all of them unless narrowed with `select`.
+
+    Each file is checked when it is first opened: size and footer, with `verify` (or TW_VERIFY=1) every byte.
+    """
 
     def __init__(
         self,
@@ -27,13 +36,17 @@ class WarehouseBase:
         *,
         catalog: Catalog | None = None,
         selected: Sequence[SelectedRun] | None = None,
+        left_out: Sequence[UnreadableRun] = (),
         store: Store | None = None,
         pool: ConnectionPool | None = None,
+        verify: bool = False,
     ) -> None:
         self.root = Path(path).absolute()
         self.catalog = catalog or Catalog.load()
         self._selected = None if selected is None else tuple(selected)
+        self._left_out = tuple(left_out)
         self._store, self._opened_pool = store, pool
+        self._level = Level.FULL if verify else default_level()
 
     def __repr__(self) -> str:
         if self._selected is None:
@@ -51,6 +64,11 @@ class WarehouseBase:
         """The selected runs in time order; without a selection, the newest version of every run."""
         return select_runs(self.store) if self._selected is None else self._selected
 
+    @property
+    def left_out(self) -> tuple[UnreadableRun, ...]:
+        """The damaged runs that `selected` leaves out; naming one of them is an error instead."""
+        return self.store.unreadable() if self._selected is None else self._left_out
+
     def select(
         self, runs: str | Iterable[str] | None = None, ranks: int | Iterable[int] | None = None
     ) -> Self:
@@ -63,7 +81,14 @@ class WarehouseBase:
         )
         if ranks is not None:
             selected = only_ranks(selected, [ranks] if isinstance(ranks, int) else ranks)
-        return self._with(selected)
+        named = bool(selected) and all(each.named for each in selected)
+        return self._with(selected, () if named else self._unreadable())
+
+    def _unreadable(self) -> tuple[UnreadableRun, ...]:
+        if self._selected is not None:
+            return self._left_out
+        self.store.present()
+        return self.store.unreadable()
 
     def run(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis."""
@@ -81,11 +106,49 @@ class WarehouseBase:
             self._opened_pool = ConnectionPool(self.root, self.catalog)
         return self._opened_pool
 
-    def _with(self, selected: Sequence[SelectedRun]) -> Self:
+    def _with(self, selected: Sequence[SelectedRun], left_out: Sequence[UnreadableRun] = ()) -> Self:
         """A warehouse over other runs that shares the store (with its cached versions) and connections."""
         return type(self)(
-            self.root, catalog=self.catalog, selected=selected, store=self.store, pool=self._pool
+            self.root,
+            catalog=self.catalog,
+            selected=selected,
+            left_out=left_out,
+            store=self.store,
+            pool=self._pool,
+            verify=self._level is Level.FULL,
         )
+
+    def _verified(self, selected: Sequence[SelectedRun]) -> Self:
+        """The warehouse over other runs, for reads whose result is stored: hashes files entirely, and damage
+        is an error.
+        """
+        narrowed = self._with([replace(each, named=True) for each in selected])
+        narrowed._level = Level.FULL
+        return narrowed
+
+    def _readable(
+        self, contracts: Iterable[Contract], selected: Sequence[SelectedRun], level: Level | None = None
+    ) -> ReadableRuns:
+        """The selected runs that hold these tables in intact files, and notices about the others."""
+        contracts = tuple(contracts)
+        return self._intact(contracts, readable_runs(self.catalog, contracts, selected), level)
+
+    def _queryable(
+        self,
+        contracts: Iterable[Contract],
+        selected: Sequence[SelectedRun],
+        names: Collection[str] | None,
+        level: Level | None = None,
+    ) -> ReadableRuns:
+        """Like `_readable`, for SQL of a user that names these columns (None: it may name all)."""
+        contracts = tuple(contracts)
+        return self._intact(contracts, queryable_runs(self.catalog, contracts, selected, names), level)
+
+    def _intact(self, contracts: Iterable[Contract], runs: ReadableRuns, level: Level | None) -> ReadableRuns:
+        level = self._level if level is None else level
+        intact = intact_runs(self.root, self.catalog, contracts, runs.selected, level)
+        notices = (*damaged_runs(self.left_out), *intact.notices, *runs.notices)
+        return ReadableRuns(intact.selected, notices)
 
     def _matching(self, runs: Iterable[str]) -> tuple[SelectedRun, ...]:
         return select_runs(self.store, runs) if self._selected is None else narrow(self._selected, runs)

@@ -10,9 +10,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse import hints
+from tracewarehouse.errors import DamagedRunError, ParamError, UnknownName
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels
+from tracewarehouse.storage.file_check import Level
 from tracewarehouse.version import __version__
 from tracewarehouse.warehouse_base import WarehouseBase
 
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.secret_removal import RemovalReport
     from tracewarehouse.ingest.secret_scan import SecretFound, SecretReport
     from tracewarehouse.runs.removal import Removed
+    from tracewarehouse.warehouse_repair import RepairReport
 
 
 class WarehouseWrites(WarehouseBase):
-    """The methods that write: ingest, record, label, remove, upgrade, derive, clean, refresh."""
+    """The methods that write: ingest, record, label, remove, upgrade, derive, repair, clean, refresh."""
 
     def ingest(
         self,
@@ -91,7 +94,7 @@ class WarehouseWrites(WarehouseBase):
             else tuple(self.catalog.get(name, kind="analysis") for name in dict.fromkeys(named))
         )
         selected = self.select(runs).selected()
-        return record(self.store, self.catalog, selected, contracts, self._with, progress)
+        return record(self.store, self.catalog, selected, contracts, self._verified, progress)
 
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
         """Stores why a metric changed at a run, for its history; None removes it. Returns the run.
@@ -154,6 +157,7 @@ class WarehouseWrites(WarehouseBase):
         """
         from tracewarehouse.runs.removal import (
             Removal,
+            damaged_runs,
             matching,
             parse_age_ns,
             parse_where,
@@ -169,10 +173,16 @@ class WarehouseWrites(WarehouseBase):
         wanted = [self._unversioned(each, "removal") for each in wanted]
         pending = pending_runs(self.store, wanted)
         kept = () if keep_results else runs_with_kept_results(self.store, wanted)
-        named = [each for each in wanted if each not in pending and each not in kept]
+        damaged = damaged_runs(self.store, wanted)
+        named = [each for each in wanted if each not in pending and each not in (*kept, *damaged)]
         selected = self._matching(named) if wanted else self.selected()
+        if damaged and (labels or age_ns is not None or keep_results):
+            raise DamagedRunError(
+                f"run {damaged[0]} is damaged: its labels, age and results cannot be read",
+                hints.repair(damaged[0]),
+            )
         published = matching(selected, labels, age_ns, time.time_ns())
-        removal = Removal(published, pending, kept, keep_results)
+        removal = Removal(published, pending, kept, keep_results, damaged)
         report = removal.report(self.store)
         if not dry_run:
             removal.apply(self.store)
@@ -206,9 +216,11 @@ class WarehouseWrites(WarehouseBase):
 
             converted = convert(self.root, self.catalog, __version__)
             self.refresh()
-        rebuilt = upgrade(self.store, self.catalog, [each.run for each in self.selected()])
-        recorded = record_again(self.store, self.catalog, self.selected(), self._with)
-        return replace(converted, lines=(*converted.lines, *rebuilt, *recorded))
+        rebuilt, errors = upgrade(self.store, self.catalog, [each.run for each in self.selected()])
+        recorded = record_again(self.store, self.catalog, self.selected(), self._verified)
+        failed = {run: error.message for run, error in errors.items()}
+        failed |= {each.run: hints.fill("{}; {}", each.why, each.hint or "") for each in self.left_out}
+        return replace(converted, lines=(*converted.lines, *rebuilt, *recorded), failed=failed)
 
     def derive(
         self,
@@ -230,7 +242,6 @@ class WarehouseWrites(WarehouseBase):
         from tracewarehouse.contracts.contract import DERIVED_NEEDS
         from tracewarehouse.derive import ScopeRequest, derive
         from tracewarehouse.derive.build import sources
-        from tracewarehouse.runs.table_versions import readable_runs
 
         if name not in DERIVED_NEEDS:
             raise UnknownName("derivation", name, DERIVED_NEEDS)
@@ -242,7 +253,7 @@ class WarehouseWrites(WarehouseBase):
             return self._derive_blame(run)
         entire_run = self._one(self._unversioned(run, "a derivation"))
         part = entire_run if ranks is None else entire_run.select(ranks=ranks)
-        readable = readable_runs(self.catalog, sources(self.catalog), part.selected())
+        readable = self._readable(sources(self.catalog), part.selected(), Level.FULL)
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         derived = derive(self.store, self.catalog, readable.selected[0], wanted)
         return replace(derived, notices=(*readable.notices, *derived.notices))
@@ -250,10 +261,9 @@ class WarehouseWrites(WarehouseBase):
     def _derive_blame(self, run: str) -> Derived:
         from tracewarehouse.derive.blame_store import derive_blame
         from tracewarehouse.derive.derived_source import sources
-        from tracewarehouse.runs.table_versions import readable_runs
 
         (selected,) = self._one(self._unversioned(run, "a derivation")).selected()
-        readable = readable_runs(self.catalog, sources(self.catalog, "blame"), [selected])
+        readable = self._readable(sources(self.catalog, "blame"), [selected], Level.FULL)
         derived = derive_blame(self.store, self.catalog, readable.selected[0])
         return replace(derived, notices=(*readable.notices, *derived.notices))
 
@@ -321,10 +331,37 @@ class WarehouseWrites(WarehouseBase):
 
     def verify(self) -> list[Problem]:
         """Problems of the stored files, of format 1 too; empty for an intact warehouse."""
+        from tracewarehouse.query.shell_file import NAME, fault
         from tracewarehouse.storage.format1 import Format1
 
-        return Format1(self.root).verify() if Format1.is_at(self.root) else self.store.verify()
+        if Format1.is_at(self.root):
+            return Format1(self.root).verify()
+        what = fault(self.root / NAME)
+        return [*self.store.verify(), *([Problem("", NAME, what)] if what else [])]
 
-    def clean(self, grace_s: float = 86_400.0) -> CleanReport:
-        """Deletes files that no kept version needs and that are older than `grace_s` seconds."""
-        return self.store.clean(grace_s)
+    def repair(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        source: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
+        dry_run: bool = False,
+    ) -> RepairReport:
+        """Repairs damaged runs (names; None: the entire warehouse); nothing is ever deleted.
+
+        Versions are restored from receipts and manifests, tables from the stored events, recorded results
+        are computed again. Ranks whose events are damaged are dropped, unless their trace is among the files
+        and folders of `source`. Damaged objects are moved to `_tw/quarantine`. The report says what was
+        restored and what is lost; `dry_run` changes nothing. Raises UnknownName.
+        """
+        from tracewarehouse.warehouse_repair import repair
+
+        named = [runs] if isinstance(runs, str) else runs
+        paths = [source] if isinstance(source, str | PathLike) else list(source)
+        return repair(self, named, paths, dry_run)
+
+    def clean(self, grace_s: float = 86_400.0, *, quarantine: bool = False) -> CleanReport:
+        """Deletes files that no kept version needs and that are older than `grace_s` seconds.
+
+        Runs with lost or damaged objects are skipped. `quarantine` also deletes what repairs took out.
+        """
+        return self.store.clean(grace_s, quarantine)

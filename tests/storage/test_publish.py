@@ -266,7 +266,7 @@ def test_a_marker_left_by_a_killed_call_is_not_pending(store: Store) -> None:
     sources = tuple(commit(store, rank) for rank in (0, 1))
     folder = store.root / "_tw" / "waiting" / "run"
     store.publish("run", Changes(sources=sources[:1], expected_ranks=2))
-    left = next(folder.iterdir())
+    left = next(folder.glob("*.json"))
     text = left.read_text()
     store.publish("run", Changes(sources=sources[1:], expected_ranks=2))
     folder.mkdir(parents=True, exist_ok=True)
@@ -280,7 +280,7 @@ def test_a_marker_left_by_a_killed_call_is_not_pending(store: Store) -> None:
 
 def test_a_marker_that_outlives_a_removal_is_not_pending(store: Store) -> None:
     bring(store, 0, expected_ranks=2)
-    (left,) = (store.root / "_tw" / "waiting" / "run").iterdir()
+    (left,) = (store.root / "_tw" / "waiting" / "run").glob("*.json")
     text = left.read_text()
     store.remove("run")
     left.parent.mkdir(parents=True, exist_ok=True)

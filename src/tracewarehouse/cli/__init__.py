@@ -8,6 +8,7 @@ from typing import NoReturn
 # Commands that use pyarrow, and compute nothing with numpy.
 _NUMPY_FREE_COMMANDS = ("show", "query", "runs", "info", "list", "label", "remove")
 _HELP_OPTIONS = {"-h", "--help"}
+_TEXT_OPTIONS = {*_HELP_OPTIONS, "--version"}
 
 
 def main() -> NoReturn:
@@ -16,7 +17,20 @@ def main() -> NoReturn:
     from tracewarehouse.slim_imports import block_pandas, import_pyarrow_without_numpy
 
     args = sys.argv[1:]
+    if not _TEXT_OPTIONS.intersection(args):
+        _check_limits()
     block_pandas()  # no command needs it
     if args and args[0] in _NUMPY_FREE_COMMANDS and _HELP_OPTIONS.isdisjoint(args):
         import_pyarrow_without_numpy()
     sys.exit(run(args))
+
+
+def _check_limits() -> None:
+    """Ends the process at once if libraries would crash for lack of address space."""
+    from tracewarehouse import address_space
+    from tracewarehouse.errors import TwError
+
+    try:
+        address_space.check()
+    except TwError as error:
+        sys.exit(f"tw: {error.message}\nhint: {error.hint}")

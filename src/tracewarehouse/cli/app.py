@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from io import TextIOWrapper
@@ -14,7 +17,7 @@ from io import TextIOWrapper
 import click
 
 from tracewarehouse.cli.session import Session, examples
-from tracewarehouse.errors import TwError, is_interrupt
+from tracewarehouse.errors import Terminated, TwError, is_interrupt
 from tracewarehouse.hints import cli_text
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -44,6 +47,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "remove": "maintenance:remove",
         "verify": "maintenance:verify",
         "secrets": "secrets:secrets",
+        "repair": "maintenance:repair",
         "clean": "maintenance:clean",
         "refresh": "maintenance:refresh",
         "upgrade": "maintenance:upgrade",
@@ -163,6 +167,8 @@ def run(args: Sequence[str]) -> int:
             # File names may hold bytes that the terminal cannot print.
             stream.reconfigure(errors="backslashreplace")
     session = Session(json="--json" in args, debug="--debug" in args)
+    signal.signal(signal.SIGTERM, _terminate)
+    _raise_file_limit()
     try:
         code = _invoke(list(args), session)
         sys.stdout.flush()
@@ -174,6 +180,21 @@ def run(args: Sequence[str]) -> int:
         return no_command.exit_code
     except BaseException as error:
         return _fail(error, session)
+
+
+def _raise_file_limit() -> None:
+    """Allows as many open files as the system permits: a query may open a file per table and rank."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _terminate(_number: int, _frame: object) -> None:
+    """Ends the command as Ctrl-C does, so that temporary folders are deleted."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated
 
 
 def _invoke(args: list[str], session: Session) -> int:
@@ -204,7 +225,9 @@ def _closed_pipe() -> int:
     return 0
 
 
-INTERRUPTED = 130
+# Some systems refuse a higher number, though the hard limit is infinite.
+_MAX_FILES = 65_536
+INTERRUPTED, TERMINATED = 130, 143
 _SYSTEM_HINTS = {
     errno.ENOSPC: "free some space, or use a warehouse on another disk (--warehouse DIR)",
     errno.EDQUOT: "free some space, or use a warehouse on another disk (--warehouse DIR)",
@@ -244,9 +267,8 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, click.ClickException):
         return Failure(type(error).__name__, error.format_message(), None, error.exit_code)
     if is_interrupt(error) or isinstance(error, click.Abort):
-        return Failure(
-            "Interrupted", "interrupted", "runs that were already published are intact", INTERRUPTED
-        )
+        code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+        return Failure("Interrupted", "interrupted", "runs that were already published are intact", code)
     if isinstance(error, OSError):
         hint = _SYSTEM_HINTS.get(error.errno or 0, "rerun with --debug to see where it failed")
         return Failure("SystemError", _system_message(error), hint, 1)

@@ -19,8 +19,9 @@ from tracewarehouse.cli.session import (
     pass_session,
     rank_option,
     result_options,
+    verify_option,
 )
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES
 from tracewarehouse.render.output import line_width
@@ -52,6 +53,7 @@ class FindingsFailed(TwError):
     type=click.Choice(["info", "warning", "critical"]),
     help="Exit with code 3 if a finding has this severity or higher.",
 )
+@verify_option
 @rank_option
 @result_options
 @pass_session
@@ -68,6 +70,9 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     session.runs = runs
     warehouse = session.open()
     findings = warehouse.check(passed=passed)
+    if fail_on is not None and (left_out := warehouse.left_out):
+        run = left_out[0]
+        raise DamagedRunError(f"run {run.run} is damaged and cannot be checked: {run.why}", run.hint)
     error = None
     if fail_on is not None and (failing := at_least(findings, fail_on)):
         error = FindingsFailed(f"{plural(failing, 'finding')} of severity {fail_on} or higher")

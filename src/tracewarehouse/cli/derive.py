@@ -14,6 +14,7 @@ from tracewarehouse.cli.session import (
     output_options,
     pass_session,
     result_options,
+    verify_option,
 )
 from tracewarehouse.render.text import plural
 
@@ -131,6 +132,7 @@ def blame(session: Session, /, run: str) -> None:
     show_default=True,
     help="Granularity of the result.",
 )
+@verify_option
 @scope_options
 @result_options
 @pass_session

@@ -20,9 +20,10 @@ from tracewarehouse.cli.session import (
     rank_option,
     result_options,
     top_option,
+    verify_option,
 )
 from tracewarehouse.cli.show import AnalysisCommand
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.render.text import plural
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tracewarehouse.diff import Diff
     from tracewarehouse.diff.change import Change
     from tracewarehouse.diff.gate import GateResult
+    from tracewarehouse.warehouse import Warehouse
 
 
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
@@ -119,6 +121,7 @@ class DiffCommand(AnalysisCommand):
 @click.option("--all-steps", is_flag=True, help="For analyses: include time outside complete steps.")
 @click.option("--measure", metavar="COLUMN", help="For analyses: column that classifies rows as increased, …")
 @rank_option
+@verify_option
 @top_option
 @result_options
 @pass_session
@@ -139,7 +142,10 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     given = {key: value for key, value in options.items() if value is not None}
     for_analyses = {key: own[key] for key in ("by_rank", "all_steps", "measure")}
     thresholds = {key: own[key] for key in ("alpha", "min_effect")}
-    comparison = session.open().diff(base_run, head_run, **for_analyses, **thresholds)
+    warehouse = session.open()
+    if own["gates"] or own["gate_file"]:
+        _check_intact(warehouse, base_run, head_run)
+    comparison = warehouse.diff(base_run, head_run, **for_analyses, **thresholds)
     if names:
         _check_no_change_options(own)
         _print_analyses(session, comparison, names, given)
@@ -153,6 +159,13 @@ _OWN = (
     *("per", "steps", "levels", "alpha", "min_effect", "force", "gates", "gate_file", "strict", "junit"),
     *("by_rank", "all_steps", "measure"),
 )
+
+
+def _check_intact(warehouse: Warehouse, *selectors: str) -> None:
+    """Raises DamagedRunError if a damaged run may match: no gate passes without it."""
+    for selector in selectors:
+        for run in warehouse.select(selector).left_out:
+            raise DamagedRunError(f"run {run.run} is damaged, so gates are not tested: {run.why}", run.hint)
 
 
 def _check_no_change_options(own: dict[str, Any]) -> None:

@@ -18,8 +18,9 @@ from tracewarehouse.cli.session import (
     output_options,
     pass_session,
     result_options,
+    verify_option,
 )
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import PartlyDone, TwError
 from tracewarehouse.hints import cli_text
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses:
         _record_error(done),
     )
     if done.failed:
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(PartlyDone.exit_code if done.written else 1)
 
 
 def _record_summary(done: RecordReport) -> str:
@@ -136,6 +137,7 @@ def _record_error(done: RecordReport) -> TwError | None:
     help="Acknowledge the change at RUN; the reason is shown with it.",
 )
 @click.option("--unack", "unacks", multiple=True, metavar="RUN", help="Remove the acknowledgement at RUN.")
+@verify_option
 @result_options
 @pass_session
 def history(
@@ -162,9 +164,13 @@ def history(
         session.out.notice(f"acknowledged: {warehouse.acknowledge(metric, run, reason)}")
     for run in unacks:
         session.out.notice(f"acknowledgement removed: {warehouse.acknowledge(metric, run, None)}")
-    _print_history(
-        session, warehouse.history(metric, runs or None, where=where, by=by, min_effect=min_effect)
-    )
+    try:
+        found = warehouse.history(metric, runs or None, where=where, by=by, min_effect=min_effect)
+    except TwError as error:
+        if acks or unacks:
+            raise PartlyDone(f"acknowledgements are stored, but: {error.message}", error.hint) from error
+        raise
+    _print_history(session, found)
 
 
 def _print_history(session: Session, history: History) -> None:

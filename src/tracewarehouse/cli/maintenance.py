@@ -44,11 +44,49 @@ def verify(session: Session, /) -> None:
     fields = [Field(name, "VARCHAR") for name in ("run", "path", "what")]
     damage = WarehouseError(
         f"{session.warehouse}: {plural(len(problems), 'problem')} found",
-        "remove the runs listed, ingest them again, then run tw clean --grace 0s",
+        "tw repair repairs them, or names what is lost; tw repair --dry-run shows what it would do",
     )
     rows = [(each.run, each.path, cli_text(each.what)) for each in problems]
     session.out.print_result(from_rows(fields, rows), error=damage)
     raise click.exceptions.Exit(1)
+
+
+@click.command(
+    epilog=examples(
+        "tw repair --dry-run",
+        "tw repair fp8-on --source traces/fp8-on",
+    )
+)
+@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    type=click.Path(exists=True),
+    metavar="PATH",
+    help="Trace files or folders to ingest lost ranks from (repeatable).",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done.")
+@output_options
+@pass_session
+def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...], dry_run: bool) -> int:
+    """Repair damaged runs; without RUN, the entire warehouse.
+
+    Versions are restored from their receipts and manifests, tables from the stored events. Damaged files are
+    moved to _tw/quarantine; nothing is deleted. Ranks whose events are damaged are dropped and named, unless
+    --source has their trace. Exit code 0: repaired; 4: repaired in part; 1: nothing could be repaired.
+    """
+    report = session.open().repair(runs or None, source=sources, dry_run=dry_run)
+    verb = "would do" if dry_run else "done"
+    lines = [
+        f"{'lost' if step.is_loss else verb}: {step.key or step.run}: {cli_text(step.what)}"
+        for step in report.steps
+    ]
+    for problem in report.problems:
+        session.out.notice(f"left: {problem.path}: {cli_text(problem.what)}")
+    rows = [{**vars(step), "what": cli_text(step.what)} for step in report.steps]
+    session.out.print_text("\n".join(lines) or "nothing to repair", rows)
+    return report.exit_code
 
 
 @click.command(
@@ -60,16 +98,22 @@ def verify(session: Session, /) -> None:
 @click.option(
     "--grace", type=DurationParam(), default="1d", show_default=True, help="Keep files newer than this."
 )
+@click.option("--quarantine", is_flag=True, help="Also delete what tw repair moved to the quarantine.")
 @output_options
 @pass_session
-def clean(session: Session, /, grace: float) -> None:
+def clean(session: Session, /, grace: float, quarantine: bool) -> None:
     """Delete files that no version of a run uses.
 
-    These are files of removed runs, older versions and interrupted calls.
+    These are files of removed runs, older versions and interrupted calls. Runs with lost or damaged objects
+    are skipped.
     """
     from tracewarehouse.render.text import plural, size
 
-    done = session.open().clean(grace)
+    done = session.open().clean(grace, quarantine=quarantine)
+    for run in done.skipped:
+        session.out.notice(
+            f"skipped run {run}: lost or damaged objects may have held its files; tw repair {run}"
+        )
     files, versions = plural(done.files, "file"), plural(done.versions, "old version")
     text = f"deleted {files} ({size(done.bytes)}) and {versions}" if done.files else "nothing to delete"
     session.out.print_text(text, [vars(done)])
@@ -106,8 +150,11 @@ def upgrade(session: Session, /) -> int:
     lost = [one.line for one in report.unconverted]
     for line in lost:
         session.out.notice(f"lost: {line}")
+    failed = [f"{run}: {cli_text(why)}" for run, why in report.failed.items()]
+    for line in failed:
+        session.out.notice(f"not rebuilt: {line}")
     lines = list(map(cli_text, report.lines))
-    rows = [{"what": line} for line in (*lines, *lost)]
+    rows = [{"what": line} for line in (*lines, *lost, *failed)]
     session.out.print_text("\n".join(lines) or "nothing to rebuild", rows)
     return report.exit_code
 

@@ -39,6 +39,7 @@ class Session:
     json: bool = False
     spreadsheet: bool = False
     debug: bool = False
+    verify: bool = False
 
     @cached_property
     def out(self) -> Output:
@@ -62,7 +63,7 @@ class Session:
         """
         from tracewarehouse.warehouse import Warehouse
 
-        warehouse = Warehouse(self.warehouse)
+        warehouse = Warehouse(self.warehouse, verify=self.verify)
         if not self.runs and self.ranks is None:
             return warehouse
         return warehouse.select(runs=self.runs or None, ranks=self.ranks)
@@ -250,6 +251,12 @@ def result_options(command: Command) -> Command:
     return command
 
 
+def verify_option(command: Command) -> Command:
+    """Adds `--verify` to commands that read stored files."""
+    help_ = "Verify checksums of files read. [env: TW_VERIFY=1]"
+    return _option("--verify", is_flag=True, help=help_)(command)
+
+
 def top_option(command: Command) -> Command:
     """Adds `--top`, for results sorted by a measure."""
     return _option(
@@ -280,7 +287,7 @@ def rank_option(command: Command) -> Command:
 
 
 def selection_options(command: Command) -> Command:
-    """Adds `--run` and `--rank`, which select runs and ranks."""
+    """Adds `--run` and `--rank`, which select runs and ranks, and `--verify`."""
     return _option(
         "--run",
         "runs",
@@ -288,4 +295,4 @@ def selection_options(command: Command) -> Command:
         metavar="RUN",
         shell_complete=complete_runs,
         help="Select a run: name, prefix, @latest or label:K=V (repeatable).",
-    )(rank_option(command))
+    )(rank_option(verify_option(command)))

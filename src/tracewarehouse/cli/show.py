@@ -20,6 +20,7 @@ from tracewarehouse.cli.session import (
     result_options,
     selection_options,
     top_option,
+    verify_option,
 )
 from tracewarehouse.errors import TwError
 
@@ -182,6 +183,7 @@ def _choices(param: Param) -> Any:
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("head_run", metavar="[HEAD]", required=False, shell_complete=complete_runs)
 @force_option
+@verify_option
 @rank_option
 @output_options
 @pass_session

@@ -83,6 +83,14 @@ class _StoredScopes:
         return cls(frozenset(map(str, scopes)), fact.get("hash") == definition(catalog, NAME))
 
 
+def stored_scopes(rank: Rank) -> tuple[str, ...]:
+    """The names of the scopes that were derived for a rank."""
+    derived = rank.main.facts.get(FACT)
+    fact = derived.get(NAME) if isinstance(derived, dict) else None
+    scopes = fact.get("scopes") if isinstance(fact, dict) else None
+    return tuple(map(str, scopes)) if isinstance(scopes, list) else ()
+
+
 def derive(store: Store, catalog: Catalog, selected: SelectedRun, request: ScopeRequest) -> Derived:
     """Adds the requested critical paths to the selected ranks, which keep those they have.
 

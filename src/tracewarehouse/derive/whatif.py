@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import attach, build, longest_paths, path_edges
@@ -20,6 +19,7 @@ from tracewarehouse.duck.engine import Connection, connect
 from tracewarehouse.errors import ParamError
 from tracewarehouse.result import Field, Result, from_rows
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.temp_folders import temporary_folder
 
 LENGTH = "length"
 
@@ -114,7 +114,7 @@ def _rank_rows(
     by: str,
 ) -> Iterator[tuple[object, ...]]:
     """Rows with the columns _FIELDS."""
-    with TemporaryDirectory(prefix="tw-") as folder, closing(connect(temp_directory=Path(folder))) as con:
+    with temporary_folder() as folder, closing(connect(temp_directory=folder)) as con:
         attach(con, root, catalog, selected)
         build(con, catalog, scopes, last="critical_edges")
         bits = [_bit_sql(con, number, scale) for number, scale in enumerate(scales)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import duckdb
 
 from tracewarehouse import hints
+from tracewarehouse.address_space import limit_bytes
 from tracewarehouse.contracts import params
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, replace_params
@@ -29,6 +30,14 @@ Error = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException
 # Errors for a name that the connection does not have.
 MISSING_NAME = (duckdb.CatalogException, duckdb.BinderException)
+# Errors for files whose bytes cannot be decoded.
+UNREADABLE = (
+    duckdb.IOException,
+    duckdb.InvalidInputException,
+    duckdb.SerializationException,
+    duckdb.InternalException,
+    duckdb.FatalException,
+)
 DUCKDB_VERSION: str = duckdb.__version__
 
 
@@ -54,6 +63,8 @@ def connect(
     }
     if threads is not None:
         config["threads"] = threads
+    if memory_limit is None and (limit := limit_bytes()) is not None:
+        memory_limit = f"{limit // 2}B"  # DuckDB knows the memory of the machine only
     if memory_limit is not None:
         config["memory_limit"] = memory_limit
     if temp_directory is not None:

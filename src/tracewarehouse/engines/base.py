@@ -93,6 +93,9 @@ def attempt(task: Task, progress: TaskProgress) -> object:
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
+        if isinstance(error, MemoryError):
+            message, hint = "out of memory", hints.fill("retry with {}", hints.option("jobs", 1))
+            return Failure(message, hint, traceback.format_exc(), transient=True)
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         hint = hints.Hint(
             "internal error; please report it", "internal error; rerun with --debug and report it"

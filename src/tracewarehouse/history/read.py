@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,12 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.history.history import History
-from tracewarehouse.history.results import RecordedAnalysis, filter_values, recorded_values
+from tracewarehouse.history.results import (
+    RecordedAnalysis,
+    damaged_result,
+    filter_values,
+    recorded_values,
+)
 from tracewarehouse.history.series import Point, Series, build_series
 from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.render.text import plural
@@ -20,6 +24,7 @@ from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, run_attributes
 from tracewarehouse.stats.points import MIN_RUNS
 from tracewarehouse.storage import Recorded, Store, acknowledgement_key, same_rows
+from tracewarehouse.storage.results import is_intact
 from tracewarehouse.version import __version__
 
 _RUNS_NAMED = 3  # in a notice
@@ -84,9 +89,13 @@ def build_history(
     Raises TwError if no results are recorded, UnknownName if no row has the values of the filters.
     """
     analysis = RecordedAnalysis.of(metric.contract, catalog)
-    runs = _recorded_runs(store, analysis, selected)
+    stored = store.recorded(analysis.contract.name, analysis.contract.version)
+    intact, damaged = _intact(store, stored)
+    runs = _recorded_runs(store, analysis, selected, intact)
     by_definition = _by_definition(analysis, runs)
     if not by_definition:
+        if damaged:
+            raise damaged_result(f"{damaged[0]} is damaged")
         raise _nothing_recorded(analysis, len(selected))
     measured = {
         definition: recorded_values(
@@ -103,19 +112,21 @@ def build_history(
         for definition, recorded in by_definition.items()
         for name, points in _points_by_group(recorded, measured[definition], by).items()
     ]
-    notices = tuple(_notices(analysis, runs, series, next(iter(measured.values())).per))
+    notices = (*_damaged(damaged), *_notices(analysis, runs, series, next(iter(measured.values())).per))
     missing = tuple(run.selected.selector for run in runs if not run.files)
     return History(metric, tuple(series), missing, notices, _provenance(analysis, catalog, runs))
 
 
 def _recorded_runs(
-    store: Store, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
+    store: Store,
+    analysis: RecordedAnalysis,
+    selected: Sequence[SelectedRun],
+    files: Mapping[Recorded, str],
 ) -> list[RecordedRun]:
     """Each run with its result under the current definition, or else under all others that exist.
 
     An earlier definition whose results have the same rows counts as the current one.
     """
-    files = store.recorded(analysis.contract.name, analysis.contract.version)
     by_run: dict[tuple[str, str], list[Recorded]] = {}
     for key in files:
         by_run.setdefault((key.run, key.source), []).append(key)
@@ -131,6 +142,12 @@ def _recorded_runs(
         RecordedRun(each, {_definition(analysis, key, equal): files[key] for key in current or others})
         for each, current, others in found
     ]
+
+
+def _intact(store: Store, files: Mapping[Recorded, str]) -> tuple[dict[Recorded, str], tuple[str, ...]]:
+    """The results whose file has the checksum in its name, and the paths of the others."""
+    intact = {key: path for key, path in files.items() if is_intact(store.path(path), key)}
+    return intact, tuple(path for key, path in files.items() if key not in intact)
 
 
 def _definition(analysis: RecordedAnalysis, key: Recorded, equal: Collection[str]) -> str:
@@ -184,6 +201,12 @@ def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> TwError:
         f"no recorded results of {analysis.contract.ref} for {plural(runs, 'run')}",
         hints.fill("{}, or {} for all analyses", hints.record(analysis.contract.name), hints.record()),
     )
+
+
+def _damaged(paths: Sequence[str]) -> Iterator[str]:
+    if paths:
+        repair = hints.call("repair")
+        yield hints.fill("left out {}: {}", plural(len(paths), "damaged recorded result"), repair)
 
 
 def _notices(
@@ -269,11 +292,11 @@ def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None)
         return
     if not why.strip():
         raise ParamError(f"the acknowledgement of {run.run} is empty", "give a reason for the change")
-    store.acknowledge(key, json.dumps(vars(Acknowledgement(name, run.run, source, why.strip()))).encode())
+    store.acknowledge(key, vars(Acknowledgement(name, run.run, source, why.strip())))
 
 
 def acknowledgements(store: Store, metric: Metric) -> dict[tuple[str, str], str]:
     """(run, source) → reason, for the metric."""
     name = _acknowledged_name(metric)
-    stored = [Acknowledgement(**json.loads(data)) for data in store.acknowledged()]
+    stored = [Acknowledgement(**fields) for fields in store.acknowledged()]
     return {(each.run, each.source): each.why for each in stored if each.metric == name}

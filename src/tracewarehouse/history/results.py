@@ -114,7 +114,7 @@ def _connection(store: Store, threads: int | None = None) -> Iterator[Connection
         with connect(threads=threads) as con:
             yield con
     except Error as error:
-        raise _damaged(str(error).partition("\n")[0]) from error
+        raise damaged_result(str(error).partition("\n")[0]) from error
 
 
 def _metadata(con: Connection, paths: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -124,11 +124,12 @@ def _metadata(con: Connection, paths: Sequence[str]) -> Iterator[tuple[str, dict
     by_path = {path: json.loads(value) for path, value in con.execute(sql).fetchall()}
     for path in paths:
         if path not in by_path:
-            raise _damaged(f"{path} is not a recorded result")
+            raise damaged_result(f"{path} is not a recorded result")
         yield path, by_path[path]
 
 
-def _damaged(problem: str) -> WarehouseError:
+def damaged_result(problem: str) -> WarehouseError:
+    """The error for recorded results that cannot be read."""
     hint = hints.fill("{} reports the file; delete it, then {}", hints.call("verify"), hints.record())
     return WarehouseError(f"recorded results cannot be read: {problem}", hint)
 

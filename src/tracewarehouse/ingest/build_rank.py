@@ -152,7 +152,8 @@ class _Group:
     @cached_property
     def stored(self) -> StoredSources:
         """What is already stored."""
-        return StoredSources(self.store, definitions(self.catalog), self.settings.time_unit)
+        settings = self.settings
+        return StoredSources(self.store, definitions(self.catalog), settings.time_unit, settings.replace)
 
     @cached_property
     def policy(self) -> Policy:

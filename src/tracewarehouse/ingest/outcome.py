@@ -212,11 +212,15 @@ class UpgradeReport:
 
     lines: tuple[str, ...]
     unconverted: tuple[UnconvertedRank, ...] = ()
+    # Run → why its tables could not be rebuilt.
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
-        """0 success, 4 something is missing."""
-        return 4 if self.unconverted else 0
+        """0 success, 4 something is missing, 1 nothing was changed."""
+        if self.failed and not self.lines:
+            return 1
+        return 4 if self.unconverted or self.failed else 0
 
 
 def lost_events(outcome: Outcome) -> int | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -45,6 +46,7 @@ from tracewarehouse.ingest.publication import (
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
 from tracewarehouse.storage import Store, layout
 from tracewarehouse.storage.manifests import now
+from tracewarehouse.temp_folders import lock
 
 # Published traces are removed from the inbox; of a damaged one a longer file may still arrive.
 _STORED = ("intact", "repaired", "same")
@@ -90,12 +92,16 @@ def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options
 
 @contextmanager
 def _staging(store: Store) -> Iterator[Path]:
-    """A folder for uncommitted files of tasks, which is deleted afterwards."""
+    """A folder for uncommitted files of tasks; workers report it if the disk refuses to write."""
     folder = store.root / layout.STAGING / secrets.token_hex(8)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with ExitStack() as held:
+        with suppress(OSError):
+            folder.mkdir(parents=True)
+            held.callback(os.close, lock(folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
@@ -131,7 +137,8 @@ class _Call:
 
     @cached_property
     def _stored(self) -> StoredSources:
-        return StoredSources(self.store, definitions(self.catalog), self.options.time_unit)
+        options = self.options
+        return StoredSources(self.store, definitions(self.catalog), options.time_unit, options.replace)
 
     def _settings(self, sources: Sequence[SurveyedSource]) -> Settings:
         options = self.options

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tracewarehouse.engines import Failure
+from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.formats.base import Format, Part, Status
 from tracewarehouse.ingest.naming.assignment import Assignment, NameCleaner, TimeWindow, assign
 from tracewarehouse.ingest.naming.file_names import split_name, stem
@@ -17,6 +18,7 @@ from tracewarehouse.ingest.naming.run_names import TraceFile
 from tracewarehouse.ingest.outcome import Content, Options
 from tracewarehouse.ingest.survey import FileStamp, SurveyedSource
 from tracewarehouse.storage import RankSource, Store
+from tracewarehouse.storage.file_check import Level, fault
 
 # A task holds the tables of small ranks in memory until it writes them side by side, one file per table.
 GROUP_RANKS = 64
@@ -91,16 +93,20 @@ class StoredSources:
     """What is already stored, read once per run.
 
     `definitions` are the current definitions of tables. With `time_unit`, sources that were read in another
-    unit are outdated; without it, the unit of the earlier call stays.
+    unit are outdated; without it, the unit of the earlier call stays. With `replace` every source is
+    outdated, and always one with a missing or damaged file.
     """
 
     store: Store
     definitions: Mapping[str, int]
     time_unit: str | None = None
+    replace: bool = False
     _unpublished_by_run: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
 
     def target(self, format_: Format, assignment: Assignment) -> Target | None:
-        """The target of an assignment; None if its run exists in another spelling."""
+        """The target of an assignment; None if its run is damaged or exists in another spelling."""
+        if self.damage(assignment.run) is not None:
+            return None
         version = self.store.newest(assignment.run)
         if version and version.run != assignment.run:
             return None
@@ -117,6 +123,14 @@ class StoredSources:
             if unpublished
             else None,
         )
+
+    def damage(self, run: str) -> DamagedRunError | None:
+        """The error of a run whose newest version is damaged."""
+        try:
+            self.store.newest(run)
+        except DamagedRunError as error:
+            return error
+        return None
 
     def source(self, run: str, rank: int, format_: Format) -> RankSource | None:
         """The published source of this format."""
@@ -150,14 +164,20 @@ class StoredSources:
         return self.unpublished(one.target.run, one.target.rank, one.format)
 
     def _published(self, source: RankSource, format_: Format) -> PublishedSource:
-        return PublishedSource(
-            source.digest, source.status, source.text_bytes, self._is_current(source, format_)
+        is_current = (
+            not self.replace and self._is_current(source, format_) and not has_damage(self.store, source)
         )
+        return PublishedSource(source.digest, source.status, source.text_bytes, is_current)
 
     def _is_current(self, source: RankSource, format_: Format) -> bool:
         """Whether a source would be read and built the same now."""
         is_same_unit = self.time_unit in (None, source.facts.get("time_unit"))
         return is_same_unit and source.is_current(format_.name, format_.version, self.definitions)
+
+
+def has_damage(store: Store, source: RankSource) -> bool:
+    """Whether a file of the source is missing, or its size or footer differs from what was written."""
+    return any(fault(store.path(file.path), file, Level.FOOTER) is not None for file in source.files)
 
 
 def provisional_assignments(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tracewarehouse import hints
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.formats.redact import Redactor, check_text
 from tracewarehouse.ingest.build_rank import commit_staged
 from tracewarehouse.ingest.naming.assignment import (
@@ -20,7 +20,15 @@ from tracewarehouse.ingest.naming.assignment import (
 )
 from tracewarehouse.ingest.naming.run_names import TraceFile
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
-from tracewarehouse.ingest.plan import BuiltTables, Item, ReadSource, StoredSources, UnreadSource, item_of
+from tracewarehouse.ingest.plan import (
+    BuiltTables,
+    Item,
+    ReadSource,
+    StoredSources,
+    UnreadSource,
+    has_damage,
+    item_of,
+)
 from tracewarehouse.ingest.survey import Candidate, SurveyedSource, other_format
 from tracewarehouse.runs.quality import expected_ranks, run_issues
 from tracewarehouse.runs.selection import SelectedRun
@@ -115,6 +123,9 @@ def _decide_one(
     if built_tables and (built_tables.run, built_tables.rank) == (assignment.run, assignment.rank):
         found.ready.append(ReadySource(source, assignment, read, built_tables))
         return
+    if (damage := stored.damage(assignment.run)) is not None:
+        found.outcomes.append(_damaged_run(assignment, damage))
+        return
     target = stored.target(source.format, assignment)
     published = target.published if target else None
     if target is None:
@@ -143,6 +154,11 @@ def _decide_one(
         found.rebuilds.append(replace(item, digest=read.digest, text_bytes=read.text_bytes))
 
 
+def _damaged_run(assignment: Assignment, error: DamagedRunError) -> FileOutcome:
+    run, rank = assignment.run, assignment.rank
+    return FileOutcome(assignment.path, "refused", run, rank, error.message, error.hint, assignment.notes)
+
+
 def _spelling_conflict(store: Store, assignment: Assignment) -> FileOutcome:
     other = store.spelling(assignment.run)
     reason = f"run {assignment.run}: run names are case-insensitive, and run {other} already exists"
@@ -156,11 +172,19 @@ def _duplicate(one: Duplicate) -> FileOutcome:
 
 def _refused(store: Store, one: Refusal, read: ReadSource) -> FileOutcome:
     """Refused, unless its content is already a rank of the run, after someone followed the hint."""
-    version = store.newest(one.run) if one.run else None
-    for source in version.sources if version else ():
+    for source in _sources(store, one.run) if one.run else ():
         if source.identity == (read.digest, one.part):
             return FileOutcome(one.path, "same", one.run, source.rank, f"stored as rank {source.rank}")
     return FileOutcome(one.path, "refused", one.run, one.rank, one.reason, one.hint)
+
+
+def _sources(store: Store, run: str) -> tuple[RankSource, ...]:
+    """The sources of a run; none of a damaged one."""
+    try:
+        version = store.newest(run)
+    except DamagedRunError:
+        return ()
+    return version.sources if version else ()
 
 
 def conflict(assignment: Assignment, stored: RankSource | None) -> FileOutcome:
@@ -252,8 +276,17 @@ def _publish_run(
         replace=options.replace,
         expected_ranks=options.expect_ranks,
         begins_with=begins_with,
+        damaged=_damaged(store, options, run, sources),
     )
     return store.publish(run, changes), tuple(one.name for one in sources)
+
+
+def _damaged(store: Store, options: Options, run: str, sources: Sequence[RankSource]) -> frozenset[str]:
+    """Names of the stored sources with the content of these that are to be replaced all the same."""
+    version = store.newest(run)
+    identities = {(one.rank, *one.identity) for one in sources}
+    same = [one for one in version.sources if (one.rank, *one.identity) in identities] if version else []
+    return frozenset(one.name for one in same if options.replace or has_damage(store, one))
 
 
 def _committed(store: Store, members: Sequence[ReadySource]) -> tuple[RankSource, ...]:

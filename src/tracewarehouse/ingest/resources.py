@@ -17,11 +17,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from tracewarehouse.address_space import limit_bytes
+
 # For less trace text than this, starting a process takes longer than the work.
 _WORTH_A_PROCESS_BYTES = 1 << 20
 # Open files of this process without workers, and for each worker while it starts.
 _OWN_FILES, _FILES_PER_PROCESS = 32, 2
 _SHARE = 0.7
+# A worker needs less, even for a trace of 1 GB: large traces spill to disk.
+_PROCESS_BYTES = 700 << 20
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # Columns of more text than this go to a file. The size of compressed text is usually overestimated.
 IN_MEMORY_BYTES: Final = 96 << 20
@@ -42,7 +46,8 @@ def jobs(requested: int | None, paths: Iterable[Path]) -> int:
     sizes = [path.stat().st_size for path in paths if path.exists()]
     if requested is None and sum(sizes) < 2 * _WORTH_A_PROCESS_BYTES:
         return 1
-    return max(1, min(requested or cores(), len(sizes), _processes_by_open_files()))
+    wanted = requested or min(cores(), _processes_by_memory())
+    return max(1, min(wanted, len(sizes), _processes_by_open_files()))
 
 
 def threads(jobs: int) -> int:
@@ -52,7 +57,14 @@ def threads(jobs: int) -> int:
 
 def memory_bytes(jobs: int) -> int:
     """Memory limit of DuckDB in each process."""
-    return max(256 << 20, int(_total_bytes() * _SHARE / jobs))
+    share = int(_total_bytes() * _SHARE / jobs)
+    limit = limit_bytes()
+    return max(256 << 20, share if limit is None else min(share, limit // 2))
+
+
+def _processes_by_memory() -> int:
+    """Maximum number of processes that fit in memory."""
+    return max(1, int(_total_bytes() * _SHARE) // _PROCESS_BYTES)
 
 
 def _total_bytes() -> int:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import gettempdir
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -25,6 +23,7 @@ from tracewarehouse.query.rank_batches import event_count, rank_batches
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.query.sandbox import lock_to_files
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.temp_folders import new_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -227,8 +226,7 @@ class _PooledConnection:
 
 
 def _connect() -> Connection:
-    # DuckDB creates the folder when it first spills, and deletes it when it closes.
-    con = connect(temp_directory=Path(gettempdir(), f"tw-{secrets.token_hex(8)}"))
+    con = connect(temp_directory=new_folder())  # for what does not fit in memory
     con.execute("SET parquet_metadata_cache = true")  # the files never change
     return con
 

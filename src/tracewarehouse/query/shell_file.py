@@ -12,12 +12,12 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
-from tempfile import TemporaryDirectory
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.duck.engine import Connection, Error, connect, insert_rows
-from tracewarehouse.errors import WarehouseError
+from tracewarehouse.errors import DamagedRunError, WarehouseError
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.query.shell_template import (
     ABOUT,
@@ -33,8 +33,11 @@ from tracewarehouse.query.shell_template import (
 )
 from tracewarehouse.result import Abstained
 from tracewarehouse.runs.capabilities import with_capabilities
+from tracewarehouse.runs.intact_files import intact_runs
 from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import Store, disk_errors
+from tracewarehouse.storage.file_check import Level
+from tracewarehouse.temp_folders import temporary_folder
 
 NAME = "warehouse.duckdb"
 
@@ -47,15 +50,28 @@ def refresh(store: Store, catalog: Catalog) -> Path:
     """
     path = store.root / NAME
     while True:
-        selected = select_runs(store)
+        selected = intact(store, catalog, select_runs(store), Level.SIZE)
         # DuckDB writes the log to a wrong place if the path contains a "?", so the file is built elsewhere.
-        with TemporaryDirectory(prefix="tw-") as folder, store.staging() as staging:
+        with temporary_folder() as folder, store.staging() as staging:
             write(Path(folder, NAME), store, catalog, selected)
             with disk_errors(store.root):
                 copyfile(Path(folder, NAME), staging / NAME)
                 (staging / NAME).replace(path)
         if [each.selector for each in select_runs(store)] == [each.selector for each in selected]:
             return path
+
+
+def intact(
+    store: Store, catalog: Catalog, selected: Sequence[SelectedRun], level: Level
+) -> tuple[SelectedRun, ...]:
+    """The runs whose files pass the check: the views of the others could not be created or read."""
+    tables = [table for table in catalog.tables() if table.is_stored]
+    try:
+        return intact_runs(store.root, catalog, tables, selected, level).selected
+    except DamagedRunError:
+        if any(each.named for each in selected):
+            raise
+        return ()
 
 
 def is_current(path: Path, root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> bool:
@@ -68,6 +84,21 @@ def is_current(path: Path, root: Path, catalog: Catalog, selected: Sequence[Sele
     except Error:
         return False
     return found == (_stamp(root, catalog, selected),)
+
+
+def fault(path: Path) -> str | None:
+    """The problem of a DuckDB file that cannot be read entirely; None if it is intact or missing."""
+    if not path.exists():
+        return None
+    try:
+        with connect(database=path, read_only=True) as con:
+            listed = "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal"
+            for schema, name in con.execute(listed).fetchall():
+                con.execute(f"FROM {quote_name(schema)}.{quote_name(name)}").fetchall()
+            con.execute("SELECT sql FROM duckdb_views()").fetchall()
+    except Error as error:
+        return f"damaged derived file: {str(error).partition(chr(10))[0]}"
+    return None
 
 
 def _stamp(root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Lock
 
 from tracewarehouse.contracts.catalog import Catalog
@@ -35,6 +34,7 @@ from tracewarehouse.query.connections import create
 from tracewarehouse.query.dependencies import Dependencies, dependencies
 from tracewarehouse.query.relations import Relations, typed_sql
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.temp_folders import temporary_folder
 from tracewarehouse.version import __version__
 
 Contracts = tuple[Contract, ...]
@@ -94,8 +94,8 @@ def template(catalog: Catalog) -> bytes:
 
 
 def _build(catalog: Catalog) -> bytes:
-    with TemporaryDirectory(prefix="tw-") as folder:
-        path = Path(folder, "template.duckdb")
+    with temporary_folder() as folder:
+        path = folder / "template.duckdb"
         _write(path, catalog)
         return path.read_bytes()
 

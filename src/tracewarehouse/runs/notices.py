@@ -10,6 +10,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.quality import expected_ranks
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import UnreadableRun
 from tracewarehouse.version import __version__
 
 NOTHING_STORED = hints.fill("the warehouse is empty: {} ingests traces", hints.ingest())
@@ -47,6 +48,14 @@ def partly_selected(selected: Sequence[SelectedRun], contract: Contract) -> tupl
 def nothing_stored(selected: Sequence[SelectedRun]) -> tuple[str, ...]:
     """The notice of an empty warehouse, so that an empty result is not misread."""
     return () if selected else (NOTHING_STORED,)
+
+
+def damaged_runs(left_out: Iterable[UnreadableRun]) -> tuple[str, ...]:
+    """A line for each run that is left out because its newest version cannot be read."""
+    return tuple(
+        hints.fill("run {} is damaged and left out: {}; {}", each.run, each.why, each.hint or "")
+        for each in left_out
+    )
 
 
 def _coverage(selected: Sequence[SelectedRun]) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from tracewarehouse.durations import age_ns
-from tracewarehouse.errors import ParamError
+from tracewarehouse.errors import DamagedRunError, ParamError, TwError
+from tracewarehouse.runs.partial_results import Act, one_by_one
 from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.runs.selectors import parse_labels
 from tracewarehouse.storage import Store
@@ -31,6 +33,7 @@ class Removal:
     pending: Mapping[str, int]
     kept: tuple[str, ...]
     keep_results: bool = False
+    damaged: tuple[str, ...] = ()
 
     def report(self, store: Store) -> tuple[Removed, ...]:
         """A line for each run."""
@@ -39,15 +42,21 @@ class Removal:
         return (
             *(_removed(each, results.get(each.run, 0)) for each in self.published),
             *(Removed(run, ranks, 0) for run, ranks in self.pending.items()),
-            *(Removed(run, 0, 0) for run in self.kept),
+            *(Removed(run, 0, 0) for run in (*self.kept, *self.damaged)),
         )
 
     def apply(self, store: Store) -> None:
-        """Removes the runs. Older versions stay readable until `clean`."""
-        for run in (*(each.run for each in self.published), *self.pending):
-            store.remove(run, self.keep_results)
-        for run in self.kept:
-            store.drop_kept(run)
+        """Removes the runs. Older versions stay readable until `clean`.
+
+        Raises PartlyDone if it fails after some runs were removed.
+        """
+        published = [each.run for each in self.published]
+        acts: list[tuple[str, Act]] = [
+            (run, partial(store.remove, run, self.keep_results)) for run in (*published, *self.pending)
+        ]
+        acts += [(run, partial(store.remove, run, False)) for run in self.damaged]
+        acts += [(run, partial(store.drop_kept, run)) for run in self.kept]
+        one_by_one("removed", acts)
 
 
 def _removed(selected: SelectedRun, results: int) -> Removed:
@@ -61,15 +70,35 @@ def pending_runs(store: Store, names: Iterable[str]) -> dict[str, int]:
     return {
         run: len({one.source.rank for one in waits})
         for run, waits in waiting.items()
-        if run in wanted and not store.newest(run)
+        if run in wanted and not _is_published(store, run)
     }
+
+
+def damaged_runs(store: Store, names: Iterable[str]) -> tuple[str, ...]:
+    """The runs with these names whose newest version is damaged or lost."""
+    found = []
+    for name in dict.fromkeys(names):
+        try:
+            store.newest(name)
+        except DamagedRunError:
+            found.append(name)
+        except TwError:
+            continue
+    return tuple(found)
 
 
 def runs_with_kept_results(store: Store, names: Iterable[str]) -> tuple[str, ...]:
     """The runs with these names that were removed earlier and whose recorded results were kept."""
     names = tuple(dict.fromkeys(names))
     kept = {version.run for version in store.kept()} if names else set()
-    return tuple(run for run in names if run in kept and not store.newest(run))
+    return tuple(run for run in names if run in kept and not _is_published(store, run))
+
+
+def _is_published(store: Store, run: str) -> bool:
+    try:
+        return store.newest(run) is not None
+    except DamagedRunError:
+        return True
 
 
 def parse_where(texts: Iterable[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,16 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.errors import WarehouseError
 from tracewarehouse.runs.derivations import OF_RUN, is_current
 from tracewarehouse.runs.quality import expected_ranks, world_size
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import PendingSource, Rank, RankSource, RunVersion, Versions
+from tracewarehouse.storage import (
+    PendingSource,
+    Rank,
+    RankSource,
+    RunVersion,
+    UnreadableRun,
+    Versions,
+    layout,
+)
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
 
 
 _HEADER = "header"
+_UNKNOWN_TIME = "1970-01-01T00:00:00Z"
 
 
 def built_rows(
@@ -38,8 +49,20 @@ def built_rows(
     ranks = [(each.version, rank) for each in selected for rank in each.by_rank]
     headers: Mapping[str, str] = {}
     if any(column.name == _HEADER for column in wanted):
-        headers = Versions(root).headers(rank.main for _, rank in ranks)
+        headers = _headers(Versions(root), [rank for _, rank in ranks])
     return [_rank_row(wanted, version, rank, headers) for version, rank in ranks]
+
+
+def _headers(store: Versions, ranks: Sequence[Rank]) -> Mapping[str, str]:
+    """The headers of ranks by source; those of a damaged manifest are missing."""
+    by_manifest: dict[tuple[str, str], list[RankSource]] = {}
+    for rank in ranks:
+        by_manifest.setdefault((rank.run, rank.main.manifest), []).append(rank.main)
+    found: dict[str, str] = {}
+    for sources in by_manifest.values():
+        with suppress(WarehouseError):
+            found |= store.headers(sources)
+    return found
 
 
 def run_row(version: RunVersion) -> dict[str, Any]:
@@ -83,6 +106,13 @@ def pending_row(waiting: Sequence[PendingSource]) -> dict[str, Any]:
     sources = tuple(each.source for each in waiting)
     version = RunVersion(first.source.run, 0, sources, {}, first.expected_ranks, sources[-1].committed_at, "")
     return run_row(version) | {"state": "pending"}
+
+
+def damaged_row(run: UnreadableRun) -> dict[str, Any]:
+    """A run whose newest version cannot be read: only its name and the number of that version are known."""
+    number = layout.version_number(run.key.rpartition("/")[2]) or 0
+    version = RunVersion(run.run, number, (), {}, None, _UNKNOWN_TIME, "")
+    return run_row(version) | {"state": "damaged", "ingested_at": None}
 
 
 def _rank_row(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse import hints
-from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse.errors import DamagedRunError, ParamError, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.runs.selectors import Match, RunAttributes, match_runs
-from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store
+from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store, run_key
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
@@ -22,6 +22,8 @@ class SelectedRun:
 
     version: RunVersion
     ranks: tuple[int, ...]
+    # Selected by its name or a prefix of it, so that damage of its files is an error, not a notice.
+    named: bool = field(default=False, compare=False)
 
     @property
     def run(self) -> str:
@@ -70,7 +72,19 @@ class StoredRuns:
         """The names of all published runs, or of those with a prefix."""
         briefs = self.store.briefs(prefix)
         self._listed |= {brief.run: brief for brief in briefs}
-        return sorted(brief.run for brief in briefs if brief.run.startswith(prefix))
+        names = {brief.run for brief in briefs if brief.run.startswith(prefix)}
+        return sorted(names | self._damaged(prefix, names))
+
+    def _damaged(self, prefix: str, known: Collection[str]) -> set[str]:
+        """The damaged runs that begin with a prefix: naming one is an error, but not knowing it is not."""
+        keys = set(self.store.run_keys(prefix)) - {run_key(name) for name in known} if prefix else set()
+        found = set()
+        for key in keys:
+            try:
+                self.store.brief(key)
+            except DamagedRunError:
+                found.add(self.store.name(key))
+        return {name for name in found if name.startswith(prefix)}
 
     def attributes(self, run: str) -> RunAttributes:
         """The attributes of a run. Raises UnknownName."""
@@ -96,6 +110,7 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
     """
     if selectors is None:
         return in_order(SelectedRun(version, version.ranks) for version in store.present())
+    selectors = tuple(selectors)
     try:
         matches = match_runs(selectors, StoredRuns(store))
     except UnknownName as unknown:
@@ -107,8 +122,9 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
                 )
             )  # fmt: skip
         raise
+    named = not all(selector.startswith(("@", "label:")) for selector in selectors)
     versions = [_version(store, each) for each in matches]
-    return in_order(SelectedRun(version, version.ranks) for version in versions if version)
+    return in_order(SelectedRun(version, version.ranks, named) for version in versions if version)
 
 
 def narrow(selected: Sequence[SelectedRun], runs: Iterable[str]) -> tuple[SelectedRun, ...]:

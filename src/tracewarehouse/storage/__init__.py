@@ -28,6 +28,7 @@ from tracewarehouse.storage.model import (
     RunVersion,
     Scan,
     TableFile,
+    UnreadableRun,
 )
 from tracewarehouse.storage.results import RECORDED, Recorded, request_hash, same_rows, write_result
 from tracewarehouse.storage.store import Store
@@ -52,6 +53,7 @@ __all__ = [
     "StagedTable",
     "Store",
     "TableFile",
+    "UnreadableRun",
     "Versions",
     "PendingSource",
     "acknowledgement_key",

@@ -73,7 +73,8 @@ class Changes:
     `rebuilt`: the sources are rebuilt from stored ones, and replace only those.
     `expected_ranks`: nothing is published until the run has that many.
     `begins_with(stored, new)`: whether the new source starts with all bytes of the stored, damaged one;
-    called only if the new one is longer.
+    called only if the new one is longer. `drop_sources` and `damaged` are names of stored sources: to drop,
+    and not to be taken for what the call brings, because their files are damaged.
     """
 
     sources: tuple[RankSource, ...] = ()
@@ -83,6 +84,8 @@ class Changes:
     rebuilt: bool = False
     expected_ranks: int | None = None
     begins_with: BeginsWith | None = None
+    drop_sources: frozenset[str] = frozenset()
+    damaged: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tracewarehouse.storage import conversion_losses, layout, manifests, markers, results
+from tracewarehouse.errors import TwError, WarehouseError
+from tracewarehouse.storage import conversion_losses, copies, layout, manifests, markers, receipts, results
+from tracewarehouse.storage.codec import OldVersion
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
 from tracewarehouse.storage.objects import Entry
 from tracewarehouse.storage.versions import Versions
+from tracewarehouse.temp_folders import delete_unused, is_unused
 
 # A folder of format 1 that `tw upgrade` leaves: nothing reads it after the conversion.
 _FORMAT_1 = "_tw/units"
@@ -29,6 +32,13 @@ class _Plan:
     data: tuple[str, ...]
     results: tuple[str, ...]
     lists: tuple[str, ...]
+    # Keys of runs of which nothing is deleted.
+    skipped: frozenset[str]
+
+    @property
+    def in_order(self) -> tuple[tuple[str, ...], ...]:
+        """The keys in the order in which they are deleted."""
+        return self.receipts, self.versions, self.manifests, self.data, self.results, self.lists
 
 
 @dataclass(frozen=True)
@@ -43,26 +53,39 @@ class _Run:
     sources: set[str]
 
 
-def clean(store: Versions, grace_s: float) -> CleanReport:
+def clean(store: Versions, grace_s: float, quarantine: bool = False) -> CleanReport:
     """Deletes, if older than `grace_s` seconds: versions before a removal of their run and their receipts,
     manifests of which no kept version or marker holds a source, Parquet files that no kept version, marker or
     manifest names, staging folders of killed calls, and files of format 1 that an upgrade left, except those
     of ranks that could not be converted.
 
     All other versions stay readable as RUN@vN; the last tombstone stays for its number. Recorded results of
-    kept versions stay, also those of removed runs that are to be kept.
+    kept versions stay, also those of removed runs that are to be kept. Nothing is deleted of a run with a
+    lost or damaged version or manifest, which may have held any of its files, or with quarantined objects;
+    `quarantine` deletes these first, whatever their age.
     """
     before = store.objects.clock() - timedelta(seconds=grace_s)
-    plan = _plan(store, before)
     files = bytes_ = 0
-    for keys in vars(plan).values():
-        found = [entry for key in keys if (entry := store.objects.stat(key))]
-        files, bytes_ = files + len(found), bytes_ + sum(entry.bytes for entry in found)
-        store.objects.delete(keys)
+    if quarantine:
+        files, bytes_ = _delete_keys(
+            store, [entry.key for entry in store.objects.walk(f"{layout.QUARANTINE}/")]
+        )
+    plan = _plan(store, before)
+    for keys in plan.in_order:
+        deleted, freed = _delete_keys(store, keys)
+        files, bytes_ = files + deleted, bytes_ + freed
     for path in _stale_staging(store.root / layout.STAGING, before):
         files, bytes_ = files + 1, bytes_ + _delete(path)
+    delete_unused()
     store.forget()
-    return CleanReport(files, bytes_, len(plan.versions))
+    return CleanReport(files, bytes_, len(plan.versions), tuple(sorted(map(store.name, plan.skipped))))
+
+
+def _delete_keys(store: Versions, keys: Sequence[str]) -> tuple[int, int]:
+    """Deletes objects; the number of those that existed, and their bytes."""
+    found = [entry for key in keys if (entry := store.objects.stat(key))]
+    store.objects.delete(keys)
+    return len(found), sum(entry.bytes for entry in found)
 
 
 def _plan(store: Versions, before: datetime) -> _Plan:
@@ -70,29 +93,92 @@ def _plan(store: Versions, before: datetime) -> _Plan:
     old_data = [entry.key for entry in _data(store) if entry.modified < before]
     old_results = list(_recorded(store, before))
     sources = {(run_key(version.run), version.source) for version in store.kept()}
+    damaged_kept = {layout.run_of(one.key) for one in store.kept_versions() if one.problems}
     runs = []
-    folders = (layout.RUNS, layout.SOURCES, layout.WAITING, layout.UNCONVERTED)
+    folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING, layout.UNCONVERTED)
+    skipped = set()
     for run in sorted({key for folder in folders for key in store.keys(folder)}):
         old = _old_manifests(store, run, before)
-        history = store.history(run)
+        history = store.readable(run)
         first = _first_kept(history, before)
+        if run in damaged_kept or _is_uncertain(store, run, history, first):
+            skipped.add(run)
+            continue
         readable = [one for one in history if one.number >= first]
         sources |= {(run, one.source) for one in readable if one.sources}
         runs.append(_run(store, run, old, history, readable, before))
         sources |= {(run, source) for source in runs[-1].sources}
     kept = set[str]().union(*(one.kept for one in runs))
-    dead_results = tuple(key for one, key in old_results if one is None or one not in sources)
+
+    def is_dead(key: str) -> bool:
+        return key not in kept and layout.run_of(key) not in skipped
+
+    dead_results = tuple(
+        key
+        for one, key in old_results
+        if layout.run_of(key) not in skipped and (one is None or one not in sources)
+    )
     return _Plan(
         tuple(key for one in runs for key in one.receipts),
         tuple(key for one in runs for key in one.versions),
         (
             *(key for one in runs for key in one.manifests),
-            *(key for key in _format_1(store, before) if key not in kept),
+            *(key for key in _format_1(store, before) if is_dead(key)),
         ),
-        tuple(key for key in old_data if key not in kept),
+        tuple(filter(is_dead, old_data)),
         dead_results,
         tuple(_dead_lists(store, before, frozenset(dead_results))),
+        frozenset(skipped),
     )
+
+
+def _is_uncertain(store: Versions, run: str, history: Sequence[RunVersion], first: int) -> bool:
+    """Whether a lost or damaged object of the run may have held files that nothing else names.
+
+    Versions before the last removal out of grace do not matter: an intact tombstone dropped what they held.
+    """
+    numbers = store.numbers(run)
+    readable = {version.number for version in history}
+    wanted = range(max(first, min(numbers)), numbers[-1] + 1) if numbers else ()
+    if any(number not in readable and not _is_accounted_for(store, run, number) for number in wanted):
+        return True
+    names = {name.text for name in manifests.names(store.objects, run)}
+    names |= {source.manifest for one in history if one.number >= first for source in one.sources}
+    settled = markers.held_or_dropped(history)
+    marked = tuple(markers.every(store.objects, run))
+    names |= {one.value.manifest for one in marked if one.value and one.value.name not in settled}
+    records = (record for _, record in conversion_losses.records(store.objects, run))
+    return (
+        any(one.problems and not (one.value and one.value.name in settled) for one in marked)
+        or any(isinstance(record, str) for record in records)
+        or any(not _is_intact(store, run, name) for name in names)
+        or next(store.objects.walk(f"{layout.quarantine(run)}/"), None) is not None
+    )
+
+
+def _is_accounted_for(store: Versions, run: str, number: int) -> bool:
+    """Whether an unreadable version is of format 1, or a repair gave it up and quarantined what it held."""
+    try:
+        receipt = receipts.read(store.objects, run, number)
+    except ValueError:
+        receipt = None
+    if receipt is not None and receipt.is_lost:
+        return True
+    try:
+        store.decoded(run, number)
+    except OldVersion:
+        return True
+    except TwError:
+        return False
+    return False
+
+
+def _is_intact(store: Versions, run: str, manifest: str) -> bool:
+    try:
+        manifests.read(store.objects, run, manifest)
+    except WarehouseError:
+        return False
+    return True
 
 
 def _run(
@@ -183,7 +269,8 @@ def _markers(
     for marker in markers.stored(store.objects, run):
         gone = marker.name in settled or marker.manifest in dead
         if gone and marker.name not in waiting_now:
-            yield layout.marker(run, marker.rank, marker.name)
+            key = layout.marker(run, marker.rank, marker.name)
+            yield from (copies.key_of_copy(key), key)
 
 
 def _data(store: Versions) -> Iterator[Entry]:
@@ -226,10 +313,13 @@ def _older(store: Versions, key: str, before: datetime) -> bool:
 
 
 def _stale_staging(folder: Path, before: datetime) -> Iterator[Path]:
-    """Leftovers of killed calls in the staging folder, entirely older than the grace period."""
+    """Leftovers of killed calls in the staging folder: unlocked, or entirely older than the grace period."""
     for path in folder.iterdir() if folder.is_dir() else ():
         with suppress(FileNotFoundError):
-            if max(inner.stat().st_mtime for inner in (path, *path.rglob("*"))) < before.timestamp():
+            if (
+                is_unused(path)
+                or max(inner.stat().st_mtime for inner in (path, *path.rglob("*"))) < before.timestamp()
+            ):
                 yield path
 
 

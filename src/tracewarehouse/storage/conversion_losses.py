@@ -53,18 +53,26 @@ def put(objects: Objects, one: UnconvertedRank) -> None:
 
 def every(objects: Objects, run: str) -> Iterator[UnconvertedRank]:
     """The records of a run; raises WarehouseError for a damaged one."""
+    for key, record in records(objects, run):
+        if isinstance(record, str):
+            raise WarehouseError(f"{objects.describe(key)}: {record}", hints.repair(run))
+        yield record
+
+
+def records(objects: Objects, run: str) -> Iterator[tuple[str, UnconvertedRank | str]]:
+    """The key of each record of a run, with the record, or what is wrong with it."""
     folder = layout.unconverted_of(run)
     for name in names_in(objects, folder):
         key = f"{folder}/{name}"
         try:
             fields: dict[str, Any] = unsealed(objects.get(key))
-        except ValueError as error:
-            raise WarehouseError(
-                f"{objects.describe(key)}: damaged: {error}",
-                hints.fill("delete it; {} then deletes the files it lists", hints.call("clean")),
-            ) from error
-        del fields["checksum"]
-        yield UnconvertedRank(**fields | {"files": tuple(fields["files"])})
+            del fields["checksum"]
+            record = UnconvertedRank(**fields | {"files": tuple(fields["files"])})
+            if record.key != key:
+                raise ValueError(f"it is {record.key}")
+            yield key, record
+        except (ValueError, KeyError, TypeError) as error:
+            yield key, f"damaged record of a rank that was not converted: {error}"
 
 
 def is_settled(one: UnconvertedRank, history: Sequence[RunVersion]) -> bool:

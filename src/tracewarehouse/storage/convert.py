@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import layout, markers, publish, renames, results, root
+from tracewarehouse.storage import copies, layout, markers, publish, renames, results, root
 from tracewarehouse.storage.changes import Changes
 from tracewarehouse.storage.codec import FORMAT, OldVersion, decode_version, encode_version
 from tracewarehouse.storage.format1 import Format1, OldRun, is_old, source_hash
@@ -116,9 +116,8 @@ class Conversion:
             moved = _Moved(sources, definitions, self._requests(runs, derived))
             carried = self._acknowledgements(moved, self._results(old, moved))
             for path, run in kept:
-                self.store.objects.put(
-                    {path.relative_to(self.store.root).as_posix(): encode_version(run.version)}
-                )
+                key = path.relative_to(self.store.root).as_posix()
+                copies.put(self.store.objects, {key: encode_version(run.version)})
             self.store.objects.put({layout.WAREHOUSE: root.encode(self.identity)})
         return carried
 
@@ -165,23 +164,22 @@ class Conversion:
         return CarriedOver(count, obsolete, tuple(sorted(redefined)))
 
     def _acknowledgements(self, moved: _Moved, carried: CarriedOver) -> CarriedOver:
-        """Renames acknowledgements; those of versions that are no longer stored stay unchanged."""
+        """Renames acknowledgements; those of versions that are no longer stored keep their names."""
         count = obsolete = 0
         todays = set(moved.sources.values())
-        for data in self.store.acknowledged():
-            fields = json.loads(data)
+        folder = self.store.root / layout.ACKNOWLEDGED
+        for path in sorted(folder.glob("*.json")):
+            fields = json.loads(path.read_bytes())
+            fields.pop("checksum", None)
             source = moved.sources.get((run_key(fields["run"]), fields["source"]))
-            if source is None:
-                count += fields["source"] in todays
-                obsolete += fields["source"] not in todays
-                continue
-            count += 1
-            new = {**fields, "metric": renames.renamed_metric(fields["metric"]), "source": source}
-            keys = [
-                layout.acknowledgement_key(one["metric"], one["run"], one["source"]) for one in (new, fields)
-            ]
-            self.store.acknowledge(keys[0], json.dumps(new).encode())
-            self.store.forget_acknowledged(keys[1])
+            is_current = source is not None or fields["source"] in todays
+            count, obsolete = count + is_current, obsolete + (not is_current)
+            new = fields
+            if source is not None:
+                new = {**fields, "metric": renames.renamed_metric(fields["metric"]), "source": source}
+            self.store.acknowledge(_key(new), new)
+            if _key(new) != path.stem:
+                self.store.forget_acknowledged(path.stem)
         return replace(carried, acknowledgements=count, obsolete_acknowledgements=obsolete)
 
 

@@ -21,6 +21,7 @@ RECEIPTS = "_tw/receipts"
 KEPT = "_tw/kept"
 UNCONVERTED = "_tw/unconverted"
 ACKNOWLEDGED = "_tw/acknowledged"
+QUARANTINE = "_tw/quarantine"
 DATA = "data"
 RESULTS = "results"
 RECORDED = "_tw/recorded"
@@ -78,6 +79,17 @@ def receipt_number(name: str) -> int | None:
     """The number in a receipt's file name, None for any other file."""
     match = _RECEIPT.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def quarantine(run: str) -> str:
+    """The folder of what a repair took out of a run, each object under its original key."""
+    return f"{QUARANTINE}/{run_key(run)}"
+
+
+def run_of(key: str) -> str | None:
+    """The run key in the key of an object that belongs to one run, None for any other."""
+    parts = key.split("/")
+    return parts[2] if len(parts) > 3 and is_run_key(parts[2]) else None
 
 
 def kept(run: str) -> str:

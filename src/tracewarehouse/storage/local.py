@@ -192,6 +192,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -213,6 +214,11 @@ def disk_error(root: Path, error: OSError) -> WarehouseError:
         )
     if error.errno in _REFUSED:
         return WarehouseError(f"{place}: permission denied", "check its owner and permissions")
+    if error.errno in _TOO_MANY_FILES:
+        return WarehouseError(
+            f"{place}: too many open files",
+            hints.fill("raise the limit (ulimit -n 1024), or use {}", hints.option("jobs", 1)),
+        )
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
         return WarehouseError(f"{place}: expected a folder, found a file", "move it away and retry")
     return WarehouseError(

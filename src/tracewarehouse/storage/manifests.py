@@ -70,6 +70,8 @@ def decode(data: bytes, name: str, path: str) -> Manifest:
         fields = unsealed(data)
         check_understood(fields, path)
         sources = sources_of(fields["run"], fields["files"], fields["sources"])
+        if any(source.manifest != name for source in sources):
+            raise ValueError(f"it is {sources[0].manifest}")
         headers = {
             source.name: record["header"]
             for source, record in zip(sources, fields["sources"], strict=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import layout, manifests
+from tracewarehouse.storage import copies, layout, manifests
 from tracewarehouse.storage.changes import Changes, PendingSource
-from tracewarehouse.storage.codec import dump
+from tracewarehouse.storage.codec import sealed, unsealed
 from tracewarehouse.storage.model import RankSource, RunVersion
-from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.objects import Objects
 
 
 @dataclass(frozen=True)
@@ -32,34 +30,41 @@ def mark(objects: Objects, changes: Changes) -> None:
     if changes.expected_ranks is not None:
         fields: dict[str, object] = {"expected_ranks": changes.expected_ranks, "replace": changes.replace}
         fields |= {"labels": dict(changes.labels)}
-        objects.put(
+        copies.put(
+            objects,
             {
-                layout.marker(one.run, one.rank, one.name): dump(fields | {"manifest": one.manifest}).encode()
+                layout.marker(one.run, one.rank, one.name): sealed(fields | {"manifest": one.manifest})
                 for one in changes.sources
-            }
+            },
         )
 
 
 def unmark(objects: Objects, run: str, sources: Sequence[RankSource]) -> None:
     """Deletes the markers of sources."""
-    objects.delete([layout.marker(run, one.rank, one.name) for one in sources])
+    copies.delete(objects, [layout.marker(run, one.rank, one.name) for one in sources])
 
 
 def stored(objects: Objects, run: str) -> tuple[Marker, ...]:
-    """The markers of a run, also those of sources that a killed call published."""
-    found = []
-    for file in names_in(objects, layout.waiting(run)):
-        rank, _, name = file.removesuffix(".json").partition("-")
-        # Another call may publish and delete the marker at any moment.
-        with suppress(FileNotFoundError):
-            fields = json.loads(objects.get(f"{layout.waiting(run)}/{file}"))
-            labels = fields["labels"]
-            found.append(
-                Marker(
-                    int(rank), name, fields["manifest"], fields["expected_ranks"], fields["replace"], labels
-                )
-            )
-    return tuple(found)
+    """The markers of a run, also those of sources that a killed call published; ignores damaged ones."""
+    return tuple(one.value for one in every(objects, run) if one.value is not None)
+
+
+def every(objects: Objects, run: str) -> Iterator[copies.Stored[Marker]]:
+    """Every marker of a run, and its problems."""
+    return copies.every(objects, layout.waiting(run), _decode)
+
+
+def encode(marker: Marker) -> bytes:
+    """The bytes of a marker."""
+    fields = {name: value for name, value in vars(marker).items() if name not in ("rank", "name")}
+    return sealed(fields)
+
+
+def _decode(key: str, data: bytes) -> Marker:
+    fields = unsealed(data)
+    rank, _, name = key.rpartition("/")[2].removesuffix(".json").partition("-")
+    labels = fields["labels"]
+    return Marker(int(rank), name, fields["manifest"], fields["expected_ranks"], fields["replace"], labels)
 
 
 def held_or_dropped(history: Sequence[RunVersion]) -> frozenset[str]:
@@ -69,18 +74,19 @@ def held_or_dropped(history: Sequence[RunVersion]) -> frozenset[str]:
 
 
 def pending_sources(objects: Objects, run: str, marked: Sequence[Marker]) -> tuple[PendingSource, ...]:
-    """The sources of markers; raises WarehouseError if a manifest lacks one."""
+    """The sources of markers; those in a lost or damaged manifest are left out, since `verify` reports it."""
     read: dict[str, Mapping[str, RankSource]] = {}
     found = []
     for marker in marked:
         if marker.manifest not in read:
-            sources = manifests.read(objects, run, marker.manifest).sources
-            read[marker.manifest] = {source.name: source for source in sources}
-        source = read[marker.manifest].get(marker.name)
-        if source is None:
-            key = layout.manifest(run, marker.manifest)
-            raise WarehouseError(
-                f"{objects.describe(key)}: lacks rank {marker.rank}", "ingest the rank again"
-            )
-        found.append(PendingSource(source, marker.expected_ranks, marker.replace, marker.labels))
+            read[marker.manifest] = _sources(objects, run, marker.manifest)
+        if (source := read[marker.manifest].get(marker.name)) is not None:
+            found.append(PendingSource(source, marker.expected_ranks, marker.replace, marker.labels))
     return tuple(found)
+
+
+def _sources(objects: Objects, run: str, manifest: str) -> dict[str, RankSource]:
+    try:
+        return {source.name: source for source in manifests.read(objects, run, manifest).sources}
+    except WarehouseError:
+        return {}

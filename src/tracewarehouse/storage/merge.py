@@ -48,11 +48,15 @@ def merge(base: RunVersion, changes: Changes, waiting: tuple[PendingSource, ...]
     pending = _pending(held, changes)
     if pending:
         return Merged(None, _as_pending(outcome), _lost(changes, outcome), pending)
-    for name in [name for name, source in held.items() if source.rank in changes.drop_ranks]:
+    for name in [name for name, source in held.items() if _is_dropped(source, changes)]:
         del held[name]
     settled = (*changes.sources, *(one.source for one in others))
     labels = _labels(start, held, changes, others)
     return Merged(_next(base, start, held, labels, changes), outcome, settled)
+
+
+def _is_dropped(source: RankSource, changes: Changes) -> bool:
+    return source.rank in changes.drop_ranks or source.name in changes.drop_sources
 
 
 def _start(base: RunVersion, changes: Changes) -> RunVersion:
@@ -98,7 +102,8 @@ def _decide(
     same = [one for one in stored if one.identity == new.identity]
     if rules.rebuilt:
         return ("replaced", tuple(same)) if same else ("conflict", ())
-    if any(_is_current(one, new) for one in same):
+    damaged = rules.changes.damaged if rules.changes else frozenset()
+    if any(_is_current(one, new) and one.name not in damaged for one in same):
         return "same", ()
     others = [one for one in stored if one not in same and one.overlaps(new)]
     if all(rules.replace or _is_replaced(one, new, rules.changes) for one in others):

@@ -187,6 +187,16 @@ class Brief:
 
 
 @dataclass(frozen=True)
+class UnreadableRun:
+    """A run whose newest version is damaged or lost: its name (or key), the version's key, and the reason."""
+
+    run: str
+    key: str
+    why: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
 class RunVersion:
     """A published version of a run: what readers see. Sources are in order of rank, then of name.
 
@@ -298,8 +308,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class CleanReport:
-    """What `clean` deleted: number of files, their bytes, and versions."""
+    """What `clean` deleted: number of files, their bytes, and versions.
+
+    `skipped`: runs of which nothing was deleted, because lost or damaged objects may have held their files.
+    """
 
     files: int
     bytes: int
     versions: int
+    skipped: tuple[str, ...] = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,13 +71,12 @@ def one_file(group: Sequence[Part]) -> Path:
     first = group[0].table
     if first.ranks:
         return _packed(group)
-    with ExitStack() as stack:
-        files = [stack.enter_context(_opened(part.table.path, part.table.rows)) for part in group]
-        path = first.path
-        if len(group) == 1:
-            return path
-        path = path.with_name(f"packed-{secrets.token_hex(8)}.parquet")
-        _write(group, files, path)
+    # One file is open at a time: the limit on open files may be lower than the number of ranks.
+    footers = [_footer(part.table.path, part.table.rows) for part in group]
+    if len(group) == 1:
+        return first.path
+    path = first.path.with_name(f"packed-{secrets.token_hex(8)}.parquet")
+    _write(group, footers, path)
     for part in group:
         part.table.path.unlink()
     return path
@@ -91,62 +89,71 @@ def _packed(group: Sequence[Part]) -> Path:
     rows = sum(part.table.rows for part in group)
     if ranks != first.ranks or rows != first.file_rows:
         raise ValueError(f"{first.path}: {rows} rows of ranks {ranks} committed, {first.file_rows} announced")
-    with _opened(first.path, rows):
-        return first.path
+    _footer(first.path, rows)
+    return first.path
 
 
-def _opened(path: Path, announced: int) -> Any:
-    """A Parquet file; raises WarehouseError if its footer has another number of rows than announced."""
+@dataclass(frozen=True)
+class _Footer:
+    """What the footer of a Parquet file contains."""
+
+    metadata: Any
+    schema: Any
+
+
+def _footer(path: Path, announced: int) -> _Footer:
+    """The footer of a Parquet file; raises WarehouseError if it has another number of rows than announced."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         # A path, never a Python file object, which can abort pyarrow at exit.
-        file = pq.ParquetFile(path)
+        with pq.ParquetFile(path) as file:
+            footer = _Footer(file.metadata, file.schema_arrow)
     except pa.ArrowInvalid as error:
         raise WarehouseError(f"{path}: not a Parquet file: {error}") from error
-    rows = file.metadata.num_rows
+    rows = footer.metadata.num_rows
     if rows != announced:
-        file.close()
         raise WarehouseError(f"{path}: holds {rows} rows, {announced} were announced")
-    return file
+    return footer
 
 
-def _write(group: Sequence[Part], files: Sequence[Any], path: Path) -> None:
+def _write(group: Sequence[Part], footers: Sequence[_Footer], path: Path) -> None:
     """Writes the files into one, a row group each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _common(group, files)
+    schema = _common(group, footers)
     # The writer of the largest file has seen the most values.
-    options = writer_options(encodings_of(max((file.metadata for file in files), key=_rows)))
+    options = writer_options(encodings_of(max((footer.metadata for footer in footers), key=_rows)))
     # If a writer fails, it does not close a file that it opened itself.
     with (
         pa.OSFile(str(path), "wb") as file_of_all,
         pq.ParquetWriter(file_of_all, schema, **options) as writer,
     ):
-        for file in files:
-            rows = file.read(use_threads=False).cast(schema)
+        for part in group:
+            with pq.ParquetFile(part.table.path) as file:
+                rows = file.read(use_threads=False).cast(schema)
             writer.write_table(rows, row_group_size=len(rows))
-        writer.add_key_value_metadata(_metadata(files))
+        writer.add_key_value_metadata(_metadata(footers))
 
 
 def _rows(footer: Any) -> int:
     return int(footer.num_rows)
 
 
-def _metadata(files: Sequence[Any]) -> dict[bytes, bytes]:
+def _metadata(footers: Sequence[_Footer]) -> dict[bytes, bytes]:
     """The metadata that all files share, such as the contract of the table."""
-    common = set.intersection(*(set((file.metadata.metadata or {}).items()) for file in files))
+    common = set.intersection(*(set((footer.metadata.metadata or {}).items()) for footer in footers))
     return {key: value for key, value in common if key != b"ARROW:schema"}
 
 
-def _common(group: Sequence[Part], files: Sequence[Any]) -> Any:
+def _common(group: Sequence[Part], footers: Sequence[_Footer]) -> Any:
     """The common schema: a column may be nullable in the file of one rank and not in another."""
     import pyarrow as pa
 
     try:
-        return pa.unify_schemas([file.schema_arrow.remove_metadata() for file in files])
+        return pa.unify_schemas([footer.schema.remove_metadata() for footer in footers])
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         ranks = ", ".join(str(part.staged.rank) for part in group)
         raise WarehouseError(f"{group[0].table.table}: ranks {ranks} differ in columns: {error}") from error

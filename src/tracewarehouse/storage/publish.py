@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
-from tracewarehouse.errors import TwError, UnknownName, WarehouseError
-from tracewarehouse.storage import layout, markers
+from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
+from tracewarehouse.storage import copies, layout, markers, receipts
 from tracewarehouse.storage.changes import Changes, Published
-from tracewarehouse.storage.codec import FORMAT, decode_version, encode_version, head_of, sealed
+from tracewarehouse.storage.codec import encode_version
 from tracewarehouse.storage.manifests import now
 from tracewarehouse.storage.merge import Merged, merge
 from tracewarehouse.storage.model import RunVersion
-from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.versions import Versions
 
 
@@ -73,18 +70,17 @@ def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
         return None
     # The version is published, even if the disk is full now; the next publish writes the receipt.
     with suppress(OSError):
-        write_receipt(store.objects, version, data)
+        receipts.write(store.objects, version, data)
     return version
 
 
 def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersion:
     """Publishes a tombstone and drops pending sources; raises UnknownName if there is no such run."""
-    newest = store.newest(run)
-    if keep_results and newest is not None:
-        store.objects.put({layout.kept_version(run, newest.number): encode_version(newest)})
+    if keep_results and (newest := store.newest(run)) is not None:
+        copies.put(store.objects, {layout.kept_version(run, newest.number): encode_version(newest)})
     while True:
         waits = store.pending(run)
-        head = store.head(run)
+        head = _head_to_remove(store, run)
         gone = head.number == 0 or head.tombstone
         if gone and not waits:
             raise UnknownName("run", run, store.runs())
@@ -95,46 +91,9 @@ def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersi
             return written
 
 
-def write_receipt(objects: Objects, version: RunVersion, data: bytes) -> None:
-    """Writes the receipt of a published version, and earlier ones that killed calls did not write."""
-    before = _receipt_digest(objects, version.run, version.number - 1)
-    _put_receipt(objects, version, data, before)
-
-
-def _receipt_digest(objects: Objects, run: str, number: int) -> str | None:
-    """The sha256 of an earlier receipt, written now if missing; None if its version is missing, too."""
-    key = layout.receipt(run, number)
+def _head_to_remove(store: Versions, run: str) -> RunVersion:
+    """The newest version; of a damaged run only its name and number, which is all a removal needs."""
     try:
-        return hashlib.sha256(objects.get(key)).hexdigest()
-    except FileNotFoundError:
-        name = layout.version(run, number)
-        if objects.stat(name) is None:
-            return None
-    data = objects.get(name)
-    try:
-        version = decode_version(data, objects.describe(name))
-    except TwError:  # of an older format, or damaged: nothing is known of it
-        return None
-    return _put_receipt(objects, version, data, _receipt_digest(objects, run, number - 1))
-
-
-def _put_receipt(objects: Objects, version: RunVersion, data: bytes, before: str | None) -> str:
-    receipt = sealed(_receipt_fields(version, data, before))
-    objects.put({layout.receipt(version.run, version.number): receipt})
-    return hashlib.sha256(receipt).hexdigest()
-
-
-def _receipt_fields(version: RunVersion, data: bytes, before: str | None) -> dict[str, Any]:
-    """The fields of a receipt: the version without its rows, and the hashes that identify it."""
-    head = head_of(data)
-    content = head.pop("checksum")
-    return {
-        "format": FORMAT,
-        "must_understand": [],
-        "version_bytes": len(data),
-        "version_sha256": hashlib.sha256(data).hexdigest(),
-        "content": content,
-        "previous": before,
-        "sources": [[source.name, source.manifest] for source in version.sources],
-        "head": head,
-    }
+        return store.head(run)
+    except DamagedRunError:
+        return RunVersion(store.name(layout.run_key(run)), max(store.numbers(run)), (), {}, None, "", "")

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,8 +81,14 @@ def keep(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
     keys = {one.key(digest): (path, digest) for one, (path, digest) in files.items()}
     listed = [[key, path.stat().st_size, digest] for key, (path, digest) in keys.items()]
     objects.adopt({key: path for key, (path, _) in keys.items()})
-    data = sealed({"format": FORMAT, "must_understand": [], "results": listed})
-    objects.put({layout.recorded(f"{secrets.token_hex(8)}.json"): data})
+    write_list(objects, listed)
+
+
+def write_list(objects: Objects, listed: Sequence[Sequence[object]]) -> None:
+    """Writes a manifest of recorded results: key, size and sha256 of each."""
+    name = f"{secrets.token_hex(8)}.json"
+    fields = {"format": FORMAT, "must_understand": [], "name": name, "results": listed}
+    objects.put({layout.recorded(name): sealed(fields)})
 
 
 def manifests(objects: Objects) -> Iterator[tuple[str, dict[str, Recorded] | str]]:
@@ -92,7 +98,10 @@ def manifests(objects: Objects) -> Iterator[tuple[str, dict[str, Recorded] | str
         if not name.endswith(".json"):
             continue
         try:
-            listed = [each for each, *_ in unsealed(objects.get(key))["results"]]
+            fields = unsealed(objects.get(key))
+            if fields.get("name", name) != name:
+                raise ValueError(f"it is {fields['name']}")
+            listed = [each for each, *_ in fields["results"]]
             yield key, {each: found for each in listed if (found := parse(each)) is not None}
         except (ValueError, KeyError, TypeError) as error:
             yield key, f"damaged manifest of recorded results: {first_line(error)}"
@@ -131,6 +140,22 @@ def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[
         for key, recorded in listed.items() if isinstance(listed, dict) else ():
             if recorded not in present and (recorded.run, recorded.source) in sources:
                 yield recorded, key
+
+
+# Paths of results whose checksum was compared in this process: a result never changes.
+_intact: set[str] = set()
+
+
+def is_intact(path: Path, recorded: Recorded) -> bool:
+    """Whether the file of a result exists and has the checksum in its name; it is hashed once per process."""
+    if str(path) not in _intact:
+        try:
+            if recorded.key(sha256(path)).rpartition("/")[2] != path.name:
+                return False
+        except OSError:
+            return False
+        _intact.add(str(path))
+    return True
 
 
 def fault(path: Path, recorded: Recorded) -> str | None:

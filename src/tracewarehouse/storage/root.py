@@ -63,6 +63,13 @@ def encode(identity: Identity) -> bytes:
     return sealed({**asdict(identity), "must_understand": []})
 
 
+def restore(root: Path) -> None:
+    """Writes a new identity for a warehouse that lost its own; hashes of secrets change with the salt."""
+    with disk_errors(root):
+        identity = Identity(FORMAT, uuid.uuid4().hex, secrets.token_hex(32), now())
+        LocalObjects(root).put_if_absent(layout.WAREHOUSE, encode(identity))
+
+
 def stored_format(root: Path) -> int | None:
     """The format number of the warehouse at `root`; None if it cannot be read."""
     try:

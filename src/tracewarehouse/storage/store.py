@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tracewarehouse.storage import layout, publish, results, root
+from tracewarehouse.storage import acknowledgements, layout, publish, results, root
 from tracewarehouse.storage.changes import Changes, Intent, Published, Staged
 from tracewarehouse.storage.commit import commit, earlier, groups
 from tracewarehouse.storage.local import disk_errors
@@ -18,6 +19,7 @@ from tracewarehouse.storage.objects import names_in
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Versions
+from tracewarehouse.temp_folders import lock
 
 
 class Store(Versions):
@@ -47,9 +49,11 @@ class Store(Versions):
         folder = self.root / layout.STAGING / secrets.token_hex(8)
         with disk_errors(self.root):
             folder.mkdir(parents=True)
+            handle = lock(folder)
         try:
             yield folder
         finally:
+            os.close(handle)
             shutil.rmtree(folder, ignore_errors=True)
 
     def commit(self, staged: Sequence[Staged], intent: Intent = "now") -> tuple[RankSource, ...]:
@@ -73,7 +77,7 @@ class Store(Versions):
     def _committed_before(self, members: Sequence[Staged], intent: Intent) -> tuple[RankSource, ...]:
         (group,) = groups(members)
         for manifest in earlier(self.objects, group, intent):
-            known = held_or_dropped(self.history(group.run))
+            known = held_or_dropped(self.readable(group.run))
             known |= {one.source.name for one in self.pending(group.run)}
             left = all(source.name not in known for source in manifest.sources)
             if left and self.missing_file(manifest.sources) is None:
@@ -119,20 +123,20 @@ class Store(Versions):
             names = names_in(self.objects, layout.kept(run))
             self.objects.delete([f"{layout.kept(run)}/{name}" for name in names])
 
-    def acknowledge(self, key: str, data: bytes) -> None:
+    def acknowledge(self, key: str, fields: Mapping[str, str]) -> None:
         """Stores an acknowledgement, replacing an older one of that key."""
         with disk_errors(self.root):
-            self.objects.put({f"{layout.ACKNOWLEDGED}/{key}.json": data})
+            acknowledgements.put(self.objects, key, fields)
 
-    def acknowledged(self) -> tuple[bytes, ...]:
-        """Every acknowledgement."""
-        names = names_in(self.objects, layout.ACKNOWLEDGED)
-        return tuple(self.objects.get(f"{layout.ACKNOWLEDGED}/{name}") for name in names)
+    def acknowledged(self) -> tuple[dict[str, str], ...]:
+        """Every intact acknowledgement; `verify` reports damaged ones."""
+        found = (one.value for one in acknowledgements.every(self.objects))
+        return tuple(fields for fields in found if fields is not None)
 
     def forget_acknowledged(self, key: str) -> None:
         """Deletes an acknowledgement."""
         with disk_errors(self.root):
-            self.objects.delete([f"{layout.ACKNOWLEDGED}/{key}.json"])
+            acknowledgements.delete(self.objects, key)
 
     # Housekeeping
 
@@ -143,9 +147,12 @@ class Store(Versions):
         with disk_errors(self.root):
             return verify(self)
 
-    def clean(self, grace_s: float = 86_400.0) -> CleanReport:
-        """Deletes files that no kept version needs and that are older than `grace_s` seconds."""
+    def clean(self, grace_s: float = 86_400.0, quarantine: bool = False) -> CleanReport:
+        """Deletes files that no kept version needs and that are older than `grace_s` seconds.
+
+        With `quarantine` also what repairs took out, whatever its age.
+        """
         from tracewarehouse.storage.clean import clean
 
         with disk_errors(self.root):
-            return clean(self, grace_s)
+            return clean(self, grace_s, quarantine)

@@ -4,36 +4,231 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from tracewarehouse import hints
 from tracewarehouse.errors import TwError
-from tracewarehouse.storage import layout, manifests, results
-from tracewarehouse.storage.codec import OldVersion, decode_version, unsealed
+from tracewarehouse.storage import (
+    acknowledgements,
+    conversion_losses,
+    layout,
+    manifests,
+    markers,
+    receipts,
+    results,
+)
+from tracewarehouse.storage.codec import OldVersion
+from tracewarehouse.storage.commit import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.objects import names_in
 from tracewarehouse.storage.parquet_file import footer_bytes, sha256
+from tracewarehouse.storage.receipts import Receipt
 from tracewarehouse.storage.versions import Versions
+
+_OF_RUNS = (layout.RUNS, layout.SOURCES, layout.RECEIPTS, layout.WAITING, layout.UNCONVERTED)
 
 
 def verify(store: Versions) -> list[Problem]:
     """Every problem of every run: numbering, versions, receipts, manifests, and each Parquet file once."""
     store.forget()
-    keys = sorted({*store.keys(layout.RUNS), *store.keys(layout.SOURCES), *store.keys(layout.RECEIPTS)})
-    return [*(problem for key in keys for problem in _run(store, key)), *_kept(store), *_results(store)]
+    keys = sorted({key for folder in _OF_RUNS for key in store.keys(folder)})
+    return [
+        *(problem for key in keys for problem in run_problems(store, key)),
+        *_kept(store),
+        *_results(store),
+        *_acknowledgements(store),
+    ]
+
+
+def run_problems(store: Versions, run: str) -> list[Problem]:
+    """The problems of one run, without its recorded results."""
+    return list(_Run(store, run).problems())
+
+
+@dataclass
+class _Run:
+    """One run while it is verified."""
+
+    store: Versions
+    run: str
+    # Key → a stored file that a version or manifest names.
+    files: dict[str, TableFile] = field(default_factory=dict)
+    # Key → the versions that hold the file.
+    holders: dict[str, list[int]] = field(default_factory=dict)
+    published: dict[str, RankSource] = field(default_factory=dict)
+    receipts: dict[int, Receipt] = field(default_factory=dict)
+
+    def problems(self) -> Iterator[Problem]:
+        """The problems of the run."""
+        damaged_receipts = list(self._read_receipts())
+        yield from self._numbering()
+        for number in self.store.versions(self.run):
+            yield from self._version(number)
+        yield from damaged_receipts
+        yield from self._receipts()
+        yield from self._manifests()
+        yield from self._markers()
+        for path, file in sorted(self.files.items()):
+            if not self._is_settled(path):
+                yield from _file(self.store, self.run, path, file)
+        yield from _unconverted(self.store, self.run)
+
+    def _problem(self, key: str, what: str) -> Problem:
+        return Problem(self.run, key, what)
+
+    def _read_receipts(self) -> Iterator[Problem]:
+        for name in names_in(self.store.objects, layout.receipts(self.run)):
+            number = layout.receipt_number(name)
+            if number is None:
+                continue
+            try:
+                receipt = receipts.read(self.store.objects, self.run, number)
+            except ValueError as error:
+                yield self._problem(layout.receipt(self.run, number), f"damaged receipt: {error}")
+                continue
+            if receipt is not None:
+                self.receipts[number] = receipt
+
+    def _is_lost(self, number: int) -> bool:
+        return number in self.receipts and self.receipts[number].is_lost
+
+    def _numbering(self) -> Iterator[Problem]:
+        """`clean` deletes the oldest versions; a gap between the others is damage."""
+        numbers = self.store.versions(self.run)
+        known = (*numbers, *self.receipts)
+        for number in range(min(known), max(known) + 1) if known else ():
+            if number not in numbers and not self._is_lost(number):
+                is_gap = numbers and numbers[0] < number < numbers[-1]
+                what = "version missing" if is_gap else "version missing: its receipt is there"
+                yield self._problem(layout.version(self.run, number), what)
+
+    def _version(self, number: int) -> Iterator[Problem]:
+        key = layout.version(self.run, number)
+        try:
+            version = self.store.decoded(self.run, number)
+        except OldVersion:
+            return
+        except TwError as error:
+            yield self._problem(key, error.message)
+            return
+        if (layout.versions(version.run), version.number) != (layout.versions(self.run), number):
+            yield self._problem(key, f"says it is {version.run}@v{version.number}")
+        yield from self._agreement(version)
+        yield from self._receipt_of(number)
+
+    def _receipt_of(self, number: int) -> Iterator[Problem]:
+        """A version may lack its receipt after a kill, until the next publish writes it.
+
+        `clean` deletes the receipts of versions before a removal first.
+        """
+        key = layout.receipt(self.run, number)
+        objects = self.store.objects
+        removals = (version.number for version in self.store.readable(self.run) if version.tombstone)
+        if objects.stat(key) is not None or number < max(removals, default=0):
+            return
+        entry = objects.stat(layout.version(self.run, number))
+        is_young = entry is not None and objects.clock() - entry.modified < FRESH
+        if not is_young or number < max(self.receipts, default=0):
+            yield self._problem(key, "receipt missing")
+
+    def _receipts(self) -> Iterator[Problem]:
+        """Each receipt matches its version."""
+        for number, receipt in self.receipts.items():
+            key = layout.version(self.run, number)
+            if receipt.sha256 is None or self.store.objects.stat(key) is None:
+                continue
+            if hashlib.sha256(self.store.objects.get(key)).hexdigest() != receipt.sha256:
+                yield self._problem(key, "differs from its receipt")
+
+    def _agreement(self, version: RunVersion) -> Iterator[Problem]:
+        """Whether the version is consistent; adds its sources and files."""
+        place = layout.version(self.run, version.number)
+        order = [(source.rank, source.name) for source in version.sources]
+        if order != sorted(set(order)):
+            yield self._problem(place, "a source is listed twice or out of order")
+        rows: dict[str, list[int]] = {}
+        for source in version.sources:
+            self.published[source.name] = source
+            for file in source.files:
+                self.files[file.path] = file
+                self.holders.setdefault(file.path, []).append(version.number)
+                rows.setdefault(file.path, [file.file_rows, file.file_ranks]).append(file.rows)
+        yield from self._shares(place, rows)
+
+    def _shares(self, place: str, rows: Mapping[str, list[int]]) -> Iterator[Problem]:
+        """The shares of a packed file sum to its rows if all its ranks are present."""
+        for path, (file_rows, file_ranks, *shares) in rows.items():
+            is_complete = len(shares) == file_ranks
+            if sum(shares) > file_rows or (is_complete and sum(shares) != file_rows):
+                text = f"{path}: shares of {sum(shares)} rows in a file of {file_rows}"
+                yield self._problem(place, text)
+
+    def _is_settled(self, path: str) -> bool:
+        """Whether a repair found the file to be lost, and all versions that hold it say so."""
+        holders = self.holders.get(path, [])
+        return bool(holders) and all(
+            number in self.receipts and path in self.receipts[number].lost_files for number in holders
+        )
+
+    def _manifests(self) -> Iterator[Problem]:
+        """Every manifest is intact and agrees with the versions, and every published source has one."""
+        missing: dict[str, dict[str, RankSource]] = {}
+        for source in self.published.values():
+            missing.setdefault(source.manifest, {})[source.name] = source
+        for name in manifests.names(self.store.objects, self.run):
+            key = layout.manifest(self.run, name.text)
+            stated = missing.pop(name.text, {})
+            try:
+                sources = manifests.read(self.store.objects, self.run, name.text).sources
+            except TwError as error:
+                yield self._problem(key, error.message)
+                continue
+            for source in sources:
+                self.files |= {file.path: file for file in source.files}
+                if stated.pop(source.name, source) != source:
+                    yield self._problem(key, f"rank {source.rank} differs from the published version")
+            for source in stated.values():
+                yield self._problem(key, f"lacks rank {source.rank}, which was published")
+        for name_, sources_ in missing.items():
+            ranks = ", ".join(str(source.rank) for source in sources_.values())
+            yield self._problem(layout.manifest(self.run, name_), f"manifest missing, of rank {ranks}")
+
+    def _markers(self) -> Iterator[Problem]:
+        """Every marker is intact, and the manifest that it names holds its source."""
+        settled = markers.held_or_dropped(self.store.readable(self.run))
+        for one in markers.every(self.store.objects, self.run):
+            if one.value is not None and one.value.name in settled:
+                continue
+            for key, what in one.problems:
+                yield self._problem(key, f"marker of a pending rank {what}")
+            if one.value and not markers.pending_sources(self.store.objects, self.run, [one.value]):
+                key = layout.manifest(self.run, one.value.manifest)
+                if self.store.objects.stat(key) is None:
+                    yield self._problem(key, f"manifest missing, of pending rank {one.value.rank}")
+                yield self._problem(one.key, f"its manifest is lost or damaged: {one.value.manifest}")
+
+
+def _unconverted(store: Versions, run: str) -> Iterator[Problem]:
+    for key, record in conversion_losses.records(store.objects, run):
+        if isinstance(record, str):
+            yield Problem(run, key, record)
 
 
 def _kept(store: Versions) -> Iterator[Problem]:
     """Problems of the kept versions of removed runs."""
-    for run in store.keys(layout.KEPT):
-        for name in names_in(store.objects, f"{layout.KEPT}/{run}"):
-            key = f"{layout.KEPT}/{run}/{name}"
-            try:
-                decode_version(store.objects.get(key), str(store.path(key)))
-            except TwError as error:
-                yield Problem(run, key, error.message)
+    for one in store.kept_versions():
+        for key, what in one.problems:
+            yield Problem(layout.run_of(key) or "", key, f"kept version {what}")
+
+
+def _acknowledgements(store: Versions) -> Iterator[Problem]:
+    for one in acknowledgements.every(store.objects):
+        for key, what in one.problems:
+            yield Problem("", key, f"acknowledgement {what}")
 
 
 def _results(store: Versions) -> Iterator[Problem]:
@@ -48,12 +243,23 @@ def _results(store: Versions) -> Iterator[Problem]:
         yield Problem(
             recorded.run, key, hints.fill("recorded result missing: {} restores it", hints.record())
         )
+    yield from _unlisted(store)
+
+
+def _unlisted(store: Versions) -> Iterator[Problem]:
+    """A killed call may leave results that no manifest lists; later that is a lost manifest."""
+    listed = {key for _, each in results.manifests(store.objects) if isinstance(each, dict) for key in each}
+    old = store.objects.clock() - timedelta(seconds=FRESH.total_seconds())
+    for recorded, key in results.every(store.objects):
+        entry = store.objects.stat(key)
+        if key not in listed and entry is not None and entry.modified < old:
+            yield Problem(recorded.run, key, f"listed by no manifest under {layout.RECORDED}")
 
 
 def _sources(store: Versions) -> Iterator[tuple[str, str]]:
     """Run key and source of the versions whose results are kept; unreadable ones were reported before."""
-    with suppress(TwError):
-        yield from ((run_key(version.run), version.source) for version in store.kept())
+    for kept in store.kept():
+        yield run_key(kept.run), kept.source
     for run in store.keys(layout.RUNS):
         try:
             version = store.newest(run)
@@ -63,125 +269,26 @@ def _sources(store: Versions) -> Iterator[tuple[str, str]]:
             yield run, version.source
 
 
-def _run(store: Versions, run: str) -> Iterator[Problem]:
-    yield from _numbering(store, run)
-    files: dict[str, TableFile] = {}
-    published: dict[str, RankSource] = {}
-    for number in store.versions(run):
-        try:
-            version = store.get(run, number)
-        except OldVersion:
-            continue
-        except TwError as error:
-            yield Problem(run, layout.version(run, number), error.message)
-            continue
-        if (layout.versions(version.run), version.number) != (layout.versions(run), number):
-            yield Problem(run, layout.version(run, number), f"says it is {version.run}@v{version.number}")
-        published |= {source.name: source for source in version.sources}
-        yield from _agreement(version, files)
-    yield from _receipts(store, run)
-    yield from _manifests(store, run, published, files)
-    for path, file in sorted(files.items()):
-        yield from _file(store, run, path, file)
-
-
-def _numbering(store: Versions, run: str) -> Iterator[Problem]:
-    """`clean` deletes the oldest versions; a gap between the others is damage."""
-    numbers = store.versions(run)
-    present = set(numbers)
-    for number in range(numbers[0], numbers[-1]) if numbers else ():
-        if number not in present:
-            yield Problem(run, layout.version(run, number), "version missing")
-
-
-def _receipts(store: Versions, run: str) -> Iterator[Problem]:
-    """Each receipt is intact and matches its version. A version may lack one after a kill."""
-    numbers = frozenset(store.versions(run))
-    for name in names_in(store.objects, layout.receipts(run)):
-        number = layout.receipt_number(name)
-        if number is None:
-            continue
-        key = layout.receipt(run, number)
-        try:
-            receipt = unsealed(store.objects.get(key))
-        except ValueError as error:
-            yield Problem(run, key, f"damaged receipt: {error}")
-            continue
-        if number not in numbers:
-            gap = number > min(numbers, default=number) and number < max(numbers, default=number)
-            if not gap:  # `_numbering` reports gaps
-                yield Problem(run, layout.version(run, number), "version missing: its receipt is there")
-        elif (
-            hashlib.sha256(store.objects.get(layout.version(run, number))).hexdigest()
-            != receipt["version_sha256"]
-        ):
-            yield Problem(run, layout.version(run, number), "differs from its receipt")
-
-
-def _agreement(version: RunVersion, files: dict[str, TableFile]) -> Iterator[Problem]:
-    """Whether the version is consistent; adds its files to `files`."""
-    place = layout.version(version.run, version.number)
-    order = [(source.rank, source.name) for source in version.sources]
-    if order != sorted(set(order)):
-        yield Problem(version.run, place, "a source is listed twice or out of order")
-    yield from _shares(version, place)
-    for source in version.sources:
-        files |= {file.path: file for file in source.files}
-
-
-def _shares(version: RunVersion, place: str) -> Iterator[Problem]:
-    """The shares of a packed file sum to its rows if all its ranks are present."""
-    rows: dict[str, list[int]] = {}
-    for source in version.sources:
-        for file in source.files:
-            rows.setdefault(file.path, [file.file_rows, file.file_ranks]).append(file.rows)
-    for path, (file_rows, file_ranks, *shares) in rows.items():
-        whole = len(shares) == file_ranks
-        if sum(shares) > file_rows or (whole and sum(shares) != file_rows):
-            yield Problem(
-                version.run, place, f"{path}: shares of {sum(shares)} rows in a file of {file_rows}"
-            )
-
-
-def _manifests(
-    store: Versions, run: str, published: Mapping[str, RankSource], files: dict[str, TableFile]
-) -> Iterator[Problem]:
-    """Every manifest is intact and agrees with the versions, and every published source has one."""
-    missing: dict[str, dict[str, RankSource]] = {}
-    for source in published.values():
-        missing.setdefault(source.manifest, {})[source.name] = source
-    for name in manifests.names(store.objects, run):
-        key = layout.manifest(run, name.text)
-        stated = missing.pop(name.text, {})
-        try:
-            sources = manifests.read(store.objects, run, name.text).sources
-        except TwError as error:
-            yield Problem(run, key, error.message)
-            continue
-        for source in sources:
-            files |= {file.path: file for file in source.files}
-            if stated.pop(source.name, source) != source:
-                yield Problem(run, key, f"rank {source.rank} differs from the published version")
-        for source in stated.values():
-            yield Problem(run, key, f"lacks rank {source.rank}, which was published")
-    for name_, sources_ in missing.items():
-        ranks = ", ".join(str(source.rank) for source in sources_.values())
-        yield Problem(run, layout.manifest(run, name_), f"manifest missing, of rank {ranks}")
+def file_fault(path: Path, file: TableFile) -> str | None:
+    """The problem of a Parquet file: missing, of another size, or with other bytes than were written."""
+    try:
+        size = path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return "file missing"
+    if size != file.bytes:
+        return f"{size} bytes, {file.bytes} were written"
+    if sha256(path) != file.sha256:
+        return "checksum differs: the content changed after it was written"
+    return None if _footer_agrees(path, file) else "the footer is not the one that was written"
 
 
 def _file(store: Versions, run: str, path: str, file: TableFile) -> Iterator[Problem]:
-    """Presence, size, checksums and rows of one Parquet file."""
-    found = store.objects.stat(path)
-    if found is None:
-        yield Problem(run, path, "file missing")
-    elif found.bytes != file.bytes:
-        yield Problem(run, path, f"{found.bytes} bytes, {file.bytes} were written")
-    elif sha256(store.path(path)) != file.sha256:
-        yield Problem(run, path, "checksum differs: the content changed after it was written")
-    elif not _footer_agrees(store.path(path), file):
-        yield Problem(run, path, "the footer is not the one that was written")
-    else:
-        yield from _rows(store, run, path, file)
+    """Presence, size, checksums, rows, run and ranks of one Parquet file."""
+    what = file_fault(store.path(path), file)
+    if what is not None:
+        yield Problem(run, path, what)
+        return
+    yield from _metadata(store, run, path, file)
 
 
 def _footer_agrees(path: Path, file: TableFile) -> bool:
@@ -192,14 +299,32 @@ def _footer_agrees(path: Path, file: TableFile) -> bool:
     return (len(footer), hashlib.sha256(footer).hexdigest()) == (file.footer_bytes, file.footer_sha256)
 
 
-def _rows(store: Versions, run: str, path: str, file: TableFile) -> Iterator[Problem]:
+def _metadata(store: Versions, run: str, path: str, file: TableFile) -> Iterator[Problem]:
+    """The number of rows, and the minimum and maximum of `run_id` and `rank`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_metadata(store.path(path)).num_rows
+        metadata = pq.read_metadata(store.path(path))
     except (pa.ArrowException, OSError) as error:
         yield Problem(run, path, f"not a Parquet file: {error}")
-    else:
-        if rows != file.file_rows:
-            yield Problem(run, path, f"{rows} rows, {file.file_rows} were written")
+        return
+    if metadata.num_rows != file.file_rows:
+        yield Problem(run, path, f"{metadata.num_rows} rows, {file.file_rows} were written")
+    ranks, runs = _range(metadata, "rank"), _range(metadata, "run_id")
+    if ranks is not None and not file.first_rank <= ranks[0] <= ranks[1] <= file.last_rank:
+        yield Problem(run, path, f"has rows of rank {ranks[0]} to {ranks[1]}")
+    if runs is not None and {run_key(each) for each in runs} != {run_key(run)}:
+        yield Problem(run, path, f"has rows of run {runs[0]}")
+
+
+def _range(metadata: Any, column: str) -> tuple[Any, Any] | None:
+    """The minimum and maximum of a column over all row groups, None if they are not known."""
+    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    if column not in names:
+        return None
+    at = names.index(column)
+    found = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
+    if not found or not all(each is not None and each.has_min_max for each in found):
+        return None
+    return min(each.min for each in found), max(each.max for each in found)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tracewarehouse.errors import UnknownName
-from tracewarehouse.storage import layout, manifests, markers, results
+from tracewarehouse import hints
+from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
+from tracewarehouse.storage import copies, layout, manifests, markers, results
 from tracewarehouse.storage.changes import PendingSource
-from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_version
+from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_version, unsealed
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import LocalObjects
-from tracewarehouse.storage.model import Brief, RankSource, RunVersion
+from tracewarehouse.storage.model import Brief, RankSource, RunVersion, UnreadableRun
 from tracewarehouse.storage.objects import Objects, names_in
 from tracewarehouse.storage.results import Recorded
 
@@ -26,6 +28,7 @@ class Versions:
         self.objects: Objects = LocalObjects(folder)
         self._read: dict[tuple[str, int], RunVersion] = {}
         self._briefs: dict[tuple[str, int], Brief] = {}
+        self._unreadable: tuple[UnreadableRun, ...] | None = None
 
     def path(self, relative: str) -> Path:
         """The path of a key."""
@@ -37,12 +40,33 @@ class Versions:
         numbers = (layout.version_number(name) for name in names)
         return tuple(sorted(number for number in numbers if number is not None))
 
+    def numbers(self, run: str) -> tuple[int, ...]:
+        """The numbers of the versions of a run, ascending, with those of lost versions."""
+        # Receipts first: a version that is published meanwhile is not taken for lost.
+        names = names_in(self.objects, layout.receipts(run))
+        receipts = {number for name in names if (number := layout.receipt_number(name)) is not None}
+        return tuple(sorted(receipts.union(self.versions(run))))
+
     def get(self, run: str, number: int) -> RunVersion:
-        """A version by its number; raises UnknownName if it does not exist."""
+        """A version by its number; raises UnknownName if it does not exist, WarehouseError if damaged."""
         key = (layout.versions(run), number)
         if key not in self._read:
-            self._read[key] = decode_version(*self._bytes(run, number))
+            version = self.decoded(run, number)
+            self._check_place(version.run, version.number, run, number)
+            self._read[key] = version
         return self._read[key]
+
+    def decoded(self, run: str, number: int) -> RunVersion:
+        """The version in the file of a number, whatever run and number it contains."""
+        return decode_version(*self._bytes(run, number))
+
+    def _check_place(self, stored_run: str, stored_number: int, run: str, number: int) -> None:
+        if (layout.versions(stored_run), stored_number) != (layout.versions(run), number):
+            path = self.path(layout.version(run, number))
+            raise WarehouseError(
+                f"{path}: damaged version: it is {stored_run}@v{stored_number}",
+                hints.fill("run {}", hints.call("verify")),
+            )
 
     def _bytes(self, run: str, number: int) -> tuple[bytes, str]:
         """A version's bytes and path."""
@@ -55,21 +79,36 @@ class Versions:
 
     def brief(self, run: str) -> Brief | None:
         """The newest version in brief, None if the run does not exist or was removed; far cheaper to read."""
-        numbers = self.versions(run)
-        if not numbers:
-            return None
-        key = (layout.versions(run), numbers[-1])
+        number = max(self.numbers(run), default=0)
+        key = (layout.versions(run), number)
         if key in self._read:
             self._briefs[key] = self._read[key].brief
-        elif key not in self._briefs:
-            self._briefs[key] = decode_brief(*self._bytes(run, numbers[-1]))
-        return None if self._briefs[key].tombstone else self._briefs[key]
+        elif key not in self._briefs and number:
+            with self._newest(run, number):
+                brief = decode_brief(*self._bytes(run, number))
+                self._check_place(brief.run, brief.number, run, number)
+            self._briefs[key] = brief
+        return None if not number or self._briefs[key].tombstone else self._briefs[key]
+
+    @contextmanager
+    def _newest(self, run: str, number: int) -> Iterator[None]:
+        """Turns damage of the newest version of a run into a DamagedRunError."""
+        hint = hints.repair(run)
+        try:
+            yield
+        except UnknownName:
+            path = self.path(layout.version(run, number))
+            raise DamagedRunError(f"run {run} is damaged: {path}: version missing", hint) from None
+        except WarehouseError as error:
+            raise DamagedRunError(f"run {run} is damaged: {error.message}", hint) from error
 
     def briefs(self, prefix: str = "") -> tuple[Brief, ...]:
         """The briefs of the runs of `present`."""
-        keys = (key for key in self.keys(layout.RUNS) if key.startswith(prefix.lower()))
-        briefs = (self.brief(key) for key in keys)
-        return tuple(brief for brief in briefs if brief)
+        found = []
+        for key in self.run_keys(prefix):
+            with suppress(TwError):
+                found.append(self.brief(key))
+        return tuple(brief for brief in found if brief)
 
     def history(self, run: str) -> tuple[RunVersion, ...]:
         """Every stored version of a run, oldest first, tombstones included; none of format 1."""
@@ -82,6 +121,14 @@ class Versions:
             except OldVersion:
                 continue
 
+    def readable(self, run: str) -> tuple[RunVersion, ...]:
+        """The versions of a run that can be read, oldest first; unlike `history` it skips damaged ones."""
+        found = []
+        for number in self.versions(run):
+            with suppress(TwError):
+                found.append(self.get(run, number))
+        return tuple(found)
+
     def newest(self, run: str) -> RunVersion | None:
         """The newest version of a run, None if the run does not exist or was removed."""
         version = self.head(run)
@@ -93,10 +140,46 @@ class Versions:
         return tuple(sorted(name for name in names if name.startswith(prefix)))
 
     def present(self, prefix: str = "") -> tuple[RunVersion, ...]:
-        """The newest version of every run whose name begins with `prefix` in any case."""
-        keys = (key for key in self.keys(layout.RUNS) if key.startswith(prefix.lower()))
-        versions = (self.newest(key) for key in keys)
-        return tuple(version for version in versions if version)
+        """The newest version of every run whose name begins with `prefix` in any case.
+
+        Runs that cannot be read are left out; `unreadable` has them.
+        """
+        found, unreadable = [], []
+        for key in self.run_keys(prefix):
+            try:
+                found.append(self.newest(key))
+            except OldVersion:
+                raise
+            except TwError as error:
+                unreadable.append(self._unreadable_run(key, error))
+        if not prefix:
+            self._unreadable = tuple(unreadable)
+        return tuple(version for version in found if version)
+
+    def unreadable(self) -> tuple[UnreadableRun, ...]:
+        """The runs that the last call of `present` left out because they cannot be read."""
+        if self._unreadable is None:
+            self.present()
+        return self._unreadable or ()
+
+    def _unreadable_run(self, key: str, error: TwError) -> UnreadableRun:
+        number = max(self.numbers(key), default=0)
+        why = error.message.removeprefix(f"run {key} is damaged: ").removeprefix(f"{self.root}/")
+        return UnreadableRun(self.name(key), layout.version(key, number), why, error.hint)
+
+    def name(self, key: str) -> str:
+        """The spelling of a run in its receipts or readable versions, newest first; else the key."""
+        for number in reversed(self.numbers(key)):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                return str(unsealed(self.objects.get(layout.receipt(key, number)))["head"]["run"])
+            with suppress(TwError):
+                return self.get(key, number).run
+        return key
+
+    def run_keys(self, prefix: str = "") -> tuple[str, ...]:
+        """The keys of all runs that were ever published and begin with `prefix` in any case, sorted."""
+        keys = {*self.keys(layout.RUNS), *self.keys(layout.RECEIPTS)}
+        return tuple(sorted(key for key in keys if key.startswith(prefix.lower())))
 
     def keys(self, folder: str) -> tuple[str, ...]:
         """The run keys under one of the folders of `_tw`, sorted; ignores foreign names."""
@@ -108,14 +191,21 @@ class Versions:
         return version.run if version else run
 
     def head(self, run: str) -> RunVersion:
-        """The newest version, which may be a tombstone; version 0 if nothing was ever published."""
-        numbers = self.versions(run)
-        return self.get(run, numbers[-1]) if numbers else RunVersion(run, 0, (), {}, None, "", "")
+        """The newest version, which may be a tombstone; version 0 if nothing was ever published.
+
+        Raises DamagedRunError if that version is damaged or lost.
+        """
+        number = max(self.numbers(run), default=0)
+        if not number:
+            return RunVersion(run, 0, (), {}, None, "", "")
+        with self._newest(run, number):
+            return self.get(run, number)
 
     def forget(self) -> None:
         """Clears the cache: after a clean, versions may be gone."""
         self._read.clear()
         self._briefs.clear()
+        self._unreadable = None
 
     # Committed, not published
 
@@ -134,14 +224,23 @@ class Versions:
             for name in manifests.names(self.objects, run)
             if name.intent == "now" and (rank is None or name.first <= rank <= name.last)
         ]
-        history = self.history(run) if names else ()
+        history = self.readable(run) if names else ()
         known = {source.manifest for version in history for source in version.sources}
         settled = markers.held_or_dropped(history)
         for name in names:
-            for source in () if name.text in known else manifests.read(self.objects, run, name.text).sources:
+            for source in () if name.text in known else self._sources_of(run, name.text, rank is not None):
                 wanted = rank in (None, source.rank) and source.name not in settled
                 if wanted and self.missing_file([source]) is None:
                     yield source
+
+    def _sources_of(self, run: str, manifest: str, strict: bool) -> tuple[RankSource, ...]:
+        """The sources of a manifest; none if it is damaged, unless `strict`: `verify` reports that."""
+        try:
+            return manifests.read(self.objects, run, manifest).sources
+        except WarehouseError:
+            if strict:
+                raise
+            return ()
 
     def missing_file(self, sources: Iterable[RankSource]) -> str | None:
         """A file of these sources that is missing or of another size; None if there is none."""
@@ -163,7 +262,7 @@ class Versions:
     def pending(self, run: str) -> tuple[PendingSource, ...]:
         """The pending sources of a run, by rank."""
         marked = markers.stored(self.objects, run)
-        settled = markers.held_or_dropped(self.history(run)) if marked else frozenset()
+        settled = markers.held_or_dropped(self.readable(run)) if marked else frozenset()
         return markers.pending_sources(self.objects, run, [one for one in marked if one.name not in settled])
 
     def pending_runs(self) -> dict[str, tuple[PendingSource, ...]]:
@@ -184,12 +283,20 @@ class Versions:
         return dict(Counter(runs[one] for one in found if one in runs))
 
     def kept(self) -> tuple[RunVersion, ...]:
-        """The versions of removed runs with recorded results, as tombstones, by run and number."""
-        keys = [
-            f"{layout.KEPT}/{run}/{name}"
-            for run in self.keys(layout.KEPT)
-            for name in names_in(self.objects, f"{layout.KEPT}/{run}")
-            if layout.version_number(name) is not None
-        ]
-        versions = (decode_version(self.objects.get(key), str(self.path(key))) for key in keys)
-        return tuple(replace(version, tombstone=True) for version in versions)
+        """The versions of removed runs with recorded results, as tombstones, by run and number.
+
+        Damaged ones are left out.
+        """
+        versions = (one.value for one in self.kept_versions())
+        return tuple(replace(version, tombstone=True) for version in versions if version is not None)
+
+    def kept_versions(self) -> Iterator[copies.Stored[RunVersion]]:
+        """The kept versions of removed runs, and their problems."""
+        for run in self.keys(layout.KEPT):
+            yield from copies.every(self.objects, f"{layout.KEPT}/{run}", self._decode_kept)
+
+    def _decode_kept(self, key: str, data: bytes) -> RunVersion:
+        version = decode_version(data, str(self.path(key)))
+        if layout.kept_version(version.run, version.number) != key:
+            raise ValueError(f"it is {version.run}@v{version.number}")
+        return version

@@ -31,7 +31,7 @@ def test_a_table_of_another_version_is_stored_beside_the_old_one(tmp_path: Path,
     store = Store.open(tmp_path / "wh")
     before = store.newest("job")
     assert before is not None
-    assert upgrade(store, newer, ["job"]) == ("runtime@2 was rebuilt for job",)
+    assert upgrade(store, newer, ["job"]) == (("runtime@2 was rebuilt for job",), {})
     after = store.newest("job")
     assert after is not None and after.number == 2
     assert after.table_versions()["runtime"] == (1, 2)
@@ -44,7 +44,7 @@ def test_a_table_of_another_version_is_stored_beside_the_old_one(tmp_path: Path,
     assert [source.facts["tables"]["runtime"] for source in after.sources] == [[1, 2]] * 3  # type: ignore[index]
 
     files = files_under(tmp_path / "wh")
-    assert upgrade(store, newer, ["job"]) == ()
+    assert upgrade(store, newer, ["job"]) == ((), {})
     assert files_under(tmp_path / "wh") == files
     assert store.get("job", 1) == before
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
-from tracewarehouse.errors import SchemaVersionError
+from tracewarehouse.errors import DamagedRunError, SchemaVersionError, TwError
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large
@@ -33,6 +32,8 @@ from tracewarehouse.storage import (
     TableFile,
     disk_error,
 )
+from tracewarehouse.storage.file_check import Level, fault
+from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.parquet import Rows
@@ -63,10 +64,10 @@ class Rebuild:
             self.folder.mkdir(parents=True)
             with (
                 RankFiles(catalog, self.folder, single=large, low_memory=large) as files,
-                TemporaryDirectory(prefix="tw-") as spill,
+                temporary_folder() as spill,
             ):
                 some = _SomeTables(files, {ref.name for ref in self.wanted})
-                built = rank.build(rules_of(self.sql), some, Path(spill))
+                built = rank.build(rules_of(self.sql), some, spill)
                 tables = files.staged(source.run).get(source.rank, ())
         except OSError as error:
             raise disk_error(self.folder, error) from error
@@ -157,20 +158,42 @@ def _uid(source: RankSource, facts: Mapping[str, Json], definitions: Mapping[str
     return uid_with(source, definitions, options)
 
 
-def upgrade(store: Store, catalog: Catalog, runs: Iterable[str]) -> tuple[str, ...]:
-    """Rebuilds the outdated tables of each run as a new version; returns a line per run and table.
+def upgrade(
+    store: Store, catalog: Catalog, runs: Iterable[str]
+) -> tuple[tuple[str, ...], dict[str, TwError]]:
+    """Rebuilds the outdated tables of each run into a new version of it.
 
-    Raises SchemaVersionError if the events of a run have another version than the builders read.
+    Returns a line per run and table, and the errors of runs that could not be rebuilt: damaged files, or
+    events of another version than the tables are built from.
     """
     lines: list[str] = []
+    failed: dict[str, TwError] = {}
     for run in runs:
-        version = store.newest(run)
-        todo = _outdated(catalog, version) if version else {}
-        if version and todo:
-            _upgrade_run(store, catalog, version, todo)
-            refs = sorted({ref for _, wanted in todo.values() for ref in wanted})
-            lines += [f"{ref} was rebuilt for {version.run}" for ref in refs]
-    return tuple(lines)
+        try:
+            lines += _upgraded(store, catalog, run)
+        except TwError as error:
+            failed[run] = error
+    return tuple(lines), failed
+
+
+def _upgraded(store: Store, catalog: Catalog, run: str) -> list[str]:
+    version = store.newest(run)
+    todo = _outdated(catalog, version) if version else {}
+    if not version or not todo:
+        return []
+    _check_files(store, [source for source, _ in todo.values()])
+    _upgrade_run(store, catalog, version, todo)
+    refs = sorted({ref for _, wanted in todo.values() for ref in wanted})
+    return [f"{ref} was rebuilt for {version.run}" for ref in refs]
+
+
+def _check_files(store: Store, sources: Iterable[RankSource]) -> None:
+    """Raises DamagedRunError if a file that is read, and derived tables stored from, is damaged."""
+    files = {file.path: (source, file) for source in sources for file in source.files if file.table in READ}
+    for key, (source, file) in files.items():
+        if (what := fault(store.path(key), file, Level.FULL)) is not None:
+            message = f"run {source.run} is damaged: {key}: {what}"
+            raise DamagedRunError(message, hints.repair(source.run))
 
 
 def _outdated(catalog: Catalog, version: RunVersion) -> _Todo:

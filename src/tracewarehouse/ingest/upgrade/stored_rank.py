@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tracewarehouse.contracts.catalog import Catalog
@@ -17,6 +16,7 @@ from tracewarehouse.ingest.build_rank import definitions
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.storage import Json, RankSource, Staged, disk_error, uid
+from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,9 +81,9 @@ class RebuildRanks:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (
                 RankFiles(catalog, self.folder, single, large) as files,
-                TemporaryDirectory(prefix="tw-") as spill,
+                temporary_folder() as spill,
             ):
-                built = [each.build(rules_of(self.sql), files, Path(spill)) for each in self.ranks]
+                built = [each.build(rules_of(self.sql), files, spill) for each in self.ranks]
                 tables = files.staged(self.ranks[0].source.run)
         except OSError as error:
             raise disk_error(self.folder, error) from error

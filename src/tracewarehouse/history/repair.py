@@ -1,0 +1,71 @@
+"""Repair of recorded results: damaged files are quarantined, and recorded again if possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.errors import TwError
+from tracewarehouse.history.record import Narrow, record
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Recorded, Store, quarantine, results
+from tracewarehouse.storage.parquet_file import sha256
+from tracewarehouse.storage.repair import Step
+
+
+def repair_results(
+    store: Store, catalog: Catalog, keys: Sequence[str], narrow: Narrow, dry_run: bool
+) -> list[Step]:
+    """Quarantines damaged results of these runs, records them again, and unlists those that are lost."""
+    steps: list[Step] = []
+    lost: dict[str, Recorded] = {}
+    for recorded, key in tuple(results.every(store.objects)):
+        if recorded.run in keys and results.fault(store.path(key), recorded) is not None:
+            lost[key] = recorded
+            if not dry_run:
+                quarantine.take_out(store, key)
+    sources = {(one.run, one.source) for _, listed in results.manifests(store.objects)
+               if isinstance(listed, dict) for one in listed.values() if one.run in keys}  # fmt: skip
+    lost |= {key: recorded for recorded, key in results.missing(store.objects, sources)}
+    for key, recorded in lost.items():
+        is_back = _record_again(store, catalog, recorded, narrow, dry_run)
+        what = "recorded result computed again" if is_back else "recorded result lost: it cannot be computed"
+        steps.append(Step(recorded.run, key, what, not is_back))
+    if not dry_run:
+        _unlist(store, keys)
+    return steps
+
+
+def _record_again(store: Store, catalog: Catalog, recorded: Recorded, narrow: Narrow, dry_run: bool) -> bool:
+    """Whether the result is recorded again, or could be."""
+    try:
+        version = store.newest(recorded.run)
+        contract = catalog.get(recorded.analysis, recorded.version, kind="analysis")
+        if version is None or version.source != recorded.source:
+            return False
+        if not catalog.effective_hash(contract).startswith(recorded.effective):
+            return False
+        if dry_run:
+            return True
+        selected = SelectedRun(version, version.ranks)
+        record(store, catalog, [selected], [contract], narrow)
+    except TwError:
+        return False
+    return any(
+        one == recorded for one, _ in results.of_analysis(store.objects, contract.name, contract.version)
+    )
+
+
+def _unlist(store: Store, keys: Sequence[str]) -> None:
+    """Replaces lists that name lost results of these runs, so that they are not reported as missing."""
+    present = {recorded for recorded, _ in results.every(store.objects)}
+    for key, listed in tuple(results.manifests(store.objects)):
+        if isinstance(listed, str):
+            continue
+        gone = {each for each, one in listed.items() if one not in present and one.run in keys}
+        if gone:
+            left = [each for each in listed if each not in gone and store.objects.stat(each) is not None]
+            quarantine.take_out(store, key)
+            if left:
+                rows = [[each, store.path(each).stat().st_size, sha256(store.path(each))] for each in left]
+                results.write_list(store.objects, rows)

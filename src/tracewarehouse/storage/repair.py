@@ -1,0 +1,329 @@
+"""Repair of stored objects: versions, receipts, manifests, markers, and lists of recorded results.
+
+Nothing is overwritten or deleted: damaged objects are moved to the quarantine first. Tables are repaired by
+`ingest.repair`, which needs the builders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from tracewarehouse.errors import TwError, WarehouseError
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.storage import (
+    acknowledgements,
+    conversion_losses,
+    copies,
+    layout,
+    manifests,
+    markers,
+    publish,
+    quarantine,
+    receipts,
+    results,
+)
+from tracewarehouse.storage.codec import OldVersion, encode_version, head_of, sealed
+from tracewarehouse.storage.manifests import Manifest
+from tracewarehouse.storage.model import RankSource, RunVersion
+from tracewarehouse.storage.objects import names_in
+from tracewarehouse.storage.parquet_file import sha256
+from tracewarehouse.storage.receipts import Receipt
+from tracewarehouse.storage.store import Store
+
+T = TypeVar("T")
+_HEAD = ("run", "number", "labels", "expected_ranks", "created_at", "tool", "tombstone", "compacted",
+         "expired", "nonce")  # fmt: skip
+_HEAD_TUPLES = ("dropped", "retired", "must_understand")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a repair: the run (or ""), the key of the object, what was done; whether data is lost."""
+
+    run: str
+    key: str
+    what: str
+    is_loss: bool = False
+
+
+@dataclass
+class RunRepair:
+    """The repair of the objects of one run. With `dry_run` the steps are only listed."""
+
+    store: Store
+    run: str
+    dry_run: bool = False
+    steps: list[Step] = field(default_factory=list)
+    # Number → each version that can be read, or could be restored.
+    versions: dict[int, RunVersion] = field(default_factory=dict)
+    _receipts: dict[int, Receipt] = field(default_factory=dict)
+    _sources: dict[str, RankSource] = field(default_factory=dict)
+
+    def repair(self) -> None:
+        """Repairs receipts, versions, manifests and markers, in this order."""
+        self._read()
+        for number in self._read_receipts():
+            self._take_out(layout.receipt(self.run, number))
+        for number in self._numbers():
+            if number not in self.versions and not self._is_settled(number):
+                self._restore(number)
+        self._write_receipts()
+        self._manifests()
+        self._markers()
+
+    @property
+    def newest(self) -> RunVersion | None:
+        """The newest version after the repair."""
+        return self.versions[max(self.versions)] if self.versions else None
+
+    def _read(self) -> None:
+        """All that can be read of the run."""
+        self.versions = {version.number: version for version in self.store.readable(self.run)}
+        for name in manifests.names(self.store.objects, self.run):
+            try:
+                found = manifests.read(self.store.objects, self.run, name.text).sources
+            except WarehouseError:
+                continue
+            self._sources |= {source.name: source for source in found}
+        for version in self.versions.values():
+            self._sources |= {source.name: source for source in version.sources}
+
+    def _numbers(self) -> range:
+        known = (*self.store.numbers(self.run), *self._receipts)
+        return range(min(known), max(known) + 1) if known else range(0)
+
+    def _is_settled(self, number: int) -> bool:
+        """Whether the version is of format 1, or an earlier repair gave it up."""
+        receipt = self._receipts.get(number)
+        if receipt is not None and receipt.is_lost:
+            return True
+        try:
+            self.store.decoded(self.run, number)
+        except OldVersion:
+            return True
+        except TwError:
+            return False
+        return False
+
+    # Receipts
+
+    def _read_receipts(self) -> set[int]:
+        """Reads the intact receipts; returns the numbers of damaged ones."""
+        damaged = set()
+        for name in names_in(self.store.objects, layout.receipts(self.run)):
+            number = layout.receipt_number(name)
+            if number is None:
+                continue
+            try:
+                receipt = receipts.read(self.store.objects, self.run, number)
+            except ValueError:
+                damaged.add(number)
+            else:
+                if receipt is not None:
+                    self._receipts[number] = receipt
+        return damaged
+
+    def _write_receipts(self) -> None:
+        """Writes receipts that are missing, damaged, or of other bytes than the version has."""
+        removals = (number for number, version in self.versions.items() if version.tombstone)
+        first = max(removals, default=0)
+        for number, version in sorted(self.versions.items()):
+            key = layout.version(self.run, number)
+            if number < first or self.store.objects.stat(key) is None:
+                continue
+            data = self.store.objects.get(key)
+            receipt = self._receipts.get(number)
+            if receipt is None or receipt.sha256 != hashlib.sha256(data).hexdigest():
+                self._step(layout.receipt(self.run, number), "receipt written from its version")
+                if not self.dry_run:
+                    receipts.write(self.store.objects, version, data)
+
+    # Versions
+
+    def _restore(self, number: int) -> None:
+        """Restores a version from its receipt and manifests, else gives it up."""
+        key = layout.version(self.run, number)
+        receipt = self._receipts.get(number)
+        version = self._from_receipt(receipt) if receipt else None
+        self._take_out(key)
+        if version is not None:
+            self.versions[number] = version
+            self._step(key, "version restored from its receipt and manifests")
+            if not self.dry_run:
+                self.store.objects.put_if_absent(key, encode_version(version))
+            return
+        self._give_up(number, "neither a receipt nor manifests prove what it held")
+        if number == self._numbers()[-1]:
+            self._publish_provable(number, receipt)
+
+    def _from_receipt(self, receipt: Receipt) -> RunVersion | None:
+        """The version that a receipt describes, if the manifests prove that it is the same."""
+        if receipt.is_lost or any(name not in self._sources for name, _ in receipt.sources):
+            return None
+        sources = tuple(self._sources[name] for name, _ in receipt.sources)
+        version = _version(receipt.head, sources)
+        return version if head_of(encode_version(version))["content"] == receipt.head["content"] else None
+
+    def _give_up(self, number: int, why: str) -> None:
+        key = layout.version(self.run, number)
+        self._step(key, f"version lost: {why}", is_loss=True)
+        if not self.dry_run:
+            quarantine.note_loss(self.store, key, why)
+            receipts.write_lost(self.store.objects, self.run, number)
+
+    def _publish_provable(self, number: int, receipt: Receipt | None) -> None:
+        """Publishes the newest state that can be proved, in place of a version that is lost."""
+        base = self.newest
+        if receipt is not None and not receipt.is_lost:
+            names = [name for name, _ in receipt.sources]
+            sources = tuple(self._sources[name] for name in names if name in self._sources)
+            lost = [name for name in names if name not in self._sources]
+            version = replace(_version(receipt.head, sources), number=number + 1)
+            what = f"published without {len(lost)} lost sources: {', '.join(lost)}; ingest their traces again"
+        elif base is not None:
+            version = replace(base, number=number + 1)
+            what = f"published as it was in v{base.number}; later changes are lost"
+        else:
+            every = tuple(sorted(self._sources.values(), key=lambda one: (one.rank, one.name)))
+            name = every[0].run if every else self.run
+            version = RunVersion(name, number + 1, _newest_of_each(every), {}, None, "", "")
+            what = "published from its manifests; labels and expected ranks are lost"
+        self.versions[number + 1] = version
+        self._step(layout.version(self.run, number + 1), what, is_loss=True)
+        if not self.dry_run:
+            publish.put(self.store, version, self.store.tool)
+            self.store.forget()
+            self._receipts = {}
+            self._read_receipts()
+
+    # Manifests and markers
+
+    def _manifests(self) -> None:
+        wanted: dict[str, dict[str, RankSource]] = {}
+        for version in self.versions.values():
+            for source in version.sources:
+                wanted.setdefault(source.manifest, {})[source.name] = source
+        for name in {one.text for one in manifests.names(self.store.objects, self.run)} | wanted.keys():
+            found = self._manifest(name)
+            stated = wanted.get(name, {})
+            if found is not None and all(found.get(each) == source for each, source in stated.items()):
+                continue
+            key = layout.manifest(self.run, name)
+            self._take_out(key)
+            if not stated:
+                self._step(key, "unpublished commit lost: ingest its traces again", is_loss=True)
+                continue
+            ranks = rank_list(source.rank for source in stated.values())
+            self._step(key, f"manifest written from the versions; header of rank {ranks} lost", is_loss=True)
+            if not self.dry_run:
+                self._write_manifest(name, stated)
+
+    def _manifest(self, name: str) -> dict[str, RankSource] | None:
+        try:
+            found = manifests.read(self.store.objects, self.run, name).sources
+        except WarehouseError:
+            return None
+        return {source.name: source for source in found}
+
+    def _write_manifest(self, name: str, stated: Mapping[str, RankSource]) -> None:
+        sources = tuple(sorted(stated.values(), key=lambda one: (one.rank, one.name)))
+        manifest = Manifest(sources[0].run, name, min(one.committed_at for one in sources), sources)
+        self.store.objects.put({manifest.key: manifests.encode(manifest)})
+
+    def _markers(self) -> None:
+        objects = self.store.objects
+        settled = markers.held_or_dropped(tuple(self.versions.values()))
+        for one in tuple(markers.every(objects, self.run)):
+            marker = one.value
+            if marker is not None and (
+                marker.name in settled or markers.pending_sources(objects, self.run, [marker])
+            ):
+                if one.problems:
+                    self.steps += _repair_copies(self.store, self.run, one, markers.encode, self.dry_run)
+                continue
+            self._step(one.key, "pending rank lost: ingest its trace again", is_loss=True)
+            for key in (one.key, copies.key_of_copy(one.key)):
+                self._take_out(key)
+        for key, record in tuple(conversion_losses.records(objects, self.run)):
+            if isinstance(record, str):
+                self._take_out(key)
+                self._step(key, "record of a rank that was not converted lost", is_loss=True)
+
+    def _take_out(self, key: str) -> None:
+        if not self.dry_run:
+            quarantine.take_out(self.store, key)
+
+    def _step(self, key: str, what: str, is_loss: bool = False) -> None:
+        self.steps.append(Step(self.run, key, what, is_loss))
+
+
+def _version(head: Mapping[str, Any], sources: tuple[RankSource, ...]) -> RunVersion:
+    fields: dict[str, Any] = {name: head[name] for name in _HEAD}
+    fields |= {name: tuple(head[name]) for name in _HEAD_TUPLES}
+    names = {*_HEAD, *_HEAD_TUPLES, "format", "content", "checksum"}
+    unknown = tuple((name, value) for name, value in head.items() if name not in names)
+    return RunVersion(**fields, sources=sources, unknown=unknown)
+
+
+def _newest_of_each(sources: Iterable[RankSource]) -> tuple[RankSource, ...]:
+    """The newest commit of each source of a rank; a rank's sources that overlap leave the newest one."""
+    held: list[RankSource] = []
+    for source in sorted(sources, key=lambda one: one.committed_at):
+        held = [one for one in held if one.rank != source.rank or not one.overlaps(source)]
+        held.append(source)
+    return tuple(sorted(held, key=lambda one: (one.rank, one.name)))
+
+
+def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool) -> list[Step]:
+    """Repairs what lies beside runs: kept versions, lists of recorded results, acknowledgements.
+
+    `runs`: keys of the runs to repair; None for all, and for objects of no run.
+    """
+    wanted = None if runs is None else frozenset(runs)
+    steps: list[Step] = []
+
+    def take_out(run: str, key: str, what: str, is_loss: bool = True) -> None:
+        steps.append(Step(run, key, what, is_loss))
+        if not dry_run:
+            quarantine.take_out(store, key)
+
+    for kept in tuple(store.kept_versions()):
+        run = layout.run_of(kept.key) or ""
+        if kept.problems and (wanted is None or run in wanted):
+            steps += _repair_copies(store, run, kept, encode_version, dry_run)
+    if wanted is None:
+        for one in tuple(acknowledgements.every(store.objects)):
+            if one.problems:
+                steps += _repair_copies(store, "", one, sealed, dry_run)
+        for key, listed in tuple(results.manifests(store.objects)):
+            if isinstance(listed, str):
+                take_out("", key, "list of recorded results replaced by a new one", is_loss=False)
+        steps += _list_results(store, dry_run)
+    return steps
+
+
+def _repair_copies(
+    store: Store, run: str, stored: copies.Stored[T], encode: Callable[[T], bytes], dry_run: bool
+) -> list[Step]:
+    """Quarantines the damaged ones of an object that is stored twice, and writes both from an intact one."""
+    is_lost = stored.value is None
+    what = "lost with its copy" if is_lost else "written again from its copy"
+    if not dry_run:
+        for key, _ in stored.problems:
+            quarantine.take_out(store, key)
+        if stored.value is not None:
+            copies.put(store.objects, {stored.key: encode(stored.value)})
+    return [Step(run, key, what, is_lost) for key, _ in stored.problems]
+
+
+def _list_results(store: Store, dry_run: bool) -> list[Step]:
+    """Lists recorded results that no manifest lists."""
+    listed = {key for _, each in results.manifests(store.objects) if isinstance(each, dict) for key in each}
+    unlisted = [key for _, key in results.every(store.objects) if key not in listed]
+    if unlisted and not dry_run:
+        rows = [[key, store.path(key).stat().st_size, sha256(store.path(key))] for key in unlisted]
+        results.write_list(store.objects, rows)
+    return [Step(layout.run_of(key) or "", key, "recorded result listed again") for key in unlisted]

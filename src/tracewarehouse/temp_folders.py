@@ -1,0 +1,111 @@
+"""Temporary folders that are deleted even if the process is killed: each holds a file that it locks.
+
+A process has one folder `tw-…` under the system's temporary folder, created on first use. It deletes its own
+at exit, and those of other processes whose lock is free.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PREFIX = "tw-"
+LOCK = ".lock"
+# A younger folder without a lock may be one that its process is about to lock.
+_FRESH_S = 3600.0
+_EARLIER = re.compile(r"tw-(?:[a-z0-9_]{8}|[0-9a-f]{16})")
+# Process id → its folder and the open lock file: a forked child has its own.
+_own: dict[int, tuple[Path, int]] = {}
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new empty folder in the folder of this process, deleted afterwards."""
+    folder = new_folder()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_folder() -> Path:
+    """A new empty folder in the folder of this process, deleted when the process ends."""
+    folder = _process_folder() / secrets.token_hex(8)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def lock(folder: Path) -> int:
+    """Creates and locks the lock file of a folder; the lock is held until the handle is closed."""
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    with suppress(OSError):  # a file system without locks: the folder is deleted by age
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(handle, _machine())
+    return handle
+
+
+def _machine() -> bytes:
+    """The name of this machine: on a shared file system a lock may not be seen by others."""
+    return os.uname().nodename.encode()
+
+
+def is_unused(folder: Path) -> bool:
+    """Whether no process holds the lock of the folder; False if that cannot be known on this machine."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.read(handle, 256) == _machine()
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def delete_unused() -> int:
+    """Deletes temporary folders of this user whose process has ended; returns their number."""
+    deleted = 0
+    with suppress(OSError):
+        for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+            with suppress(OSError):
+                if path.is_dir() and path.stat().st_uid == os.getuid() and (is_unused(path) or _is_old(path)):
+                    shutil.rmtree(path, ignore_errors=True)
+                    deleted += 1
+    return deleted
+
+
+def _is_old(folder: Path) -> bool:
+    """Whether a folder without a lock file was left by an earlier release, whose names these are."""
+    if not _EARLIER.fullmatch(folder.name):
+        return False
+    return not (folder / LOCK).exists() and time.time() - folder.stat().st_mtime > _FRESH_S
+
+
+def _process_folder() -> Path:
+    own = _own.get(os.getpid())
+    if own is None or not own[0].is_dir():
+        delete_unused()
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        own = folder, lock(folder)
+        _own[os.getpid()] = own
+        atexit.register(_delete_own, os.getpid())
+    return own[0]
+
+
+def _delete_own(process: int) -> None:
+    """Deletes the folder of this process, not that of the process it was forked from."""
+    if process == os.getpid() and (own := _own.pop(process, None)) is not None:
+        shutil.rmtree(own[0], ignore_errors=True)
+        os.close(own[1])
+        delete_unused()

@@ -1,0 +1,314 @@
+"""Damage stays local: other runs answer, `verify` names the object, `repair` restores it or names a loss."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_runner import tw
+from ingesting import take, write
+from tracewarehouse.errors import DamagedRunError, PartlyDone, TwError, WarehouseError
+from tracewarehouse.storage import file_check
+from tracewarehouse.warehouse import Warehouse
+
+RUNS = ("a", "b")
+SQL = "SELECT run_id, rank, name, dur_ns FROM kernels ORDER BY ALL"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs `a` (three versions, recorded results) and `b`, one pending rank of `c`; read-only."""
+    folder = tmp_path_factory.mktemp("damage")
+    for run in (*RUNS, "c"):
+        write(folder / run, range(2), mark=run)
+        options = {"expect_ranks": 3} if run == "c" else {}
+        take(folder / "wh", folder / run, run=run, jobs=1, **options)
+    wh = Warehouse(folder / "wh")
+    wh.label("a", {"k": "1"})
+    wh.label("a", {"k": "2"})
+    wh.record(analyses="step_summary")
+    wh.acknowledge("step_time", "a", "a new driver")
+    return folder
+
+
+@pytest.fixture
+def root(base: Path, tmp_path: Path) -> Path:
+    """A copy of the warehouse, old enough that nothing counts as being written."""
+    copied = Path(shutil.copytree(base / "wh", tmp_path / "wh"))
+    then = time.time() - 7200
+    for path in copied.rglob("*"):
+        os.utime(path, (then, then))
+    return copied
+
+
+@pytest.fixture(autouse=True)
+def _nothing_checked() -> None:
+    file_check._passed.clear()
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"x")
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "delete": Path.unlink,
+    "truncate": truncate,
+    "append": append,
+    "empty": lambda path: path.write_bytes(b"") and None,
+    "flip": flip,
+}
+
+
+def answers(root: Path, run: str) -> list[dict[str, Any]]:
+    return Warehouse(root).select(runs=run).query(SQL).rows()
+
+
+def tree(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+
+
+def version(root: Path, number: int) -> Path:
+    return root / "_tw" / "runs" / "a" / f"v{number:06d}.parquet"
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_damaged_version_is_left_out_named_kept_and_restored(
+    base: Path, root: Path, number: int, how: str
+) -> None:
+    DAMAGE[how](version(root, number))
+    wh = Warehouse(root)
+    assert answers(root, "b") == answers(base / "wh", "b")
+    assert version(root, number).relative_to(root).as_posix() in {each.path for each in wh.verify()}
+    assert wh.clean(-1).files == 0 and wh.clean(-1).skipped == ("a",)
+    if number == 3:
+        found = wh.query(SQL)
+        assert {row["run_id"] for row in found.rows()} == {"b"}
+        assert "run a is damaged and left out" in found.notices[0] and 'wh.repair("a")' in found.notices[0]
+        assert {row["run_id"]: row["state"] for row in wh.runs().rows()}["a"] == "damaged"
+        with pytest.raises(DamagedRunError, match="run a is damaged"):
+            wh.select(runs="a")
+    report = wh.repair("a")
+    assert [step.what for step in report.steps] == ["version restored from its receipt and manifests"]
+    assert (report.exit_code, Warehouse(root).verify()) == (0, [])
+    assert answers(root, "a") == answers(base / "wh", "a")
+    assert Warehouse(root).repair().steps == ()
+
+
+def test_a_damaged_run_can_be_removed_and_ingested_again(base: Path, root: Path) -> None:
+    version(root, 3).unlink()
+    report = take(root, base / "a", run="a", jobs=1)
+    assert {file.state for file in report.files} == {"refused"}
+    assert "run a is damaged" in str(report.files[0].reason)
+    Warehouse(root).remove("a")
+    assert {file.state for file in take(root, base / "a", run="a", jobs=1).files} == {"intact"}
+    assert answers(root, "a") == answers(base / "wh", "a")
+
+
+def test_a_version_without_receipt_and_manifests_is_published_as_it_was_before(root: Path) -> None:
+    version(root, 3).write_bytes(b"")
+    (root / "_tw" / "receipts" / "a" / "v000003.json").write_bytes(b"")
+    report = Warehouse(root).repair()
+    assert report.exit_code == 4
+    assert any("published as it was in v2; later changes are lost" in step.what for step in report.steps)
+    newest = Warehouse(root).store.newest("a")
+    assert newest is not None and newest.number == 4 and newest.labels == {"k": "1"}
+    assert Warehouse(root).verify() == []
+    kept = {path.name for path in (root / "_tw" / "quarantine" / "a").rglob("v*")}
+    assert kept == {"v000003.parquet", "v000003.parquet.lost", "v000003.json"}
+    assert Warehouse(root).clean(-1).skipped == ("a",)
+    Warehouse(root).clean(quarantine=True)
+    assert not (root / "_tw" / "quarantine").exists() or not tree(root / "_tw" / "quarantine")
+    assert Warehouse(root).clean(-1).skipped == () and Warehouse(root).verify() == []
+
+
+def table_file(root: Path, table: str, run: str = "a") -> Path:
+    return next((root / "data" / table / run).iterdir())
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("table", ["kernels", "runtime", "annotations"])
+def test_a_damaged_table_is_rebuilt_from_events(base: Path, root: Path, table: str, how: str) -> None:
+    path = table_file(root, table)
+    DAMAGE[how](path)
+    key = path.relative_to(root).as_posix()
+    assert key in {each.path for each in Warehouse(root).verify()}
+    report = Warehouse(root).repair()
+    assert any(step.key == key and "rebuilt from events" in step.what for step in report.steps)
+    assert report.exit_code == 0
+    assert Warehouse(root).verify() == []
+    for run in RUNS:
+        assert answers(root, run) == answers(base / "wh", run)
+    assert (root / "_tw" / "quarantine" / "a" / key).exists() == (how != "delete")
+
+
+def test_damaged_events_drop_the_ranks_unless_the_source_is_given(base: Path, root: Path) -> None:
+    flip(table_file(root, "events"))
+    other = Path(shutil.copytree(root, root.with_name("other")))
+    report = Warehouse(root).repair("a")
+    assert (
+        report.exit_code == 4
+        and len([step for step in report.steps if "its events are damaged" in step.what]) == 2
+    )
+    assert "rank0.json again (sha256 " in report.steps[0].what
+    newest = Warehouse(root).store.newest("a")
+    assert newest is not None and newest.ranks == () and newest.labels == {"k": "2"}
+    report = Warehouse(other).repair("a", source=base / "a")
+    assert report.exit_code == 0 and "ingested again from" in report.steps[0].what
+    assert answers(other, "a") == answers(base / "wh", "a")
+    assert Warehouse(root).verify() == Warehouse(other).verify() == []
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_ingest_replaces_a_source_with_a_damaged_file(base: Path, root: Path, replace: bool) -> None:
+    truncate(table_file(root, "kernels"))
+    report = take(root, base / "a", run="a", jobs=1, replace=replace)
+    assert {file.state for file in report.files} == {"intact"}
+    assert answers(root, "a") == answers(base / "wh", "a")
+
+
+def test_swapped_files_are_refused_and_other_runs_answer(base: Path, root: Path) -> None:
+    one, other = (table_file(root, "kernels", run) for run in RUNS)
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+    for run in RUNS:
+        with pytest.raises(DamagedRunError, match=f"run {run} is damaged: data/kernels/{run}/"):
+            answers(root, run)
+    with pytest.raises(DamagedRunError):
+        Warehouse(root).query(SQL)
+    assert Warehouse(root).repair().exit_code == 0
+    for run in RUNS:
+        assert answers(root, run) == answers(base / "wh", run)
+
+
+def test_a_damaged_file_leaves_out_its_run_with_a_notice(root: Path) -> None:
+    truncate(table_file(root, "kernels"))
+    found = Warehouse(root).kernel_summary()
+    assert {row["run_id"] for row in found.rows()} == {"b"}
+    assert found.provenance.runs == ("b@v1",)
+    assert found.notices[0].startswith("run a is damaged and left out: data/kernels/a/")
+
+
+def test_with_verify_no_flipped_bit_changes_an_answer(root: Path) -> None:
+    path, chance, silent = table_file(root, "kernels"), random.Random(5), 0
+    data, wanted = path.read_bytes(), answers(root, "a")
+    for _ in range(25):
+        changed = bytearray(data)
+        changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(bytes(changed))
+        file_check._passed.clear()
+        try:
+            found = Warehouse(root, verify=True).select(runs="a").query(SQL).rows()
+        except TwError:
+            continue
+        silent += found != wanted
+    assert silent == 0
+
+
+def test_a_gate_does_not_pass_over_a_damaged_run(root: Path) -> None:
+    assert tw("check", "-w", root, "--fail-on", "critical").code == 0
+    version(root, 3).unlink()
+    failed = tw("check", "-w", root, "--fail-on", "critical")
+    assert failed.code == 1 and "run a is damaged and cannot be checked" in failed.err
+
+
+OBJECTS = {
+    "manifest": "_tw/sources/a",
+    "receipt": "_tw/receipts/a",
+    "marker": "_tw/waiting/c",
+    "acknowledgement": "_tw/acknowledged",
+    "list of results": "_tw/recorded",
+    "result": "results/step_summary@1/a",
+}
+
+
+@pytest.mark.parametrize("how", ["delete", "truncate", "flip"])
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_a_damaged_object_is_found_and_repaired(base: Path, root: Path, kind: str, how: str) -> None:
+    path = min(path for path in (root / OBJECTS[kind]).rglob("*") if path.is_file())
+    DAMAGE[how](path)
+    assert Warehouse(root).verify() != []
+    assert answers(root, "b") == answers(base / "wh", "b")
+    before = tree(root)
+    assert Warehouse(root).repair(dry_run=True).steps != () and tree(root) == before
+    report = Warehouse(root).repair()
+    assert Warehouse(root).verify() == []
+    assert report.exit_code == (4 if kind == "manifest" else 0)
+    assert (
+        before <= tree(root) | {path.removeprefix("_tw/quarantine/a/") for path in tree(root)}
+        or how != "delete"
+    )
+    for run in RUNS:
+        assert answers(root, run) == answers(base / "wh", run)
+    assert len(Warehouse(root).store.pending("c")) == 2
+
+
+def test_a_lost_identity_is_written_again(base: Path, root: Path) -> None:
+    (root / "_tw" / "warehouse.json").unlink()
+    with pytest.raises(WarehouseError, match="not a warehouse"):
+        Warehouse(root).verify()
+    assert Warehouse(root).repair().exit_code == 4
+    assert answers(root, "a") == answers(base / "wh", "a")
+
+
+def test_a_damaged_shell_file_is_found_and_written_again(root: Path) -> None:
+    path = Warehouse(root).refresh()
+    truncate(path)
+    assert [each.path for each in Warehouse(root).verify()] == ["warehouse.duckdb"]
+    assert Warehouse(root).label("b", {"x": "y"}).version is not None
+    assert tw("repair", "-w", root).code == 0
+    assert Warehouse(root).verify() == []
+    path.write_bytes(b"no database")
+    with Warehouse(root).shell_file() as found:
+        assert found == path
+    assert Warehouse(root).verify() == []
+
+
+def test_a_removal_that_fails_in_the_middle_says_what_was_removed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wh = Warehouse(root)
+    remove = wh.store.remove
+
+    def refuse(run: str, keep_results: bool = False) -> object:
+        if run == "b":
+            raise WarehouseError("no space left to write")
+        return remove(run, keep_results)
+
+    monkeypatch.setattr(wh.store, "remove", refuse)
+    with pytest.raises(PartlyDone, match="removed a, but not b: no space left") as caught:
+        wh.remove(RUNS)
+    assert caught.value.exit_code == 4
+    with pytest.raises(WarehouseError, match="no space left to write"):
+        wh.remove("b")
+
+
+def test_repair_on_the_command_line(root: Path) -> None:
+    version(root, 3).unlink()
+    planned = tw("repair", "--dry-run", "-w", root)
+    assert planned.code == 0 and planned.out.startswith(
+        "would do: _tw/runs/a/v000003.parquet: version restored"
+    )
+    done = tw("repair", "a", "-w", root)
+    assert done.code == 0 and done.out.startswith("done: _tw/runs/a/v000003.parquet: version restored")
+    assert tw("repair", "-w", root).out == "nothing to repair\n"
+    unknown = tw("repair", "nowhere", "-w", root)
+    assert unknown.code == 1 and "unknown run: nowhere" in unknown.err

@@ -1,0 +1,101 @@
+"""Temporary folders: those of killed processes are deleted, those of live processes stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from cli_runner import environment
+from tracewarehouse import temp_folders
+from tracewarehouse.storage import Store
+
+HOLD = """
+import sys, time
+from tracewarehouse.temp_folders import new_folder
+(new_folder() / "big").write_bytes(b"x")
+print("ready", flush=True)
+time.sleep(60)
+"""
+STAGE = """
+import sys, time
+from pathlib import Path
+from tracewarehouse.storage import Store
+with Store.open(Path(sys.argv[1])).staging() as folder:
+    (folder / "half.parquet").write_bytes(b"x")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def start(script: str, temp: Path, *args: str) -> subprocess.Popen[str]:
+    """A process that holds a folder until it is killed."""
+    command = [sys.executable, "-c", script, *args]
+    process = subprocess.Popen(
+        command, env=environment({"TMPDIR": str(temp)}), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def kill(process: subprocess.Popen[str], number: int = signal.SIGKILL) -> None:
+    process.send_signal(number)
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def test_folders_of_killed_processes_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, alive = start(HOLD, tmp_path), start(HOLD, tmp_path)
+    (tmp_path / "tw-of-someone-else").mkdir()
+    try:
+        kill(dead)
+        assert len(list(tmp_path.iterdir())) == 3
+        assert temp_folders.delete_unused() == 1
+        assert len(list(tmp_path.iterdir())) == 2
+    finally:
+        kill(alive)
+    assert temp_folders.delete_unused() == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["tw-of-someone-else"]
+
+
+def test_a_process_deletes_its_folder(tmp_path: Path) -> None:
+    script = HOLD.replace("time.sleep(60)", "")
+    process = start(script, tmp_path)
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_earlier_releases_are_deleted_when_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("tw-abcd1234", "tw-0123456789abcdef", "tw-report.html", "tw-tests-root"):
+        (tmp_path / name).mkdir()
+    assert temp_folders.delete_unused() == 0
+    for path in tmp_path.iterdir():
+        os.utime(path, (time.time() - 7200,) * 2)
+    assert temp_folders.delete_unused() == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"tw-report.html", "tw-tests-root"}
+
+
+def test_clean_deletes_the_staging_folder_of_a_killed_process_at_once(tmp_path: Path) -> None:
+    store = Store.open_or_create(tmp_path / "wh")
+    dead, alive = (start(STAGE, tmp_path, str(store.root)) for _ in range(2))
+    try:
+        kill(dead)
+        assert store.clean().files == 1
+        assert len(list((store.root / "_tw" / "staging").iterdir())) == 1
+    finally:
+        kill(alive)
+    store.clean()
+    assert list((store.root / "_tw" / "staging").iterdir()) == []
