@@ -53,8 +53,9 @@ def is_picklable() -> bool:
 def _built_in() -> tuple[Format, ...]:
     from tracewarehouse.formats.kineto.format import KinetoFormat
     from tracewarehouse.formats.memory_timeline import MemoryTimelineFormat
+    from tracewarehouse.formats.nsys.format import NsysFormat
 
-    return MemoryTimelineFormat(), KinetoFormat()
+    return NsysFormat(), MemoryTimelineFormat(), KinetoFormat()
 
 
 HEAD_BYTES: Final = 1 << 20
