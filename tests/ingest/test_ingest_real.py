@@ -83,7 +83,9 @@ EXPECTED: dict[str, dict[str, tuple[int, ...]]] = {
     "multirank-broken-derived": {"multirank-broken-derived": (0, 1, 3)},
     "multirank-dlrm-v100-8r": {"multirank-dlrm-v100-8r": tuple(range(8))},
     "multirank-gloo-cpu-4r": {"multirank-gloo-cpu-4r": tuple(range(4))},
-    "nsys-sqlite-before-after": {},
+    "nsys-sqlite-before-after": {
+        f"nsys-sqlite-before-after.mfu_2gpu_{name}": (0, 1) for name in ("after", "before")
+    },
     "odd": {
         **{
             f"odd.{name}": (0,)

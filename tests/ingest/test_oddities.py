@@ -510,10 +510,14 @@ def test_oddity_41(tmp_path: Path) -> None:
 
 def test_oddity_42(tmp_path: Path) -> None:
     """nsys exports, and rpd files beside them, are SQLite: named by their tables."""
-    for tables_of, format_ in (("StringIds", "nsys_sqlite"), ("rocpd_api", "rpd_sqlite")):
+    for tables, format_ in (
+        (["StringIds"], "nsys_sqlite"), (["rocpd_api", "rocpd_op"], "rpd_sqlite"),
+        (["rocpd_kernel_dispatch_7f"], "rocpd_sqlite"), (["notes"], "sqlite"),
+    ):  # fmt: skip
         path = tmp_path / f"{format_}.sqlite"
         with sqlite3.connect(path) as con:
-            con.execute(f"CREATE TABLE {tables_of} (id INTEGER, value TEXT)")
+            for table in tables:
+                con.execute(f"CREATE TABLE {table} (id INTEGER, value TEXT)")
         con.close()
         assert other_format(tmp_path, path.read_bytes(), path.name) == format_
 

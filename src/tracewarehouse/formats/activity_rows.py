@@ -1,4 +1,4 @@
-"""Rows of `activities` from column batches: JSON arguments, redaction, and the order that gives the event ids.
+"""Rows of `activities` from column batches: JSON arguments, redaction and the order of events.
 
 Formats that store records in tables produce one batch per source table and combine them here.
 """
@@ -30,6 +30,7 @@ _FLAGS: Final = ("has_collective", "repaired")
 _DOUBLES: Final = ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns")
 # Whether `args` has a text that may contain a secret; not a column of activities.
 HAS_TEXT: Final = "has_text"
+_EMPTY: Final = pa.scalar("", pa.large_string())
 _TEXTS: Final = ("ts_text", "dur_text", "flow_id", "args", "extra")
 
 
@@ -51,22 +52,18 @@ def json_objects(members: Mapping[str, pa.Array | pa.Scalar], rows: int) -> pa.A
     parts = [part for key, values in members.items() if (part := _member(key, values)) is not None]
     if not parts:
         return pa.nulls(rows, pa.large_string())
-    joined = pc.binary_join_element_wise(*parts, pa.scalar(",", pa.large_string()), null_handling="skip")
+    # "skip" would drop rows without any member, so each member brings its comma.
+    joined = pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement="")
     if isinstance(joined, pa.Scalar):
         joined = pa.repeat(joined, rows)
-    wrapped = pc.binary_join_element_wise(
-        pa.scalar("{", pa.large_string()),
-        joined,
-        pa.scalar("}", pa.large_string()),
-        pa.scalar("", pa.large_string()),
-    )
-    return pc.if_else(pc.equal(joined, ""), pa.scalar(None, pa.large_string()), wrapped)
+    opened = pc.binary_replace_slice(joined, 0, 1, "{")
+    closed = pc.binary_join_element_wise(opened, pa.scalar("}", pa.large_string()), _EMPTY)
+    return pc.if_else(pc.equal(joined, _EMPTY), pa.scalar(None, pa.large_string()), closed)
 
 
 def _member(key: str, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | None:
-    """`"key":value` per row, as a scalar if all values are equal; None if all are null."""
-    prefix = pa.scalar(msgspec.json.encode(key).decode() + ":", pa.large_string())
-    empty = pa.scalar("", pa.large_string())
+    """`,"key":value` per row, as a scalar if all values are equal; None if all are null."""
+    prefix = pa.scalar(f",{msgspec.json.encode(key).decode()}:", pa.large_string())
     if isinstance(values, pa.Array):
         if values.null_count == len(values):
             return None
@@ -75,7 +72,7 @@ def _member(key: str, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | No
         if not values.null_count and pa.types.is_integer(values.type):
             low, high = pc.min_max(values).as_py().values()
             values = pa.scalar(low, values.type) if low == high else values
-    return pc.binary_join_element_wise(prefix, pc.cast(values, pa.large_string()), empty)
+    return pc.binary_join_element_wise(prefix, pc.cast(values, pa.large_string()), _EMPTY)
 
 
 def json_texts(texts: pa.Array) -> pa.Array:

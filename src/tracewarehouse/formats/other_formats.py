@@ -19,6 +19,8 @@ DESCRIPTIONS: Final = {
     "memory_snapshot": "a CUDA memory snapshot",
     "nsys_sqlite": "an Nsight Systems export",
     "rpd_sqlite": "an rpd database",
+    "rocpd_sqlite": "a rocpd database of rocprofv3",
+    "sqlite": "an SQLite database without profiler tables",
     "rocprofv3": "a rocprofv3 result",
     NO_EVENTS: "JSON without trace events",
 }
@@ -44,13 +46,18 @@ _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTA
 
 def binary_format(buffer: Buffer) -> str | None:
     """The name of a binary format; None if the content may be JSON."""
-    if buffer[:16] == b"SQLite format 3\0":
-        if buffer.find(b"rocpd_") >= 0:
-            return "rpd_sqlite"
-        return "nsys_sqlite" if buffer.find(b"StringIds") >= 0 else "sqlite"
     if buffer[:1] == b"\x80" and buffer[1] <= 5:
         return "memory_snapshot" if buffer.find(b"device_traces") >= 0 else "pickle"
     return None
+
+
+def sqlite_format(tables: Collection[str]) -> str:
+    """The name of the format of an SQLite database, by its tables."""
+    if "rocpd_op" in tables and "rocpd_api" in tables:
+        return "rpd_sqlite"
+    if any(name.startswith("rocpd_kernel_dispatch_") for name in tables):
+        return "rocpd_sqlite"
+    return "nsys_sqlite" if "StringIds" in tables else "sqlite"
 
 
 def object_format(keys: Collection[str]) -> str:

@@ -1,8 +1,9 @@
 """Hardened reading of SQLite files from untrusted sources, as Arrow batches.
 
-The file is opened read-only and immutable, without extensions, triggers or writable schema. Only ordinary tables
-and their declared columns are read: no views, virtual tables or generated columns, whose definitions could run
-code or never end. SQLite is dynamically typed, so values of an unexpected type are dropped and counted.
+The file is opened read-only and immutable, without extensions, triggers or writable schema. Only ordinary
+tables and their declared columns are read: no views, virtual tables or generated columns, whose definitions
+could run code or never end. SQLite is dynamically typed: values of an unexpected type are dropped and
+counted.
 """
 
 from __future__ import annotations
@@ -211,8 +212,8 @@ def _page_bytes(header: bytes) -> int:
 def _count_schema_objects(path: Path, limit: int) -> int:
     """The number of rows of sqlite_master, as far as `limit`.
 
-    SQLite parses all of them before the first SELECT, which takes gigabytes for a million tables. So this walks
-    the pages of the table's B-tree, which starts on page 1.
+    SQLite parses all of them before the first SELECT, which takes gigabytes for a million tables. So this
+    walks the pages of the table's B-tree, which starts on page 1.
     """
     with path.open("rb") as file:
         page_bytes = _page_bytes(file.read(_HEADER_BYTES))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from tracewarehouse import hints
 
-LOOKED_AT = re.compile(r"\.(?:json|jsonl|ndjson|trace|raw)(?:\.gz)?$", re.IGNORECASE)
+LOOKED_AT = re.compile(
+    r"\.(?:(?:json|jsonl|ndjson|trace|raw)(?:\.gz)?|sqlite|sqlite3|db|rpd)$", re.IGNORECASE
+)
 # What people keep beside traces: told as skipped by name alone, for it may be large.
 OTHERS = {
-    ".sqlite": "is an SQLite database",
-    ".rpd": "is a rocpd database",
     ".nsys-rep": "is an Nsight Systems report",
     ".ncu-rep": "is an Nsight Compute report",
     ".pftrace": "is a Perfetto trace",
@@ -117,7 +117,7 @@ def _look_in_folder(folder: Path) -> Iterator[Candidate | NotFound | Passed]:
         empty = False
         yield found
     if empty:
-        hint = "traces end in .json, .json.gz, .jsonl or .trace; a file of another name can be named itself"
+        hint = "traces end in .json, .json.gz, .jsonl, .trace or .sqlite; name other files directly"
         yield NotFound(folder, "no traces found in this folder", hint)
 
 

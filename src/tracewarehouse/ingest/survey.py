@@ -17,7 +17,10 @@ from tracewarehouse.ingest.outcome import FileOutcome, Options, Progress, Watch
 # Size and time of change: they differ when someone wrote to the file in between.
 Mark: TypeAlias = tuple[int, int]
 
-TRACES = "traces are Chrome JSON with a list of events: torch.profiler's export_chrome_trace writes them"
+TRACES = (
+    "supported are Chrome JSON with a list of events (torch.profiler's export_chrome_trace)"
+    " and SQLite exports of Nsight Systems (nsys export --type sqlite)"
+)
 MEMORY_TIMELINE = "memory_timeline"
 # Compressed traces are 10 to 17 times as large as text; memory is planned for the most.
 _TEXT_BYTES_PER_GZIP_BYTE = 17
@@ -157,4 +160,4 @@ def other_format(file: Candidate, kind: str) -> FileOutcome:
     reason = f"is {DESCRIPTIONS.get(kind, f'of format {kind}')}"
     if not file.named:
         return FileOutcome(file.path, "skipped", reason=reason)
-    return FileOutcome(file.path, "refused", reason=f"{reason}, not a Kineto trace", hint=TRACES)
+    return FileOutcome(file.path, "refused", reason=f"{reason}, not a supported trace", hint=TRACES)

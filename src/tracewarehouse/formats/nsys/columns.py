@@ -59,7 +59,7 @@ class SourceBatch:
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return self.batch.num_rows
+        return int(self.batch.num_rows)
 
     def ints(self, name: str) -> pa.Array:
         """An integer column; nulls if the table lacks it."""

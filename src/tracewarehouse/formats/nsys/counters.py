@@ -62,7 +62,7 @@ def _add_memory_usage(context: Context, rows: ActivityRows) -> None:
     )
 
 
-def _running_sums(change: np.ndarray, device: pa.Array, kind: pa.Array) -> np.ndarray:  # type: ignore[type-arg]
+def _running_sums(change: np.ndarray, device: pa.Array, kind: pa.Array) -> np.ndarray:
     """The sum of the changes so far of each device and kind."""
     keys = pc.binary_join_element_wise(number_texts(device), kind, "/")
     codes = pc.fill_null(keys.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False)

@@ -20,7 +20,8 @@ _MARKS: Final = (34, 65)
 # They name categories, threads, domains and CUDA objects: no events.
 _NAMES: Final = (33, 39, 64, 72, 73, 74, 75, 76, 97, 98, 99)
 _EVENTS: Final = (*_PUSH_POP, *_START_END, *_MARKS)
-# `aten::mm, seq = 12, op_id = 9, sizes = [[8, 4], [4, 2]], input_op_ids = …`; each part but the name may be missing.
+# `aten::mm, seq = 12, op_id = 9, sizes = [[8, 4], [4, 2]], input_op_ids = …`; all parts after the name are
+# optional.
 _OPERATOR: Final = (
     r"^(?P<name>(?s:.*?))(?:, seq = (?P<seq>[0-9]{1,18}))?(?:, op_id = (?P<op_id>[0-9]{1,18}))?"
     r"(?:, sizes = (?P<sizes>\[[0-9, \[\]-]*\]))?(?:, input_op_ids = (?P<inputs>.*))?$"

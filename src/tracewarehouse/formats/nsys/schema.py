@@ -175,8 +175,10 @@ def devices(database: Database) -> list[dict[str, Any]]:
     columns = {name: pa.string() if name == "name" else pa.int64() for name in keys}
     found = []
     for batch in database.batches(GPU_INFO, columns):
-        for row in batch.to_pylist():
-            found.append({keys[name]: value for name, value in row.items() if value is not None})
+        found += [
+            {keys[name]: value for name, value in row.items() if value is not None}
+            for row in batch.to_pylist()
+        ]
     return found
 
 
