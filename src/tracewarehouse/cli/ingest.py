@@ -71,6 +71,11 @@ if TYPE_CHECKING:
     type=click.Choice(["us", "ns"]),
     help="Unit of the timestamps. [default: that of the format]",
 )
+@click.option(
+    "--step-range",
+    metavar="REGEX",
+    help="Annotations that mark steps; the first group of the pattern is the step number.",
+)
 @output_options
 @pass_session
 def ingest(

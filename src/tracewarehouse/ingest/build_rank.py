@@ -67,6 +67,7 @@ class Settings:
     lone: bool = False
     keep_rank: bool = False
     time_unit: Literal["us", "ns"] | None = None
+    step_range: str | None = None
     started_at: str | None = None
 
 
@@ -146,7 +147,9 @@ class _Group:
     @cached_property
     def stored(self) -> Stored:
         """What is stored already."""
-        return Stored(self.store, definitions(self.catalog), self.settings.time_unit)
+        return Stored(
+            self.store, definitions(self.catalog), self.settings.time_unit, self.settings.step_range
+        )
 
     def add(self, item: Item, progress: Callable[[int], None]) -> None:
         """Reads one source, and builds its tables."""
@@ -290,7 +293,8 @@ class _Source:
         return self.group.stored.place(self.item.format, wanted)
 
     def _uid(self, place: Place, outcome: Outcome) -> str:
-        time_unit = self.group.settings.time_unit
+        settings = self.group.settings
+        options = {"time_unit": settings.time_unit, "step_range": settings.step_range}
         return uid(
             outcome.digest,
             place.run,
@@ -299,7 +303,7 @@ class _Source:
             format=self.item.format.name,
             format_version=self.item.format.version,
             definitions=self.group.stored.definitions,
-            options={"time_unit": time_unit} if time_unit else {},
+            options={name: value for name, value in options.items() if value},
         )
 
     def _build(self, tables: Tables, outcome: Outcome, place: Place, source: str) -> Content:
@@ -310,7 +314,11 @@ class _Source:
         group, item = self.group, self.item
         self.progress(BUILDING)
         built = build(
-            tables, outcome, rules_of(group.settings.sql), partial(group.files.add, place.run, place.rank)
+            tables,
+            outcome,
+            rules_of(group.settings.sql),
+            partial(group.files.add, place.run, place.rank),
+            group.settings.step_range,
         )
         facts = self._facts(built.facts, outcome, place)
         content = content_of(outcome, facts, built)
@@ -345,6 +353,8 @@ class _Source:
         facts |= {**outcome.facts, **built}  # type: ignore[dict-item]
         if self.group.settings.time_unit is not None:
             facts["time_unit"] = self.group.settings.time_unit
+        if self.group.settings.step_range is not None:
+            facts["step_range"] = self.group.settings.step_range
         known = outcome.world_size if outcome.world_size is not None else facts["world_size"]
         return facts | {
             "world_size": known if known is not None else place.world_size,

@@ -25,7 +25,8 @@ class Options:
     than this many seconds ago is left for later. `strict`: nothing is stored unless every file can be, whole.
     `inbox`: the files lie in the warehouse's inbox, and go from there once they are published. `temp_dir`:
     where what does not fit into memory lies meanwhile, None for the warehouse's own disk. `time_unit`: the
-    unit of the times in the files, where it is not the one that their format says.
+    unit of the times in the files, where it is not the one that their format says. `step_range`: a regular
+    expression for names of annotations that mark steps.
     """
 
     run: str | None = None
@@ -39,6 +40,7 @@ class Options:
     inbox: bool = False
     temp_dir: Path | None = None
     time_unit: Literal["us", "ns"] | None = None
+    step_range: str | None = None
 
     def __post_init__(self) -> None:
         check_labels(self.labels)

@@ -25,6 +25,7 @@ from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Pr
 from tracewarehouse.ingest.plan import Item, Stored, groups, item, provisional
 from tracewarehouse.ingest.publish import publish, relabel, run_outcomes
 from tracewarehouse.ingest.reports import NotRead, Read, Report
+from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.survey import Surveyed, survey
 from tracewarehouse.ingest.verdict import Ready, Verdicts, conflict, judge, name_all, not_read
 from tracewarehouse.storage import Store, layout
@@ -84,6 +85,8 @@ class _Call:
     started_at: str = field(default_factory=now)
 
     def run(self, found: Found) -> IngestReport:
+        if self.options.step_range is not None:
+            rules_of(self.catalog.folder).check_pattern(self.options.step_range)
         files = [FileOutcome(one.path, "refused", reason=one.reason, hint=one.hint) for one in found.refused]
         files += [FileOutcome(one.path, "skipped", reason=one.reason) for one in found.passed]
         sources, others = survey(self.engine, found.files, self.options, self.watch)
@@ -102,7 +105,7 @@ class _Call:
 
     @cached_property
     def _stored(self) -> Stored:
-        return Stored(self.store, definitions(self.catalog), self.options.time_unit)
+        return Stored(self.store, definitions(self.catalog), self.options.time_unit, self.options.step_range)
 
     def _settings(self, sources: Sequence[Surveyed]) -> Settings:
         options = self.options
@@ -117,6 +120,7 @@ class _Call:
             lone=lone,
             keep_rank=lone and options.rank is not None,
             time_unit=options.time_unit,
+            step_range=options.step_range,
             started_at=self.started_at,
         )
 

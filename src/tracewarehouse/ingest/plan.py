@@ -95,6 +95,7 @@ class Stored:
     store: Store
     definitions: Mapping[str, int]
     time_unit: str | None = None
+    step_range: str | None = None
     _left: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
 
     def place(self, format_: Format, place: Assignment) -> Place | None:
@@ -148,7 +149,12 @@ class Stored:
     def _is_current(self, source: RankSource, format_: Format) -> bool:
         """Whether a source was read and built as it would be now."""
         is_same_unit = self.time_unit in (None, source.facts.get("time_unit"))
-        return is_same_unit and source.is_current(format_.name, format_.version, self.definitions)
+        is_same_range = self.step_range in (None, source.facts.get("step_range"))
+        return (
+            is_same_unit
+            and is_same_range
+            and source.is_current(format_.name, format_.version, self.definitions)
+        )
 
 
 def provisional(sources: Sequence[Surveyed], options: Options) -> dict[int, Assignment]:

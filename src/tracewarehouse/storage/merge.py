@@ -109,7 +109,10 @@ def _decide(
 def _is_current(stored: RankSource, new: RankSource) -> bool:
     """Whether the content is read and built as in the new one, in the unit of times that was asked for."""
     is_same_unit = new.facts.get("time_unit") in (None, stored.facts.get("time_unit"))
-    return is_same_unit and stored.is_current(new.format, new.format_version, new.definitions)
+    is_same_range = new.facts.get("step_range") in (None, stored.facts.get("step_range"))
+    return (
+        is_same_unit and is_same_range and stored.is_current(new.format, new.format_version, new.definitions)
+    )
 
 
 def _gives_way(stored: RankSource, new: RankSource, changes: Changes | None) -> bool:

@@ -77,7 +77,7 @@ def _ranges(
     is_push = pc.is_in(types, value_set=pa.array(_PUSH_POP))
     has_end = pc.and_(is_range, ends.is_valid())
     unclosed = pc.sum(pc.and_(is_range, pc.invert(has_end))).as_py() or 0
-    found.context.notes.add("unpaired_begin_end", unclosed, f"{schema.NVTX}: a range without an end")
+    found.context.notes.add("open_range", unclosed, f"{schema.NVTX}: a range without an end")
     backend = pc.match_substring_regex(pc.fill_null(name, ""), _BACKEND_RANGE)
     is_operator = pc.and_(pc.or_(op_id.is_valid(), sequence.is_valid()), pc.and_(is_push, pc.invert(backend)))
     name, is_library = _nccl_names(name, has_backend_ranges=has_backend_ranges)

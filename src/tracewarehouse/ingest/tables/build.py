@@ -60,15 +60,21 @@ def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
     return tuple(table for table in catalog.tables() if table.definition and not table.transient)
 
 
-def build(tables: Mapping[str, Columns | pa.Table], outcome: Outcome, rules: Rules, add: Add) -> Built:
+def build(
+    tables: Mapping[str, Columns | pa.Table],
+    outcome: Outcome,
+    rules: Rules,
+    add: Add,
+    step_range: str | None = None,
+) -> Built:
     """Hands every stored table to `add`, empty ones too, by name, without the columns `run_id` and `rank`.
 
     `tables` are those of the source, read; what a format fills itself stands as it gives it. Batches that are
-    handed over may be consumed in another thread while the next table is built. Raises TwError where tables
-    or columns are not those of the contracts.
+    handed over may be consumed in another thread while the next table is built. `step_range` is the pattern
+    of annotations that mark steps. Raises TwError where tables or columns are not those of the contracts.
     """
     missing = dict(_schemas(rules))
-    work = _Work(tables, rules)
+    work = _Work(tables, rules, step_range)
     for name, rows in work.given():
         if name not in missing:
             raise TwError(f"{name} is not a stored table", "the format is at fault")
@@ -91,6 +97,7 @@ class _Work:
 
     tables: Mapping[str, Columns | pa.Table]
     rules: Rules
+    step_range: str | None = None
     told: dict[str, Any] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=Coverage)
     fired: list[Fired] = field(default_factory=list)
@@ -122,7 +129,7 @@ class _Work:
         nesting = nest(columns, rules)
         calls = find_calls(columns, rules, nesting)
         launches = find_launches(columns, rules, nesting, calls)
-        marks = find_marks(columns, rules)
+        marks = find_marks(columns, rules, self.step_range)
         put_steps(columns, rules, find_spans(marks), launches)
         # The largest table first: it is written while the others are built.
         yield "events", events(columns)
@@ -156,7 +163,7 @@ class _Work:
         counted = values.num_rows > 0
         yield "counters", values
         del values
-        self.fired = list(fired(Evidence(columns, self.rules, nesting, calls, launches, lost)))
+        self.fired = list(fired(Evidence(columns, self.rules, nesting, calls, launches, lost, marks)))
         held = Held(nesting, launches, marks, counted, allocated)
         self.told = of_activities(columns, held, self.rules)
 

@@ -224,6 +224,11 @@ def _sentinel_id(evidence: Evidence) -> Hits:
     return Hits(np.flatnonzero(which))
 
 
+def _steps_inferred(evidence: Evidence) -> Hits:
+    marks = evidence.marks
+    return Hits(np.zeros(0, np.int64) if marks is None or not marks.inferred else marks.rows)
+
+
 def _flags(found: pa.Array) -> Flags:
     return found.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
 
@@ -240,5 +245,6 @@ _RULES: Final[dict[str, Callable[[Evidence], Hits]]] = {
     "dangling_frame": _dangling_frame,
     "flow_without_start": _flow_without_start,
     "sentinel_id": _sentinel_id,
+    "steps_inferred": _steps_inferred,
     **LAUNCH_RULES,
 }

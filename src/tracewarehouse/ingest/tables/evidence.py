@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tracewarehouse.ingest.columns import Columns, Ints
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting
+    from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting, StepMarks
 
     Positions = NDArray[np.integer]
     Numbers = NDArray[np.int64]
@@ -37,3 +37,4 @@ class Evidence:
     calls: Calls
     launches: Launches
     startless: Positions
+    marks: StepMarks | None = None

@@ -88,12 +88,13 @@ class Launches:
 
 @dataclass(frozen=True)
 class StepMarks:
-    """`ProfilerStep#N` slices on the host, in the order of their rows."""
+    """Slices on the host that mark steps, in the order of their rows; `inferred`: not `ProfilerStep#N`."""
 
     rows: Rows
     step: NDArray[np.int64]
     start_ns: Times
     end_ns: Times
+    inferred: bool = False
 
 
 @dataclass(frozen=True)

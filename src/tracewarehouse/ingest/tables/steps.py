@@ -7,6 +7,7 @@ row that of its launch.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from tracewarehouse.ingest.columns import Ints
 from tracewarehouse.ingest.tables.made import numbers
 from tracewarehouse.ingest.tables.model import StepMarks, StepSpans
 from tracewarehouse.ingest.tables.rows import categories
+from tracewarehouse.ingest.tables.step_rules import infer_marks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,8 +35,19 @@ _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event"
 _SLAB_ROWS: Final = 1 << 20
 
 
-def find_marks(columns: Columns, rules: Rules) -> StepMarks:
-    """The marks of all steps."""
+def find_marks(columns: Columns, rules: Rules, step_range: str | None = None) -> StepMarks:
+    """The marks of all steps: profiler steps, else annotations by the rules for names of steps.
+
+    `step_range` is a pattern for names of annotations that takes precedence over both.
+    """
+    if step_range is None:
+        marks = _profiler_marks(columns, rules)
+        if len(marks.rows):
+            return marks
+    return replace(infer_marks(columns, rules, step_range), inferred=True)
+
+
+def _profiler_marks(columns: Columns, rules: Rules) -> StepMarks:
     steps = _step_of_words(columns.words("name"), rules)
     rows = np.flatnonzero(columns.where("name", steps.valid)).astype(np.int32)
     rows = rows[columns.is_one_of("ph", ("X", "B"), rows) & columns.valid("dur_ns", rows)]
