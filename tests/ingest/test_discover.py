@@ -32,7 +32,7 @@ def test_other_formats_are_told_by_name_in_a_walk_and_looked_at_when_named(tmp_p
     found = discover([tmp_path, tmp_path])
     assert names(found, tmp_path) == ["nsys.sqlite", "timeline.raw.json.gz"]
     assert {one.path.name: one.reason for one in found.passed} == {
-        "a.nsys-rep": "is an Nsight Systems report",
+        "a.nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
         "snap.PICKLE": "is a pickle",
     }
     assert len(discover([tmp_path / "a.nsys-rep"]).files) == 1

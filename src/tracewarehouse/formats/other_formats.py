@@ -40,6 +40,8 @@ _BY_KEYS: Final = (
     (("rocprofiler-sdk-tool",), "rocprofv3"),
     (("segments", "device_traces"), "memory_snapshot"),
 )
+# Headers of tables that nsys stats prints.
+_STATISTICS: Final = (b"time (%)", b"start (ns)", b"total time", b"duration (ns)")
 # An unclosed string is also one token; otherwise matching would restart at each quote inside it.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTALL)
 
@@ -145,6 +147,9 @@ def not_json(path: Path, buffer: Buffer, at: int) -> TraceFormatError:
         what = "an HTML page" if b"<html" in head or b"<!doctype html" in head else "markup (XML or HTML)"
         hint = "an error page was saved in place of the trace: download it again"
         return TraceFormatError(path, f"this is {what}, not JSON", offset=at, hint=hint)
+    if head.startswith(_STATISTICS):
+        hint = "export the report itself: nsys export --type sqlite FILE"
+        return TraceFormatError(path, "a table of nsys stats, which has no events", offset=at, hint=hint)
     return TraceFormatError(
         path,
         "not a JSON object or array",

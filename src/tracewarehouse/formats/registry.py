@@ -56,8 +56,9 @@ def _built_in() -> tuple[Format, ...]:
     from tracewarehouse.formats.kineto.format import KinetoFormat
     from tracewarehouse.formats.memory_timeline import MemoryTimelineFormat
     from tracewarehouse.formats.nsys.format import NsysFormat
+    from tracewarehouse.formats.nsys.report import NsysReportFormat
 
-    return NsysFormat(), MemoryTimelineFormat(), KinetoFormat()
+    return NsysFormat(), NsysReportFormat(), MemoryTimelineFormat(), KinetoFormat()
 
 
 HEAD_BYTES: Final = 1 << 20

@@ -15,7 +15,7 @@ LOOKED_AT = re.compile(
 )
 # What people keep beside traces: told as skipped by name alone, for it may be large.
 OTHERS = {
-    ".nsys-rep": "is an Nsight Systems report",
+    ".nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
     ".ncu-rep": "is an Nsight Compute report",
     ".pftrace": "is a Perfetto trace",
     ".pickle": "is a pickle",
