@@ -57,8 +57,9 @@ def _built_in() -> tuple[Format, ...]:
     from tracewarehouse.formats.memory_timeline import MemoryTimelineFormat
     from tracewarehouse.formats.nsys.format import NsysFormat
     from tracewarehouse.formats.nsys.report import NsysReportFormat
+    from tracewarehouse.formats.rocm.rpd import RpdFormat
 
-    return NsysFormat(), NsysReportFormat(), MemoryTimelineFormat(), KinetoFormat()
+    return NsysFormat(), NsysReportFormat(), RpdFormat(), MemoryTimelineFormat(), KinetoFormat()
 
 
 HEAD_BYTES: Final = 1 << 20

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import gzip
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 import nsys_writer
 import tracewarehouse as tw
+from analysis_rows import answers, comparable, events
 from simulated import LAYOUTS, SMALL
 
-Row = Mapping[str, Any]
 # Columns that an export cannot carry, by analysis: they are null, or follow from ones that are.
 # The list grows only with a line in the CHANGELOG.
 NOT_CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -34,9 +33,6 @@ OF_THE_FILE: Final = ("quality",)
 # An export does not name process groups: where ranks form several, collectives match across all of them.
 BY_GROUP: Final = ("collective_waits", "comm_by_group", "slow_rank", "stragglers")
 SEVERAL_GROUPS: Final = ("tensor", "pipeline", "sharded", "served", "graphs")
-EVENT_IDS: Final = (
-    "event_id", "kernel_id", "runtime_id", "op_id", "annotation_id", "call_id", "after_id", "before_id",
-)  # fmt: skip
 QUICK: Final = [("data", "3.25"), ("captured", "3.25"), ("tensor", "3.1"), ("queued", "2.7")]
 SLOW: Final = [
     ("graphs", "3.25"), ("sharded", "3.1"), ("pipeline", "2.7"), ("old", "3.25"), ("experts", "3.25"),
@@ -52,47 +48,6 @@ def export(folder: Path, path: Path, generation: str) -> Path:
         writer.add(nsys_writer.read_trace(gzip.decompress(trace.read_bytes())))
     writer.write(path)
     return path
-
-
-def events(warehouse: tw.Warehouse) -> dict[tuple[int, int], tuple[Any, ...]]:
-    """(rank, event_id) → what the event is."""
-    sql = "SELECT rank, event_id, ts_ns, dur_ns, category, name, pid, tid FROM events"
-    return {(row["rank"], row["event_id"]): tuple(row.values())[2:] for row in warehouse.query(sql).rows()}
-
-
-def answers(warehouse: tw.Warehouse, name: str, known: Mapping[tuple[int, int], Any]) -> list[dict[str, Any]]:
-    """The rows of an analysis; an event id is replaced by the event."""
-    rows = []
-    for found in warehouse.run(name).rows():
-        row = dict(found)
-        for column in EVENT_IDS:
-            if row.get(column) is not None:
-                row[column] = known[row["rank"], row[column]]
-        rows.append(row)
-    return rows
-
-
-def comparable(name: str, rows: Iterable[Row]) -> list[Row]:
-    """The rows that both formats record, without the columns that are not carried."""
-    dropped = NOT_CARRIED.get(name, ())
-    kept = [{key: value for key, value in row.items() if key not in dropped} for row in rows]
-    if name == "annotation_breakdown":  # copies of annotations on the GPU
-        kept = [row for row in kept if not row["on_gpu"]]
-    if name == "name_summary":  # Python frames and allocations
-        kept = [row for row in kept if row["category"] not in ("python_function", "cpu_instant_event")]
-    if name in ("step_kernels", "window_kernels"):
-        return summed(kept)
-    return kept
-
-
-def summed(rows: Iterable[Row]) -> list[Row]:
-    """Counts and times per remaining key."""
-    measures = ("count", "sum_ns", "exclusive_ns")
-    total: dict[tuple[Any, ...], Counter[str]] = {}
-    for row in rows:
-        key = tuple(value for name, value in row.items() if name not in measures)
-        total.setdefault(key, Counter()).update({name: row[name] for name in measures if name in row})
-    return sorted(({"key": key, **sums} for key, sums in total.items()), key=repr)
 
 
 @pytest.mark.parametrize(("layout", "generation"), CASES)
@@ -117,7 +72,7 @@ def test_every_analysis_equals_that_of_the_kineto_traces(
         for row in found:
             absent = [column for column in NOT_CARRIED.get(name, ()) if column in NULL]
             assert all(row[column] is None for column in absent), name
-        assert comparable(name, found) == comparable(name, expected), name
+        assert comparable(name, found, NOT_CARRIED) == comparable(name, expected, NOT_CARRIED), name
 
 
 def test_call_chain_copies_are_not_calls(tmp_path: Path) -> None:

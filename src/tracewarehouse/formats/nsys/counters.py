@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import json_texts
 from tracewarehouse.formats.nsys import schema
-from tracewarehouse.formats.nsys.columns import Context, SourceBatch, declared_types, number_texts
+from tracewarehouse.formats.source_tables import Context, SourceBatch, declared_types, number_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats.nsys import schema
-from tracewarehouse.formats.nsys.columns import (
+from tracewarehouse.formats.source_tables import (
     Context,
     SourceBatch,
     declared_types,

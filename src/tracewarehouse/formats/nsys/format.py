@@ -15,12 +15,12 @@ from tracewarehouse.formats.activity_rows import ActivityRows
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
 from tracewarehouse.formats.file_text import digest_of
 from tracewarehouse.formats.nsys import schema
-from tracewarehouse.formats.nsys.columns import Context
 from tracewarehouse.formats.nsys.counters import add_counters
 from tracewarehouse.formats.nsys.device import add_device_activities
 from tracewarehouse.formats.nsys.host import add_host_activities
 from tracewarehouse.formats.nsys.nvtx import add_nvtx
 from tracewarehouse.formats.redact import redact
+from tracewarehouse.formats.source_tables import Context, Notes
 from tracewarehouse.formats.sqlite_file import Database, check_complete, is_sqlite
 
 NAME: Final = "nsys"
@@ -97,7 +97,7 @@ class NsysSource:
         self._unchanged = request.known_digest == digest
         if self._unchanged:
             return
-        self._notes = schema.Notes()
+        self._notes = Notes()
         self._rows = ActivityRows(request.salt)
         with Database(path) as database:
             self._read(database)
@@ -135,7 +135,7 @@ class NsysSource:
         first = min((start for _, _, start, _ in found), default=None)
         self._clock = schema.clock_of(database, first)
         self._header = _header(database, self._metadata)
-        context = Context(database, pid, self._clock, schema.strings(database), self._notes)
+        context = Context(database, pid, self._clock, schema.strings(database), self._notes, NAME)
         add_device_activities(context, self._rows)
         add_host_activities(context, self._rows)
         add_nvtx(context, self._rows)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import HAS_TEXT
 from tracewarehouse.formats.nsys import schema
-from tracewarehouse.formats.nsys.columns import Context, SourceBatch, declared_types
+from tracewarehouse.formats.source_tables import Context, SourceBatch, declared_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import HAS_TEXT
 from tracewarehouse.formats.nsys import schema
-from tracewarehouse.formats.nsys.columns import Context, SourceBatch, declared_types
+from tracewarehouse.formats.source_tables import Context, SourceBatch, declared_types
 
 if TYPE_CHECKING:
     from tracewarehouse.formats.activity_rows import ActivityRows

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tracewarehouse.formats.base import Finding
+from tracewarehouse.formats.source_tables import Clock, Notes
 
 if TYPE_CHECKING:
     from tracewarehouse.formats.sqlite_file import Condition, Database
@@ -68,31 +67,6 @@ UNSET_32: Final = 2**32 - 1
 # Session times are smaller than this for three years; later ones are absolute (`nsys export --ts-normalize`).
 _ABSOLUTE_NS: Final = 10**17
 _PROCESS_BITS: Final = 0xFFFFFF
-
-
-@dataclass(frozen=True)
-class Clock:
-    """What is added to the times in the file. `name` is utc or unknown."""
-
-    name: str
-    base_ns: int
-
-
-@dataclass
-class Notes:
-    """Findings while a part is read, one per rule: rows and the first example."""
-
-    found: dict[str, tuple[int, str]] = field(default_factory=dict)
-
-    def add(self, rule: str, rows: int, example: str) -> None:
-        """Counts rows for a rule."""
-        if rows:
-            before, first = self.found.get(rule, (0, example))
-            self.found[rule] = before + rows, first
-
-    def findings(self) -> tuple[Finding, ...]:
-        """The findings by rule."""
-        return tuple(Finding(rule, rows, example) for rule, (rows, example) in sorted(self.found.items()))
 
 
 def process_condition(column: str, pid: int) -> Condition:

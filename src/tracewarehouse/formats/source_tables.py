@@ -1,9 +1,9 @@
-"""Columns of `activities` from one batch of a source table."""
+"""Columns of `activities` from batches of source tables, for formats that store records in tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import json_objects, json_texts
+from tracewarehouse.formats.base import Finding
 
 if TYPE_CHECKING:
-    from tracewarehouse.formats.nsys.schema import Clock, Notes
     from tracewarehouse.formats.sqlite_file import Database
 
 _TID_BITS: Final = 0xFFFFFF
@@ -23,14 +23,40 @@ _REAL_TYPES: Final = ("REAL", "FLOA", "DOUB")
 
 
 @dataclass(frozen=True)
+class Clock:
+    """What is added to the times in the file. `name` is utc or unknown."""
+
+    name: str
+    base_ns: int
+
+
+@dataclass
+class Notes:
+    """Findings while a part is read, one per rule: rows and the first example."""
+
+    found: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, rule: str, rows: int, example: str) -> None:
+        """Counts rows for a rule."""
+        if rows:
+            before, first = self.found.get(rule, (0, example))
+            self.found[rule] = before + rows, first
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings by rule."""
+        return tuple(Finding(rule, rows, example) for rule, (rows, example) in sorted(self.found.items()))
+
+
+@dataclass(frozen=True)
 class Context:
-    """Everything that the mappings of one part share."""
+    """Everything that the mappings of one part share; `prefix` marks arguments named like source columns."""
 
     database: Database
     pid: int
     clock: Clock
     strings: Mapping[int, str]
     notes: Notes
+    prefix: str
 
 
 def declared_types(database: Database, table: str) -> dict[str, pa.DataType]:
@@ -119,7 +145,7 @@ class SourceBatch:
     def arguments(
         self, typed: Mapping[str, pa.Array] | None = None, *, skip: tuple[str, ...] = ()
     ) -> pa.Array:
-        """The JSON arguments: the given ones, and every unused column of the table as `nsys.<column>`.
+        """The JSON arguments: the given ones, and every unused column of the table as `<prefix>.<column>`.
 
         Integer arrays are written as numbers; text arrays must be JSON.
         """
@@ -128,7 +154,9 @@ class SourceBatch:
             if name in skip:
                 continue
             column = self.batch.column(name)
-            members[f"nsys.{name}"] = json_texts(column) if pa.types.is_string(column.type) else column
+            members[f"{self.context.prefix}.{name}"] = (
+                json_texts(column) if pa.types.is_string(column.type) else column
+            )
         return json_objects(members, self.rows)
 
     @property
