@@ -1,8 +1,8 @@
 # %% [markdown]
-# # A run's history: when did the step time change, and is it still so?
+# # A run's history: when did the step time change, and by how much?
 #
-# A nightly job leaves a trace a day. Drawn over time its step time wobbles; the question is where it
-# *moved*: by how much, between which two nights, and how sure that is.
+# A nightly job writes one trace per day, and its step time varies from night to night. This notebook finds
+# the *change points*: how large each change is, between which two nights it occurred, and how certain it is.
 
 # %%
 import tempfile
@@ -12,7 +12,7 @@ import polars as pl
 
 import tracewarehouse as tw
 
-# Twelve nights, slower from the eighth on; put your own warehouse here: wh = tw.open("warehouse")
+# Twelve nights, slower from the eighth. Put your own warehouse here: wh = tw.open("warehouse")
 folder = tempfile.TemporaryDirectory()
 for night in range(12):
     tw.simulate(
@@ -29,10 +29,10 @@ wh = tw.open(Path(folder.name) / "warehouse")
 wh.ingest(Path(folder.name) / "traces", labels={"branch": "main"})
 
 # %% [markdown]
-# ## Record, then look back
+# ## Record results and plot a metric
 #
-# `record` keeps results of analyses beside the traces. What is recorded outlives its traces:
-# `tw remove --older-than 90d --keep-results`. A metric is a column of an analysis, `step_time` is short for
+# `record` stores results of analyses in the warehouse. `tw remove --older-than 90d --keep-results` removes
+# traces but keeps recorded results. A metric is a column of an analysis; `step_time` is short for
 # `step_summary.period_ns`.
 
 # %%
@@ -43,8 +43,8 @@ print(history.plot(width=80))
 # %% [markdown]
 # ## When did it change?
 #
-# From twelve runs on, changes of the level are told, each with its size, an interval, and the two runs
-# between which it lies. A single night that is far off makes no change.
+# With twelve or more runs, changes of the level are reported, each with its size, a confidence interval and
+# the two runs between which it occurred. A single outlier is not a change.
 
 # %%
 (change,) = history.changes
@@ -53,28 +53,28 @@ print(
 )
 
 # %% [markdown]
-# ## What changed then?
+# ## What changed?
 #
-# The runs on both sides of the change, compared: the account names what came in.
+# Compare the runs before and after the change: the breakdown shows the kernels that contribute most.
 
 # %%
-account = wh.diff(change.before, change.after).changes().rows(["kernels"]).polars()
-movers = account.sort(pl.col("delta_ns").abs(), descending=True)
-print(movers.select("name", "delta_ns").head(3))
+breakdown = wh.diff(change.before, change.after).changes().rows(["kernels"]).polars()
+largest = breakdown.sort(pl.col("delta_ns").abs(), descending=True)
+print(largest.select("name", "delta_ns").head(3))
 
 # %% [markdown]
-# Where the change was meant, say so, and every later look at the history shows why:
+# If the change was intended, acknowledge it with a reason, which the history shows from then on:
 
 # %%
-wh.acknowledge("step_time", change.after, "one more kernel: checks of the loss, agreed on")
-(agreed,) = wh.history("step_time").changes
-print(agreed.why)
+wh.acknowledge("step_time", change.after, "one more kernel: checks of the loss, accepted")
+(acknowledged,) = wh.history("step_time").changes
+print(acknowledged.why)
 
 # %% [markdown]
-# ## Any number of any analysis
+# ## Any metric of any analysis
 #
-# `tw history 'kernel_summary.sum_ns[kind=communication]' -o history.html` draws another metric into a page;
-# `--by label.gpu` gives a line for each value of a label. As a data frame:
+# `tw history 'kernel_summary.sum_ns[kind=communication]' -o history.html` writes another metric to an HTML
+# page; `--by label.gpu` draws one series per value of a label. As a data frame:
 
 # %%
 frame = wh.history("kernel_summary.sum_ns[kind=computation]").polars()

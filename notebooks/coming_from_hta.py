@@ -1,10 +1,10 @@
 # %% [markdown]
-# # Coming from HTA: what is my call called here, and why does the number differ?
+# # Coming from HTA: what replaces each call, and why do numbers differ?
 #
-# Holistic Trace Analysis reads a folder of traces into memory and answers with pandas frames in
-# microseconds. Here traces are taken in once, and every answer is a result in whole nanoseconds, with a
-# contract that says what each column means. This page goes through HTA's calls one by one: its line in a
-# comment, ours below it. HTA need not be installed.
+# Holistic Trace Analysis reads a folder of traces into memory and returns pandas frames in microseconds.
+# Here traces are ingested once, and every result is in integer nanoseconds with a contract that documents
+# each column. This notebook lists HTA's calls: each in a comment, followed by its replacement. HTA need not
+# be installed.
 
 # %%
 import tempfile
@@ -14,7 +14,7 @@ import polars as pl
 
 import tracewarehouse as tw
 
-# Two small runs of two ranks; put your own warehouse here: wh = tw.open("warehouse")
+# Two small runs of two ranks. Put your own warehouse here: wh = tw.open("warehouse")
 folder = tempfile.TemporaryDirectory()
 small = {"ranks": 2, "steps": 3, "layers": 2}
 tw.simulate(Path(folder.name) / "traces" / "base", **small)
@@ -24,9 +24,9 @@ wh = tw.open(Path(folder.name) / "warehouse")
 # %% [markdown]
 # ## Loading
 #
-# HTA loads each time, drops the last profiler step and all GPU rows whose launch is not in the trace, and
-# looks at rank 0 unless told otherwise. Here everything is kept, and an analysis looks at all ranks of all
-# runs unless `select` narrows it.
+# HTA parses the traces on every load, drops the last profiler step and all GPU activities whose launch is
+# not in the trace, and analyzes rank 0 by default. Here everything is kept, and an analysis covers all ranks
+# of all runs unless narrowed with `select`.
 
 # %%
 # analyzer = TraceAnalysis(trace_dir="traces/base")
@@ -36,8 +36,8 @@ run = wh.select("base")
 # %% [markdown]
 # ## Where the time goes
 #
-# HTA's `non_compute_time` is here told apart: communication and copies that nothing hid, each by itself. The
-# parts add up to the window of each device.
+# HTA's `non_compute_time` is split here into exposed communication, exposed memory operations and other
+# work. The categories sum to the window of each device.
 
 # %%
 # analyzer.get_temporal_breakdown()
@@ -59,9 +59,9 @@ print(run.idle_breakdown().polars().select("rank", "cause", "idle_ns", "count"))
 # %% [markdown]
 # ## Kernels
 #
-# HTA gives two frames, by type and by kernel, and folds what is not among the first ten into *others*, of
-# which mean and deviation are then those of sums. Here all kernels are rows, and the command line folds
-# for eyes only (`tw show kernel_summary --top 10`).
+# HTA returns two frames, by type and by kernel, and folds all but the top ten kernels into *others*, whose
+# mean and deviation are those of sums. Here every kernel has a row; only the command line folds them
+# (`tw show kernel_summary --top 10`).
 
 # %%
 # kernel_types, kernels = analyzer.get_gpu_kernel_breakdown()
@@ -78,14 +78,14 @@ print(run.kernel_sequences().polars().select("name", "count", "kernel_sum_ns").h
 # %% [markdown]
 # ## Launches and queues
 #
-# HTA clips a launch delay at 0: a kernel that starts before its launch call returns has none. Here delays are
-# signed, from the start and from the return of the call, and every function that launches counts.
+# HTA clips launch delays at 0, for kernels that start before their launch call returns. Here delays are
+# signed, from the start and from the return of the call, and cover all functions that launch work.
 
 # %%
 # analyzer.get_cuda_kernel_launch_stats()
 launches = run.launch_stats().polars()
 print(launches.select("api", "name", "call_ns", "kernel_ns", "return_to_start_ns").head(3))
-hta_delay = launches["return_to_start_ns"].clip(lower_bound=0)  # what HTA would tell
+hta_delay = launches["return_to_start_ns"].clip(lower_bound=0)  # HTA's value
 assert (hta_delay >= launches["return_to_start_ns"]).all()
 
 # analyzer.get_queue_length_summary(), analyzer.get_queue_length_time_series()
@@ -108,20 +108,20 @@ print(run.stragglers().polars().select("rank", "caused_wait_ns", "arrived_last")
 # %% [markdown]
 # ## Two traces
 #
-# `TraceDiff.compare_traces` adds up ranks and steps; here a comparison is per rank and complete step, so that
-# runs of different lengths can be compared, and any analysis can be.
+# `TraceDiff.compare_traces` sums over ranks and steps. Here values are per rank and complete step, so that
+# runs of different lengths are comparable, and every analysis can be compared.
 
 # %%
 # TraceDiff.compare_traces(base, head)
 compared = wh.diff("base", "head").name_summary().polars()
 print(compared.select("name", "change", "delta_count").head(3))
-print(f"what became of names: {', '.join(sorted(set(compared['change'])))}")
+print(f"kinds of changes: {', '.join(sorted(set(compared['change'])))}")
 
 # %% [markdown]
 # ## The critical path
 #
-# HTA builds a graph in memory for one annotation. Here the path is derived once, for every step, and kept as
-# a table whose parts add up to the step's length.
+# HTA builds a graph in memory for one annotation. Here the path is derived once for every step and stored as
+# a table of segments that sum to the step's duration.
 
 # %%
 # graph, ok = analyzer.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=1)
@@ -130,10 +130,10 @@ path = wh.select("base", ranks=0).critical_path_breakdown().polars()
 print(path.head(5))
 
 # %% [markdown]
-# ## A trace with more in it
+# ## A trace with counters
 #
-# HTA writes beside the input, where it is then read as one more rank. Here you name the file, and the
-# original is in it digit by digit.
+# HTA writes the trace next to the input, where it is then read as another rank. Here you choose the file,
+# and it contains the original events unchanged.
 
 # %%
 # analyzer.generate_trace_with_counters(rank=0)
@@ -142,12 +142,11 @@ target.write_text("".join(wh.export_trace("base", 0, counters=["queue_length", "
 print(f"{target.name}: {target.stat().st_size // 1024} KiB")
 
 # %% [markdown]
-# ## Or keep the notebook
+# ## Or keep your notebook
 #
-# `from tracewarehouse.hta import TraceAnalysis` has HTA's methods, arguments, columns and units on our
-# numbers (`pip install 'tracewarehouse[hta]'`): change the import, and the rest stays. Its docstring lists
-# every difference with the reason; `tests/witness/HTA.md` shows which of HTA's numbers we reproduce, by
-# which of its rules.
+# `from tracewarehouse.hta import TraceAnalysis` provides HTA's methods, arguments, columns and units,
+# computed by tracewarehouse (`pip install 'tracewarehouse[hta]'`): only the import changes. Its docstring
+# lists all differences with their reasons; `tests/witness/HTA.md` compares the numbers of both.
 
 # %%
 folder.cleanup()

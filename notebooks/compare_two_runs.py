@@ -1,9 +1,8 @@
 # %% [markdown]
-# # Compare two runs: is it slower, and what made it so?
+# # Compare two runs: is one slower, and why?
 #
-# Two traces always differ. This page asks first whether they may be compared at all, then whether the step
-# time really changed, and only then what the change is made of, so that a difference that is no more than
-# noise takes nobody's afternoon.
+# Two traces always differ. This notebook first checks whether the runs are comparable, then whether the step
+# time changed by more than noise, and only then what the change consists of.
 
 # %%
 import tempfile
@@ -13,7 +12,7 @@ import polars as pl
 
 import tracewarehouse as tw
 
-# Three runs before a change, three after it. Put your own warehouse here: wh = tw.open("warehouse")
+# Three runs before a change and three after it. Put your own warehouse here: wh = tw.open("warehouse")
 folder = tempfile.TemporaryDirectory()
 slower = ["slow-kernel:kernel=gemm,percent=20", "extra-kernel:us=40"]
 for seed in range(3):
@@ -28,9 +27,9 @@ after = [f"after-{seed}" for seed in range(3)]
 # %% [markdown]
 # ## Is it slower?
 #
-# Runs of the same code differ from each other, and a single run tells nothing of how far. Give several on
-# each side where you can: the interval then speaks about the code, not about one afternoon. Beside the
-# verdict stand the things in which the two sides differ other than in time: a GPU model, a world size.
+# Runs of the same code differ, and a single run does not show by how much. Use several runs per side if you
+# can: the confidence interval then includes run-to-run variance. Configuration differences, such as another
+# GPU model or world size, are listed with the verdict.
 
 # %%
 change = wh.diff(before, after).changes()
@@ -39,39 +38,39 @@ for difference in change.differences:
     print(difference)
 
 # %% [markdown]
-# One run on each side gives a verdict, too, but about these two runs alone, and it says so.
+# One run per side gives a verdict too, but it only applies to these two runs.
 
 # %%
-alone = wh.diff("before-0", "after-0").changes()
-print(alone.line)
+single = wh.diff("before-0", "after-0").changes()
+print(single.line)
 
 # %% [markdown]
-# ## What made it so?
+# ## Why is it slower?
 #
-# The account tells where the change of the mean step went. Each level adds up to it, to the nanosecond: by
-# what devices did or why they stood idle, then by kernel (more calls or slower ones, new, gone, renamed).
+# The breakdown splits the change in mean step time. Each level sums to it exactly: by GPU activity and idle
+# cause, and by kernel (call count, time per call, added, removed, replaced).
 
 # %%
-account = change.rows(["breakdown"]).polars()
-print(account.select("name", "delta_ns", "base_ns", "head_ns"))
+breakdown = change.rows(["breakdown"]).polars()
+print(breakdown.select("name", "delta_ns", "base_ns", "head_ns"))
 kernels = change.rows(["kernels"]).polars().sort(pl.col("delta_ns").abs(), descending=True)
 print(kernels.select("name", "delta_ns", "calls_ns", "speed_ns").head(6))
-print(f"what changed most: {kernels.item(0, 'name')}")
+print(f"largest change: {kernels.item(0, 'name')}")
 
 # %% [markdown]
-# ## Ask one analysis on both sides
+# ## Compare an analysis
 #
-# Any analysis can be compared: its rows are joined by what identifies them, per step and rank.
+# Any analysis can be compared: its rows are joined by their keys, with values per step and rank.
 
 # %%
-moved = wh.diff(before, after).kernel_summary().polars()
-print(moved.select("name", "change", "delta_sum_ns", "verdict").head(6))
+compared = wh.diff(before, after).kernel_summary().polars()
+print(compared.select("name", "change", "delta_sum_ns", "verdict").head(6))
 
 # %% [markdown]
-# ## Where next
+# ## Next steps
 #
-# `tw diff before after --gate 'step_time<=+3%'` holds a pull request to a bound, with exit code 3 and a
-# comment in Markdown. `tw report BASE HEAD` puts all of this on one page.
+# `tw diff before after --gate 'step_time<=+3%'` checks a pull request in CI: a failed gate exits with code 3,
+# and `-f md` prints a Markdown comment. `tw report BASE HEAD` shows the comparison on one HTML page.
 
 # %%
 folder.cleanup()

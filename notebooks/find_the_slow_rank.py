@@ -1,8 +1,8 @@
 # %% [markdown]
-# # Find the slow rank: who do the others wait for, and why?
+# # Find the slow rank: which rank do the others wait for, and why?
 #
-# In a job of many ranks one slow GPU slows all of them down, and each rank's own trace says "communication".
-# The rank to look at is the one that shows the *least* of it.
+# In a distributed job, one slow GPU slows down all ranks, and their traces only show communication. The
+# straggler is the rank with the *least* communication time.
 
 # %%
 import tempfile
@@ -12,7 +12,7 @@ import polars as pl
 
 import tracewarehouse as tw
 
-# Four ranks, one of them slow; put your own warehouse here: wh = tw.open("warehouse")
+# Four ranks, one of them slow. Put your own warehouse here: wh = tw.open("warehouse")
 folder = tempfile.TemporaryDirectory()
 slow = ["slow-rank:rank=3,factor=1.3"]
 tw.simulate(Path(folder.name) / "traces", ranks=4, tensor=2, steps=3, layers=2, injections=slow)
@@ -21,11 +21,11 @@ wh.ingest(Path(folder.name) / "traces", run="job")
 run = wh.select("job")
 
 # %% [markdown]
-# ## Who is waited for
+# ## Which rank is the straggler?
 #
-# A collective lasts from when a rank arrives until the last one has. So at each collective the rank that was
-# there *shortest* came last, and the others waited for it. `stragglers` adds this up for each rank: what
-# the others waited because of it, and at how many collectives. No clock is compared.
+# On each rank, a collective lasts from its own arrival until the last rank has arrived and the transfer is
+# done. So the rank with the *shortest* duration arrived last, and the others waited for it. `stragglers` sums
+# the wait that each rank causes, and counts its late collectives. Clocks of ranks are not compared.
 
 # %%
 stragglers = run.stragglers()
@@ -35,25 +35,25 @@ suspect = ranked.item(0, "rank")
 print(f"the others wait for rank {suspect}")
 
 # %% [markdown]
-# A rank that waits for a slow neighbour is late itself at the next group's collective, and so is waited for
-# in its turn. That is why the suspect's partners in its tensor-parallel group may come next in the list:
-# look at the first one first.
+# A rank that waits for a straggler is itself late at the next collective of another group, and causes waits
+# there. Therefore other ranks of its tensor-parallel group may come next in the list: start with the first.
 #
-# ## Where it happens
+# ## Where do the others wait?
 #
-# The same by process group, collective by collective. A rank that is slow everywhere computes slowly; one
-# that is slow in one group may have a slow link there.
+# The waits by process group and collective. A rank that is late in all groups computes slowly; one that is
+# late in a single group may have a slow link.
 
 # %%
 waits = run.collective_waits().polars()
-told = waits.filter(pl.col("straggler_rank") == suspect, pl.col("rank") != suspect)
-print(told.group_by("process_group", "collective").agg(pl.len().alias("waits"), pl.col("wait_ns").sum()))
+caused = waits.filter(pl.col("straggler_rank") == suspect, pl.col("rank") != suspect)
+print(caused.group_by("process_group", "collective").agg(pl.len().alias("waits"), pl.col("wait_ns").sum()))
 
 # %% [markdown]
-# ## Is the slow rank's work more, or slower?
+# ## Does the straggler do more work, or is it slower?
 #
-# Compare its kernels with those of another rank that does the same part of the work: the same counts and
-# longer times mean a slow device (heat, power, another tenant), more calls mean more work (an uneven batch).
+# Compare its kernels with those of another rank that does the same share of the work. The same counts with
+# longer times mean a slow device (temperature, power, another tenant); more calls mean more work (an uneven
+# batch).
 
 # %%
 other = ranked.item(-1, "rank")
@@ -69,10 +69,11 @@ longer = pair["sum_ns"].sum() / pair["sum_ns_other"].sum()
 print(f"rank {suspect} runs {work} rank {other}, and they take {longer:.1f} times as long")
 
 # %% [markdown]
-# ## See it
+# ## See it in Perfetto
 #
-# Both ranks side by side in [Perfetto](https://ui.perfetto.dev), their clocks aligned by the collectives:
-# `tw export trace job --rank 2,3 --step 2 -o ranks.json.gz`. The clocks, and how sure that is:
+# `tw export trace job --rank 2,3 --step 2 -o ranks.json.gz` writes both ranks as one trace for
+# [Perfetto](https://ui.perfetto.dev), with clocks aligned by collectives. The clock offsets and their
+# uncertainty:
 
 # %%
 print(wh.query("SELECT rank, reference_rank, offset_ns, uncertainty_ns FROM clock_offsets").polars())

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # First look at a run: where did the time go, and what is wrong?
 #
-# You have a folder of traces, one file per rank, and twenty minutes. This page asks the questions that
-# are worth asking first, in the order in which they pay: can the data be trusted, where did the time go,
-# what do the rules find, and which kernels are behind it.
+# You have a folder of traces, one file per rank, and twenty minutes. This notebook answers the first
+# questions in order: can the data be trusted, where did the time go, which problems do the rules find, and
+# which kernels take the time?
 #
 # Open it as a notebook (JupyterLab with jupytext, VS Code), or run it as a script.
 
@@ -15,10 +15,10 @@ import polars as pl
 
 import tracewarehouse as tw
 
-# A run that never ran, with two troubles planted. Put your own warehouse here: wh = tw.open("warehouse")
+# A simulated run with two injected faults. Put your own warehouse here: wh = tw.open("warehouse")
 folder = tempfile.TemporaryDirectory()
-planted = ["slow-rank:rank=2,factor=1.4", "dataloader-stall:step=2,ms=6"]
-tw.simulate(Path(folder.name) / "traces", ranks=4, steps=4, layers=2, injections=planted)
+faults = ["slow-rank:rank=2,factor=1.4", "dataloader-stall:step=2,ms=6"]
+tw.simulate(Path(folder.name) / "traces", ranks=4, steps=4, layers=2, injections=faults)
 wh = tw.open(Path(folder.name) / "warehouse")
 wh.ingest(Path(folder.name) / "traces", run="first")
 run = wh.select("first")  # or "@latest"
@@ -26,9 +26,9 @@ run = wh.select("first")  # or "@latest"
 # %% [markdown]
 # ## Can the data be trusted?
 #
-# A rule of data quality fires where a trace cannot tell all: rows without a launch, lost events, clocks
-# that jump. Nothing here of severity *error* means that what follows can be read as it stands. `coverage`
-# says how much of the GPU's time has a known launch, and a known operator behind it: 1.0 is all of it.
+# Data-quality rules report incomplete or damaged data: GPU activities without a launch, lost events, clock
+# jumps. Without an issue of severity *error*, the following results are reliable. `coverage` is the share of
+# GPU time with a known launch and a known operator; 1.0 is all of it.
 
 # %%
 print(run.quality().polars().select("rank", "rule", "severity", "rows"))
@@ -37,9 +37,9 @@ print(run.coverage().polars().select("rank", "launch_known", "with_op"))
 # %% [markdown]
 # ## Where did the time go?
 #
-# Each device's window, from its first GPU row to its last, is split into parts that add up to it:
-# computation, communication and copies that nothing hid, and idle. Times are whole nanoseconds; divide at
-# the very end, and never add percentages.
+# The window of each device, from its first to its last GPU activity, is split into categories that sum to
+# it: computation, exposed communication, exposed memory operations, other and idle. Times are integer
+# nanoseconds: divide at the end, and do not add percentages.
 
 # %%
 breakdown = run.temporal_breakdown()
@@ -49,8 +49,8 @@ assert (split.select(pl.sum_horizontal(parts)).to_series() == split["window_ns"]
 print(split.select("rank", *(pl.col(part) / pl.col("window_ns") for part in parts)))
 
 # %% [markdown]
-# A collective ends when its last rank arrives. So the rank that spends the *least* time in communication
-# is the one that all others wait for.
+# A collective ends on all ranks after the last one has arrived. So the rank with the *least* communication
+# time is the one that the others wait for.
 
 # %%
 print("the other ranks wait for rank", *split.sort("exposed_comm_ns")["rank"].head(1))
@@ -58,9 +58,9 @@ print("the other ranks wait for rank", *split.sort("exposed_comm_ns")["rank"].he
 # %% [markdown]
 # ## What is wrong?
 #
-# `check` asks every rule: is the GPU waiting for data, for the host, for other ranks? A finding says how
-# much could be saved at most, and what to try. Savings do not add up: a step that waits less for data may
-# wait more for another rank.
+# `check` runs all rules: does the GPU wait for data, for the host, for other ranks? A finding has an upper
+# bound on the saving and a suggestion. Savings overlap and cannot be summed: a step that waits less for data
+# may wait longer for another rank.
 
 # %%
 findings = run.check().polars()
@@ -71,8 +71,8 @@ for observation, advice in findings.select("observation", "advice").unique(maint
 # %% [markdown]
 # ## Which steps, which kernels?
 #
-# One stall in one step hides in a sum over steps: look at steps apart. Then at the kernels that take the
-# time, of which few are worth a thought.
+# A stall in a single step is not visible in sums over steps, so look at each step. Then look at the kernels:
+# a few of them take most of the time.
 
 # %%
 steps = run.step_summary().polars().filter(~pl.col("partial"))
@@ -88,10 +88,10 @@ print(
 )
 
 # %% [markdown]
-# ## See it
+# ## Plots, reports and traces
 #
-# A picture of any result (`pip install 'tracewarehouse[plot]'`). For the whole story on one page there is
-# `tw report`; to look at the worst place itself, `tw export trace first --around input_bound` writes a file
+# Every result can be plotted (`pip install 'tracewarehouse[plot]'`). `tw report` writes everything to one
+# HTML page. `tw export trace first --around input_bound` writes the worst occurrence of a finding as a trace
 # for [Perfetto](https://ui.perfetto.dev).
 
 # %%

@@ -1,8 +1,8 @@
 # %% [markdown]
-# # SQL and polars over many runs: which setting is best, and what does it cost?
+# # SQL and Polars over many runs: which setting is best?
 #
-# A sweep leaves a dozen runs behind. Here they are tables: one SELECT over all of them, with the runs' labels
-# as columns, and polars where a data frame is handier.
+# A parameter sweep produces a dozen runs. This notebook queries all of them with one SELECT, with the runs'
+# labels as columns, and uses Polars where a data frame is more convenient.
 
 # %%
 import tempfile
@@ -12,7 +12,7 @@ import polars as pl
 
 import tracewarehouse as tw
 
-# A sweep over batch sizes and GPUs; put your own warehouse here: wh = tw.open("warehouse")
+# A sweep over batch sizes and GPUs. Put your own warehouse here: wh = tw.open("warehouse")
 folder = tempfile.TemporaryDirectory()
 wh = tw.open(Path(folder.name) / "warehouse")
 for gpu in ("A100", "H100"):
@@ -24,8 +24,8 @@ for gpu in ("A100", "H100"):
 # %% [markdown]
 # ## One SELECT over all runs
 #
-# `runs` has a row for each run and its labels as a map; every other table has `run_id` and `rank`. `query`
-# only reads, whatever is pasted into it.
+# `runs` has a row per run, with its labels as a map; all other tables have `run_id` and `rank`. `query` is
+# read-only.
 
 # %%
 sql = """
@@ -52,16 +52,16 @@ print(f"best: {best['gpu']} with batch {best['batch']}")
 # %% [markdown]
 # ## An analysis over all runs
 #
-# Without `select` an analysis looks at every run. Labels choose, too: `label:gpu=H100` is a set of runs.
+# Without `select`, an analysis covers all runs. Labels select runs too: `label:gpu=H100`.
 
 # %%
 print(wh.select("label:gpu=H100").temporal_breakdown().polars().select("run_id", "busy_ns", "idle_ns"))
 
 # %% [markdown]
-# ## polars over the files
+# ## Polars over the files
 #
-# `scan` gives a LazyFrame over just the files that the chosen runs need: polars reads the columns and rows
-# that your expression asks for, and no more.
+# `scan` returns a LazyFrame over the files of the selected runs. Polars reads only the columns and rows that
+# your expression needs.
 
 # %%
 kinds = (
@@ -77,8 +77,8 @@ assert kinds["rows"].sum() == wh.query("SELECT count(*) AS n FROM kernels").pola
 # %% [markdown]
 # ## Your own question
 #
-# Every argument of every event is kept as JSON. What no analysis asks, SQL can: here, operators by
-# the shapes of their inputs.
+# All arguments of all events are stored as JSON, so SQL can answer questions that no analysis covers. Here:
+# operators by the shapes of their inputs.
 
 # %%
 shapes = wh.query(
@@ -94,11 +94,11 @@ shapes = wh.query(
 print(shapes)
 
 # %% [markdown]
-# ## Where next
+# ## Next steps
 #
-# A SELECT that is worth keeping becomes an analysis: one `.sql` file with a contract on top, which then has
-# a command, a method, a place in `tw diff`, and a history. `tw shell` opens the same tables in DuckDB's
-# shell, and `FROM tw_help` lists them.
+# A useful SELECT can become an analysis: a `.sql` file with a contract on top. It then has a command and a
+# method, and works with `tw diff` and `tw history`. `tw shell` opens the same tables in the DuckDB shell;
+# `FROM tw_help` lists them.
 
 # %%
 folder.cleanup()

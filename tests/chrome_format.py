@@ -1,4 +1,4 @@
-"""What the Chrome trace format asks of a file, told rule by rule: a validator of our own."""
+"""A validator of the Chrome trace format."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ NEEDED = {
 
 
 def load(text: str) -> dict[str, Any]:
-    """The document, numbers exact; raises where a number is none of JSON's."""
-    found: dict[str, Any] = json.loads(text, parse_float=Decimal, parse_constant=_no_number)
+    """The document with exact numbers; raises ValueError for NaN and Infinity."""
+    found: dict[str, Any] = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
     return found
 
 
-def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not valid JSON")
 
 
 def faults(events: Iterable[Event]) -> list[str]:
-    """What is against the rules, in words; nothing where all is well."""
+    """The violations of the format, in words; empty for a valid trace."""
     found = list(events)
     return [
         *_types(found),
         *_pairs(found),
         *_names(found),
-        *_arrows(found),
+        *_flows(found),
     ]
 
 
@@ -58,17 +58,17 @@ def _types(events: Iterable[Event]) -> Iterator[str]:
         for key in ("ts", "dur"):
             value = event.get(key, 0)
             if not isinstance(value, (*NUMBERS, str)) or Decimal(value).is_nan():
-                yield f"{key} is no number: {event}"
+                yield f"{key} is not a number: {event}"
         if phase == "X" and Decimal(event.get("dur", 0)) < 0:
-            yield f"ends before it begins: {event}"
+            yield f"negative duration: {event}"
         if any(not isinstance(event.get(key, 0), (int, str)) for key in ("pid", "tid", "id")):
-            yield f"an id of another type: {event}"
+            yield f"invalid type of an id: {event}"
         if phase == "C" and not all(isinstance(each, NUMBERS) for each in event["args"].values()):
             yield f"a series without numbers: {event}"
 
 
 def _pairs(events: Iterable[Event]) -> Iterator[str]:
-    """Each end closes what began last on its thread, and nothing stays open."""
+    """Each E ends the B that began last on its thread, and no B is left open."""
     begun: dict[Any, list[Event]] = defaultdict(list)
     marks = [event for event in events if event.get("ph") in ("B", "E")]
     for event in sorted(marks, key=lambda event: Decimal(event["ts"])):
@@ -76,29 +76,29 @@ def _pairs(events: Iterable[Event]) -> Iterator[str]:
         if event["ph"] == "B":
             thread.append(event)
         elif not thread:
-            yield f"ends what did not begin: {event}"
+            yield f"end without a begin: {event}"
         else:
             thread.pop()
     yield from (f"does not end: {event}" for thread in begun.values() for event in thread)
 
 
 def _names(events: Iterable[Event]) -> Iterator[str]:
-    """What names or sorts a process or thread comes before all that happens there, and has its type."""
+    """Metadata events precede all events of their process or thread, and have the right types."""
     seen: set[tuple[Any, ...]] = set()
     for event in events:
-        place = (event.get("pid"), event.get("tid"))
+        track = (event.get("pid"), event.get("tid"))
         if event.get("ph") != "M":
-            seen |= {place[:1], place}
+            seen |= {track[:1], track}
             continue
         key, type_ = NAMES.get(event["name"], (None, object))
         if key is not None and not isinstance(event["args"].get(key), type_):
-            yield f"{key} is not what it should be: {event}"
-        if (place[:1] if event["name"].startswith("process") else place) in seen:
-            yield f"comes after what it names: {event}"
+            yield f"invalid type of {key}: {event}"
+        if (track[:1] if event["name"].startswith("process") else track) in seen:
+            yield f"follows events of its track: {event}"
 
 
-def _arrows(events: list[Event]) -> Iterator[str]:
-    """Each arrow has both ends, and each end lies on a slice of its thread."""
+def _flows(events: list[Event]) -> Iterator[str]:
+    """Each flow has both ends, and each end is on a slice of its thread."""
     slices = slices_by_thread(events)
     ends: dict[Any, set[str]] = defaultdict(set)
     for event in events:
@@ -106,12 +106,12 @@ def _arrows(events: list[Event]) -> Iterator[str]:
             continue
         ends[event["cat"], event["name"], str(event["id"])].add(event["ph"])
         if not lies_on(event, slices):
-            yield f"lies on no slice: {event}"
+            yield f"not on a slice: {event}"
     yield from (f"has one end: {key}" for key, phases in ends.items() if phases != {"s", "f"})
 
 
 def thread(event: Event) -> tuple[str, str]:
-    """Where an event stands; some files write the same thread as a number and as a text."""
+    """The thread of an event as text; some files write the same thread as a number and as a string."""
     return str(event.get("pid")), str(event.get("tid"))
 
 
@@ -126,6 +126,6 @@ def slices_by_thread(events: Iterable[Event]) -> dict[Any, list[tuple[Decimal, D
 
 
 def lies_on(event: Event, slices: Mapping[Any, list[tuple[Decimal, Decimal]]]) -> bool:
-    """Whether an event is at a time at which its thread has a slice, its edges included."""
+    """Whether a slice of its thread contains the time of an event, including both ends."""
     at = Decimal(event["ts"])
     return any(start <= at <= end for start, end in slices.get(thread(event), ()))

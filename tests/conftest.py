@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""Fixtures and settings of all tests."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ pytest_plugins = ["golden_plugin"]
 
 ROOT = Path(__file__).parent.parent
 
-# A file is for one worker: one of these begun last would keep all others waiting for its few long tests.
+# Each file runs in one worker. These have few long tests: if one started last, all others would wait for it.
 LONG = {
     f"tests/{path}"
     for path in (
         "test_readme.py",
-        "test_ingest_faults.py",
-        "test_stragglers.py",
-        "test_demo.py",
-        "test_duckdb_file.py",
+        "ingest/test_ingest_faults.py",
+        "views/test_stragglers.py",
+        "cli/test_demo.py",
+        "query/test_shell_file.py",
         "bench/test_smoke.py",
         "golden/analyses/findings",
         "golden/analyses/steps",
@@ -35,12 +35,12 @@ LONG = {
     )
 }
 
-# One for all workers and the processes they start, and not the user's own.
+# A cache folder for all workers and their processes, separate from the user's.
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"tw-tests-{getpass.getuser()}"))
 
 
 def real_traces() -> Path | None:
-    """The folder of real traces that tests use where it is present, else None."""
+    """The folder of real traces; None if it does not exist, and tests that need it are skipped."""
     folder = Path(os.environ.get("TW_TRACES", ROOT.parent / "shared" / "traces"))
     return folder if folder.is_dir() else None
 
@@ -56,13 +56,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def sql(tmp_path: Path) -> Path:
-    """A small `sql/` folder of the test's own: two tables, a view, one analysis."""
+    """A copy of a small `sql/` folder: two tables, a view, one analysis."""
     return Path(shutil.copytree(ROOT / "tests" / "data" / "sql", tmp_path / "sql"))
 
 
 @pytest.fixture
 def same_text(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Holds a text against a file under `tests/golden`; --update-golden rewrites it."""
+    """Compares a text with a file under `tests/golden`; --update-golden rewrites the file."""
 
     def compare(name: str, text: str) -> None:
         path = ROOT / "tests" / "golden" / name
@@ -75,6 +75,6 @@ def same_text(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 @pytest.fixture(autouse=True)
-def no_width_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are as wide as a test says, wherever the tests run."""
+def no_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removes COLUMNS, so that the width of tables does not depend on where the tests run."""
     monkeypatch.delenv("COLUMNS", raising=False)

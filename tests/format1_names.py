@@ -1,4 +1,4 @@
-"""Answers of the stored warehouse of format 1 in the names, values and sentences of today."""
+"""Results of the stored warehouse of format 1 in the current names, values and sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracewarehouse.storage import renames
 
 DATA = Path(__file__).parent / "data"
 RELATIONS = {"check()", "changes"} | {contract.name for contract in Catalog.load().contracts.values()}
-# The rows of `check()` are those of all findings.
+# `check()` returns the rows of all findings.
 COLUMNS = {**renames.COLUMNS, "check()": renames.COLUMNS[renames.FINDINGS[0]], "changes": {"part": "name"}}
 VALUES = {**renames.VALUES} | {
     ("check()", column): {
@@ -22,10 +22,10 @@ VALUES = {**renames.VALUES} | {
     }
     for column in ("evidence_filter", "subject")
 }
-# Old sentence → sentence of today: what findings say was observed, limits the saving and could be tried.
+# Old sentence → current sentence: observations, limits of savings, and advice of findings.
 REWORDED: dict[str, str] = json.loads((DATA / "warehouse-1-rewordings.json").read_text(encoding="utf-8"))
 _HARDWARE = "1 × Synthetic GPU, 2 × NVIDIA H100 80GB HBM3"
-# The upgrade publishes every run once more: notices name the new versions.
+# The upgrade publishes a new version of every run, which notices name.
 REWORDED |= {
     f"not derived: tw derive critical_path {run}": "critical_path is not derived"
     for run in ("good", "odd", "slow", "timeline")
@@ -34,6 +34,18 @@ REWORDED |= {
     "2 of 5 runs are not recorded (odd@v2, timeline@v1): tw record --all": (
         "2 of 5 runs are not recorded (odd@v3, timeline@v2): wh.record()"
     ),
+    "1 damaged rank (odd rank 1)": "1 rank has a damaged trace (odd rank 1)",
+    "waits: pending 1/2": "waits is pending: 1 of 2 ranks ingested",
+    "0 steps, needs 1": "requires 1 step, found 0",
+    "no counters of kernels recorded": "no kernel counters recorded",
+    **{
+        f"no GPU rows recorded{rules}": f"no GPU activities recorded{rules}"
+        for rules in (
+            "",
+            ": allocator_calls, blocking_copies, blocking_syncs, exposed_comm, host_bound, input_bound,"
+            " launch_bound, low_gpu_use, pageable_copies, tensor_cores",
+        )
+    },
     **{
         f"nothing to judge by: {rules}": f"no applicable data: {rules}"
         for rules in ("allocator_calls", "pageable_copies, tensor_cores")
@@ -56,7 +68,7 @@ REWORDED |= {
 
 
 def today(value: Any, contract: str = "", column: str = "") -> Any:
-    """An old answer as it is named today; `contract` is the relation it belongs to."""
+    """An old result in current names; `contract` is the relation it belongs to."""
     if isinstance(value, dict):
         renamed = COLUMNS.get(contract, {})
         keys = {key: renames.TABLES.get(key, renamed.get(key, key)) for key in value}
@@ -74,7 +86,7 @@ def today(value: Any, contract: str = "", column: str = "") -> Any:
 
 
 def by_rule(columns: dict[str, Any]) -> dict[str, Any]:
-    """Columns of data quality in the order of the names of today; anything else as it is."""
+    """Columns of data quality in the order of the current names; anything else unchanged."""
     if not isinstance(columns.get("rule"), list) or "affected_ns" not in columns:
         return columns
     ranks = [-1 if rank is None else rank for rank in columns["rank"]]

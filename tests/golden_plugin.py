@@ -1,12 +1,11 @@
-"""Golden files: a drawn trace through the whole house, and the rows that must come out.
+"""Golden files: a small synthetic trace, and the expected rows of a contract for it.
 
-`tests/golden/{analyses/<group>,views,tables,derived}/<name>.v<N>[.<case>].golden` tests the contract of that
-name and version. Comments (a drawing) on top, then sections, each a word at the start of a line with its body
-indented: `trace` (the sketch language), `derive` (`critical_path`, then scopes like `steps=6` or
-`annotations=forward#1`, else the usual ones, of each run), `params` (`name=value` lines), `columns` (for
-tables: which ones, in one line), `abstained` (`run_id,rank,reason` lines, where ranks are left out), `result`
-(CSV, empty = null).
-`pytest --update-golden` rewrites the last section.
+`tests/golden/{analyses/<group>,views,tables,derived}/<name>.v<N>[.<case>].golden` tests the contract with
+that name and version. It starts with comments, then sections, each a word at the start of a line with an
+indented body: `trace` (the sketch language), `derive` (`critical_path`, then scopes like `steps=6` or
+`annotations=forward#1`, by default the usual ones, of each run), `params` (`name=value` lines), `columns`
+(for tables: the columns to show, in one line), `abstained` (`run_id,rank,reason` lines of skipped ranks),
+`result` (CSV, empty = null). `pytest --update-golden` rewrites the last section.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ SECTIONS = ("trace", "derive", "params", "columns", "abstained", "result")
 
 
 class GoldenError(Exception):
-    """A golden file that is not well formed, or rows that are not the golden ones."""
+    """A malformed golden file, or rows that differ from the expected ones."""
 
 
 @dataclass(frozen=True)
 class Golden:
-    """A golden file, read."""
+    """A parsed golden file."""
 
     name: str
     version: int
@@ -41,7 +40,7 @@ class Golden:
 
     @classmethod
     def read(cls, path: Path) -> Golden:
-        """Raises GoldenError where name or sections are not as they should be."""
+        """Parses a file; raises GoldenError for invalid sections."""
         name, version = path.name.split(".")[:2]
         text = path.read_text(encoding="utf-8")
         drawing, *found = split(text)
@@ -49,7 +48,7 @@ class Golden:
         unknown = set(sections) - set(SECTIONS)
         if unknown or "trace" not in sections or not found or found[-1][0] != "result":
             raise GoldenError(
-                f"{path}: sections are {', '.join(SECTIONS)}; trace and a last result are needed"
+                f"{path}: sections are {', '.join(SECTIONS)}; trace is required, and result as the last one"
             )
         return cls(name, int(version.removeprefix("v")), drawing[1], sections)
 
@@ -61,10 +60,10 @@ class Golden:
 
     @property
     def drawn(self) -> tuple[str, str]:
-        """What is drawn and derived; comments and blank lines say nothing."""
+        """The trace and the derivations, without comments and blank lines."""
         lines = self.sections["trace"].splitlines()
-        said = [line.strip() for line in lines if line.strip()[:1] not in ("", "#")]
-        return "\n".join(said), self.sections.get("derive", "")
+        kept = [line.strip() for line in lines if line.strip()[:1] not in ("", "#")]
+        return "\n".join(kept), self.sections.get("derive", "")
 
     def params(self) -> dict[str, str]:
         """The parameters, as text."""
@@ -72,12 +71,12 @@ class Golden:
         return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
 
     def derivations(self) -> list[tuple[str, dict[str, Any]]]:
-        """What is to be derived, each with the scopes asked for."""
+        """The derivations, each with its requested scopes."""
         found = []
         for line in self.sections.get("derive", "").splitlines():
             name, *scopes = shlex.split(line)
-            asked = [scope.partition("=")[::2] for scope in scopes]
-            found.append((name, {key: int(value) if value.isdecimal() else value for key, value in asked}))
+            pairs = [scope.partition("=")[::2] for scope in scopes]
+            found.append((name, {key: int(value) if value.isdecimal() else value for key, value in pairs}))
         return found
 
     def columns(self) -> list[str]:
@@ -86,7 +85,7 @@ class Golden:
 
 
 def split(text: str) -> list[tuple[str, str]]:
-    """(heading, body) of each section; first ("", what stands above the first)."""
+    """(heading, body) of each section; first ("", the comments above the sections)."""
     parts: list[tuple[str, list[str]]] = [("", [])]
     for line in text.splitlines():
         if parts[-1][0] == "" and (not line or line.startswith("#")):
@@ -103,9 +102,9 @@ def _indent(body: str) -> str:
 
 
 class Drawn:
-    """The drawings of golden files, taken in with one call; `mark` goes before the names of a drawing's runs.
+    """The traces of golden files, ingested with one call; run names start with a `mark` per trace.
 
-    Files that draw and derive the same share what is taken in.
+    Files with the same trace and derivations share the ingested runs.
     """
 
     def __init__(self, paths: list[Path], folder: Path) -> None:
@@ -124,13 +123,13 @@ class Drawn:
             derive(self.warehouse, drawn[mark], files)
 
     def rows(self, path: Path) -> tuple[str, str]:
-        """(result, abstained) of a golden file as CSV lines, from traces through reader, tables, Parquet."""
+        """(result, abstained) of a golden file as CSV lines, from its ingested trace."""
         golden, contract = self.goldens[path], self._contract(path)
         mark = self.marks[path]
         if mark in self.failed:
             raise self.failed[mark]
         runs = [run for run in self.warehouse.store.runs() if run.startswith(mark)]
-        result, abstained = told(self.warehouse.select(runs=runs), contract, golden)
+        result, abstained = answer(self.warehouse.select(runs=runs), contract, golden)
         return result.replace(mark, ""), abstained.replace(mark, "")
 
     def _contract(self, path: Path) -> Any:
@@ -142,31 +141,31 @@ class Drawn:
         drawn = [line if line.strip()[:1] in ("", "#") else f"{mark}{line.strip()}" for line in lines]
         try:
             return sketch.write("\n".join(drawn), self.folder / "traces")
-        except sketch.SketchError as error:  # it fails its own tests alone
+        except sketch.SketchError as error:  # fails only the tests of this trace
             self.failed[mark] = error
             return []
 
 
 def take(warehouse: Any, golden: Golden, paths: list[Path]) -> None:
-    """Ingests the drawn traces, each folder as a run, with all that is derived."""
+    """Ingests the traces, each folder as a run, and computes the derivations."""
     warehouse.ingest(*paths)
     derive(warehouse, golden, paths)
 
 
 def derive(warehouse: Any, golden: Golden, paths: list[Path]) -> None:
-    """Derives what is to be derived, of each run."""
+    """Computes the derivations of each run."""
     for name, scopes in golden.derivations():
         for run in dict.fromkeys(path.parent.name for path in paths):
             warehouse.derive(name, run, **scopes)
 
 
-def told(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
-    """(result, abstained) of what is stored."""
+def answer(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
+    """(result, abstained) of the ingested runs."""
     if contract.kind != "analysis":
         return "".join(warehouse.query(select(contract, golden)).csv()), ""
     result = warehouse.run(golden.name, version=golden.version, **golden.params())
-    left_out = [f"{each.run_id},{each.rank},{each.reason}\n" for each in result.abstained]
-    return "".join(result.csv()), "".join(left_out)
+    skipped = [f"{each.run_id},{each.rank},{each.reason}\n" for each in result.abstained]
+    return "".join(result.csv()), "".join(skipped)
 
 
 def select(contract: Any, golden: Golden) -> str:
@@ -178,7 +177,7 @@ def select(contract: Any, golden: Golden) -> str:
 
 
 class GoldenFile(pytest.File):
-    """One file is one test; those of a folder are for one worker."""
+    """A file is one test; all files of a folder run in one worker."""
 
     def collect(self) -> Iterator[GoldenItem]:
         name = self.path.name.removesuffix(".golden")
@@ -190,16 +189,16 @@ DRAWN = pytest.StashKey[dict[Path, Drawn]]()
 
 
 class GoldenItem(pytest.Item):
-    """Run what is drawn, compare or rewrite."""
+    """Computes the rows of a golden file, and compares or rewrites them."""
 
     def drawn(self) -> Drawn:
-        """What the files of this folder draw that are asked for, taken in when the first is tested."""
+        """The traces of the selected files of this folder, ingested for the first of its tests."""
         known = self.session.stash.setdefault(DRAWN, {})
         if self.path.parent not in known:
-            asked = [item.path for item in self.session.items if isinstance(item, GoldenItem)]
+            selected = [item.path for item in self.session.items if isinstance(item, GoldenItem)]
             factory = self.config._tmp_path_factory  # type: ignore[attr-defined]
-            beside = [path for path in asked if path.parent == self.path.parent]
-            known[self.path.parent] = Drawn(beside, factory.mktemp("golden"))
+            in_folder = [path for path in selected if path.parent == self.path.parent]
+            known[self.path.parent] = Drawn(in_folder, factory.mktemp("golden"))
         return known[self.path.parent]
 
     def runtest(self) -> None:
@@ -214,7 +213,7 @@ class GoldenItem(pytest.Item):
             raise GoldenError(f"{self.path.name}:\n{difference(golden.sections['result'], result)}")
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        """The difference alone for rows that differ, else the traceback."""
+        """Only the difference for rows that differ, else the traceback."""
         if isinstance(excinfo.value, (GoldenError, sketch.SketchError)):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
@@ -224,7 +223,7 @@ class GoldenItem(pytest.Item):
 
 
 def difference(wanted: str, found: str) -> str:
-    """What differs, line by line."""
+    """A unified diff of the expected and the actual rows."""
     lines = difflib.unified_diff(wanted.splitlines(), found.splitlines(), "golden", "found", lineterm="")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tracewarehouse import Warehouse
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import table_of
-from tracewarehouse.history.recorded import RecordedAnalysis
+from tracewarehouse.history.results import RecordedAnalysis
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.storage import Changes, Staged, Store, uid, write_result
 
@@ -21,7 +21,7 @@ def recorded_runs(
     root: Path, periods_ns: Sequence[int], labels: Mapping[int, Mapping[str, str]] | None = None
 ) -> Warehouse:
     """Runs `night-0000` and so on, a day apart, of one rank and `STEPS` complete steps of that period."""
-    store, catalog = Store.create(root), Catalog.load()
+    store, catalog = Store.open_or_create(root), Catalog.load()
     contract = catalog.get("step_summary", kind="analysis")
     analysis, files = RecordedAnalysis.of(contract, catalog), {}
     with store.staging() as folder:

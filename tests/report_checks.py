@@ -79,8 +79,8 @@ def check_levels(browser: Browser, warehouse: Path, base: str, head: str) -> Non
     assert names[:2] == ["breakdown", "categories"]
     for name in names:
         heading, *rows = browser.cells(name)
-        told = call("diff", base, head, "-w", warehouse, "--level", name, "--format", "json").out
-        known = json.loads(told)
+        output = call("diff", base, head, "-w", warehouse, "--level", name, "--format", "json").out
+        known = json.loads(output)
         assert [row[0] for row in rows] == [one_line(row["name"]) for row in known][: len(rows)]
         for row, each in zip(rows, known, strict=False):
             cells = dict(zip(heading, row, strict=True))

@@ -68,7 +68,7 @@ def truth(folder: Path) -> dict[str, Any]:
 
 def simulate_injections(folder: Path) -> None:
     """Simulates a run without faults, `none`, and one per kind of injection."""
-    knobs: dict[str, Any] = {"ranks": 2, "layers": 2, "steps": 3, "noise": Noise(0, 0, 0, 0)}
-    tw.simulate(folder / "none", **knobs)
+    settings: dict[str, Any] = {"ranks": 2, "layers": 2, "steps": 3, "noise": Noise(0, 0, 0, 0)}
+    tw.simulate(folder / "none", **settings)
     for kind, text in INJECTED.items():
-        tw.simulate(folder / kind, injections=[text], **knobs)
+        tw.simulate(folder / kind, injections=[text], **settings)

@@ -1,6 +1,6 @@
-"""The sketch language: a trace in a few lines, written out as Kineto JSON.
+"""The sketch language: a trace in a few lines, written as Kineto JSON.
 
-One line is one event, times are integer ns; `RUN RANK` come first on every line:
+A line is an event, times are integer ns, and every line starts with `RUN RANK`:
 
     RUN RANK gpu sSTREAM[@DEVICE] NAME START DUR [k=v …]    Memcpy… and Memset… set the category
     RUN RANK op|py|ann|call|sync tTHREAD NAME START DUR [k=v …]
@@ -11,11 +11,11 @@ One line is one event, times are integer ns; `RUN RANK` come first on every line
     RUN RANK header {json}
     RUN RANK raw {json}
 
-`id=3` on a call and on a gpu line is the correlation, on an op or an annotation the external id; any other
-`k=v` is an argument by its Kineto name, its value JSON where it reads as JSON, else a string. Quotes hold
-blanks together. `sync` also takes sSTREAM[@DEVICE], where the profiler puts such rows. FROM and TO of a flow
-are times, or PLACE:TIME to tie an end to a thread or stream. `header` keys are laid over the default ones,
-null takes one away. Blank lines and lines that begin with `#` are skipped.
+`id=3` is the correlation of a call or gpu line, and the external id of an op or annotation. Any other `k=v`
+is an argument by its Kineto name; its value is JSON if it parses as JSON, else a string. Values with spaces
+are quoted. `sync` also accepts sSTREAM[@DEVICE], as the profiler writes such events. FROM and TO of a flow
+are times, or PLACE:TIME to attach an end to a thread or stream. `header` keys override the default ones; null
+removes one. Blank lines and lines that start with `#` are skipped.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PLACE = re.compile(r"(?:t(?P<thread>-?\d+)|s(?P<stream>-?\d+)(?:@(?P<device>\d+)
 
 
 class SketchError(ValueError):
-    """A line that is no sketch; names the line and what it should have been."""
+    """An invalid line of a sketch; names the line and the error."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an event stands: `pid` and `tid` as Kineto writes them."""
+    """The track of an event: `pid` and `tid` as Kineto writes them."""
 
     pid: int
     tid: int
@@ -49,7 +49,7 @@ class Place:
 
 @dataclass
 class Rank:
-    """One trace file in the making: its header keys and the text of each event."""
+    """A trace file: its header keys and the text of each event."""
 
     run: str
     rank: int
@@ -57,7 +57,7 @@ class Rank:
     events: list[str] = field(default_factory=list)
 
     def text(self, world_size: int) -> str:
-        """The Kineto JSON of this rank, one event per line; a bare list where its first element is a list."""
+        """The Kineto JSON of this rank, one event per line; a bare list if its first element is a list."""
         if self.events and self.events[0].startswith("["):
             return "[\n" + ",\n".join(self.events) + "\n]\n"
         top: dict[str, Any] = {
@@ -75,7 +75,7 @@ class Rank:
 
 
 def parse(sketch: str) -> list[Rank]:
-    """The ranks that a sketch draws, in the order they are first met. Raises SketchError."""
+    """The ranks of a sketch in the order of their first lines. Raises SketchError."""
     ranks: dict[tuple[str, int], Rank] = {}
     for number, raw in enumerate(sketch.splitlines(), 1):
         line = raw.strip()
@@ -91,7 +91,7 @@ def parse(sketch: str) -> list[Rank]:
 
 
 def files(sketch: str) -> dict[str, str]:
-    """`RUN/rankN.json` to its text, for every rank of the sketch."""
+    """`RUN/rankN.json` → its text, for every rank of the sketch."""
     ranks = parse(sketch)
     sizes = {rank.run: sum(other.run == rank.run for other in ranks) for rank in ranks}
     return {f"{rank.run}/rank{rank.rank}.json": rank.text(sizes[rank.run]) for rank in ranks}
@@ -117,7 +117,7 @@ def zip_bytes(text: str) -> bytes:
 
 
 def micros(ns: int) -> str:
-    """ns as the µs text that Kineto prints: three decimals, no float on the way."""
+    """ns as µs text like Kineto's: three decimals, computed without floats."""
     sign, whole = ("-" if ns < 0 else ""), abs(ns)
     return f"{sign}{whole // 1000}.{whole % 1000:03d}"
 

@@ -1,4 +1,4 @@
-"""A warehouse in a few lines: contracts of its own, rows written as Parquet, no trace."""
+"""A small warehouse with its own contracts and rows written as Parquet, without traces."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ PARAMS = """--
 
 
 def small_catalog(folder: Path, *, without: Sequence[str] = ()) -> Catalog:
-    """Contracts with two versions of a table and an analysis, a view, a table of rules, and needs."""
+    """Contracts with two versions of a table and an analysis, a view, a rule list, and needs."""
     for path, (kind, head, columns, body) in SQL.items():
         if path in without:
             continue
@@ -149,9 +149,9 @@ def small_catalog(folder: Path, *, without: Sequence[str] = ()) -> Catalog:
             f'-- summary = "It\'s {name}."\n-- {head}\n{params}--\n-- [columns]{columns}\n--\n'
             f"-- [changes]\n{changes}\n-- ///\n{body}\n"
         )
-        place = folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
     for name in ("runs", "ranks"):
         shutil.copy(ROOT / "sql" / "tables" / f"{name}.v1.sql", folder / "tables")
     return Catalog.read(folder)
@@ -170,8 +170,8 @@ def kernels(run: str, rank: int) -> list[dict[str, Any]]:
 
 
 def facts(run: str, rank: int, **other: Any) -> dict[str, Any]:
-    """What a rank's row in `ranks` says."""
-    said = {
+    """The facts of a rank, as in its row of `ranks`."""
+    defaults = {
         "source_name": f"{run}-rank{rank}.json.gz",
         "world_size": 2,
         "base_time_ns": START - 1000,
@@ -185,7 +185,7 @@ def facts(run: str, rank: int, **other: Any) -> dict[str, Any]:
         "launches": True,
         "shapes": True,
     }
-    return {**said, **other}
+    return {**defaults, **other}
 
 
 def stage(
@@ -200,10 +200,10 @@ def stage(
     """A rank as ingest would stage it; tables are named `kernels@1`."""
     rows = {"kernels@1": kernels(run, rank)} if tables is None else tables
     made = [_write(folder / f"{name}-{rank}.parquet", catalog, name, rows[name]) for name in rows]
-    status, told = other.pop("status", "intact"), other.pop("said_tables", None)
-    other |= {} if told is None else {"tables": told}
+    status, listed_tables = other.pop("status", "intact"), other.pop("listed_tables", None)
+    other |= {} if listed_tables is None else {"tables": listed_tables}
     digest = f"{content}-{run}-{rank}"
-    said = facts(run, rank, **other)
+    rank_facts = facts(run, rank, **other)
     return Staged(
         run=run,
         rank=rank,
@@ -215,12 +215,12 @@ def stage(
         definitions={},
         status=status,
         tables=tuple(made),
-        header=said.pop("header"),
-        facts=said,
+        header=rank_facts.pop("header"),
+        facts=rank_facts,
     )
 
 
-def bring(
+def store_run(
     store: Store,
     catalog: Catalog,
     run: str,

@@ -27,7 +27,7 @@ def staged(
     text_bytes: int = 1000,
     tables: dict[str, int] | None = None,
 ) -> Staged:
-    """A rank's staged tables; `content` makes its digest and fills its rows."""
+    """A rank's staged tables; `content` determines its digest and rows."""
     place = folder / f"{run}-{rank}-{content}-{reader}{part}"
     place.mkdir(parents=True, exist_ok=True)
     made = [
@@ -76,12 +76,12 @@ def commit(store: Store, rank: int, **said: Any) -> RankSource:
 
 
 def by_rank(published: Published, sources: Iterable[RankSource]) -> dict[int, str]:
-    """Rank → what came of its source, where a call brought one source of each rank."""
+    """Rank → the outcome of its source, for calls with one source per rank."""
     return {source.rank: published.outcome[source.name] for source in sources}
 
 
 def seen(store: Store, run: str = "run", table: str = "events") -> dict[int, list[str]]:
-    """Rank → the contents its rows carry, as a reader of the newest version sees them."""
+    """Rank → the contents of its rows in the newest version."""
     version = store.newest(run)
     assert version is not None
     found: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""`tw check`: every rule has one shape, fires where trouble is planted, and is silent where there is none."""
+"""`tw check`: all rules have the same columns, find injected faults, and find nothing without a fault."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CATALOG = Catalog.load()
 RULES = rules(CATALOG)
 CONFIDENCE = ("low", "medium", "high")
 TRACES = real_traces()
-# Run: the knobs of the simulation, what is planted, and the findings that must be told, no more.
-PLANTED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] = {
+# Run: settings of the simulation, injected faults, and all expected findings.
+SIMULATED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] = {
     "quiet": ({}, (), {}),
     "data": ({}, ("slow-rank:what=data,factor=100",), {"input_bound": "critical"}),
     "small": (
@@ -47,11 +47,11 @@ PLANTED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] = 
 
 @pytest.fixture(scope="module")
 def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """A warehouse with a run for each of PLANTED; only to be read."""
+    """A warehouse with a run for each of SIMULATED; read-only."""
     folder = tmp_path_factory.mktemp("findings")
     stored, files = tw.open(folder / "warehouse"), list[Path]()
-    for name, (knobs, injections, _) in PLANTED.items():
-        made = tw.simulate(folder / name, injections=injections, **{"ranks": 2, "steps": 4, **knobs})
+    for name, (settings, injections, _) in SIMULATED.items():
+        made = tw.simulate(folder / name, injections=injections, **{"ranks": 2, "steps": 4, **settings})
         files += made.files
     stored.ingest(*files, jobs=1)
     return stored
@@ -59,11 +59,11 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 
 @pytest.fixture(scope="module")
 def everything(wh: Warehouse) -> Result:
-    """What every rule says of every run, also where it is well."""
+    """The rows of all rules for all runs, including passing checks."""
     return wh.check(passed=True)
 
 
-def told(found: Result, run: str) -> dict[str, str]:
+def severities(found: Result, run: str) -> dict[str, str]:
     """The severity of each rule that found something in a run."""
     rows = [row for row in found.rows() if row["run_id"] == run]
     return {row["rule"]: row["severity"] for row in rows if row["severity"] != "none"}
@@ -78,7 +78,7 @@ def test_every_rule_has_the_same_columns(rule: Contract) -> None:
     assert rule.grain == ("run_id", "rank", "subject")
 
 
-def test_severity_and_confidence_are_of_closed_lists(everything: Result) -> None:
+def test_severity_and_confidence_have_known_values(everything: Result) -> None:
     for row in everything.rows():
         assert row["severity"] in SEVERITIES
         assert row["confidence"] in CONFIDENCE
@@ -100,17 +100,17 @@ def test_no_saving_is_more_than_there_is(everything: Result) -> None:
 
 
 def test_rules_find_injected_faults_and_nothing_else(everything: Result) -> None:
-    for run, (_, _, wanted) in PLANTED.items():
-        assert told(everything, run) == wanted, run
+    for run, (_, _, wanted) in SIMULATED.items():
+        assert severities(everything, run) == wanted, run
 
 
-def test_the_most_severe_comes_first(everything: Result) -> None:
+def test_the_most_severe_finding_is_first(everything: Result) -> None:
     rows = everything.rows()
     order = [(-SEVERITIES.index(row["severity"]), -(row["saving_ns"] or 0)) for row in rows]
     assert order == sorted(order) and len(rows) > 2
 
 
-def test_saving_of_the_data_loader_is_that_of_the_account(wh: Warehouse, everything: Result) -> None:
+def test_the_saving_of_input_bound_equals_the_breakdown(wh: Warehouse, everything: Result) -> None:
     rows = [row for row in everything.rows() if (row["run_id"], row["rule"]) == ("data", "input_bound")]
     assert len(rows) == 2
     for found in rows:
@@ -121,8 +121,8 @@ def test_saving_of_the_data_loader_is_that_of_the_account(wh: Warehouse, everyth
         assert found["saving_ns"] == sum(row["category_ns"] for row in waits if row["step"] in whole) > 0
 
 
-def judged(wh: Warehouse, run: str) -> dict[int, tuple[int, int]]:
-    """From where to where each rank of a simulated run is judged: its complete steps."""
+def analyzed_interval(wh: Warehouse, run: str) -> dict[int, tuple[int, int]]:
+    """Rank → the analyzed interval of a simulated run: its complete steps."""
     rows = wh.query(f"SELECT * FROM steps WHERE run_id = '{run}' AND NOT partial AND period_ns > 0").rows()
     ends = {rank: [row for row in rows if row["rank"] == rank] for rank in {row["rank"] for row in rows}}
     return {
@@ -151,7 +151,7 @@ def union_ns(spans: list[tuple[int, int]]) -> int:
 
 def test_a_slow_rank_saves_the_longest_wait_of_another(wh: Warehouse, everything: Result) -> None:
     for run in ("quiet", "slow-rank"):
-        spans = judged(wh, run)
+        spans = analyzed_interval(wh, run)
         waits: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for row in wh.query(f"SELECT * FROM collective_arrivals WHERE run_id = '{run}'").rows():
             start, end = spans[row["rank"]]
@@ -166,7 +166,7 @@ def test_a_slow_rank_saves_the_longest_wait_of_another(wh: Warehouse, everything
     assert found[1] > 10 * found[0]
 
 
-def test_memory_pressure_is_the_peak_over_what_the_gpu_has(wh: Warehouse, everything: Result) -> None:
+def test_memory_pressure_is_the_peak_as_a_share_of_gpu_memory(wh: Warehouse, everything: Result) -> None:
     (header,) = wh.query("SELECT header FROM ranks WHERE run_id = 'full'").rows()
     memory = json.loads(header["header"])["deviceProperties"][0]["totalGlobalMem"]
     (peak,) = wh.query(
@@ -179,7 +179,7 @@ def test_memory_pressure_is_the_peak_over_what_the_gpu_has(wh: Warehouse, everyt
     assert found["share"] == peak["peak"] / memory
 
 
-def test_allocations_save_the_time_in_these_calls(wh: Warehouse, everything: Result) -> None:
+def test_allocator_calls_save_their_own_time(wh: Warehouse, everything: Result) -> None:
     for run in ("quiet", "full"):
         steps = wh.query(
             f"SELECT * FROM steps WHERE run_id = '{run}' AND NOT partial AND period_ns > 0"
@@ -196,17 +196,17 @@ def test_allocations_save_the_time_in_these_calls(wh: Warehouse, everything: Res
             assert (count, saving) == (len(spent), union_ns(spent))
 
 
-def test_tensor_cores_save_the_kernels_that_do_without(wh: Warehouse, everything: Result) -> None:
+def test_tensor_cores_save_kernels_without_tensor_cores(wh: Warehouse, everything: Result) -> None:
     for run in ("quiet", "float"):
-        spans = judged(wh, run)
-        pieces = wh.query(
-            "SELECT piece.rank, piece.start_ns, piece.segment_ns, row.name"
-            " FROM device_segments AS piece JOIN kernels AS row ON row.run_id = piece.run_id"
-            f" AND row.rank = piece.rank AND row.event_id = piece.kernel_id WHERE row.run_id = '{run}'"
+        spans = analyzed_interval(wh, run)
+        segments = wh.query(
+            "SELECT segment.rank, segment.start_ns, segment.segment_ns, row.name"
+            " FROM device_segments AS segment JOIN kernels AS row ON row.run_id = segment.run_id"
+            f" AND row.rank = segment.rank AND row.event_id = segment.kernel_id WHERE row.run_id = '{run}'"
         ).rows()
         for rank, (_, saving) in saved(everything, run, "tensor_cores").items():
             start, end = spans[rank]
-            inside = [row for row in pieces if row["rank"] == rank and start <= row["start_ns"] < end]
+            inside = [row for row in segments if row["rank"] == rank and start <= row["start_ns"] < end]
             assert saving == sum(row["segment_ns"] for row in inside if "sgemm" in row["name"])
     assert saving > 0
 
@@ -223,20 +223,20 @@ def test_skipped_ranks_are_listed_with_their_rules(wh: Warehouse, tmp_path: Path
     assert {"input_bound", "low_gpu_use", "launch_bound"} <= silent
     shown = command("check", "-w", host.root, "-f", "table")
     assert shown.code == 0 and shown.out == "0 findings\n"
-    assert "skipped 1 of 1 rank: no GPU rows recorded: " in shown.err
+    assert "skipped 1 of 1 rank: no GPU activities recorded: " in shown.err
 
 
 @pytest.mark.deep
 @pytest.mark.skipif(TRACES is None, reason="needs the real traces")
-def test_the_data_loader_is_found_without_workers_only(tmp_path: Path) -> None:
+def test_input_bound_is_found_only_without_workers(tmp_path: Path) -> None:
     assert TRACES is not None
     real = tw.open(tmp_path / "warehouse")
     folder = TRACES / "before-after-resnet50-v100"
     for name in ("num_workers_0__worker0.1623143089861", "num_workers_4__worker0.1623212756351"):
         real.ingest(folder / f"{name}.pt.trace.json.gz", run=name[:13])
     found = real.check()
-    assert told(found, "num_workers_0")["input_bound"] == "critical"
-    assert "input_bound" not in told(found, "num_workers_4")
+    assert severities(found, "num_workers_0")["input_bound"] == "critical"
+    assert "input_bound" not in severities(found, "num_workers_4")
 
 
 @pytest.mark.deep
@@ -249,7 +249,7 @@ def test_the_rank_that_sleeps_is_named(tmp_path: Path) -> None:
     assert found == [("slow_rank", 2, "critical")]
 
 
-# Names as they stand in traces; None: it cannot be told.
+# Kernel names from traces → whether they use tensor cores; None if unknown.
 MATMULS: dict[str, bool | None] = {
     "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn": True,
     "ampere_fp16_s1688gemm_fp16_128x128_ldg8_relu_f2f_stages_32x1_tn": True,
@@ -281,11 +281,11 @@ def test_kernel_names_identify_tensor_cores() -> None:
     body = CATALOG.get("matmul_rules").body
     with engine.connect(threads=1) as con:
         for name, wanted in MATMULS.items():
-            asked = con.execute(
+            found = con.execute(
                 f"SELECT arg_min(uses_tensor_cores, rule_id) FROM ({body}) WHERE regexp_matches($1, pattern)",
                 [name],
             ).fetchone()
-            assert asked == (wanted,), name
+            assert found == (wanted,), name
 
 
 # The command

@@ -1,8 +1,8 @@
-"""A stored warehouse of an earlier release is opened, and answers what it answered then.
+"""A stored warehouse of an earlier release gives the same results as then.
 
-`data/make_warehouse_1.py` says how warehouse and answers were made. The copy is converted by `tw upgrade` in
-`opened`, and `format1_names` gives the answers the names of today. Other intended differences are listed in
-small tables below, each entry with its reason.
+`data/make_warehouse_1.py` built the warehouse and the results. `opened` converts a copy with `tw upgrade`,
+and `format1_names` translates the stored results to current names. Other intended differences are listed
+below, each with its reason.
 """
 
 from __future__ import annotations
@@ -28,31 +28,33 @@ WAREHOUSE, ANSWERS = DATA / "warehouse-1", DATA / "warehouse-1-answers"
 RUNS = ("good", "odd", "slow", "timeline")
 MOST_BYTES = 1 << 20
 
-# Place → why it may differ. Places are regular expressions over all of a place.
+# Path in a result (a regular expression for the entire path) → why it may differ.
 NOT_COMPARED = {
     r"\.runs\.rows\.tool_version": "the release that converted the run, not the one that ingested it",
     r"\.runs\.rows\.schema_versions\[1\]": "the memory timeline is no longer stored as events, too",
-    r"\.runs\.rows\.bytes": "the Parquet files are written anew",
+    r"\.runs\.rows\.bytes": "the Parquet files are written again",
     r"\.history\..+\.rows\.definition": "a hash, which covers names; `test_a_series_continues`",
 }
-# Place → why only the answer of today has it. What these columns hold is asserted in tests of their own.
+# Path → why only the current result has it. The contents of these columns have separate tests.
 ADDED = {
     r"\.ranks\.\w+\.(source_format|source_part|source_schema)": "format and part of the file: new",
-    r"\.ranks\.\w+\.clock": "the clock of the times, for formats with other clocks than the wall's",
+    r"\.ranks\.\w+\.clock": "the clock of the times, for formats with other clocks than the wall clock",
+    r"\.collective_waits\.rows\.(group_source|direction|peer)": "evidence for the group; send and receive",
+    r"\.collective_waits\.rows\.(pair_wait_ns|possible_wait_ns|last_rank)": "waits of other kinds",
     r"\.memory_timeline\.(file_time_ns|file_action|file_category|element)": "once only in events.extra",
 }
-# Place → why a number is greater by one. The removed run, row 0 of each history, is not published again.
+# Path → why a number is greater by one. The removed run, row 0 of each history, is not published again.
 ONE_MORE = {
     r"\.runs\.rows\.version\[[0-3]\]": "the upgrade publishes every run once more; row 4 waits",
     r"\.versions\.\w+": "the version of the upgrade is one of them",
     r"\.history\..+\.rows\.version\[[12]\]": "the version of the upgrade is the newest of good and slow",
 }
-# Part of an answer → why it is asserted apart, in a test of its own.
-APART = {
+# Part of a result → why it has a separate test.
+SEPARATE = {
     ("whole", "older"): "versions of format 1 are refused once the warehouse is converted",
-    ("timeline.tables", "events"): "a memory timeline has no events: its rows stood in events.extra",
+    ("timeline.tables", "events"): "a memory timeline has no events: its rows were in events.extra",
 }
-# An order of summation may differ by threads: floats of analyses agree within this. Stored ones are equal.
+# Tolerance for floats of analyses, whose order of summation depends on threads. Stored floats are equal.
 FLOATS_WITHIN = 1e-12
 
 
@@ -78,7 +80,7 @@ def is_in(places: Iterable[str], place: str) -> bool:
 
 
 def differences(old: Any, new: Any, within: float, place: str = "") -> Iterator[str]:
-    """Each place where two answers differ, with both values."""
+    """Each path at which two results differ, with both values."""
     if is_in(NOT_COMPARED, place):
         return
     if isinstance(old, dict) and isinstance(new, dict):
@@ -103,22 +105,23 @@ def same(old: Any, new: Any, within: float) -> bool:
 
 
 def stored(name: str, part: str | None = None) -> Any:
-    """A stored file of answers, or one part of it."""
+    """A stored file of results, or one part of it."""
     found = now.read(ANSWERS / f"{name}.json.gz")
     return found[part] if part else found
 
 
 def check(name: str, part: str | None, new: Any, within: float = FLOATS_WITHIN) -> None:
-    """Holds answers of today against a stored file, or one part of it, but for what is asserted apart."""
-    apart = {key for file, key in APART if file == name}
+    """Compares current results with a stored file, or one part of it, except those with separate tests."""
+    separate = {key for file, key in SEPARATE if file == name}
     old, new = (
-        {key: value for key, value in each.items() if key not in apart} for each in (stored(name, part), new)
+        {key: value for key, value in each.items() if key not in separate}
+        for each in (stored(name, part), new)
     )
     found = list(differences(today(old), new, within))
     assert not found, "\n".join([f"{len(found)} differences", *found[:20]])
 
 
-def test_the_runs_together(wh: tw.Warehouse) -> None:
+def test_runs_and_comparisons(wh: tw.Warehouse) -> None:
     check("whole", None, now.whole(wh))
 
 
@@ -133,13 +136,13 @@ def test_analyses(run: str, wh: tw.Warehouse) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_traces_come_back(run: str, wh: tw.Warehouse) -> None:
+def test_exported_traces_are_unchanged(run: str, wh: tw.Warehouse) -> None:
     check(f"{run}.answers", "exported", now.exported(wh, run))
 
 
 @pytest.mark.parametrize("metric", ["step_time", "kernel_summary.sum_ns[kind=communication]"])
 def test_a_series_continues(metric: str, wh: tw.Warehouse) -> None:
-    """What was recorded in format 1 and what is recorded now are one series."""
+    """Results recorded in format 1 and those recorded now are one series."""
     copy = tw.Warehouse(shutil.copytree(wh.root, wh.root.with_name(f"again-{metric[:4]}")))
     report = copy.record(["good", "slow"], analyses=["step_summary", "kernel_summary"])
     assert (report.written, report.present) == (0, 4)
@@ -185,8 +188,8 @@ def test_new_columns_of_ranks(run: str, wh: tw.Warehouse) -> None:
         assert (each["source_schema"], each["clock"]) == (None, None)
 
 
-def test_what_the_warehouse_holds(wh: tw.Warehouse) -> None:
-    """The cases that it is kept for are in it."""
+def test_the_warehouse_contains_the_documented_cases(wh: tw.Warehouse) -> None:
+    """The warehouse has all cases that it was built for."""
     ranks = wh.info("odd").ranks.rows()
     assert [(row["status"], row["redacted"]) for row in ranks] == [
         ("intact", 4), ("damaged", 0), ("repaired", 0), ("intact", 0),
@@ -194,18 +197,18 @@ def test_what_the_warehouse_holds(wh: tw.Warehouse) -> None:
     assert wh.query("SELECT count(*) AS n FROM events WHERE ph IN ('B', 'E')").rows() == [{"n": 24}]
     assert len(list((WAREHOUSE / "data" / "events" / "odd").iterdir())) == 1  # packed
     assert {each.run for each in wh.selected()} == set(RUNS)
-    assert list(wh.store.waiting_runs()) == ["waits"]
+    assert list(wh.store.pending_runs()) == ["waits"]
     assert [version.run for version in wh.store.kept()] == ["gone"]
     assert wh.verify() == []
 
 
-def test_no_planted_secret_is_stored(wh: tw.Warehouse) -> None:
+def test_no_injected_secret_is_stored(wh: tw.Warehouse) -> None:
     assert "planted" not in json.dumps(now.tables(wh, "odd"))  # the pages of Parquet files are compressed
     for path in WAREHOUSE.rglob("*"):
         assert path.is_dir() or b"planted" not in path.read_bytes(), path
 
 
-def test_the_waiting_run_is_published_once_its_other_rank_comes(tmp_path: Path) -> None:
+def test_the_pending_run_is_published_with_its_other_rank(tmp_path: Path) -> None:
     wh = opened(Path(shutil.copytree(WAREHOUSE, tmp_path / "warehouse")))
     wh.ingest(*write(tmp_path / "waits", [1]), run="waits", expect_ranks=2)
     (waited,) = wh.select("waits").selected()

@@ -1,7 +1,6 @@
-"""What must hold in every real trace: parts add up, nothing is counted twice, nothing is lost.
+"""Invariants of every real trace: categories sum to their total, nothing is counted twice or lost.
 
-A few traces in the ordinary suite, every one of them under `-m deep`. Each rule is a query that counts the
-rows that break it.
+A few traces by default, all of them under `-m deep`. Each invariant is a query for rows that violate it.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ QUICK = (
 )
 
 RULES = {
-    "idle and busy are the window": "FROM temporal_breakdown WHERE busy_ns + idle_ns <> window_ns",
-    "the parts are busy": """FROM temporal_breakdown
+    "idle and busy time sum to the window": "FROM temporal_breakdown WHERE busy_ns + idle_ns <> window_ns",
+    "the categories sum to busy time": """FROM temporal_breakdown
         WHERE compute_ns + exposed_comm_ns + exposed_memory_ns + other_ns <> busy_ns""",
-    "no part is negative": """FROM temporal_breakdown
+    "no category is negative": """FROM temporal_breakdown
         WHERE least(compute_ns, exposed_comm_ns, exposed_memory_ns, other_ns, idle_ns) < 0""",
     "the window is first start to last end": """FROM temporal_breakdown ANTI JOIN (
         SELECT run_id, rank, device, max(ts_ns + dur_ns) - min(ts_ns) AS window_ns FROM kernels GROUP BY ALL
         ) USING (run_id, rank, device, window_ns)""",
-    "busy is the union of all rows": """FROM temporal_breakdown ANTI JOIN (
+    "busy time is the union of all activities": """FROM temporal_breakdown ANTI JOIN (
         SELECT run_id, rank, device, sum(greatest(end_ns - greatest(ts_ns, before_ns), 0))::BIGINT AS busy_ns
         FROM (
             SELECT run_id, rank, device, ts_ns, ts_ns + dur_ns AS end_ns, coalesce(max(ts_ns + dur_ns) OVER (
@@ -43,17 +42,17 @@ RULES = {
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), ts_ns) AS before_ns
             FROM kernels)
         GROUP BY ALL) USING (run_id, rank, device, busy_ns)""",
-    "every device has its row": """FROM (SELECT DISTINCT run_id, rank, device FROM kernels) ANTI JOIN
+    "every device has a row": """FROM (SELECT DISTINCT run_id, rank, device FROM kernels) ANTI JOIN
         temporal_breakdown USING (run_id, rank, device)""",
-    "overlap and exposed are communication": """FROM comm_comp_overlap JOIN temporal_breakdown
+    "overlapped and exposed communication sum to it": """FROM comm_comp_overlap JOIN temporal_breakdown
         USING (run_id, rank, device)
         WHERE overlap_ns + exposed_ns <> comm_ns OR exposed_ns <> exposed_comm_ns
             OR overlap_ns > compute_ns""",
-    "causes share the idle time of a device": """FROM temporal_breakdown LEFT JOIN (
+    "causes sum to the idle time of a device": """FROM temporal_breakdown LEFT JOIN (
         SELECT run_id, rank, device, sum(idle_ns)::BIGINT AS caused_ns FROM idle_breakdown GROUP BY ALL
         ) USING (run_id, rank, device)
         WHERE coalesce(caused_ns, 0) <> idle_ns""",
-    "causes share the idle time of a stream": """FROM (
+    "causes sum to the idle time of a stream": """FROM (
         SELECT run_id, rank, device, stream,
             sum(greatest(end_ns - greatest(ts_ns, before_ns), 0))::BIGINT AS busy_ns
         FROM (
@@ -67,7 +66,7 @@ RULES = {
         SELECT run_id, rank, device, stream, sum(idle_ns)::BIGINT AS caused_ns FROM stream_idle GROUP BY ALL
         ) USING (run_id, rank, device, stream)
         WHERE coalesce(caused_ns, 0) <> window_ns - lane.busy_ns""",
-    "gaps are what the causes count": """FROM (
+    "causes are sums over the gaps": """FROM (
         SELECT run_id, rank, device, NULL AS stream, cause, idle_ns, count FROM idle_breakdown
         UNION ALL SELECT run_id, rank, device, stream, cause, idle_ns, count FROM stream_idle
         EXCEPT (
@@ -75,7 +74,7 @@ RULES = {
             FROM idle_intervals GROUP BY ALL
             UNION ALL SELECT run_id, rank, device, stream, cause, sum(idle_ns)::BIGINT, count(*)
             FROM stream_idle_intervals GROUP BY ALL))""",
-    "no gap is empty, and the row after it ends it": """FROM stream_idle_intervals AS gap LEFT JOIN kernels
+    "no gap is empty, the next activity ends it": """FROM stream_idle_intervals AS gap LEFT JOIN kernels
         ON kernels.run_id = gap.run_id AND kernels.rank = gap.rank AND event_id = after_id
         WHERE idle_ns <= 0 OR (cause = 'after_last') <> (ts_ns IS NULL) OR start_ns + idle_ns <> ts_ns""",
     "queues are never negative and end empty": """FROM (
@@ -83,87 +82,87 @@ RULES = {
             PARTITION BY run_id, rank, device, stream ORDER BY ts_ns DESC, change, queue_length) AS from_last
         FROM queue_changes)
         WHERE queue_length < 0 OR dur_ns < 0 OR (from_last = 1 AND (queue_length > 0 OR dur_ns > 0))""",
-    "queues hold the waits of all rows": """FROM (
+    "queued time is the wait of all activities": """FROM (
         SELECT run_id, rank, device, stream, count(runtime_id) AS launched, count(*) AS rows,
             (sum(greatest(call_to_start_ns, 0)) FILTER (runtime_id IS NOT NULL))::BIGINT AS waits_ns
         FROM launch_stats GROUP BY ALL) AS launches JOIN queue_length_summary AS queue
         USING (run_id, rank, device, stream)
         WHERE (queue.launched, queue.launched + queue.launch_unknown) <> (launches.launched, rows)
             OR queued_ns IS DISTINCT FROM waits_ns OR queued_ns < waiting_ns OR span_ns < waiting_ns""",
-    "every copy and set has its direction": """FROM (
+    "every memcpy and memset has a direction": """FROM (
         SELECT run_id, rank, device, count(*) AS rows FROM kernels WHERE kind = 'memory' GROUP BY ALL
         ) LEFT JOIN (
         SELECT run_id, rank, device, sum(count)::BIGINT AS counted, bool_and(unusable <= count) AS fits
         FROM memory_bandwidth_summary GROUP BY ALL) USING (run_id, rank, device)
         WHERE counted IS DISTINCT FROM rows OR NOT fits""",
-    "no bandwidth is left over": """FROM memory_bandwidth
+    "bandwidth is zero without copies": """FROM memory_bandwidth
         WHERE copies < 0 OR copies = 0 AND bandwidth_bytes_per_ns <> 0 OR bandwidth_bytes_per_ns < 0""",
-    "launch states share the GPU time": """FROM coverage
+    "launch states sum to GPU time": """FROM coverage
         WHERE launch_known_ns + before_window_ns + missing_ns <> gpu_ns OR with_op_ns > launch_known_ns""",
-    "launch states share the GPU rows": """FROM kernels
+    "every GPU activity has a launch state": """FROM kernels
         WHERE launch_state IS NULL OR launch_state NOT IN ('known', 'before_window', 'missing')""",
-    "known is having a launch": """FROM launch_stats JOIN kernels
+    "the state is known with a launch": """FROM launch_stats JOIN kernels
         ON kernels.run_id = launch_stats.run_id AND kernels.rank = launch_stats.rank AND event_id = kernel_id
         WHERE (launch_state = 'known') <> (launch_stats.runtime_id IS NOT NULL)""",
-    "every GPU row is one row of launch_stats": """FROM (
+    "every GPU activity is one row of launch_stats": """FROM (
         SELECT run_id, rank, event_id AS kernel_id FROM kernels) ANTI JOIN (
         SELECT run_id, rank, kernel_id FROM launch_stats GROUP BY ALL HAVING count(*) = 1
         ) USING (run_id, rank, kernel_id)""",
-    "names share rows and time": """FROM (
+    "names sum to all activities and their time": """FROM (
         SELECT run_id, rank, device, sum(count)::BIGINT AS rows, sum(sum_ns)::BIGINT AS gpu_ns
         FROM kernel_summary GROUP BY ALL) ANTI JOIN (
         SELECT run_id, rank, device, count(*) AS rows, sum(dur_ns)::BIGINT AS gpu_ns FROM kernels GROUP BY ALL
         ) USING (run_id, rank, device, rows, gpu_ns)""",
     "quantiles are in order": """FROM kernel_summary
         WHERE NOT (min_ns <= p50_ns AND p50_ns <= p95_ns AND p95_ns <= p99_ns AND p99_ns <= max_ns)""",
-    "every GPU row is in kernels once": """FROM (
+    "every GPU activity is in kernels once": """FROM (
         SELECT run_id, rank, event_id FROM events
         WHERE category IN ('kernel', 'gpu_memcpy', 'gpu_memset') AND dur_ns IS NOT NULL) ANTI JOIN (
         SELECT run_id, rank, event_id FROM kernels GROUP BY ALL HAVING count(*) = 1
         ) USING (run_id, rank, event_id)""",
-    "no length and no depth is negative": "FROM events WHERE dur_ns < 0 OR depth < 1",
-    "a parent holds its child, or the child is flagged": """FROM events AS child JOIN events AS parent
+    "no duration and no depth is negative": "FROM events WHERE dur_ns < 0 OR depth < 1",
+    "a parent encloses its child, or the child is marked": """FROM events AS child JOIN events AS parent
         ON parent.run_id = child.run_id AND parent.rank = child.rank AND parent.event_id = child.parent_id
         WHERE NOT coalesce(child.crosses, false) AND (child.ts_ns < parent.ts_ns
             OR child.ts_ns + child.dur_ns > parent.ts_ns + parent.dur_ns)""",
-    "pieces tile the time of a rank": """FROM (
+    "segments tile the time of a rank": """FROM (
         SELECT start_ns, lag(start_ns + segment_ns) OVER (
             PARTITION BY run_id, rank ORDER BY start_ns) AS before_ns
         FROM device_segments)
         WHERE start_ns <> before_ns""",
-    "parts of a step add up to its period": """FROM step_summary LEFT JOIN (
+    "categories of a step sum to its period": """FROM step_summary LEFT JOIN (
         SELECT run_id, rank, step, sum(category_ns)::BIGINT AS parts_ns FROM step_account GROUP BY ALL
         ) USING (run_id, rank, step)
         WHERE coalesce(parts_ns, 0) <> period_ns
             AND (run_id, rank) IN (SELECT (run_id, rank) FROM kernels)""",
-    "kernels of a step add up to its parts": """FROM (
+    "kernels of a step sum to its busy time": """FROM (
         SELECT run_id, rank, step, sum(exclusive_ns)::BIGINT AS kernels_ns FROM step_kernels GROUP BY ALL
         ) FULL JOIN (
         SELECT run_id, rank, step, sum(category_ns)::BIGINT AS busy_ns FROM step_account
         WHERE NOT starts_with(category, 'idle') GROUP BY ALL) USING (run_id, rank, step)
         WHERE coalesce(kernels_ns, 0) <> coalesce(busy_ns, 0)""",
-    "each GPU row starts in one step at most": """FROM (
+    "each GPU activity starts in at most one step": """FROM (
         SELECT run_id, rank, sum(count)::BIGINT AS starts FROM step_kernels GROUP BY ALL) JOIN (
         SELECT run_id, rank, count(*) AS rows FROM kernels GROUP BY ALL) USING (run_id, rank)
         WHERE starts > rows""",
-    "pieces of a rank with one device are its breakdown": """FROM (
+    "segments of a rank with one device are its breakdown": """FROM (
         SELECT run_id, rank,
             coalesce(sum(segment_ns) FILTER (kind = 'computation'), 0)::BIGINT AS compute_ns,
             coalesce(sum(segment_ns) FILTER (kind = 'communication'), 0)::BIGINT AS exposed_comm_ns,
             coalesce(sum(segment_ns) FILTER (kind = 'memory'), 0)::BIGINT AS exposed_memory_ns,
             coalesce(sum(segment_ns) FILTER (kind = 'other'), 0)::BIGINT AS other_ns,
             coalesce(sum(segment_ns) FILTER (cause <> 'outside'), 0)::BIGINT AS idle_ns
-        FROM device_segments GROUP BY ALL) AS pieces RIGHT JOIN (
+        FROM device_segments GROUP BY ALL) AS segments RIGHT JOIN (
         SELECT * FROM temporal_breakdown QUALIFY count(*) OVER (PARTITION BY run_id, rank) = 1
         ) AS split USING (run_id, rank, compute_ns, exposed_comm_ns, exposed_memory_ns, other_ns, idle_ns)
-        WHERE window_ns > 0 AND pieces.run_id IS NULL""",
+        WHERE window_ns > 0 AND segments.run_id IS NULL""",
     "causes of a rank with one device are those of its gaps": """FROM (
         SELECT run_id, rank, CASE WHEN cause IN ('unknown', 'ready') THEN cause ELSE 'host_wait' END AS cause,
             sum(segment_ns)::BIGINT AS idle_ns
-        FROM device_segments WHERE cause <> 'outside' GROUP BY ALL) AS pieces FULL JOIN (
+        FROM device_segments WHERE cause <> 'outside' GROUP BY ALL) AS segments FULL JOIN (
         SELECT run_id, rank, device, cause, sum(idle_ns)::BIGINT AS idle_ns FROM device_gaps GROUP BY ALL
         ) AS gaps USING (run_id, rank, cause, idle_ns)
-        WHERE (pieces.run_id IS NULL OR gaps.run_id IS NULL) AND (run_id, rank) IN (
+        WHERE (segments.run_id IS NULL OR gaps.run_id IS NULL) AND (run_id, rank) IN (
             SELECT (run_id, rank) FROM kernels GROUP BY run_id, rank HAVING count(DISTINCT device) = 1)""",
     "periods tile the steps": """FROM (
         SELECT period_start_ns, lag(period_start_ns + period_ns) OVER (
@@ -180,7 +179,7 @@ RULES = {
 
 
 def sources(folder: Path, quick: bool) -> list[Path]:
-    """The files to look at; those that are no traces are refused by name, and that is tested elsewhere."""
+    """The files to ingest; other files are refused by name, which has separate tests."""
     if quick:
         return [folder / name for name in QUICK]
     return sorted(path for path in folder.rglob("*") if path.name.endswith((".json", ".json.gz")))
@@ -191,7 +190,7 @@ SETS = [pytest.param(True, id="quick"), pytest.param(False, id="all", marks=pyte
 
 @pytest.fixture(scope="module", params=SETS)
 def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A warehouse of real traces, taken in by one call: many runs, some of several ranks."""
+    """A warehouse of real traces, ingested with one call: many runs, some with several ranks."""
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")
@@ -203,12 +202,12 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def analyses() -> str:
-    """The analyses as named queries, so that a rule can speak of them like of tables."""
+    """The analyses as named queries, so that invariants can read them like tables."""
     found = [(each.name, sql_with_params(each, bind(each, {}))) for each in Catalog.load().analyses()]
     return ",\n".join(f"{name} AS (\n{sql}\n)" for name, sql in found)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_holds(rule: str, real: Any) -> None:
-    rows = real.query(f"WITH {analyses()}\nSELECT count(*) AS broken {RULES[rule]}").rows()
-    assert rows == [{"broken": 0}]
+    rows = real.query(f"WITH {analyses()}\nSELECT count(*) AS violations {RULES[rule]}").rows()
+    assert rows == [{"violations": 0}]

@@ -1,4 +1,4 @@
-"""The order of the house: modules import from below only, and each foreign library has one home."""
+"""The layers of the package: modules import only from lower layers, and each foreign library has one home."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYERS = (
     ("engines",),
     ("duck",),
     ("stats",),
-    ("exact_text", "wording", "plot", "result"),
+    ("exact_text", "display_names", "plot", "result"),
     ("formats", "simulation"),
     ("storage",),
     ("analyses", "runs", "query"),
@@ -141,7 +141,7 @@ def test_no_import_cycle_between_files() -> None:
     assert not remaining, f"these modules import each other: {sorted(remaining)}"
 
 
-def test_foreign_libraries_stay_at_home() -> None:
+def test_foreign_libraries_are_imported_at_home_only() -> None:
     astray = []
     for path in modules():
         for name, line, only_types in imports(path):
@@ -164,7 +164,7 @@ def test_contracts_load_without_libraries() -> None:
     assert modules_after("import tracewarehouse.contracts.catalog, tracewarehouse.devtools.codegen") == set()
 
 
-def test_statistics_come_late() -> None:
+def test_statistics_are_imported_on_use() -> None:
     assert modules_after("import tracewarehouse.stats") <= {"click"}
 
 

@@ -1,6 +1,6 @@
-"""Every analysis on every kind of trace: it answers as its contract says, or abstains with a reason.
+"""Every analysis on every kind of trace: rows that satisfy its contract, or a reason why ranks are skipped.
 
-Which analyses there are comes from the catalog; a new one is in here by itself.
+The analyses come from the catalog, so new ones are included automatically.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ host-comms 1 ann t2 gloo:all_reduce 20 90
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
-    """Recorded, simulated and drawn runs, small ones."""
+    """Small recorded, simulated and synthetic runs."""
     folder = tmp_path_factory.mktemp("matrix")
     drawn = [DRAWN, *(f"{run} 0 raw {row}" for run, row in DEVICE_ROWS.items())]
     sketch.write("\n".join(drawn), folder / "traces")
-    for name, knobs in SIMULATED.items():
-        tw.simulate(folder / "traces" / name, **(TINY | knobs))
+    for name, settings in SIMULATED.items():
+        tw.simulate(folder / "traces" / name, **(TINY | settings))
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(*sorted((folder / "traces").iterdir()), ROOT / "tests" / "data" / "gloo-cpu")
     return warehouse

@@ -1,4 +1,4 @@
-"""Each notebook runs from its first cell to its last, and says what it should."""
+"""Each notebook runs from its first cell to its last, and prints the expected lines."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import pytest
 
 from conftest import ROOT
 
-# What the planted runs show is held here: on one's own runs a notebook asserts only what is true of any.
-SAYS = {
+# Results of the simulated runs; the notebooks themselves only assert what holds for any run.
+EXPECTED_LINES = {
     "first_look": ("the other ranks wait for rank 2", "│ 0    ┆ 1.0          ┆ 1.0     │", "input_bound"),
     "compare_two_runs": (
         *(", slower; mean", "slower (within-run only); mean"),
-        "what changed most: sm90_xmma_gemm",
+        "largest change: sm90_xmma_gemm",
     ),
     "find_the_slow_rank": (
         "the others wait for rank 3",
         "rank 3 runs the same kernels as rank 0, and they take 1.3 times as long",
     ),
     "sql_over_many_runs": ("best: H100 with batch 8", "aten::native_layer_norm"),
-    "a_runs_history": ("\n+9.6% between night-07 and night-08", "checks of the loss, agreed on\n"),
-    "coming_from_hta": ("what became of names: added, unchanged\n", "rank0-with-counters.json"),
+    "a_runs_history": ("\n+9.6% between night-07 and night-08", "checks of the loss, accepted\n"),
+    "coming_from_hta": ("kinds of changes: added, unchanged\n", "rank0-with-counters.json"),
 }
 
 
 def test_every_notebook_is_tested() -> None:
-    assert {path.stem for path in (ROOT / "notebooks").glob("*.py")} == set(SAYS)
+    assert {path.stem for path in (ROOT / "notebooks").glob("*.py")} == set(EXPECTED_LINES)
     assert {path.suffix for path in (ROOT / "notebooks").iterdir() if path.is_file()} == {".py"}
 
 
-@pytest.mark.parametrize("name", SAYS)
-def test_notebook_reads_as_one(name: str) -> None:
-    """A question as its title, prose between short cells of code, and a place for one's own data."""
+@pytest.mark.parametrize("name", EXPECTED_LINES)
+def test_notebook_has_a_question_prose_and_short_cells(name: str) -> None:
+    """Its title is a question, code cells are short, and it says where to use one's own data."""
     text = (ROOT / "notebooks" / f"{name}.py").read_text(encoding="utf-8")
     first, *cells = re.split(r"^# %%", text, flags=re.MULTILINE)[1:]
     assert re.match(r" \[markdown\]\n# # [^\n]+\?\n#\n", first), first
@@ -43,16 +43,16 @@ def test_notebook_reads_as_one(name: str) -> None:
     assert max(len(cell.splitlines()) for cell in cells) <= 35
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize("name", EXPECTED_LINES)
 def test_notebook_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "there").mkdir()
+    (tmp_path / "working").mkdir()
     (tmp_path / "temporary").mkdir()
-    monkeypatch.chdir(tmp_path / "there")
+    monkeypatch.chdir(tmp_path / "working")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     runpy.run_path(str(ROOT / "notebooks" / f"{name}.py"), run_name="__main__")
     out = capsys.readouterr().out
-    assert [each for each in SAYS[name] if each not in out] == []
-    assert list((tmp_path / "there").iterdir()) == []
-    assert list((tmp_path / "temporary").iterdir()) == [], "it takes away what it made"
+    assert [each for each in EXPECTED_LINES[name] if each not in out] == []
+    assert list((tmp_path / "working").iterdir()) == []
+    assert list((tmp_path / "temporary").iterdir()) == [], "temporary files are left"

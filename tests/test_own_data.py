@@ -1,4 +1,4 @@
-"""The data that the repository carries is what its scripts make."""
+"""The test data in the repository equals the output of its scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MADE: dict[str, bytes] = runpy.run_path(str(DATA / "make_first_steps.py"))["file
 
 
 def content(name: str, stored: bytes) -> bytes:
-    # A zlib of another release may pack the same content into other bytes.
+    # Another release of zlib may compress the same content to other bytes.
     return gzip.decompress(stored) if name.endswith(".gz") else stored
 
 
@@ -33,7 +33,7 @@ def test_first_steps_has_no_other_file() -> None:
     assert stored == {name for name in MADE if name.startswith("first-steps/")}
 
 
-def test_first_steps_says_that_it_is_drawn() -> None:
+def test_first_steps_says_that_it_is_synthetic() -> None:
     for name in MADE:
         if name.endswith(".gz"):
             assert b'"synthetic"' in gzip.decompress((DATA / name).read_bytes())
@@ -41,7 +41,7 @@ def test_first_steps_says_that_it_is_drawn() -> None:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
-    """A warehouse of the repository's own runs."""
+    """A warehouse with the runs of the repository."""
     warehouse = tw.open(tmp_path_factory.mktemp("own"))
     report = warehouse.ingest(DATA / "first-steps", DATA / "gloo-cpu", jobs=1)
     assert [file.state for file in report.files] == ["intact"] * 8
@@ -51,7 +51,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 def test_first_steps_shows_its_slow_rank(own: tw.Warehouse) -> None:
     rows = {row["rank"]: row for row in own.select(runs="first-steps").run("temporal_breakdown").rows()}
     others = [rank for rank in rows if rank != 2]
-    # The slow rank waits for its loader, the others in the first all_reduce of each step for the slow one.
+    # The slow rank waits for its data loader; the others wait for it in the first all_reduce of each step.
     assert all(rows[2]["idle_ns"] > 2 * rows[rank]["idle_ns"] > 0 for rank in others)
     assert all(rows[rank]["exposed_comm_ns"] > 3 * rows[2]["exposed_comm_ns"] > 0 for rank in others)
 
@@ -71,7 +71,7 @@ def test_first_steps_has_what_the_analyses_need(own: tw.Warehouse) -> None:
     assert {row["collective"] for row in arguments.rows()} == {"allreduce", "_allgather_base"}
 
 
-def test_gloo_carries_shapes_stacks_modules_and_memory(own: tw.Warehouse) -> None:
+def test_gloo_has_shapes_stacks_modules_and_memory(own: tw.Warehouse) -> None:
     facts = own.info("gloo-cpu").ranks.rows()
     assert [(row["rank"], row["world_size"], row["backend"]) for row in facts] == [
         (rank, 4, "gloo") for rank in range(4)
@@ -82,7 +82,7 @@ def test_gloo_carries_shapes_stacks_modules_and_memory(own: tw.Warehouse) -> Non
 
 
 @pytest.mark.parametrize("rank", range(4))
-def test_gloo_operators_are_what_the_profiler_says(rank: int, own: tw.Warehouse) -> None:
+def test_gloo_operators_equal_those_of_the_profiler(rank: int, own: tw.Warehouse) -> None:
     said = json.loads((DATA / "gloo-cpu.key_averages.json").read_text())[f"rank{rank}"]
     rows = (
         own.select(runs="gloo-cpu", ranks=rank)
@@ -100,7 +100,7 @@ def test_gloo_operators_are_what_the_profiler_says(rank: int, own: tw.Warehouse)
 
 
 @pytest.mark.parametrize("rank", range(4))
-def test_own_time_of_operators_is_what_the_profiler_says(rank: int, own: tw.Warehouse) -> None:
+def test_self_time_of_operators_equals_that_of_the_profiler(rank: int, own: tw.Warehouse) -> None:
     said = json.loads((DATA / "gloo-cpu.key_averages.json").read_text())[f"rank{rank}"]
     found = {row["name"]: row for row in own.select(runs="gloo-cpu", ranks=rank).op_summary().rows()}
     annotations = own.select(runs="gloo-cpu", ranks=rank).annotation_breakdown().rows()

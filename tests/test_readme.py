@@ -1,4 +1,4 @@
-"""The README and the guides are true: every line of their code blocks is run.
+"""The README and the guides are correct: every line of their code blocks is run.
 
 Lines that install are run by `.ci/run`.
 """
@@ -33,7 +33,7 @@ def shell_lines(text: str = README) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as after installing: `tw` on the PATH, the data of the first steps."""
+    """A folder as after the installation: `tw` on the PATH, and the data of the first steps."""
     return installed(tmp_path_factory.mktemp("readme"))
 
 
@@ -61,7 +61,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_two_lines_install_and_stand_alone() -> None:
+def test_the_two_install_lines_work() -> None:
     first, second = [line for line in shell_lines() if line.startswith(INSTALLS)]
     assert first.endswith("&& pip install -q '.[plot]' && tw demo")
     assert second.endswith("install -q -e '.[dev]' && .venv/bin/pytest")

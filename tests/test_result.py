@@ -58,13 +58,13 @@ def result(**changes: Any) -> Result:
         "provenance": Provenance(
             tool="0.1.0", runs=("a@v1",), analysis="gpu_busy", version=2, params={"g": 1}
         ),
-        "abstained": (Abstained("a", 3, "no shapes recorded"),),
+        "abstained": (Abstained("a", 3, "no input shapes recorded"),),
         "notices": ("one damaged rank",),
     }
     return Result(**{**parts, **changes})
 
 
-def test_csv_tells_null_from_empty_and_keeps_every_digit() -> None:
+def test_csv_distinguishes_null_from_empty_and_keeps_every_digit() -> None:
     text = "".join(result().csv())
     assert text.splitlines()[0] == "run_id,start_ns,busy_ns,busy,args,labels"
     assert text.endswith("\n,,,,,\n")
@@ -77,7 +77,7 @@ def test_csv_tells_null_from_empty_and_keeps_every_digit() -> None:
     assert json.loads(rows[0]["labels"]) == {"k": "v"}
 
 
-def test_json_gives_times_as_text_and_json_columns_verbatim() -> None:
+def test_json_has_times_as_text_and_json_columns_verbatim() -> None:
     text = "".join(result().json())
     first, second, third = json.loads(text)
     assert first == {
@@ -101,7 +101,7 @@ def test_no_rows_are_an_empty_array() -> None:
     assert "".join(empty.jsonl()) == ""
 
 
-def test_pieces_join_to_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_join_to_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = "".join(result().json()), "".join(result().csv())
     monkeypatch.setattr("tracewarehouse.result._ROWS_PER_BATCH", 1)
     assert ("".join(result().json()), "".join(result().csv())) == whole
@@ -143,7 +143,7 @@ def test_rows_polars_arrow_and_pandas_agree() -> None:
     assert found.pandas()["run_id"].to_list()[:2] == [HOSTILE, ""]
 
 
-def test_pandas_that_is_not_there_is_named() -> None:
+def test_a_missing_pandas_is_reported() -> None:
     code = """
 import sys
 import pyarrow as pa
@@ -164,14 +164,14 @@ def test_parquet_carries_contract_and_provenance(tmp_path: Path) -> None:
     path = result().write(tmp_path / "busy.parquet")
     read = parquet.read_table(str(path))
     assert read.column("start_ns").to_pylist() == [BIG, 0, None]
-    told = json.loads(parquet.read_schema(str(path)).metadata[b"tracewarehouse"])
-    assert told["provenance"]["runs"] == ["a@v1"]
-    assert told["contract"]["columns"][1] == {"name": "start_ns", "type": "BIGINT", "unit": "ts"}
-    assert told["abstained"] == [{"run_id": "a", "rank": 3, "reason": "no shapes recorded"}]
-    assert told["notices"] == ["one damaged rank"]
+    stored = json.loads(parquet.read_schema(str(path)).metadata[b"tracewarehouse"])
+    assert stored["provenance"]["runs"] == ["a@v1"]
+    assert stored["contract"]["columns"][1] == {"name": "start_ns", "type": "BIGINT", "unit": "ts"}
+    assert stored["abstained"] == [{"run_id": "a", "rank": 3, "reason": "no input shapes recorded"}]
+    assert stored["notices"] == ["one damaged rank"]
 
 
-def test_write_goes_by_the_ending_and_leaves_nothing_half_done(tmp_path: Path) -> None:
+def test_write_selects_the_format_by_extension_and_leaves_no_partial_file(tmp_path: Path) -> None:
     for ending in ("csv", "json", "jsonl", "PARQUET"):
         assert result().write(tmp_path / f"x.{ending}").stat().st_size > 0
     with pytest.raises(TwError, match="unsupported file extension"):

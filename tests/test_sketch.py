@@ -49,7 +49,7 @@ def test_a_run_and_rank_is_a_file() -> None:
     assert top["traceEvents"] == [7]
 
 
-def test_header_lies_over_the_default() -> None:
+def test_header_keys_override_the_defaults() -> None:
     top = loaded(sketch.files(EVERY_LINE)["a/rank0.json"])
     assert top["trace_id"] == "T"
     assert "displayTimeUnit" not in top
@@ -102,7 +102,7 @@ def test_micros_are_exact(ns: int, text: str) -> None:
     assert sketch.micros(ns) == text
 
 
-def test_zipped_bytes_depend_on_the_sketch_alone(tmp_path: Path) -> None:
+def test_gzip_bytes_depend_only_on_the_sketch(tmp_path: Path) -> None:
     first = [path.read_bytes() for path in sketch.write(EVERY_LINE, tmp_path / "one", zipped=True)]
     second = [path.read_bytes() for path in sketch.write(EVERY_LINE, tmp_path / "two", zipped=True)]
     assert first == second
@@ -113,6 +113,6 @@ def test_zipped_bytes_depend_on_the_sketch_alone(tmp_path: Path) -> None:
     "line",
     ["a 0 gpu t1 k 0 1", "a 0 gpu s7 k 0", "a 0 op t1 x 0 1 loose", "a 0 nap t1", "a x op t1 x 0 1", "a"],
 )
-def test_a_bad_line_is_named(line: str) -> None:
+def test_errors_name_the_line(line: str) -> None:
     with pytest.raises(sketch.SketchError, match="line 1"):
         sketch.parse(line)

@@ -1,4 +1,4 @@
-"""`Warehouse`: what a notebook does with it."""
+"""`Warehouse`: the Python API as notebooks use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import ROOT
-from small_warehouse import START, bring, kernel, small_catalog
+from small_warehouse import START, kernel, small_catalog, store_run
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import (
     ParamError,
@@ -40,17 +40,17 @@ def catalog(tmp_path: Path) -> Catalog:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "it's [a] ware*house?")
+    return Store.open_or_create(tmp_path / "it's [a] ware*house?")
 
 
 @pytest.fixture
 def wh(store: Store, catalog: Catalog) -> Warehouse:
-    bring(store, catalog, "a", labels={"commit": "3f2a"})
-    bring(store, catalog, "b", (0, 1, 2), labels={"commit": "77b1"}, **BOTH)
+    store_run(store, catalog, "a", labels={"commit": "3f2a"})
+    store_run(store, catalog, "b", (0, 1, 2), labels={"commit": "77b1"}, **BOTH)
     return Warehouse(store.root, catalog=catalog)
 
 
-def test_an_analysis_gives_rows_contract_and_provenance(wh: Warehouse, catalog: Catalog) -> None:
+def test_an_analysis_returns_rows_contract_and_provenance(wh: Warehouse, catalog: Catalog) -> None:
     found = wh.run("kernel_time", least_ns="11ns")
     assert found.rows() == [
         {"run_id": "b", "rank": 2, "count": 2, "sum_ns": 72},
@@ -59,26 +59,28 @@ def test_an_analysis_gives_rows_contract_and_provenance(wh: Warehouse, catalog: 
         {"run_id": "a", "rank": 0, "count": 1, "sum_ns": 20},
         {"run_id": "b", "rank": 0, "count": 1, "sum_ns": 20},
     ]
-    told = found.provenance
-    assert (told.analysis, told.version, told.runs) == ("kernel_time", 2, ("a@v1", "b@v1"))
-    assert told.params == {"least_ns": 11, "word": None}
-    assert told.tables == {"kernels": 1} and told.tool == tw.__version__
-    assert told.effective_hash == catalog.effective_hash(catalog.get("kernel_time"))
+    provenance = found.provenance
+    assert (provenance.analysis, provenance.version, provenance.runs) == ("kernel_time", 2, ("a@v1", "b@v1"))
+    assert provenance.params == {"least_ns": 11, "word": None}
+    assert provenance.tables == {"kernels": 1} and provenance.tool == tw.__version__
+    assert provenance.effective_hash == catalog.effective_hash(catalog.get("kernel_time"))
     assert found.notices == () and found.abstained == ()
-    again = wh.select(runs=told.runs).run(f"{told.analysis}@{told.version}", **told.params)
+    again = wh.select(runs=provenance.runs).run(
+        f"{provenance.analysis}@{provenance.version}", **provenance.params
+    )
     assert again.table == found.table and again.provenance == found.provenance
 
 
-def test_older_versions_stay_within_reach(wh: Warehouse) -> None:
+def test_older_versions_are_selectable(wh: Warehouse) -> None:
     assert wh.select("a", 0).run("kernel_time@1").rows()[0]["count"] == 3
     assert wh.select("a", 0).run("kernel_time", version=1).provenance.version == 1
 
 
-def test_select_narrows_and_stays_as_it_was(wh: Warehouse, store: Store, catalog: Catalog) -> None:
+def test_select_returns_a_fixed_selection(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     part = wh.select(runs=["@latest", "label:commit=3f2a"], ranks=[1])
     assert [(each.selector, each.ranks) for each in part.selected()] == [("a@v1", (1,)), ("b@v1", (1,))]
     assert part.run("kernel_time").provenance.ranks == {"a": [1], "b": [1]}
-    bring(
+    store_run(
         store,
         catalog,
         "a",
@@ -109,9 +111,9 @@ class Noted(LocalObjects):
         return super().get(key)
 
 
-def test_a_name_or_prefix_opens_no_other_run(store: Store, catalog: Catalog) -> None:
+def test_a_name_or_prefix_reads_no_other_run(store: Store, catalog: Catalog) -> None:
     for run in ("night-1", "night-2", "night-2-late", "Day-one", "dayA"):
-        bring(store, catalog, run, (0,))
+        store_run(store, catalog, run, (0,))
     store.relabel("night-2", {"commit": "3f2a"})
     wh = Warehouse(store.root, catalog=catalog)
     wh.store.objects = noted = Noted(store.root)
@@ -128,10 +130,10 @@ def test_a_name_or_prefix_opens_no_other_run(store: Store, catalog: Catalog) -> 
         assert {key.split("/")[2] for key in noted.read} == opened, selector
 
 
-def test_wrong_names_and_values_are_told(wh: Warehouse) -> None:
-    with pytest.raises(UnknownName) as told:
+def test_unknown_names_and_invalid_values_are_errors(wh: Warehouse) -> None:
+    with pytest.raises(UnknownName) as raised:
         wh.run("kernel_tim")
-    assert told.value.hint == "did you mean kernel_time?"
+    assert raised.value.hint == "did you mean kernel_time?"
     with pytest.raises(UnknownName):
         wh.run("kernels")
     with pytest.raises(ParamError):
@@ -140,33 +142,33 @@ def test_wrong_names_and_values_are_told(wh: Warehouse) -> None:
         wh.run("kernel_time", least=1)
 
 
-def test_ranks_without_what_is_needed_are_left_out_and_said(
+def test_ranks_without_needed_data_are_skipped_with_reasons(
     wh: Warehouse, store: Store, catalog: Catalog
 ) -> None:
-    bring(store, catalog, "c", (0, 1), shapes=False)
-    bring(store, catalog, "d", (0,), tables={})
+    store_run(store, catalog, "c", (0, 1), shapes=False)
+    store_run(store, catalog, "d", (0,), tables={})
     found = wh.run("gemm_shapes")
     assert {row["run_id"] for row in found.rows()} == {"a", "b"}
     assert [(each.run_id, each.rank, each.reason) for each in found.abstained] == [
-        ("c", 0, "no shapes recorded"),
-        ("c", 1, "no shapes recorded"),
-        ("d", 0, "1 rank, needs 2"),
+        ("c", 0, "no input shapes recorded"),
+        ("c", 1, "no input shapes recorded"),
+        ("d", 0, "requires 2 ranks, found 1"),
     ]
     assert len(wh.select("c").run("gemm_shapes")) == 0
 
 
 def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "c", (1,), status="damaged")
-    told = wh.select("c").run("kernel_time").notices
-    assert told == ("1 damaged rank (c rank 1)", "c has 1 of 2 ranks")
+    store_run(store, catalog, "c", (1,), status="damaged")
+    notices = wh.select("c").run("kernel_time").notices
+    assert notices == ("1 rank has a damaged trace (c rank 1)", "c is incomplete: 1 of 2 ranks")
     assert wh.select("a").query("SELECT 1").notices == ()
-    bring(store, catalog, "d", gpu_ns=1000, launch_known_ns=999)
-    told = wh.select("d").run("launch_time").notices
-    assert told == ("coverage: 99.9 % of GPU time is linked to its launch",)
+    store_run(store, catalog, "d", gpu_ns=1000, launch_known_ns=999)
+    notices = wh.select("d").run("launch_time").notices
+    assert notices == ("coverage: 99.9 % of GPU time is linked to its launch",)
     assert wh.select("d").run("kernel_time").notices == ()
 
 
-def test_query_reads_and_nothing_else(wh: Warehouse, tmp_path: Path) -> None:
+def test_query_is_read_only(wh: Warehouse, tmp_path: Path) -> None:
     found = wh.query(
         "SELECT name, sum(dur_ns) AS s, '{\"a\": 1.10}'::JSON AS j FROM kernels GROUP BY name ORDER BY 1"
     )
@@ -188,7 +190,7 @@ def test_query_reads_and_nothing_else(wh: Warehouse, tmp_path: Path) -> None:
     assert wh.query("SELECT count(*) AS n FROM kernels").rows() != kernels
 
 
-def test_scan_gives_just_the_chosen_rows(wh: Warehouse, catalog: Catalog) -> None:
+def test_scan_returns_the_selected_rows(wh: Warehouse, catalog: Catalog) -> None:
     import polars
 
     frame = wh.select("b", [0, 2]).scan("kernels")
@@ -205,8 +207,8 @@ def test_scan_gives_just_the_chosen_rows(wh: Warehouse, catalog: Catalog) -> Non
     assert wh.scan("kernels").collect_schema().names() == columns
 
 
-def test_runs_tells_waiting_ones_too(wh: Warehouse, store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "c", (0,), expected_ranks=8)
+def test_runs_includes_pending_ones(wh: Warehouse, store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "c", (0,), expected_ranks=8)
     rows = {row["run_id"]: row for row in wh.runs().rows()}
     assert [(name, row["state"]) for name, row in rows.items()] == [
         ("a", "complete"),
@@ -217,7 +219,7 @@ def test_runs_tells_waiting_ones_too(wh: Warehouse, store: Store, catalog: Catal
     assert [row["run_id"] for row in wh.select("a").runs().rows()] == ["a"]
 
 
-def test_info_tells_tables_ranks_and_versions(wh: Warehouse) -> None:
+def test_info_has_tables_ranks_and_versions(wh: Warehouse) -> None:
     wh.label("a", {"who": "x"})
     found = wh.info("a")
     assert found.run["labels"] == {"commit": "3f2a", "who": "x"}
@@ -231,17 +233,17 @@ def test_info_tells_tables_ranks_and_versions(wh: Warehouse) -> None:
         wh.info("nowhere")
 
 
-def test_a_label_is_set_and_taken_away(wh: Warehouse) -> None:
+def test_a_label_is_set_and_removed(wh: Warehouse) -> None:
     wh.label("a", {"commit": None, "who": "x"})
     assert wh.runs().rows()[0]["labels"] == {"who": "x"}
     with pytest.raises(UnknownName):
         wh.label("nowhere", {"a": "b"})
 
 
-def test_remove_takes_what_all_conditions_mean(wh: Warehouse, store: Store, catalog: Catalog) -> None:
+def test_remove_combines_all_conditions(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     now = time.time_ns()
-    bring(store, catalog, "young", (0,), labels={"commit": "3f2a"}, start_ns=now, end_ns=now)
-    bring(store, catalog, "waits", (0,), expected_ranks=2)
+    store_run(store, catalog, "young", (0,), labels={"commit": "3f2a"}, start_ns=now, end_ns=now)
+    store_run(store, catalog, "waits", (0,), expected_ranks=2)
     would = wh.remove(where="label.commit=3f2a", older_than="1d", dry_run=True)
     assert [(each.run, each.ranks) for each in would] == [("a", 2)] and would[0].bytes > 0
     assert store.runs() == ("a", "b", "young")
@@ -255,14 +257,14 @@ def test_remove_takes_what_all_conditions_mean(wh: Warehouse, store: Store, cata
             wh.remove(**wrong)
 
 
-def test_results_go_to_parquet_with_all_that_is_known(wh: Warehouse, tmp_path: Path) -> None:
+def test_results_are_written_to_parquet_with_metadata(wh: Warehouse, tmp_path: Path) -> None:
     path = wh.run("kernel_time").write(tmp_path / "x.parquet")
     schema = parquet.read_schema(str(path))
     assert schema.field("sum_ns").metadata[b"unit"] == b"ns"
     assert b'"runs": ["a@v1", "b@v1"]' in schema.metadata[b"tracewarehouse"]
 
 
-def test_a_warehouse_that_is_not_there_is_told_when_it_is_read(tmp_path: Path) -> None:
+def test_reading_a_missing_warehouse_is_an_error(tmp_path: Path) -> None:
     missing = tw.open(tmp_path / "nowhere")
     with pytest.raises(WarehouseError, match="no warehouse here"):
         missing.runs()
@@ -271,18 +273,18 @@ def test_a_warehouse_that_is_not_there_is_told_when_it_is_read(tmp_path: Path) -
     assert not missing.root.exists()
 
 
-def test_an_empty_warehouse_answers_with_no_rows(tmp_path: Path, catalog: Catalog) -> None:
-    wh = Warehouse(Store.create(tmp_path / "w").root, catalog=catalog)
+def test_an_empty_warehouse_has_no_rows(tmp_path: Path, catalog: Catalog) -> None:
+    wh = Warehouse(Store.open_or_create(tmp_path / "w").root, catalog=catalog)
     assert len(wh.runs()) == len(wh.run("kernel_time")) == len(wh.run("findings")) == 0
     assert wh.scan("kernels").collect().height == 0
 
 
 def test_an_older_version_without_the_table_cannot_be_rebuilt(store: Store, tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql2")
-    bring(store, catalog, "a", (0,), tables={"kernels@1": [kernel("a", 0, 0, "gemm", 1)]})
+    store_run(store, catalog, "a", (0,), tables={"kernels@1": [kernel("a", 0, 0, "gemm", 1)]})
     wh = Warehouse(store.root, catalog=catalog)
     wh.label("a", {"k": "v"})
-    with pytest.raises(SchemaVersionError, match="a@v1 does not hold kernels@2"):
+    with pytest.raises(SchemaVersionError, match="a@v1 does not have kernels@2"):
         wh.select("a@v1").query("FROM kernels")
     assert wh.select("a@v1").query("SELECT 1 AS one").rows() == [{"one": 1}]
     assert wh.select("a@v1").run("kernel_time").rows() == []
@@ -306,7 +308,7 @@ SELECT run_id, rank, count(*) AS rows FROM kernels GROUP BY run_id, rank
 """
 
 
-def test_a_table_of_another_version_is_rebuilt_by_an_upgrade(tmp_path: Path) -> None:
+def test_an_upgrade_rebuilds_a_table_of_another_version(tmp_path: Path) -> None:
     steps = ROOT / "tests" / "data" / "first-steps"
     tw.open(tmp_path / "w").ingest(steps / "rank0.json.gz", steps / "rank1.json.gz", jobs=1)
     shutil.copytree(ROOT / "sql", tmp_path / "sql")
@@ -317,11 +319,11 @@ def test_a_table_of_another_version_is_rebuilt_by_an_upgrade(tmp_path: Path) -> 
     (tmp_path / "sql" / "analyses" / "gpu").mkdir(parents=True, exist_ok=True)
     (tmp_path / "sql" / "analyses" / "gpu" / "gpu_activities.v1.sql").write_text(COUNTED)
     wh = Warehouse(tmp_path / "w", catalog=Catalog.read(tmp_path / "sql"))
-    with pytest.raises(SchemaVersionError, match="first-steps@v1 does not hold kernels@2"):
+    with pytest.raises(SchemaVersionError, match="first-steps@v1 does not have kernels@2"):
         wh.select("first-steps", 1).run("gpu_activities")
     assert wh.upgrade().lines == ("kernels@2 was rebuilt for first-steps",)
     found = wh.select("first-steps", 1).run("gpu_activities")
-    assert found.notices == ("first-steps has 2 of 4 ranks",)
+    assert found.notices == ("first-steps is incomplete: 2 of 4 ranks",)
     assert found.provenance.runs == ("first-steps@v2",) and found.provenance.tables == {"kernels": 2}
     held = {(each.table, each.version): each.rows for each in wh.info("first-steps").tables}
     count = sum(row["rows"] for row in wh.run("gpu_activities").rows())
@@ -333,7 +335,7 @@ def test_a_table_of_another_version_is_rebuilt_by_an_upgrade(tmp_path: Path) -> 
     assert wh.upgrade().lines == ()
 
 
-def test_verify_and_clean_are_those_of_the_store(wh: Warehouse) -> None:
+def test_verify_and_clean(wh: Warehouse) -> None:
     assert wh.verify() == []
     wh.remove("a")
     assert wh.clean(grace_s=0).files > 0

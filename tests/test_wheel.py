@@ -101,7 +101,7 @@ def test_without_the_native_scanner_the_wheel_is_pure(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(build.zig_compiler() is not None, reason="ziglang is installed")
-def test_without_a_compiler_the_build_fails_with_a_sentence_that_names_the_remedy(tmp_path: Path) -> None:
+def test_without_a_compiler_the_build_fails_with_a_remedy(tmp_path: Path) -> None:
     done = built(tmp_path, PATH=str(tmp_path), CC="")
     assert done.returncode != 0 and "Traceback" not in done.stderr
     assert "install a C compiler" in done.stderr and "TW_NO_NATIVE=1" in done.stderr

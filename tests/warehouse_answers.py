@@ -1,7 +1,7 @@
-"""What a warehouse answers, as plain values by the name of a column, to hold a later answer against.
+"""The results of a warehouse as plain values by column, to compare with those of a later release.
 
-A table of rows becomes `{"column": [values]}`, lists in the order of the rows. Times of the clock are text in
-ISO 8601, a MAP is a list of pairs; integers and floats are as they are.
+Rows become `{"column": [values]}`, in the order of the rows. Timestamps are ISO 8601 text, a MAP is a list of
+pairs; integers and floats are unchanged.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ DIFFED = ("kernel_summary", "temporal_breakdown", "name_summary")
 
 
 def stored_tables(wh: tw.Warehouse) -> tuple[Contract, ...]:
-    """The tables that a warehouse keeps for each rank."""
+    """The tables that are stored per rank."""
     return tuple(each for each in wh.catalog.tables() if not each.transient and each.scope != "run")
 
 
 def columns(result: tw.Result) -> Columns:
-    """The rows of a result, column by column."""
+    """The rows of a result by column."""
     return {
         name: [plain(cell) for cell in result.table[name].to_pylist()] for name in result.table.column_names
     }
 
 
 def plain(cell: Any) -> Any:
-    """A value as JSON can hold it."""
+    """A value as JSON types."""
     if isinstance(cell, datetime.datetime):
         return cell.isoformat()
     if isinstance(cell, list | tuple):
@@ -48,15 +48,15 @@ def plain(cell: Any) -> Any:
 
 
 def rows_of(wh: tw.Warehouse, run: str, table: Contract) -> Columns:
-    """All rows of a stored table of one run, in the order of its grain."""
+    """All rows of a stored table of a run, in the order of its grain."""
     order = ", ".join(table.grain)
     return columns(wh.select(run).query(f"SELECT * FROM {table.name} ORDER BY {order}"))
 
 
-def told(ask: Callable[[], tw.Result]) -> Answer:
-    """The rows, who abstained and why; or the error in place of them."""
+def answer(call: Callable[[], tw.Result]) -> Answer:
+    """The rows, the skipped ranks with reasons and the notices; or the error."""
     try:
-        result = ask()
+        result = call()
     except tw.TwError as error:
         return {"error": type(error).__name__, "message": str(error)}
     abstained = [[each.run_id, each.rank, each.reason] for each in result.abstained]
@@ -69,35 +69,35 @@ def tables(wh: tw.Warehouse, run: str) -> dict[str, Columns]:
 
 
 def analyses(wh: tw.Warehouse, run: str) -> dict[str, Answer]:
-    """Every analysis of a run with its defaults, and what looks wrong in it."""
+    """Every analysis of a run with default parameters, and its findings."""
     part = wh.select(run)
-    answers = {each.name: told(lambda name=each.name: part.run(name)) for each in wh.catalog.analyses()}  # type: ignore[misc]
-    return {**answers, "check()": told(part.check)}
+    answers = {each.name: answer(lambda name=each.name: part.run(name)) for each in wh.catalog.analyses()}  # type: ignore[misc]
+    return {**answers, "check()": answer(part.check)}
 
 
 def exported(wh: tw.Warehouse, run: str) -> dict[str, str]:
-    """Rank to the sha256 of its trace as it is given back."""
+    """Rank → the sha256 of its exported trace."""
     ranks = wh.select(run).selected()[0].ranks
-    return {str(rank): _sha256(wh.export_trace(run, rank).pieces) for rank in ranks}
+    return {str(rank): _sha256(wh.export_trace(run, rank).chunks) for rank in ranks}
 
 
 def whole(wh: tw.Warehouse) -> Answer:
-    """What is said of the runs together: the runs, their ranks and versions, histories, differences."""
+    """Results over all runs: runs, ranks and versions, histories, differences."""
     runs = [each.run for each in wh.selected()]
     compared = wh.diff("good", "slow")
     return {
-        "runs": told(wh.runs),
+        "runs": answer(wh.runs),
         "ranks": {run: columns(wh.info(run).ranks) for run in runs},
         "versions": {run: len(wh.info(run).versions) for run in runs},
-        "older": told(lambda: wh.select(["odd@v1", "good@v1"]).run("temporal_breakdown")),
-        "history": {metric: told(lambda m=metric: wh.history(m).result) for metric in METRICS},  # type: ignore[misc]
-        "diff": {name: told(lambda n=name: compared.run(n)) for name in DIFFED},  # type: ignore[misc]
+        "older": answer(lambda: wh.select(["odd@v1", "good@v1"]).run("temporal_breakdown")),
+        "history": {metric: answer(lambda m=metric: wh.history(m).result) for metric in METRICS},  # type: ignore[misc]
+        "diff": {name: answer(lambda n=name: compared.run(n)) for name in DIFFED},  # type: ignore[misc]
         "changes": {"line": compared.changes().line, "rows": columns(compared.changes().rows())},
     }
 
 
 def write(wh: tw.Warehouse, folder: Path) -> None:
-    """Writes all answers: a file on the whole, and two for each run."""
+    """Writes all answers: one file for all runs, and two per run."""
     folder.mkdir(parents=True)
     _dump(folder / "whole.json.gz", whole(wh))
     for each in wh.selected():
@@ -116,8 +116,8 @@ def _dump(path: Path, value: Any) -> None:
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def _sha256(pieces: Iterable[str]) -> str:
+def _sha256(chunks: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece.encode())
+    for chunk in chunks:
+        digest.update(chunk.encode())
     return digest.hexdigest()

@@ -28,8 +28,8 @@
 -- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
 -- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
 -- ///
--- A rule also returns is_finding (the share reaches the warning threshold, and whatever else the rule asks
--- for) and is_representative (FALSE if the trace has no complete step and the rule needs one).
+-- A rule also returns is_finding (the share reaches the warning threshold, and any other conditions of the
+-- rule hold) and is_representative (FALSE if the trace has no complete step and the rule needs one).
 SELECT
   run_id,
   rank,

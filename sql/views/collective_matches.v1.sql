@@ -4,7 +4,7 @@
 -- name     = "collective_matches"
 -- version  = 1
 -- summary  = "Collectives per rank, matched with the same collectives on other ranks, or the reason why they are not matched."
--- requires = ["collectives@1", "ranks@1"]
+-- requires = ["collectives@1", "collective_groups@1", "ranks@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "start_ns"]
 --
@@ -18,17 +18,22 @@
 -- collective     = { type = "VARCHAR", doc = "Collective operation: all_reduce, all_gather, …." }
 -- waits_for_all  = { type = "BOOLEAN", doc = "True if no rank can leave it before the last one arrives (a synchronizing collective)." }
 -- process_group  = { type = "VARCHAR", null = true, doc = "Process group name; null if unknown." }
--- group_known    = { type = "BOOLEAN", doc = "True if the trace names the process group or lists only one; false if all ranks are assumed to be members." }
--- group_size     = { type = "BIGINT", null = true, unit = "count", doc = "Number of ranks in the process group; the world size if unknown." }
+-- group_known    = { type = "BOOLEAN", doc = "True if the process group is known, from any evidence, or the trace lists only one; false if all ranks are assumed to be members, or it is unknown." }
+-- group_source   = { type = "VARCHAR", doc = "Evidence for the process group: reported, size, elimination, all_ranks or unknown, as in `collective_groups`." }
+-- group_key      = { type = "VARCHAR", null = true, doc = "Key of the process group, as in `collective_groups`." }
+-- group_ranks    = { type = "VARCHAR", null = true, doc = "Ranks of the group as a JSON list; null if not known." }
+-- group_size     = { type = "BIGINT", null = true, unit = "count", doc = "Number of ranks in the process group; the world size if all ranks are assumed; null if unknown." }
+-- direction      = { type = "VARCHAR", null = true, doc = "send or receive; null for other collectives." }
+-- peer           = { type = "INTEGER", null = true, doc = "The other rank of a send or receive: that of its match, else of a group of two; null if unknown. Matching by sequence number is untested on real traces, which record none." }
 -- bytes          = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
 -- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
 -- step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
 -- start_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "Start on this rank's clock." }
 -- end_ns         = { type = "BIGINT", signed = true, unit = "ts", doc = "End on this rank's clock." }
 -- dur_ns         = { type = "BIGINT", unit = "ns", doc = "end_ns minus start_ns." }
--- state          = { type = "VARCHAR", doc = "complete: all ranks of the group take part; partial: at least two; unmatched: only this rank; ambiguous: ranks have different numbers of such collectives in the same step, or a rank has two at the same position; inconsistent_clocks: the group is unknown, and under no clock offsets do the ranks overlap in all collectives of this kind." }
+-- state          = { type = "VARCHAR", doc = "complete: all ranks of the group take part (both ends of a send and receive); partial: at least two. Not matched: unmatched: only this rank; ambiguous: ranks have different numbers of such collectives in the same step, a rank has two at the same position, or more ranks take part than the group has; inconsistent_clocks: the group is unknown, and under no clock offsets do the ranks overlap in all collectives of this kind; coalesced: several sends and receives in one activity, whose peers are unknown; unknown_group: several process groups are possible." }
 -- members        = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 unless the state is complete or partial." }
--- instance_id    = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks: group, signature and position. Null, like all columns below, unless the state is complete or partial." }
+-- instance_id    = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks: group, signature and position; for a send and its receive the sequence number, or the ranks in order and the position among those of this direction. Null, like all columns below, unless the state is complete or partial." }
 -- first_rank     = { type = "INTEGER", null = true, doc = "Lowest participating rank." }
 -- first_end_ns   = { type = "BIGINT", signed = true, unit = "ts", null = true, doc = "End of the collective on first_rank, on that rank's clock." }
 -- shortest_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "Shortest duration of any rank." }
@@ -47,6 +52,36 @@ WITH
     FROM ranks
     GROUP BY run_id
   ),
+  ends AS (
+    -- The two ranks of a group, by which a send without a sequence number finds its receive.
+    SELECT
+      groups.run_id,
+      coalesce(groups.group_key, 'all ranks') AS group_key,
+      min(groups.rank) AS low_rank,
+      max(groups.rank) AS high_rank
+    FROM collective_groups AS groups
+    WHERE groups.group_source <> 'unknown'
+    GROUP BY groups.run_id, coalesce(groups.group_key, 'all ranks')
+    HAVING count(DISTINCT groups.rank) = 2
+  ),
+  grouped AS (
+    SELECT
+      collectives.run_id,
+      collectives.rank,
+      collectives.event_id,
+      groups.group_key,
+      groups.group_ranks,
+      groups.group_size,
+      groups.group_source,
+      groups.group_source IN ('reported', 'size', 'elimination') OR world.one_group AS group_known,
+      CASE collectives.collective WHEN 'send' THEN 'send' WHEN 'recv' THEN 'receive' END AS direction,
+      CASE WHEN collectives.collective IN ('send', 'recv') THEN ends.low_rank + ends.high_rank - collectives.rank END AS peer
+    FROM collectives
+    JOIN world ON world.run_id = collectives.run_id
+    JOIN collective_groups AS groups
+      ON groups.run_id = collectives.run_id AND groups.rank = collectives.rank AND groups.event_id = collectives.event_id
+    LEFT JOIN ends ON ends.run_id = groups.run_id AND ends.group_key = coalesce(groups.group_key, 'all ranks')
+  ),
   keyed AS (
     SELECT
       collectives.run_id,
@@ -58,19 +93,48 @@ WITH
       collectives.collective,
       collectives.waits_for_all,
       collectives.process_group,
-      collectives.group_key IS NOT NULL OR world.one_group AS group_known,
-      coalesce(collectives.group_size, world.world_size) AS group_size,
+      grouped.group_known,
+      grouped.group_source,
+      grouped.group_key,
+      grouped.group_ranks,
+      grouped.group_size,
+      grouped.direction,
+      grouped.peer,
       collectives.bytes,
       collectives.sequence,
       collectives.step,
       collectives.start_ns,
       collectives.end_ns,
       collectives.dur_ns,
-      concat_ws(' | ', coalesce(collectives.group_key, 'all ranks'), collectives.signature) AS match_key,
+      CASE
+        WHEN collectives.collective = 'send_recv' THEN 'coalesced'
+        WHEN grouped.group_source = 'unknown' THEN 'unknown_group'
+        WHEN grouped.direction IS NOT NULL AND collectives.sequence IS NULL AND grouped.peer IS NULL THEN 'unmatched'
+      END AS unmatched_state,
+      concat_ws(
+        ' | ',
+        coalesce(grouped.group_key, 'all ranks'),
+        CASE
+          WHEN unmatched_state IS NOT NULL THEN concat(collectives.signature, ' of rank ', collectives.rank)
+          WHEN grouped.direction IS NULL THEN collectives.signature
+          WHEN collectives.sequence IS NOT NULL THEN concat('send and receive #', collectives.sequence)
+          ELSE
+            concat(
+              'send ',
+              CASE WHEN grouped.direction = 'send' THEN collectives.rank ELSE grouped.peer END,
+              ' to ',
+              CASE WHEN grouped.direction = 'send' THEN grouped.peer ELSE collectives.rank END,
+              regexp_replace(collectives.signature, '^\w+', '')
+            )
+        END
+      ) AS match_key,
       collectives.occurrence,
       collectives.occurrences
     FROM collectives
-    JOIN world ON world.run_id = collectives.run_id
+    JOIN grouped
+      ON grouped.run_id = collectives.run_id
+      AND grouped.rank = collectives.rank
+      AND grouped.event_id = collectives.event_id
   ),
   counted AS (
     SELECT run_id, match_key, min(occurrences) < max(occurrences) AS uneven
@@ -83,9 +147,15 @@ WITH
       match_key,
       occurrence,
       bool_and(group_known) AS group_known,
-      count(*) > count(DISTINCT rank) AS doubled,
+      any_value(unmatched_state) AS unmatched_state,
+      -- Of a send and receive both ends, however large their group is.
+      CASE WHEN count(direction) > 0 THEN 2 ELSE max(group_size) END AS ranks_needed,
+      count(*) > count(DISTINCT rank)
+        -- Two sends, or two receives.
+        OR count(*) > 1 AND count(direction) > 0 AND count(DISTINCT direction) = 1
+        OR bool_and(group_known) AND count(*) > ranks_needed AS doubled,
       count(*) AS members,
-      max(group_size) AS group_size,
+      CASE WHEN count(*) = 2 AND count(direction) = 2 THEN min(rank) + max(rank) END AS both_ranks,
       min(rank) AS first_rank,
       arg_min(start_ns, rank) AS first_start_ns,
       arg_min(end_ns, rank) AS first_end_ns,
@@ -121,15 +191,16 @@ WITH
       instance.match_key,
       instance.occurrence,
       CASE
+        WHEN instance.unmatched_state IS NOT NULL THEN instance.unmatched_state
         WHEN instance.doubled OR counted.uneven THEN 'ambiguous'
         WHEN instance.members = 1 THEN 'unmatched'
         WHEN refuted.kind IS NOT NULL AND NOT instance.group_known THEN 'inconsistent_clocks'
-        WHEN instance.members >= instance.group_size THEN 'complete'
+        WHEN instance.members >= instance.ranks_needed THEN 'complete'
         ELSE 'partial'
       END AS state,
       state IN ('partial', 'complete') AS matched,
       instance.group_known,
-      instance.group_size,
+      instance.both_ranks,
       instance.members,
       instance.first_rank,
       instance.first_end_ns,
@@ -150,7 +221,12 @@ SELECT
   keyed.waits_for_all,
   keyed.process_group,
   matches.group_known,
-  matches.group_size,
+  keyed.group_source,
+  keyed.group_key,
+  keyed.group_ranks,
+  keyed.group_size,
+  keyed.direction,
+  CASE WHEN matches.matched THEN coalesce(matches.both_ranks - keyed.rank, keyed.peer) ELSE keyed.peer END AS peer,
   keyed.bytes,
   keyed.sequence,
   keyed.step,

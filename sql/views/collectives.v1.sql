@@ -20,6 +20,7 @@
 -- process_group = { type = "VARCHAR", null = true, doc = "Process group name; null if unknown." }
 -- group_size    = { type = "BIGINT", null = true, unit = "count", doc = "Number of ranks in the process group; null if unknown." }
 -- group_key     = { type = "VARCHAR", null = true, doc = "Name, size and ranks of the process group, equal on all its ranks; null if the trace records none of them." }
+-- group_ranks   = { type = "VARCHAR", null = true, doc = "Ranks of the process group as the arguments list them, without blanks; PyTorch truncates the list after 30." }
 -- dtype         = { type = "VARCHAR", null = true, doc = "Element type." }
 -- in_elements   = { type = "BIGINT", null = true, unit = "count", doc = "Number of input elements on this rank." }
 -- out_elements  = { type = "BIGINT", null = true, unit = "count", doc = "Number of output elements on this rank." }
@@ -138,6 +139,7 @@ WITH
       recorded.group_size,
       -- The name alone is not enough: in some jobs each rank numbers its groups independently.
       nullif(concat_ws(' ', recorded.process_group, 'of ' || recorded.group_size, recorded.group_ranks), '') AS group_key,
+      recorded.group_ranks,
       recorded.dtype,
       recorded.in_elements,
       recorded.out_elements,
@@ -175,6 +177,7 @@ SELECT
   process_group,
   group_size,
   group_key,
+  group_ranks,
   dtype,
   in_elements,
   out_elements,

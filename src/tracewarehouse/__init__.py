@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "TwError", "Warehouse", "__version__", "open", "simulate", "trace_handler"]
 
-# Loaded on first use: a training script that imports trace_handler pays for nothing else.
+# Imported on first use, so that a training script that uses trace_handler imports nothing else.
 _HOMES = {
     "Result": "tracewarehouse.result",
     "TwError": "tracewarehouse.errors",
@@ -34,7 +34,7 @@ _HOMES = {
 
 
 def open(path: str | PathLike[str]) -> Warehouse:
-    """The warehouse in a folder. One that is not there yet is made by the first `ingest`."""
+    """Opens the warehouse in a folder; if it does not exist, the first `ingest` creates it."""
     from tracewarehouse.warehouse import Warehouse
 
     return Warehouse(path)

@@ -106,7 +106,7 @@ def demo(
     with TemporaryDirectory(prefix="tw-demo-") as folder:
         files = _write(Path(folder))
         digest = _digest(files)
-        names, stored = _run_names(Store.create(warehouse.root, tool=__version__), digest)
+        names, stored = _run_names(Store.open_or_create(warehouse.root, tool=__version__), digest)
         if not stored:
             report("ingesting")
             _ingest(warehouse, files, names, digest, progress)
@@ -136,7 +136,7 @@ def _digest(files: Iterable[Sequence[Path]]) -> str:
 
 def _run_names(store: Store, digest: str) -> tuple[tuple[str, str], bool]:
     """Run names that are free or have exactly these traces, and whether both runs are complete."""
-    pending = {run.casefold() for run in store.waiting_runs()}
+    pending = {run.casefold() for run in store.pending_runs()}
     for number in count(1):
         suffix = f"-{number}" if number > 1 else ""
         names = (f"demo-before{suffix}", f"demo-after{suffix}")

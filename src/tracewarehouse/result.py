@@ -238,7 +238,7 @@ class Result:
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Parquet files that are read alike: `ranks` are those to keep (None: all), `missing` are null."""
+    """Parquet files read in the same way: `ranks` are kept (None: all), `missing` columns are null."""
 
     paths: tuple[str, ...]
     ranks: tuple[int, ...] | None = None
@@ -277,7 +277,7 @@ def _texts(column: pa.ChunkedArray, write: Callable[[object], str]) -> list[str]
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = column.cast(pa.string())  # Python's datetime ends at microseconds
+        column = column.cast(pa.string())  # Python's datetime has no nanoseconds
     known: dict[object, str] = {}
     texts = []
     for value in column.to_pylist(maps_as_pydicts="lossy"):

@@ -1,4 +1,4 @@
-"""A warehouse as one object: a directory, no server, no lock."""
+"""`Warehouse`: queries, analyses, comparisons, reports and exports of the runs in a folder."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 class Warehouse(Analyses[Result], WarehouseWrites):
     """The runs in a folder, or those of them that `select` selected.
 
-    Every analysis is a method: `wh.temporal_breakdown()`. The first `ingest` creates the folder; until then
-    whatever reads raises WarehouseError. Reading never writes to the folder.
+    Every analysis is a method: `wh.temporal_breakdown()`. The first `ingest` creates the folder; until then,
+    methods that read raise WarehouseError. Reading never writes to the folder.
     """
 
     def run(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis (`name` or `name@2`; newest version by default).
 
-        Ranks whose trace lacks what it needs are in `Result.abstained`. Runs that were stored without a
-        column that it reads are left out, with a notice. Raises UnknownName, ParamError, and
-        SchemaVersionError if no run is left.
+        Ranks whose trace lacks data that it needs are in `Result.abstained`. Runs that were stored without a
+        column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
+        SchemaVersionError if no run remains.
         """
         from tracewarehouse.contracts.params import bind
         from tracewarehouse.query.dependencies import Dependencies
@@ -86,7 +86,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
         The columns are those of every rule (`tw describe input_bound`) and the rule's name; `passed` adds
         passing checks, with severity none. `saving_ns` is an upper bound on the time saved in the analyzed
-        interval. Ranks whose trace lacks what a rule needs are in `Result.abstained`.
+        interval. Ranks whose trace lacks data that a rule needs are in `Result.abstained`.
         """
         from tracewarehouse.findings import run_rules
 
@@ -122,13 +122,13 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
         Raises QueryError with DuckDB's message.
         """
-        from tracewarehouse.duck.engine import NotThere
+        from tracewarehouse.duck.engine import MISSING_NAME
         from tracewarehouse.query.dependencies import mentioned, queryable
 
         try:
             return self._query(sql, mentioned(self.catalog, sql))
         except QueryError as error:
-            if not isinstance(error.__cause__, NotThere):
+            if not isinstance(error.__cause__, MISSING_NAME):
                 raise
             name = error.message.partition("Table with name ")[2].partition(" ")[0]
             if any(ref.name == name for ref in self.catalog.refs("analysis")):
@@ -158,7 +158,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         """A stored table as a Polars LazyFrame over the files of the selected ranks.
 
         JSON columns are strings; a column that a run was stored without is null. Raises UnknownName, and
-        SchemaVersionError if no run holds the table in a version that this release reads.
+        SchemaVersionError if no run has the table in a version that this release reads.
         """
         from tracewarehouse.query.relations import scan
         from tracewarehouse.runs.table_versions import queryable_runs
@@ -168,7 +168,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         return scan(self.root, contract, self.catalog.compatible(contract), runs.selected)
 
     def runs(self) -> Result:
-        """A row per run, with the columns of the table `runs`, including runs that wait for ranks."""
+        """A row per run, with the columns of the table `runs`, including pending runs."""
         from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.runs.notices import nothing_stored, provenance_of
         from tracewarehouse.runs.rows import pending_row, run_row
@@ -179,16 +179,16 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         pending: list[dict[str, Any]] = []
         if self._selected is None:
             published = {each.run for each in selected}
-            waiting = self.store.waiting_runs()
+            waiting = self.store.pending_runs()
             pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
             rows += pending
-        told = tuple("{run_id}: pending {ranks_present}/{ranks_expected}".format_map(row) for row in pending)
-        told = told or nothing_stored(selected)
+        text = "{run_id} is pending: {ranks_present} of {ranks_expected} ranks ingested"
+        lines = tuple(text.format_map(row) for row in pending) or nothing_stored(selected)
         provenance = provenance_of(self.catalog, selected, contract)
-        return Result(table_of(contract, rows), provenance, contract, notices=told)
+        return Result(table_of(contract, rows), provenance, contract, notices=lines)
 
     def info(self, run: str) -> RunInfo:
-        """One run in full; raises UnknownName."""
+        """A run with its ranks, tables and versions; raises UnknownName."""
         from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.runs.notices import provenance_of
         from tracewarehouse.runs.rows import RunInfo, built_rows, run_row, table_sizes
@@ -228,31 +228,33 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         from tracewarehouse.query.dependencies import dependencies
         from tracewarehouse.runs.table_versions import queryable_runs
 
-        wanted = export_request(counters, overlays, start, end, step, around, margin, plain)
-        whole = self._one(run)
-        part = whole if rank is None else whole.select(ranks=rank)
-        found = self._found(whole, part, wanted)
+        request = export_request(counters, overlays, start, end, step, around, margin, plain)
+        all_ranks = self._one(run)
+        part = all_ranks if rank is None else all_ranks.select(ranks=rank)
+        findings = self._findings_to_draw(all_ranks, part, request)
         if rank is None and around is not None:
-            part = whole.select(ranks=worst_occurrence(around, found, run)[0])
+            part = all_ranks.select(ranks=worst_occurrence(around, findings, run)[0])
         (selected,) = part.selected()
         if rank is None and len(selected.ranks) != 1:
             hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
             raise ParamError(f"{selected.run} has several ranks", hint)
-        read = dependencies(self.catalog, contracts_read(self.catalog, wanted))
-        (run_read,) = queryable_runs(self.catalog, read, whole.selected(), ()).selected
-        return export(self.root, self.catalog, run_read, selected.ranks, wanted, found)
+        read = dependencies(self.catalog, contracts_read(self.catalog, request))
+        (run_read,) = queryable_runs(self.catalog, read, all_ranks.selected(), ()).selected
+        return export(self.root, self.catalog, run_read, selected.ranks, request, findings)
 
-    def _found(self, whole: Warehouse, part: Warehouse, wanted: ExportRequest) -> list[dict[str, Any]]:
-        """The findings to draw on a part of a run; for `around`, those of its ranks in the entire run."""
+    def _findings_to_draw(
+        self, all_ranks: Warehouse, part: Warehouse, request: ExportRequest
+    ) -> list[dict[str, Any]]:
+        """The findings of the exported ranks; for `around`, from rules that ran on the entire run."""
         from tracewarehouse.findings import rules
 
         ranks = part.selected()[0].ranks
-        if wanted.around is not None:
+        if request.around is not None:
             known = [rule.name for rule in rules(self.catalog)]
-            if wanted.around not in known:
-                raise UnknownName("finding", wanted.around, known)
-            return [row for row in whole.check().rows() if row["rank"] in ranks]
-        return part.check().rows() if wanted.draws_findings(len(ranks)) else []
+            if request.around not in known:
+                raise UnknownName("finding", request.around, known)
+            return [row for row in all_ranks.check().rows() if row["rank"] in ranks]
+        return part.check().rows() if request.draws_findings(len(ranks)) else []
 
     def report(
         self,
@@ -260,34 +262,34 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         head: str | None = None,
         *,
         force: bool = False,
-        say: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> Page:
-        """One page on a run: where GPU time went, what limits it, what is unknown; `.html()` is the file.
+        """A report on a run: where GPU time went, what limits it, what is unknown; `.html()` is the file.
 
-        With `head`, the page compares `run` with it, with `force` even if they are not comparable. Nothing is
-        stored; `say` receives progress messages. Raises UnknownName, NotComparable.
+        With `head`, the report compares `run` with it, with `force` even if they are not comparable. Nothing
+        is stored; `notify` receives progress messages. Raises UnknownName, NotComparable.
         """
         from tracewarehouse.report import one_run
 
-        tell = say or (lambda _: None)
+        report_progress = notify or (lambda _: None)
         if head is not None:
-            return self._report_of_two(run, head, force, tell)
+            return self._report_of_two(run, head, force, report_progress)
         part = self._one(run)
-        tell("running checks")
-        return one_run(part, part.info(part.selected()[0].run), part.check(), tell)
+        report_progress("running checks")
+        return one_run(part, part.info(part.selected()[0].run), part.check(), report_progress)
 
-    def _report_of_two(self, base: str, head: str, force: bool, say: Callable[[str], None]) -> Page:
+    def _report_of_two(self, base: str, head: str, force: bool, notify: Callable[[str], None]) -> Page:
         from tracewarehouse.metric import measure, parse_metric
         from tracewarehouse.report import two_runs
 
-        say("comparing")
+        notify("comparing")
         compared = self.diff(base, head)
         change = compared.changes(force=force)
         times = measure(parse_metric("step_time", self.catalog), compared.base, compared.head)
-        return two_runs(change, times, self._recorded_steps(), say)
+        return two_runs(change, times, self._recorded_steps(), notify)
 
     def _recorded_steps(self) -> History | None:
-        """The history of the step time, None if no results are recorded."""
+        """The history of the step time; None if no results are recorded."""
         try:
             return self.history("step_time")
         except TwError:
@@ -326,9 +328,9 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
     @contextmanager
     def shell_file(self) -> Iterator[Path]:
-        """A DuckDB file to open read-only: `warehouse.duckdb`, up to date, or one over the selection.
+        """A DuckDB file to open read-only: the updated `warehouse.duckdb`, or one over the selection.
 
-        If the warehouse is not writable, it is a temporary file.
+        The latter is a temporary file, as is the former if the warehouse is not writable.
         """
         from tempfile import TemporaryDirectory
 

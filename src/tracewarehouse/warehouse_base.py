@@ -1,4 +1,4 @@
-"""The runs of a warehouse that are selected, with the store and the connections that read them."""
+"""The selected runs of a warehouse, with the store and the connections that read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class WarehouseBase:
-    """A folder, and the runs in it that are selected: all of them unless `select` narrowed it."""
+    """A folder and its selected runs: all of them unless narrowed with `select`."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class WarehouseBase:
         return self._store
 
     def selected(self) -> tuple[SelectedRun, ...]:
-        """The selected runs in order of time; without a selection every run as it is now."""
+        """The selected runs in time order; without a selection, the newest version of every run."""
         return select_runs(self.store) if self._selected is None else self._selected
 
     def select(
         self, runs: str | Iterable[str] | None = None, ranks: int | Iterable[int] | None = None
     ) -> Self:
-        """The same warehouse narrowed to runs (selectors) and ranks, each run in the version it has now.
+        """The same warehouse narrowed to runs (selectors) and ranks, each run in its current version.
 
         Raises UnknownName for a selector or rank without a match.
         """
@@ -82,7 +82,7 @@ class WarehouseBase:
         return self._opened_pool
 
     def _with(self, selected: Sequence[SelectedRun]) -> Self:
-        """The same warehouse over other runs; it shares the versions that were read, and the connections."""
+        """A warehouse over other runs that shares the store (with its cached versions) and connections."""
         return type(self)(
             self.root, catalog=self.catalog, selected=selected, store=self.store, pool=self._pool
         )
@@ -99,7 +99,7 @@ class WarehouseBase:
         return self._with(matches)
 
     def _unversioned(self, run: str, what: str) -> str:
-        """The selector itself; raises ParamError for one version of a run, as the run is what changes."""
+        """The selector itself; raises ParamError if it selects one version, since `what` applies to all."""
         name, version = parse_reference(run)
         if version is not None:
             raise ParamError(f"{run} is one version, and {what} applies to the run", f"use {name}")

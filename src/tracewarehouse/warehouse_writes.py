@@ -1,4 +1,4 @@
-"""The writing side of a warehouse: what changes its folder."""
+"""The writing side of a warehouse: methods that change its folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class WarehouseWrites(WarehouseBase):
-    """What writes: ingest, record, label, remove, upgrade, derive, clean, refresh."""
+    """The methods that write: ingest, record, label, remove, upgrade, derive, clean, refresh."""
 
     def ingest(
         self,
@@ -68,7 +68,7 @@ class WarehouseWrites(WarehouseBase):
             time_unit=time_unit,
             step_range=step_range,
         )
-        store = Store.create(self.root, tool=__version__)
+        store = Store.open_or_create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)
 
     def record(
@@ -112,7 +112,7 @@ class WarehouseWrites(WarehouseBase):
     def _recorded(
         self, runs: str | Iterable[str] | None, where: str | Iterable[str] = ()
     ) -> tuple[SelectedRun, ...]:
-        """The runs of these selectors, including those of which only results are left."""
+        """The runs that match these selectors, including removed ones with recorded results."""
         from tracewarehouse.history import matching_runs, runs_with_results
 
         selected = (
@@ -143,25 +143,25 @@ class WarehouseWrites(WarehouseBase):
         """
         from tracewarehouse.runs.removal import (
             Removal,
-            kept_only,
             matching,
             parse_age_ns,
             parse_where,
-            waiting_only,
+            pending_runs,
+            runs_with_kept_results,
         )
 
         wanted = [runs] if isinstance(runs, str) else list(runs or ())
         labels = parse_where([where] if isinstance(where, str) else where)
         age_ns = None if older_than is None else parse_age_ns(older_than)
         if not wanted and not labels and age_ns is None:
-            raise ParamError("nothing to select runs by", "specify runs, a label or an age")
+            raise ParamError("no runs specified", "specify runs, a label or an age to remove")
         wanted = [self._unversioned(each, "removal") for each in wanted]
-        waiting = waiting_only(self.store, wanted)
-        kept = () if keep_results else kept_only(self.store, wanted)
-        named = [each for each in wanted if each not in waiting and each not in kept]
+        pending = pending_runs(self.store, wanted)
+        kept = () if keep_results else runs_with_kept_results(self.store, wanted)
+        named = [each for each in wanted if each not in pending and each not in kept]
         selected = self._matching(named) if wanted else self.selected()
         published = matching(selected, labels, age_ns, time.time_ns())
-        removal = Removal(published, waiting, kept, keep_results)
+        removal = Removal(published, pending, kept, keep_results)
         report = removal.report(self.store)
         if not dry_run:
             removal.apply(self.store)
@@ -180,18 +180,18 @@ class WarehouseWrites(WarehouseBase):
         """Rebuilds tables that are stored in another version or by an earlier definition, from `events`.
 
         Results that were recorded under an earlier definition are recorded again. A warehouse of format 1 is
-        converted first, rank by rank; repeat the call after a kill. The report has a line per run converted,
-        per table and run rebuilt, and per run recorded; nothing to do gives none. It names the ranks that
-        could not be converted because their stored files are damaged: ingest their traces again.
+        converted first, rank by rank; repeat the call if it was interrupted. The report has a line per
+        converted run, per rebuilt table and run, and per run with new results; none if nothing was done. It
+        names ranks that could not be converted because their files are damaged: ingest their traces again.
         """
         from tracewarehouse.history import record_again
         from tracewarehouse.ingest.outcome import UpgradeReport
-        from tracewarehouse.ingest.upgrade import upgrade
+        from tracewarehouse.ingest.upgrade.rebuild import upgrade
         from tracewarehouse.storage.format1 import Format1
 
         converted = UpgradeReport(())
         if Format1.is_at(self.root):
-            from tracewarehouse.ingest.from_format1 import convert
+            from tracewarehouse.ingest.upgrade.format1 import convert
 
             converted = convert(self.root, self.catalog, __version__)
             self.refresh()

@@ -1,1 +1,1 @@
-"""How fast and how frugal: each target measured beside its peer, in turn, with its answer checked."""
+"""Benchmarks: each target measured against its peer in turn, with checked results."""

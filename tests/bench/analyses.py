@@ -1,4 +1,4 @@
-"""Answers: the analyses that HTA has too on eight loaded ranks, and the first answer from a whole process."""
+"""Analyses that HTA has too on eight loaded ranks, and the first result of an entire process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .ingest import check_split
 from .inputs import Simulated
 from .model import Case, Row, Run, Target, Unmeasured, check, ratios, seconds
 
-# HTA's method, and what answers its question here: analyses with their parameters.
-ASKED: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]] = {
+# HTA's method → the equivalent analyses with their parameters.
+EQUIVALENTS: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]] = {
     "get_temporal_breakdown": [("temporal_breakdown", {})],
     "get_comm_comp_overlap": [("comm_comp_overlap", {})],
     "get_gpu_kernel_breakdown": [("kernel_type_breakdown", {}), ("kernel_summary", {})],
@@ -35,12 +35,12 @@ ASKED: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]] = {
     "get_frequent_cuda_kernel_sequences": [("kernel_sequences", {"operator": "aten::linear"})],
 }
 _SLOW_S = 0.05
-# HTA cuts starts and ends to whole µs: what it calls computing is off by up to 2 µs for each GPU row.
+# HTA truncates starts and ends to µs, so its computation time is off by up to 2 µs per GPU activity.
 _WITHIN = 0.2
 
 
 def stored(bench: Bench) -> tuple[Simulated, Path]:
-    """The eight ranks and a warehouse that holds them as `run`, made once."""
+    """The eight ranks, and a warehouse with them as `run`, built once."""
     made, folder = inputs.simulated(bench, "eight"), bench.houses / "eight"
     if not (folder / "house").exists():
         folder.mkdir(exist_ok=True)
@@ -49,38 +49,38 @@ def stored(bench: Bench) -> tuple[Simulated, Path]:
 
 
 def answers(bench: Bench) -> Iterator[Row]:
-    """Each analysis beside HTA's, all of them, and what of ours is slow where HTA is not."""
+    """Each analysis against HTA's, all together, and analyses that are slow here but not in HTA."""
     made, folder = stored(bench)
 
     def ours() -> Run:
-        run = bench.ours("analyses", warehouse=folder / "house", calls=ASKED, ranks=None)
+        run = bench.ours("analyses", warehouse=folder / "house", calls=EQUIVALENTS, ranks=None)
         check_split(run.answer["temporal_breakdown"], made)
         return run
 
     def theirs() -> Run:
         run = bench.theirs("analyses", folder=made.folder)
-        _check_beside(run.answer["temporal_breakdown"], made)
+        _check_against_hta(run.answer["temporal_breakdown"], made)
         return run
 
     try:
         taken = bench.turns(ours=ours, hta=theirs)
-    except Unmeasured as why:  # ours ran, and was judged
+    except Unmeasured as why:  # ours ran, and was checked
         yield Row("hta-analyses", "sum", Target(10, at_least=True), note=f"not measured: {why}")
     else:
         yield from _rows(**taken)
 
 
-def _check_beside(rows: Sequence[Mapping[str, Any]], made: Simulated) -> None:
-    """Raises WrongAnswer where HTA computes another share of the window: then it saw other rows."""
+def _check_against_hta(rows: Sequence[Mapping[str, Any]], made: Simulated) -> None:
+    """Raises WrongAnswer if HTA has another computation time, so it analyzed other activities."""
     wanted = {row["rank"]: row["compute_ns"] for row in made.section("temporal_breakdown")}
     found = {int(row["rank"]): float(row["compute_time(us)"]) * 1_000 for row in rows}
     check(found.keys() == wanted.keys(), f"HTA has ranks {sorted(found)}")
     apart = [rank for rank in wanted if abs(found[rank] - wanted[rank]) > _WITHIN * wanted[rank]]
-    check(not apart, f"HTA's time of computation differs on ranks {apart}")
+    check(not apart, f"computation time of HTA differs on ranks {apart}")
 
 
 def _rows(ours: Sequence[Run], hta: Sequence[Run]) -> Iterator[Row]:
-    each = {name: [_taken(runs, name) for runs in (ours, hta)] for name in ASKED}
+    each = {name: [_taken(runs, name) for runs in (ours, hta)] for name in EQUIVALENTS}
     failed = {name: runs[1] for name, runs in each.items() if isinstance(runs[1], str)}
     both: dict[str, list[list[float]]] = {
         name: [list(map(float, side)) for side in runs] for name, runs in each.items() if name not in failed
@@ -94,7 +94,7 @@ def _rows(ours: Sequence[Run], hta: Sequence[Run]) -> Iterator[Row]:
         slow = median(runs[1]) > _SLOW_S
         target = Target(3, at_least=True) if slow else None
         note = "" if slow or median(runs[0]) <= _SLOW_S else "over 50 ms, and HTA is not"
-        what = f"{name}: {', '.join(analysis for analysis, _ in ASKED[name])}"
+        what = f"{name}: {', '.join(analysis for analysis, _ in EQUIVALENTS[name])}"
         yield Row("hta-analyses", what, target, figures, "×", _sides(runs), note)
     for name, error in failed.items():
         taken = seconds([Run(float(s), 0, 0) for s in each[name][0]])
@@ -105,7 +105,7 @@ def _rows(ours: Sequence[Run], hta: Sequence[Run]) -> Iterator[Row]:
 
 
 def _taken(runs: Sequence[Run], name: str) -> list[float] | str:
-    """Seconds of each turn, or the error that it ended with."""
+    """The seconds of each turn, or the error."""
     found = [run.answer["each"][name] for run in runs]
     return next((one["error"] for one in found if "error" in one), [one.get("seconds") for one in found])
 
@@ -116,7 +116,7 @@ def _sides(pair: Sequence[Sequence[float]]) -> dict[str, str]:
 
 
 def first(bench: Bench) -> Iterator[Row]:
-    """`tw show temporal_breakdown` on the stored run against HTA's script, both as whole processes."""
+    """`tw show temporal_breakdown` on the stored run against HTA's script, both as entire processes."""
     made, folder = stored(bench)
 
     def ours() -> Run:

@@ -1,4 +1,4 @@
-"""What a case works with: a folder, how often, which peer; and how it runs a side."""
+"""The environment of a case: folders, number of turns, peer, and how a side is run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NUMBERS = count()
 
 @dataclass(frozen=True)
 class Bench:
-    """What is asked for. `folder` holds traces, `houses` what this call makes.
+    """The settings of a call. `folder` has traces, `houses` the warehouses of this call.
 
-    `peer` is HTA's Python and `traces` a folder of real traces, where they are known.
-    In a smoke test our sides run in this process: what is looked at there is their answers alone.
+    `peer` is HTA's Python and `traces` a folder of real traces, if they are known.
+    In a smoke test our sides run in this process, and only their results are checked.
     """
 
     folder: Path
@@ -40,40 +40,40 @@ class Bench:
     traces: Path | None = None
 
     def ours(self, do: str, **request: Any) -> Run:
-        """One of our sides in a fresh process."""
+        """One of our sides in a new process."""
         if self.smoke:
             return _here(do, json.loads(json.dumps(request, default=str)))
         return self._side([sys.executable, str(SIDES / "ours.py")], do, request)
 
     def floor(self, **request: Any) -> Run:
-        """The bare copy in a fresh process."""
+        """The bare copy in a new process."""
         return self._side([sys.executable, str(SIDES / "floor.py")], "copy", request)
 
     def theirs(self, do: str, **request: Any) -> Run:
-        """HTA's side in a fresh process of its own Python; raises Unmeasured where there is none."""
+        """HTA's side in a new process of its Python; raises Unmeasured without one."""
         return self._side([self.peer_python(), str(SIDES / "peer.py")], do, request)
 
     def peer_python(self) -> str:
-        """HTA's Python; raises Unmeasured where it is not known."""
+        """HTA's Python; raises Unmeasured if it is not set."""
         if self.peer is None:
             raise Unmeasured("no peers with --smoke" if self.smoke else "TW_HTA_PYTHON is not set")
         return str(self.peer)
 
     def command(self, *command: str) -> Run:
-        """A whole process; its output is the answer."""
+        """An entire process; its output is the result."""
         done = watch(command, self.environment(), self.folder)
         if done.code:
-            raise Unmeasured(f"{Path(command[0]).name} ends with {done.code}: {done.err.strip()[-200:]}")
+            raise Unmeasured(f"{Path(command[0]).name} exits with {done.code}: {done.err.strip()[-200:]}")
         return Run(done.seconds, done.cpu_s, done.peak_bytes, done.out)
 
     def _side(self, command: list[str], do: str, request: Mapping[str, Any]) -> Run:
-        asked = json.dumps({"do": do, **request}, default=str)
-        done = self.command(*command, asked)
-        told = json.loads(done.answer.strip().rpartition("\n")[2])
-        return Run(told["seconds"], told["cpu_s"], done.peak_bytes, told["answer"])
+        text = json.dumps({"do": do, **request}, default=str)
+        done = self.command(*command, text)
+        printed = json.loads(done.answer.strip().rpartition("\n")[2])
+        return Run(printed["seconds"], printed["cpu_s"], done.peak_bytes, printed["answer"])
 
     def turns(self, **sides: Callable[[], Run]) -> dict[str, list[Run]]:
-        """Runs all sides in turn (A B A B …), each as often as asked for."""
+        """Runs all sides alternately (A B A B …), each `repeat` times."""
         taken: dict[str, list[Run]] = {name: [] for name in sides}
         for _ in range(self.repeat):
             for name, side in sides.items():
@@ -82,7 +82,7 @@ class Bench:
 
     @contextmanager
     def passing(self) -> Iterator[Path]:
-        """A folder that is gone afterwards."""
+        """A temporary folder."""
         folder = self.houses / f"passing-{next(_NUMBERS)}"
         folder.mkdir()
         try:
@@ -91,9 +91,9 @@ class Bench:
             shutil.rmtree(folder)
 
     def environment(self) -> dict[str, str]:
-        """That of the caller, with our source first; HTA does not mind it.
+        """The environment of the caller with our source first on PYTHONPATH, which does not affect HTA.
 
-        Bytecode is kept: a peer that is installed has its own since then.
+        Bytecode is written, since an installed peer has its bytecode too.
         """
         paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(self.houses)}
@@ -104,8 +104,8 @@ def _here(do: str, request: dict[str, Any]) -> Run:
     """One of our sides in this process."""
     if str(SIDES) not in sys.path:
         sys.path.insert(0, str(SIDES))
-    told = json.loads(json.dumps(import_module("ours").SIDES[do](**request), default=str))
-    return Run(told["seconds"], told["cpu_s"], 0, told["answer"])
+    printed = json.loads(json.dumps(import_module("ours").SIDES[do](**request), default=str))
+    return Run(printed["seconds"], printed["cpu_s"], 0, printed["answer"])
 
 
 def tw() -> tuple[str, ...]:

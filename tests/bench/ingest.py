@@ -13,19 +13,18 @@ from .bench import Bench, tw
 from .inputs import Simulated
 from .model import Case, Row, Run, Target, Unmeasured, check, ratios, seconds
 
-Judge = Callable[[dict[str, Any]], None]
+StoredCheck = Callable[[dict[str, Any]], None]
 _SEEN: dict[tuple[Path, ...], Run] = {}
-_EVERY = 37  # every so many events are looked at in full
+_EVERY = 37  # every n-th event is compared in full
 
 
 def ingest(
-    bench: Bench, paths: Sequence[Path], judge: Judge, *, back: bool = False, shell: bool = True
+    bench: Bench, paths: Sequence[Path], check_stored: StoredCheck, *, back: bool = False, shell: bool = True
 ) -> Run:
-    """Ingests files in a fresh process and warehouse; another process checks what is stored.
+    """Ingests files in a new process and warehouse; another process checks the stored data.
 
-    With `back` a sample of the first file's events is compared with the trace that is exported again. With
-    `shell` the file for the DuckDB shell is written too, as `tw ingest` does. A smoke test ingests the same
-    files once.
+    With `back`, a sample of the events of the first file is compared with the exported trace. With `shell`,
+    the file for the DuckDB shell is written too, as by `tw ingest`. A smoke test ingests the same files once.
     """
     if bench.smoke and tuple(paths) in _SEEN:
         return _SEEN[tuple(paths)]
@@ -33,7 +32,7 @@ def ingest(
         run = bench.ours("ingest", paths=paths, small=inputs.first(bench), folder=folder, shell=shell)
         house = folder / "house"
         answer = {**run.answer, **bench.ours("stored", warehouse=house).answer}
-        judge(answer)
+        check_stored(answer)
         if back:
             _check_back(bench, paths, house)
         _SEEN[tuple(paths)] = replace(run, answer=answer)
@@ -41,58 +40,58 @@ def ingest(
 
 
 def command(bench: Bench, paths: Sequence[Path]) -> Run:
-    """`tw ingest` of the files as a whole process, into a new warehouse."""
+    """`tw ingest` of the files as an entire process, into a new warehouse."""
     with bench.passing() as folder:
         return bench.command(*tw(), "ingest", "-w", str(folder / "house"), "--run", "run", *map(str, paths))
 
 
 def _check_back(bench: Bench, paths: Sequence[Path], house: Path) -> None:
     rank = 0 if len(paths) > 1 else None
-    told = bench.ours("round_trip", path=paths[0], warehouse=house, rank=rank, every=_EVERY).answer
-    check(
-        told["asked"] > 0 and told["same"] == told["asked"], f"events do not come back as they were: {told}"
-    )
+    found = bench.ours("round_trip", path=paths[0], warehouse=house, rank=rank, every=_EVERY).answer
+    check(found["compared"] > 0 and found["same"] == found["compared"], f"events do not round-trip: {found}")
 
 
-def as_simulated(truth: Simulated) -> Judge:
-    """Judges by the simulator's books: events, GPU time, and the split of each rank's time."""
+def as_simulated(truth: Simulated) -> StoredCheck:
+    """A check against the simulator's truth: events, GPU time, and the time breakdown of each rank."""
 
-    def judge(stored: dict[str, Any]) -> None:
-        check(set(stored["states"]) == {"intact"}, f"not every file is whole: {stored['states']}")
-        check(stored["events"] == truth.events == stored["rows"]["events"], "events are not those written")
+    def check_stored(stored: dict[str, Any]) -> None:
+        check(set(stored["states"]) == {"intact"}, f"not every file is intact: {stored['states']}")
+        check(
+            stored["events"] == truth.events == stored["rows"]["events"], "events differ from those written"
+        )
         gpu_ns = sum(row["gpu_ns"] for row in truth.section("coverage"))
         check(stored["gpu"][1] == gpu_ns, f"GPU time is {stored['gpu'][1]} ns, not {gpu_ns} ns")
         check_split(stored["temporal_breakdown"], truth)
 
-    return judge
+    return check_stored
 
 
 def check_split(rows: Sequence[dict[str, Any]], truth: Simulated) -> None:
-    """Raises WrongAnswer unless `temporal_breakdown` is what the simulator's books say."""
+    """Raises WrongAnswer unless `temporal_breakdown` equals the simulator's truth."""
     wanted = truth.section("temporal_breakdown")
     found = [{key: row[key] for key in wanted[0]} for row in rows]
-    check(found == wanted, "temporal_breakdown is not what the simulator's books say")
+    check(found == wanted, "temporal_breakdown differs from the simulator's truth")
 
 
-def as_real(events: int) -> Judge:
-    """Judges a real trace: as many events as a plain reader finds."""
+def as_real(events: int) -> StoredCheck:
+    """A check of a real trace: the number of events that a plain reader finds."""
 
-    def judge(stored: dict[str, Any]) -> None:
+    def check_stored(stored: dict[str, Any]) -> None:
         check(
             stored["events"] == events == stored["rows"]["events"], f"{stored['events']} of {events} events"
         )
 
-    return judge
+    return check_stored
 
 
 def copied(bench: Bench, path: Path) -> Run:
-    """The floor's copy of a file."""
+    """The bare copy of a file."""
     with bench.passing() as folder:
         return bench.floor(path=path, small=inputs.first(bench), folder=folder)
 
 
-def single(bench: Bench) -> list[tuple[str, Path, Judge]]:
-    """Each file of about 55 MB: what it is called, where it lies, how to judge what is stored of it."""
+def single(bench: Bench) -> list[tuple[str, Path, StoredCheck]]:
+    """The files of about 55 MB: name, path, and check of the stored data."""
     made = inputs.simulated(bench, "one")
     files = [("simulated", made.files[0], as_simulated(made))]
     real = [(path, copied(bench, path).answer["events"]) for path in inputs.real(bench)]
@@ -101,9 +100,9 @@ def single(bench: Bench) -> list[tuple[str, Path, Judge]]:
 
 def one(bench: Bench) -> Iterator[Row]:
     """One file against HTA's load of it."""
-    for name, path, judge in single(bench):
+    for name, path, check_stored in single(bench):
         targets = Target(6, at_least=True, aim=10), Target(4, at_least=True, aim=6)
-        yield from _against_hta(bench, Case("ingest-one", name, one), targets, [path], judge, None)
+        yield from _against_hta(bench, Case("ingest-one", name, one), targets, [path], check_stored, None)
 
 
 def eight(bench: Bench) -> Iterator[Row]:
@@ -119,14 +118,14 @@ def _against_hta(
     about: Case,
     targets: tuple[Target | None, Target | None],
     paths: Sequence[Path],
-    judge: Judge,
+    check_stored: StoredCheck,
     folder: Path | None,
 ) -> Iterator[Row]:
-    """Wall time and CPU time, HTA's load over our ingest; `tw ingest` as a process runs in turn with both."""
+    """Wall time and CPU time of HTA's load over our ingest, alternating with `tw ingest` as a process."""
     back = chain([True], repeat(False))  # once is enough: it takes longer than the ingest
 
     def ours() -> Run:
-        return ingest(bench, paths, judge, back=next(back))
+        return ingest(bench, paths, check_stored, back=next(back))
 
     def theirs() -> Run:
         what = {"folder": folder} if folder else {"files": {"0": paths[0]}}
@@ -136,17 +135,17 @@ def _against_hta(
 
     try:
         taken = bench.turns(ours=ours, hta=theirs, process=lambda: command(bench, paths))
-    except Unmeasured as why:  # ours ran, and was judged
+    except Unmeasured as why:  # ours ran, and was checked
         yield Row(about.name, about.about, targets[0], note=f"not measured: {why}")
         return
-    sides = {name: told(runs) for name, runs in taken.items()}
+    sides = {name: summary(runs) for name, runs in taken.items()}
     wall, cpu = (ratios(taken["hta"], taken["ours"], of) for of in ("seconds", "cpu_s"))
     yield Row(about.name, f"{about.about}: wall", targets[0], wall, "×", sides)
     yield Row(about.name, f"{about.about}: CPU", targets[1], cpu, "×")
 
 
-def told(runs: Sequence[Run]) -> str:
-    """Wall and CPU seconds, and the most memory, of a side."""
+def summary(runs: Sequence[Run]) -> str:
+    """Wall and CPU seconds, and peak memory, of a side."""
     peak = max(run.peak_bytes for run in runs)
     return f"{seconds(runs)}, CPU {seconds(runs, 'cpu_s')}, peak {peak / 1e6:.0f} MB"
 
@@ -154,25 +153,25 @@ def told(runs: Sequence[Run]) -> str:
 def floor(bench: Bench) -> Iterator[Row]:
     """CPU time against the bare copy, without the file for the DuckDB shell."""
     target = Target(2.5, aim=1.5)
-    for name, path, judge in single(bench):
+    for name, path, check_stored in single(bench):
         taken = bench.turns(
-            ours=lambda path=path, judge=judge: ingest(bench, [path], judge, shell=False),
+            ours=lambda path=path, check=check_stored: ingest(bench, [path], check, shell=False),
             floor=lambda path=path: copied(bench, path),
         )
         events = {run.answer["events"] for runs in taken.values() for run in runs}
-        check(len(events) == 1, f"the copy and the tables do not hold as many events: {events}")
-        sides = {name: told(runs) for name, runs in taken.items()}
+        check(len(events) == 1, f"the copy and the tables have different numbers of events: {events}")
+        sides = {name: summary(runs) for name, runs in taken.items()}
         yield Row("cpu-floor", name, target, ratios(taken["ours"], taken["floor"], "cpu_s"), "×", sides)
 
 
 def tiny(bench: Bench) -> Iterator[Row]:
-    """A file of some 120 events, again and again in a process that is open."""
+    """A file of about 120 events, ingested repeatedly in one process."""
     path = inputs.tiny(bench)
     with bench.passing() as folder:
         runs = bench.ours("repeatedly", path=path, folder=folder, times=3 if bench.smoke else 15).answer
     check(len(set(runs["events"])) == 1 and runs["events"][0] > 100, f"{runs['events']} events")
     figures = tuple(seconds * 1_000 for seconds in runs["cpu_s"])
-    what = f"{runs['events'][0]} events, in an open process, without the shell file"
+    what = f"{runs['events'][0]} events, in a running process, without the shell file"
     yield Row("tiny", what, Target(60, "ms", aim=30), figures, "CPU ms")
 
 

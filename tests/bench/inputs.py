@@ -1,4 +1,4 @@
-"""The traces that are measured: simulated, repeated, real. Each is made once in the folder of inputs."""
+"""The input traces: simulated, repeated and real. Each is written once to the folder of inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isal import igzip
 from . import repeated
 from .bench import Bench
 
-# One rank of about 55 MB as text: 46 layers, 11 steps. `small` is what goes first in every process.
+# One rank of about 55 MB as text: 46 layers, 11 steps. `small` is the warm-up of every process.
 _SIZES: dict[str, dict[str, Any]] = {
     "small": {"ranks": 1, "layers": 1, "steps": 2},
     "one": {"ranks": 1, "layers": 46, "steps": 14},
@@ -39,7 +39,7 @@ REAL = (
 
 @dataclass(frozen=True)
 class Simulated:
-    """A simulated run: a folder of nothing but its traces, and the right answers about it."""
+    """A simulated run: a folder with only its traces, and the expected results."""
 
     folder: Path
     truth: dict[str, Any]
@@ -62,12 +62,12 @@ class Simulated:
 
 @cache
 def simulated(bench: Bench, name: str) -> Simulated:
-    """One of the simulated runs; its truth lies beside its folder, not in it: HTA takes all that is in it."""
+    """A simulated run. Its truth is stored outside of its folder, since HTA loads all files in the folder."""
     folder, truth = bench.folder / name, bench.folder / f"{name}.truth.json"
     if not truth.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        knobs = (_SMOKE if bench.smoke else _SIZES)[name]
-        bench.ours("simulate", folder=folder, knobs=knobs)
+        settings = (_SMOKE if bench.smoke else _SIZES)[name]
+        bench.ours("simulate", folder=folder, settings=settings)
         (folder / "truth.json").rename(truth)
     return Simulated(folder, json.loads(truth.read_text(encoding="utf-8")))
 
@@ -89,7 +89,7 @@ def tiny(bench: Bench) -> Path:
 
 
 def shared_ids(bench: Bench) -> Iterator[tuple[str, int, Path]]:
-    """Made-up files: what each is called, how many events it has, where it is."""
+    """Synthetic files: name, number of events, path."""
     flows, nested = (40, 60) if bench.smoke else (16_000, 6_000)
     made = {
         f"{flows:,} flow events with one id": list(_flows(flows)),
@@ -108,7 +108,7 @@ def _flows(count: int) -> Iterator[dict[str, Any]]:
 
 
 def _launching(count: int) -> Iterator[dict[str, Any]]:
-    """Operators inside one another, a launch in each, and the kernels."""
+    """Nested operators with a launch each, and their kernels."""
     host = {"ph": "X", "pid": 1, "tid": 1}
     for number in range(count):
         name = f"aten::op{number % 50}"
@@ -120,12 +120,12 @@ def _launching(count: int) -> Iterator[dict[str, Any]]:
 
 
 def first(bench: Bench) -> Path | None:
-    """The small trace that goes first in every process; a smoke test looks at no time and does without."""
+    """The warm-up trace of every process; a smoke test measures no time and needs none."""
     return None if bench.smoke else small(bench)
 
 
 def real(bench: Bench) -> list[Path]:
-    """The real traces of about 55 MB that are here."""
+    """The available real traces of about 55 MB."""
     if bench.traces is None or bench.smoke:
         return []
     return [path for path in (bench.traces / name for name in REAL) if path.exists()]
@@ -133,12 +133,12 @@ def real(bench: Bench) -> list[Path]:
 
 @cache
 def to_repeat(bench: Bench) -> repeated.Base:
-    """The simulated trace that longer ones are made of."""
+    """The simulated trace that longer ones repeat."""
     return repeated.base(simulated(bench, "base").files[0])
 
 
 def longer(bench: Bench, times: int) -> Path:
-    """The base so many times over, in one file."""
+    """The base repeated `times` times, in one file."""
     path = bench.folder / f"times-{times}" / "rank0.json.gz"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
@@ -149,6 +149,6 @@ def longer(bench: Bench, times: int) -> Path:
 
 
 def default_level(path: Path, to: Path) -> Path:
-    """The same trace with gzip's usual effort (6): the simulator's is the least."""
+    """The same trace at gzip's default level (6); the simulator uses the lowest."""
     to.write_bytes(gzip.compress(igzip.decompress(path.read_bytes()), 6))
     return to

@@ -1,4 +1,4 @@
-"""What is measured: runs of a side, rows of the table, and cases that give rows."""
+"""Measurements: runs of a side, rows of the table, and cases that produce rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class WrongAnswer(Exception):
-    """A side answered, and not what it must answer: its time says nothing."""
+    """A side returned a wrong result, so its time is meaningless."""
 
 
 class Unmeasured(Exception):
-    """Why a row has no figure here."""
+    """Why a row has no figure."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One measured process: wall and CPU seconds (of its measured part), its highest memory, its answer."""
+    """One measured process: wall and CPU seconds (of the measured part), peak memory, and result."""
 
     seconds: float
     cpu_s: float
@@ -31,7 +31,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Target:
-    """A bound on a figure, and the better one that is aimed for."""
+    """A bound on a figure, and an optional better goal."""
 
     bound: float
     unit: str = "×"
@@ -45,7 +45,7 @@ class Target:
         return f"{sign} {self.bound:g}{aim} {self.unit}"
 
     def met(self, figure: float) -> bool:
-        """Whether a figure keeps the bound."""
+        """Whether a figure meets the bound."""
         if self.at_least:
             return figure >= self.bound
         return figure < self.bound if self.below else figure <= self.bound
@@ -53,9 +53,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table. `figures` are the measured ones; `sides` gives what they come from, with units.
+    """A line of the table. `figures` are the measured ones; `sides` has the values they are computed from.
 
-    Without a target the row is told and not judged; without figures `note` says why.
+    A row without a target has no verdict; without figures, `note` is the reason.
     """
 
     case: str
@@ -69,32 +69,32 @@ class Row:
 
     @property
     def median(self) -> float | None:
-        """The median figure; None where nothing was measured."""
+        """The median figure; None without figures."""
         return median(self.figures) if self.figures else None
 
     @property
     def met(self) -> bool | None:
-        """Whether the median keeps the target; None where there is nothing to judge."""
+        """Whether the median meets the target; None without a target or figures."""
         if self.wrong:
             return False
         return None if self.target is None or self.median is None else self.target.met(self.median)
 
-    def told(self) -> dict[str, Any]:
-        """The row as JSON has it."""
+    def as_json(self) -> dict[str, Any]:
+        """The row as JSON types."""
         words = None if self.target is None else str(self.target)
         return {**asdict(self), "wanted": words, "median": self.median, "met": self.met}
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Row:
-        """The row that JSON tells of."""
-        row = {each.name: told[each.name] for each in fields(cls)}
+    def of(cls, stored: Mapping[str, Any]) -> Row:
+        """The row from JSON types."""
+        row = {each.name: stored[each.name] for each in fields(cls)}
         target = row["target"] and Target(**row["target"])
         return cls(**{**row, "target": target, "figures": tuple(row["figures"])})
 
 
 @dataclass(frozen=True)
 class Case:
-    """A row of the table of targets, or a few that share their runs."""
+    """One or several rows of the table that share their runs."""
 
     name: str
     about: str
@@ -102,13 +102,13 @@ class Case:
 
 
 def check(holds: bool, message: str) -> None:
-    """Raises WrongAnswer unless it holds."""
+    """Raises WrongAnswer if `holds` is false."""
     if not holds:
         raise WrongAnswer(message)
 
 
 def ratios(over: Sequence[Run], under: Sequence[Run], of: str = "seconds") -> tuple[float, ...]:
-    """How many times as much the first side took, turn by turn: both ran one after the other."""
+    """The ratio of both sides in each turn."""
     return tuple(getattr(a, of) / getattr(b, of) for a, b in zip(over, under, strict=True))
 
 

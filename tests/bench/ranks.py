@@ -1,4 +1,4 @@
-"""One analysis over very many ranks: memory, and whether its cost grows as the ranks do."""
+"""An analysis over many ranks: memory, and how its cost grows with the ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isal import igzip
 
 from . import inputs
 from .bench import Bench
-from .ingest import check_split, told
+from .ingest import check_split, summary
 from .inputs import Simulated
 from .model import Case, Row, Run, Target, check, seconds
 
@@ -46,19 +46,19 @@ def _run(bench: Bench, folder: Path, made: Simulated, ranks: int) -> Run:
 
 
 def _stored(bench: Bench, ranks: int) -> Path:
-    """A warehouse of so many ranks: the simulated ones again and again, each under a rank of its own."""
+    """A warehouse with `ranks` ranks: the simulated ones repeated, each with another rank number."""
     folder, traces = bench.houses / f"ranks-{ranks}", bench.houses / "many-ranks"
     for path in (folder, traces):
         path.mkdir()
     _write_ranks(bench, traces, ranks)
     run = bench.ours("ingest", paths=[traces], small=inputs.first(bench), folder=folder)
-    check(run.answer["states"] == ["intact"] * ranks, "not every rank is whole")
+    check(run.answer["states"] == ["intact"] * ranks, "not every rank is intact")
     shutil.rmtree(traces)
     return folder
 
 
 def _write_ranks(bench: Bench, folder: Path, ranks: int) -> None:
-    """The simulated ranks again and again, each under a rank number of its own."""
+    """The simulated ranks repeated, each with another rank number."""
     files = inputs.simulated(bench, "many").files
     for rank in range(ranks):
         _as_rank(files[rank % len(files)], rank % len(files), folder / f"rank{rank}.json.gz", rank)
@@ -66,18 +66,18 @@ def _write_ranks(bench: Bench, folder: Path, ranks: int) -> None:
 
 def _as_rank(path: Path, was: int, to: Path, rank: int) -> None:
     text, header = igzip.decompress(path.read_bytes()), b'"rank": %d, "world_size"'
-    check(text.count(header % was) == 1, f"{path} does not tell its rank once")
+    check(text.count(header % was) == 1, f"{path} does not contain its rank exactly once")
     to.write_bytes(igzip.compress(text.replace(header % was, header % rank), 1))
 
 
 def taken(bench: Bench) -> Iterator[Row]:
-    """Ingest of 64 ranks and more: CPU time per rank, and memory of the whole tree of processes."""
+    """Ingest of 64 ranks and more: CPU time per rank, and memory of all processes together."""
     few = len(inputs.simulated(bench, "many").files)
     wanted = [2 * few] if bench.smoke else [16 * few] if bench.huge else [4 * few]
     runs = {ranks: _ingested(bench, ranks) for ranks in (few, *wanted)}
     for ranks in wanted:
         over = (runs[ranks].cpu_s / ranks) / (runs[few].cpu_s / few)
-        sides = {f"{count} ranks": told([run]) for count, run in runs.items()}
+        sides = {f"{count} ranks": summary([run]) for count, run in runs.items()}
         what = f"CPU per rank, {ranks:,} ranks over {few}"
         yield Row("ranks-ingest", what, Target(1.1), (over,), "×", sides)
         memory = (runs[ranks].peak_bytes / 1e6,)
@@ -90,7 +90,7 @@ def _ingested(bench: Bench, ranks: int) -> Run:
         traces.mkdir()
         _write_ranks(bench, traces, ranks)
         run = bench.ours("ingest", paths=[traces], small=inputs.first(bench), folder=folder)
-        check(run.answer["states"] == ["intact"] * ranks, "not every rank is whole")
+        check(run.answer["states"] == ["intact"] * ranks, "not every rank is intact")
         return run
 
 

@@ -1,4 +1,4 @@
-"""A longer trace out of a short one: its events again and again, later each time, with ids of their own."""
+"""Builds a longer trace from a short one: its events repeated with later times and new ids."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 from isal import igzip
 
-# Numbers that grow from one repetition to the next. Zero means none, and stays.
+# Numbers that grow from one repetition to the next; 0 means none and is unchanged.
 _TIME = r'(?<="ts": )\d+(?=\.)'
 _STEP = r"(?<=ProfilerStep#)\d+"
 _KINDS = "External id|correlation|id|Ev Idx|Python id|Python parent id|Sequence number|Record function id"
 _ID = rf'(?<=")(?:{_KINDS}|wait_on_cuda_event_record_corr_id|wait_on_cuda_event_id)": (?=[1-9])'
 _NUMBER = re.compile(rf"({_TIME})|({_STEP})|({_ID})(\d+)")
-# Told once of a trace: names of threads and processes, and the profiler's own marks.
+# Events that are written once: names of threads and processes, and markers of the profiler.
 _ONCE = re.compile(r'"ph": "(M|i)"|"cat": "Trace"')
 _LENGTH = re.compile(r'"ts": (\d+)\.\d+,\s*"dur": (\d+)')
 
@@ -29,28 +29,28 @@ class _Trace(msgspec.Struct):
 class Base:
     """A trace to repeat: text before, between and after its events, and what grows in them.
 
-    `pieces` are texts and numbers in turn; a number is (what it is, its value).
+    `chunks` alternates texts and numbers; a number is (kind, value).
     """
 
     before: str
     after: str
     once: str
-    pieces: tuple[str | tuple[str, int], ...]
+    chunks: tuple[str | tuple[str, int], ...]
     again: int
-    told_once: int
+    written_once: int
     grows: dict[str, int]
 
     def events(self, times: int) -> int:
-        """Events of so many repetitions."""
-        return self.told_once + times * self.again
+        """The number of events of `times` repetitions."""
+        return self.written_once + times * self.again
 
     def texts(self, times: int) -> Iterator[str]:
-        """The whole trace in pieces."""
+        """The text of the trace in chunks."""
         yield self.before + "[\n  " + self.once
         for number in range(times):
             grown = {kind: number * by for kind, by in self.grows.items()}
             yield ",\n  "
-            yield "".join(p if isinstance(p, str) else str(p[1] + grown[p[0]]) for p in self.pieces)
+            yield "".join(p if isinstance(p, str) else str(p[1] + grown[p[0]]) for p in self.chunks)
         yield "\n  ]" + self.after
 
 
@@ -62,13 +62,13 @@ def base(path: Path) -> Base:
     events = [bytes(each).decode() for each in msgspec.json.decode(array, type=list[msgspec.Raw])]
     again = [each for each in events if not _ONCE.search(each)]
     once = [each for each in events if _ONCE.search(each)]
-    pieces = tuple(_cut(",\n  ".join(again)))
+    chunks = tuple(_cut(",\n  ".join(again)))
     found = [tuple(map(int, each)) for each in _LENGTH.findall("".join(again))]
     period_us = max(ts + dur for ts, dur in found) - min(ts for ts, _ in found) + 100
-    numbers = [p for p in pieces if not isinstance(p, str)]
+    numbers = [p for p in chunks if not isinstance(p, str)]
     most = {kind: max((n for k, n in numbers if k == kind), default=0) for kind in ("id", "step")}
     grows = {"ts": period_us, **most}
-    return Base(before, after, ",\n  ".join(once), pieces, len(again), len(once), grows)
+    return Base(before, after, ",\n  ".join(once), chunks, len(again), len(once), grows)
 
 
 def _cut(text: str) -> Iterator[str | tuple[str, int]]:
@@ -82,7 +82,7 @@ def _cut(text: str) -> Iterator[str | tuple[str, int]]:
 
 
 def write(made: Base, times: int, path: Path) -> int:
-    """Writes so many repetitions as .json.gz; gives the bytes of the text."""
+    """Writes `times` repetitions as .json.gz; returns the size of the text in bytes."""
     size = 0
     with igzip.open(path, "wb", compresslevel=1) as out:
         for text in made.texts(times):

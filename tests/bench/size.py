@@ -1,4 +1,4 @@
-"""What is stored, against the .json.gz it came from."""
+"""Size of the stored data relative to its .json.gz."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .ingest import ingest
 from .model import Case, Row, Target, check
 
 _LEAST_BYTES = 1_000_000
-# Stored bytes over those of the .json.gz before tables were written by pyarrow.
+# The same ratio before tables were written by pyarrow.
 _BEFORE = {
     "simulated": 0.616,
     "num_workers_0__worker0.1623143089861": 0.655,
@@ -29,7 +29,7 @@ _BEFORE = {
 
 
 def stored(bench: Bench) -> Iterator[Row]:
-    """All tables over the gz, each file of a megabyte of gz and more; simulated ones zipped as usual."""
+    """All tables over the .json.gz, for files of 1 MB and more; simulated ones at the default gzip level."""
     made = inputs.simulated(bench, "one").files[0]
     zipped = bench.houses / "simulated.json.gz"
     for path in [made if bench.smoke else inputs.default_level(made, zipped), *_real(bench)]:

@@ -1,4 +1,4 @@
-"""How quickly a command starts, against the import that it cannot do without."""
+"""Start time of commands relative to the import that they need."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from .thousand import house
 
 
 def commands(bench: Bench) -> Iterator[Row]:
-    """`tw --help` against click, `tw runs` against duckdb; each a whole process."""
+    """`tw --help` against click, `tw runs` against duckdb; each an entire process."""
     runs = (*tw(), "runs", "-w", str(house(bench, 3 if bench.smoke else 10)), "-f", "csv")
-    yield _beside(bench, "tw --help", (*tw(), "--help"), "click", Target(3), "Usage: tw")
-    yield _beside(bench, "tw runs", runs, "duckdb", Target(2, below=True), "run_id")
+    yield _against(bench, "tw --help", (*tw(), "--help"), "click", Target(3), "Usage: tw")
+    yield _against(bench, "tw runs", runs, "duckdb", Target(2, below=True), "run_id")
 
 
-def _beside(bench: Bench, what: str, command: tuple[str, ...], library: str, target: Target, has: str) -> Row:
+def _against(
+    bench: Bench, what: str, command: tuple[str, ...], library: str, target: Target, has: str
+) -> Row:
     taken = bench.turns(
         ours=lambda: bench.command(*command),
         library=lambda: bench.command(sys.executable, "-c", f"import {library}"),

@@ -1,4 +1,4 @@
-"""One run among 1,000 against one among 10, each a whole process; and a plain filter in the shell."""
+"""A run among 1,000 compared with one among 10, each an entire process; and a plain filter in the shell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Command = Callable[[Path], tuple[str, ...]]
 
 
 def house(bench: Bench, runs: int) -> Path:
-    """A warehouse of so many runs of one small rank each: copies of one trace, taken in by one call."""
+    """A warehouse of `runs` runs with one small rank each: copies of one trace, ingested with one call."""
     folder = bench.houses / f"among-{runs}"
     if folder.exists():
         return folder
@@ -31,11 +31,11 @@ def house(bench: Bench, runs: int) -> Path:
 
 
 def among(bench: Bench) -> Iterator[Row]:
-    """What one run costs by each door, many runs over few."""
+    """The time to query one run through each interface, with many runs over few."""
     few, many = (1, 3) if bench.smoke else (10, 1_000)
     places = {"few": house(bench, few), "many": house(bench, many)}
     run = f"run{few // 2:04d}"
-    for what, command, target in _doors(run):
+    for what, command, target in _interfaces(run):
         taken = bench.turns(
             few=lambda command=command: bench.command(*command(places["few"])),
             many=lambda command=command: bench.command(*command(places["many"])),
@@ -49,7 +49,7 @@ def among(bench: Bench) -> Iterator[Row]:
         yield Row("one-run", what, target, figures, target.unit, sides)
 
 
-def _doors(run: str) -> Iterator[tuple[str, Command, Target]]:
+def _interfaces(run: str) -> Iterator[tuple[str, Command, Target]]:
     sql = "SELECT sum(busy_ns) AS busy_ns FROM {}temporal_breakdown"
     count = "SELECT count(*) AS busy_ns FROM {}kernels"
     show = ("show", "temporal_breakdown", "--run", run, "-f", "csv")
@@ -72,7 +72,7 @@ def shell(at: Path, sql: str) -> tuple[str, ...]:
 
 
 def _check(what: str, runs: list[Run]) -> None:
-    """All runs hold the same rank: whichever is asked for, the answer is the same."""
+    """All runs have the same rank, so all results must be equal."""
     found = {tuple(row["busy_ns"] for row in csv.DictReader(run.answer.splitlines())) for run in runs}
     check(len(found) == 1 and all(int(ns) > 0 for ns in next(iter(found))), f"{what}: answers {found}")
 

@@ -1,4 +1,4 @@
-"""Runs a command and watches it: wall and CPU time, and the memory of its whole tree of processes."""
+"""Runs a command and measures wall and CPU time, and the memory of all its processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Watched:
-    """A command that ended: its exit code, output, seconds, and the most memory of its tree at once."""
+    """A finished command: exit code, output, seconds, and peak memory of its process tree."""
 
     code: int
     out: str
@@ -30,10 +30,10 @@ class Watched:
 
 
 def watch(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Watched:
-    """Runs a command to its end.
+    """Runs a command until it ends.
 
-    Its CPU time holds that of its children that ended. Memory is resident memory, sampled and summed over
-    the tree (what processes share counts for each of them), and at least that of the largest process.
+    CPU time includes that of finished children. Memory is resident memory, sampled and summed over
+    the process tree (shared memory counts for each process), and at least that of the largest process.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         started = perf_counter()
@@ -75,7 +75,7 @@ def _resident(pid: int) -> int:
 
 
 def _read(path: Path) -> str:
-    """A file of /proc; empty once its process is gone."""
+    """A file of /proc; empty if the process has ended."""
     try:
         return path.read_text()
     except OSError:

@@ -75,14 +75,17 @@ def test_runs_reports_pending_ranks(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "job")
     assert tw("ingest", path, "--expect-ranks", "2", "-w", tmp_path / "w").code == 4
     cli = tw("runs", "-w", tmp_path / "w")
-    assert (cli.code, cli.errors) == (0, ["job: pending 1/2"])
+    assert (cli.code, cli.errors) == (0, ["job is pending: 1 of 2 ranks ingested"])
     cli = tw("show", "temporal_breakdown", "--run", "job", "-w", tmp_path / "w")
     assert cli.errors == [
         "tw: unknown run: job",
         "hint: pending: 1 of 2 ranks ingested; tw ingest PATH adds the others",
     ]
     envelope = json.loads(tw("runs", "--json", "-w", tmp_path / "w").out)
-    assert (envelope["quality"], envelope["result"][0]["state"]) == (["job: pending 1/2"], "pending")
+    assert (envelope["quality"], envelope["result"][0]["state"]) == (
+        ["job is pending: 1 of 2 ranks ingested"],
+        "pending",
+    )
 
 
 def test_an_empty_warehouse_is_reported(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What comes out of the commands that print rows: formats, cuts, envelope; stdout and stderr apart."""
+"""Commands that print rows: formats, limits, the envelope, and what goes to stdout and stderr."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with the run `first-steps`; only to be read."""
+    """A warehouse with the run `first-steps`; read-only."""
     warehouse = tmp_path_factory.mktemp("stored") / "warehouse"
     cli = tw("ingest", FIRST_STEPS, "-w", warehouse)
     assert cli.code == 0, cli.err
@@ -49,7 +49,7 @@ def test_a_terminal_gets_a_table_that_fits(stored: Path) -> None:
     assert all(len(line) <= 90 for line in lines), cli.out
 
 
-def test_every_format_holds_the_same_rows(stored: Path, tmp_path: Path) -> None:
+def test_every_format_has_the_same_rows(stored: Path, tmp_path: Path) -> None:
     rows = json.loads(shown(stored, "kernel_summary", "-f", "json"))
     lines = [json.loads(line) for line in shown(stored, "kernel_summary", "-f", "jsonl").splitlines()]
     target = tmp_path / "rows.parquet"
@@ -179,7 +179,7 @@ def test_a_reader_that_closes_early_is_not_an_error(stored: Path) -> None:
     assert running.wait() == 0
 
 
-def test_query_reads_stdin_and_keeps_two_columns_of_one_name(stored: Path) -> None:
+def test_query_reads_stdin_and_keeps_columns_with_equal_names(stored: Path) -> None:
     done = subprocess.run(
         [*TW, "query", "-", "-w", stored, "-f", "table"],
         env=environment(),
@@ -243,7 +243,7 @@ def test_skipped_ranks_are_counted(tmp_path: Path) -> None:
     assert tw("ingest", tmp_path, FIRST_STEPS / "rank0.json.gz", "-w", tmp_path / "w").code == 0
     cli = tw("show", "temporal_breakdown", "-w", tmp_path / "w")
     assert cli.code == 0
-    assert "skipped 2 of 3 ranks: no GPU rows recorded" in cli.errors
+    assert "skipped 2 of 3 ranks: no GPU activities recorded" in cli.errors
     envelope = json.loads(tw("show", "temporal_breakdown", "-w", tmp_path / "w", "--json").out)
     assert [each["rank"] for each in envelope["abstained"]] == [0, 1]
 

@@ -1,4 +1,4 @@
-"""The commands that take in, label, remove and check what is stored."""
+"""Commands that ingest, label, remove and verify runs."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_other_runs_of_the_same_name_are_kept(tmp_path: Path) -> None:
 
 
 def run_all(cli: CliResult, folder: Path) -> None:
-    """Runs what was printed under "Try next" as a shell would; the last takes the runs out again."""
+    """Runs the commands printed under "Try next" in a shell; the last one removes the runs."""
     lines = cli.out.partition("Try next\n")[2].splitlines()
     script = folder / "tw"
     script.write_text(f'#!/bin/sh\nexec {shlex.join(TW)} "$@"\n')

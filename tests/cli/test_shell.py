@@ -1,4 +1,4 @@
-"""`tw shell`: DuckDB's shell and our own prompt, on a terminal and in a pipe; both only read."""
+"""`tw shell`: the DuckDB shell and the built-in prompt, on a terminal and in a pipe; both are read-only."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ALONE = (
     "import sys; sys.executable = '/nowhere/python'; from tracewarehouse.cli import main; main()",
 )
 NO_SHELL = {"PATH": "/usr/bin:/bin"}
-# Sends itself Ctrl-C once, after the first prompt and before the wait for a key; all of it in C, for Python
-# would see to the signal at once.
+# Sends itself Ctrl-C once, between the first prompt and the wait for a key; entirely in C, because Python
+# would handle the signal immediately.
 INTERRUPTED_AT_ONCE = """\
 import ctypes, functools, os, readline, sys
 from tracewarehouse.cli import main
@@ -57,7 +57,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def piped(text: str, stored: Path, *words: str, alone: bool = True) -> subprocess.CompletedProcess[str]:
-    """What `tw shell` makes of a text on stdin; `alone` where there is no DuckDB shell."""
+    """The output of `tw shell` for a text on stdin; `alone` without the duckdb command."""
     return subprocess.run(
         [*(ALONE if alone else TW), "shell", "-w", str(stored), *words],
         input=text,
@@ -79,7 +79,7 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def wait_for(self, pattern: str, timeout_s: float = 30) -> None:
-        """Reads on until the pattern is shown, and forgets what was shown before its end."""
+        """Reads until the pattern appears, and discards the output up to its end."""
         until = time.monotonic() + timeout_s
         while (found := re.search(pattern, self.shown)) is None:
             ready, _, _ = select.select([self.master], [], [], max(0, until - time.monotonic()))
@@ -94,7 +94,7 @@ class Terminal:
 
 @contextmanager
 def terminal(*command: str, env: dict[str, str]) -> Iterator[Terminal]:
-    """A command on a terminal, as its foreground: what is typed as Ctrl-C reaches all its processes."""
+    """A command in the foreground of a terminal, so that Ctrl-C reaches all its processes."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (50, 100))
     running = subprocess.Popen(

@@ -123,11 +123,11 @@ BAD = {
     "no version": (
         OWN.replace("busy_base@1", "busy_base"),
         BASE,
-        f"{PATH}:3: like 'busy_base' is not a base",
+        f"{PATH}:3: like 'busy_base' is not a reference to a base",
     ),
-    "no text": (OWN.replace('"busy_base@1"', "1"), BASE, f"{PATH}:3: like 1 is not a base"),
+    "no text": (OWN.replace('"busy_base@1"', "1"), BASE, f"{PATH}:3: like 1 is not a reference to a base"),
     "unknown base": (OWN.replace("busy_base@1", "idle@1"), BASE, f"{PATH}:3: base idle@1 does not exist"),
-    "no own SELECT": (OWN[: OWN.index("SELECT")], BASE, f"{PATH}:1: there is no SELECT"),
+    "no own SELECT": (OWN[: OWN.index("SELECT")], BASE, f"{PATH}:1: the SELECT is missing"),
     "a base that reads nothing": (
         OWN,
         BASE.replace("base_input", "kernels"),

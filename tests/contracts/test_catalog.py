@@ -1,4 +1,4 @@
-"""The catalog: what is found, by which name, and which hash moves when."""
+"""The catalog: lookup by name, and which edits change which hash."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_unknown_names_come_with_close_ones(sql: Path) -> None:
         catalog.get("gpu_busy@new")
 
 
-def test_a_table_asked_for_as_an_analysis_is_told_to_be_one() -> None:
+def test_the_error_for_a_table_requested_as_an_analysis_says_so() -> None:
     for name, kind in (("kernels", "table"), ("device_gaps", "view")):
         with pytest.raises(UnknownName, match=f"unknown analysis: {name}") as error:
             Catalog.load().get(name, kind="analysis")
         assert error.value.hint == f'it is a {kind}: wh.query("FROM {name}")'
 
 
-def test_loading_reads_only_what_is_asked_for(sql: Path) -> None:
+def test_loading_reads_contracts_on_first_use(sql: Path) -> None:
     broken = sql / "views/kernel_ends.v1.sql"
     broken.write_text("no contract at all")
     catalog = Catalog.load(sql)
@@ -73,13 +73,13 @@ def test_loading_reads_only_what_is_asked_for(sql: Path) -> None:
         catalog.views()
 
 
-def test_loading_refuses_what_no_contract_is_called(sql: Path) -> None:
+def test_loading_refuses_an_invalid_file_name(sql: Path) -> None:
     (sql / KERNELS).rename(sql / "tables/Kernels.sql")
     with pytest.raises(ContractError, match="path and kind `table` disagree"):
         Catalog.load(sql)
 
 
-def test_what_is_read_late_is_checked_as_well(sql: Path) -> None:
+def test_contracts_read_on_first_use_are_checked(sql: Path) -> None:
     text = (sql / BUSY).read_text()
     (sql / BUSY).write_text(text.replace("kernels@1", "kernals@1"))
     catalog = Catalog.load(sql)
@@ -89,7 +89,7 @@ def test_what_is_read_late_is_checked_as_well(sql: Path) -> None:
         catalog.get("gpu_busy")
 
 
-def test_closure_stands_in_order(sql: Path) -> None:
+def test_closure_is_in_order(sql: Path) -> None:
     catalog = Catalog.read(sql)
     assert [c.name for c in catalog.closure(catalog.get("gpu_busy"))] == ["parsed", "kernels"]
 
@@ -138,7 +138,7 @@ def test_a_literal_is_not_spacing(sql: Path) -> None:
     assert own_hash(before) != own_hash(after)
 
 
-def test_a_changed_table_moves_what_stands_on_it(sql: Path) -> None:
+def test_a_changed_table_changes_the_hashes_of_its_consumers(sql: Path) -> None:
     before = Catalog.read(sql)
     after = edit(sql, "tables/parsed.v1.sql", 'unit = "id", ', "")
     for name in ("kernels", "kernel_ends", "gpu_busy"):
@@ -156,7 +156,7 @@ def test_a_changed_table_moves_what_stands_on_it(sql: Path) -> None:
         (BUSY, "-- name     =", '-- scope = "run"\n-- name     =', "may not require the table kernels@1"),
     ],
 )
-def test_requires_that_cannot_be(sql: Path, file: str, old: str, new: str, message: str) -> None:
+def test_invalid_requires(sql: Path, file: str, old: str, new: str, message: str) -> None:
     with pytest.raises(ContractError, match=message) as error:
         edit(sql, file, old, new)
     with pytest.raises(ContractError, match=f"{message}|requires itself"):
@@ -164,7 +164,7 @@ def test_requires_that_cannot_be(sql: Path, file: str, old: str, new: str, messa
     assert error.value.message.startswith(f"sql/{file}:1: ") and error.value.hint
 
 
-def test_what_looks_at_a_whole_run_is_read_by_its_like_only(sql: Path) -> None:
+def test_relations_of_run_scope_are_read_by_run_scope_only(sql: Path) -> None:
     text = (sql / "views/kernel_ends.v1.sql").read_text()
     text = text.replace("kernel_ends", "last_ends").replace("kernels@1", "kernel_ends@1")
     text = text.replace("-- name     =", '-- scope    = "run"\n-- name     =').replace(
@@ -179,7 +179,7 @@ def test_what_looks_at_a_whole_run_is_read_by_its_like_only(sql: Path) -> None:
         edit(sql, "views/last_ends.v1.sql", "kernel_ends@1", "kernels@1")
 
 
-def test_a_circle_is_named(sql: Path) -> None:
+def test_a_cycle_is_named(sql: Path) -> None:
     text = (sql / KERNELS).read_text()
     other = text.replace('"kernels"', '"rows"').replace("parsed", "kernels")
     (sql / "tables/rows.v1.sql").write_text(other)
@@ -195,7 +195,7 @@ def test_a_circle_is_named(sql: Path) -> None:
     [
         (KERNELS, "views/kernels.v2.sql", "kernels is a table too"),
         (BUSY, "analyses/gpu/query.v2.sql", "query is a method of Warehouse"),
-        (BUSY, "analyses/kernel_ends/idle.v2.sql", "group kernel_ends is another name already"),
+        (BUSY, "analyses/kernel_ends/idle.v2.sql", "group kernel_ends is already in use"),
     ],
 )
 def test_one_namespace(sql: Path, source: str, target: str, message: str) -> None:
@@ -210,7 +210,7 @@ def test_one_namespace(sql: Path, source: str, target: str, message: str) -> Non
         Catalog.read(sql)
 
 
-def test_the_lock_says_what_was_written(tmp_path: Path) -> None:
+def test_the_lock_is_read_back(tmp_path: Path) -> None:
     entries = {
         Ref("b", 1): Locked(Ref("b", 1), "released", "c" * 64, "d" * 64),
         Ref("a", 2): Locked(Ref("a", 2), "retired", "a" * 64, "b" * 64),
@@ -219,5 +219,5 @@ def test_the_lock_says_what_was_written(tmp_path: Path) -> None:
     assert read_lock(tmp_path) == entries
     assert read_lock(tmp_path / "nowhere") == {}
     (tmp_path / "released.lock").write_text("what")
-    with pytest.raises(ContractError, match=r"sql/released\.lock: not readable"):
+    with pytest.raises(ContractError, match=r"sql/released\.lock: cannot be read"):
         read_lock(tmp_path)

@@ -1,4 +1,4 @@
-"""The grammar of the `.sql` files: the full example, and the words for each way to get it wrong."""
+"""The grammar of the `.sql` files: a full example, and the message for each mistake."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def broken(case: str) -> ContractError:
     return error.value
 
 
-def test_what_is_said_of_each_mistake(same_text: Callable[[str, str], None]) -> None:
+def test_message_for_each_mistake(same_text: Callable[[str, str], None]) -> None:
     lines = []
     for case in BAD:
         error = broken(case)

@@ -1,4 +1,4 @@
-"""SQL as tokens: nothing lost, comments and spacing without weight, values put in at their place only."""
+"""SQL tokens: no text is lost, comments and spacing do not count, only parameters are replaced."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_a_token_is(sql: str, wanted: list[str]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_comments_and_spacing_have_no_weight(seed: int) -> None:
+def test_comments_and_spacing_do_not_count(seed: int) -> None:
     chance = random.Random(seed)
     gaps = [" ", "\n", "\t ", " -- $gap_ns 'x\n", " /* ( */ "]
     other = "".join(text + chance.choice(gaps) for text in token_texts(BODY))
@@ -67,7 +67,7 @@ def test_values_go_in_for_parameters_only() -> None:
 
 
 @pytest.mark.parametrize("text", ["a'b", 'a"b', "'; DROP TABLE kernels; --", "$gap_ns", "\\", ""])
-def test_quoted_texts_come_back(text: str) -> None:
+def test_quoted_texts_are_read_back(text: str) -> None:
     with engine.connect(threads=1) as con:
         assert con.execute(f"SELECT {quote_text(text)}").fetchone() == (text,)
         if text:

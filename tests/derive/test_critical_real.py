@@ -1,4 +1,4 @@
-"""Critical paths of real traces: they are found in all, and what is promised of the graph holds."""
+"""Critical paths of real traces: every trace has one, and the documented properties of the graph hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOME = {
     "cpu_only": "odd/cpu_only_rank-34of300.pt.trace.json.gz",
 }
 OLD = "before-after-resnet50-v100/num_workers_0__worker0.1623143089861.pt.trace.json.gz"
-# Each part of the promise as a query for rows that break it.
+# Each documented property as a query for rows that violate it.
 BROKEN = {
     "time goes forwards": """
         SELECT * FROM critical_edges WHERE from_node >= to_node OR weight_ns < 0 OR slack_ns < 0
@@ -62,7 +62,7 @@ BROKEN = {
 
 
 def hold(warehouse: Warehouse, run: str) -> None:
-    """Derives a run and looks for whatever breaks the promise."""
+    """Derives a run and checks all properties."""
     done = warehouse.derive(NAME, run)
     assert any(done.scopes.values()), run
     part = warehouse.select(runs=run)
@@ -72,7 +72,7 @@ def hold(warehouse: Warehouse, run: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_what_is_promised_holds(name: str, tmp_path: Path) -> None:
+def test_documented_properties_hold(name: str, tmp_path: Path) -> None:
     assert TRACES is not None
     warehouse = tw.open(tmp_path / "wh")
     warehouse.ingest(TRACES / SOME[name], run=name)
@@ -80,7 +80,7 @@ def test_what_is_promised_holds(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_what_is_promised_holds_of_all(tmp_path: Path) -> None:
+def test_documented_properties_hold_for_all_traces(tmp_path: Path) -> None:
     assert TRACES is not None
     warehouse = tw.open(tmp_path / "wh")
     warehouse.ingest(TRACES)
@@ -89,7 +89,7 @@ def test_what_is_promised_holds_of_all(tmp_path: Path) -> None:
     assert warehouse.verify() == []
 
 
-def test_backward_of_old_torch_follows_forward(tmp_path: Path) -> None:
+def test_backward_of_old_pytorch_follows_forward(tmp_path: Path) -> None:
     assert TRACES is not None
     warehouse = tw.open(tmp_path / "wh")
     warehouse.ingest(TRACES / OLD, run="old")

@@ -1,4 +1,4 @@
-"""Critical paths of simulated jobs: what bounds a step is known; what-if is held against the other job."""
+"""Critical paths of simulated jobs with known bottlenecks; what-if estimates equal a second simulation."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.fixture(scope="module")
 def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     folder = tmp_path_factory.mktemp("truth")
-    for run, (knobs, injections) in RUNS.items():
-        tw.simulate(folder / "sim" / run, seed=3, steps=3, injections=injections, **knobs)
+    for run, (settings, injections) in RUNS.items():
+        tw.simulate(folder / "sim" / run, seed=3, steps=3, injections=injections, **settings)
     warehouse = tw.open(folder / "wh")
     warehouse.ingest(folder / "sim")
     for run in RUNS:
@@ -43,27 +43,27 @@ def categories(wh: Warehouse, run: str) -> dict[str, float]:
 
 
 def length(wh: Warehouse, run: str, *scales: str) -> int:
-    """Of the whole trace of rank 0, with parts scaled."""
+    """The estimate for the entire trace of rank 0 with scaled parts."""
     rows = wh.whatif(run, scales or ["all=1"], ranks=0, entire_trace=True).rows()
     (found,) = [row["new_ns"] for row in rows if row["category"] == "length"]
     assert isinstance(found, int)
     return found
 
 
-def test_with_large_kernels_the_device_decides_and_the_host_runs_ahead(wh: Warehouse) -> None:
+def test_large_kernels_make_the_device_critical(wh: Warehouse) -> None:
     found = categories(wh, "large")
     assert found["computation"] + found["earlier"] > 0.99
     assert found["earlier"] > 0.3  # the step before is not done when the host begins this one
     assert found["host"] == found["sync"] == 0
 
 
-def test_with_small_kernels_the_host_decides(wh: Warehouse) -> None:
+def test_small_kernels_make_the_host_critical(wh: Warehouse) -> None:
     found = categories(wh, "small")
     assert found["host"] + found["host_gap"] > 0.99
     assert found["computation"] == 0
 
 
-def test_a_blocking_item_ends_running_ahead(wh: Warehouse) -> None:
+def test_a_blocking_item_makes_the_host_critical(wh: Warehouse) -> None:
     found = categories(wh, "large-item")
     assert found["earlier"] == 0  # each step ends when its work is done
     assert found["sync"] > 0 and found["host"] > 0 and found["launch"] > 0
@@ -81,6 +81,6 @@ def test_an_exposed_collective_is_on_the_path(wh: Warehouse) -> None:
 def test_what_if_matches_the_simulated_job(wh: Warehouse) -> None:
     slow = "kernels[name=*gemm*]=1.5"
     took = length(wh, "large-slow-gemm")
-    # Each kernel's length is rounded to ns on its own, in both.
+    # Each kernel duration is rounded to ns separately, in both.
     assert abs(length(wh, "large", slow) - took) < 100 < took - length(wh, "large")
     assert length(wh, "small", slow) == length(wh, "small-slow-gemm") == length(wh, "small")

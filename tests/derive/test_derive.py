@@ -1,4 +1,4 @@
-"""Derived tables as part of the warehouse: kept beside the others, made once, gone with their source."""
+"""Derived tables in the warehouse: stored with the others, computed once, removed with their source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["newer"]  # a fixture
 
 
 def lines(rank: int, steps: int = 4) -> str:
-    """A rank of several steps, each with a launch, an annotation around it, and a GPU row."""
+    """A rank with several steps, each with a launch, an annotation enclosing it, and a GPU activity."""
     text = []
     for n in range(steps):
         at = n * 1000
@@ -60,7 +60,7 @@ def test_each_complete_step_of_each_rank_by_default(wh: Warehouse) -> None:
     assert wh.verify() == []
 
 
-def test_the_same_again_writes_nothing(wh: Warehouse) -> None:
+def test_deriving_again_writes_nothing(wh: Warehouse) -> None:
     wh.derive("critical_path", "job")
     files = files_under(wh.root)
     again = wh.derive("critical_path", "job")
@@ -83,9 +83,9 @@ def test_derived_scopes_are_kept_when_others_are_added(wh: Warehouse) -> None:
     assert scopes(wh)[0] == ["annotation forward#3", "step 1", "trace"]
 
 
-def test_ranks_without_a_path_abstain_with_a_remedy(wh: Warehouse) -> None:
-    told = wh.critical_path_breakdown().abstained
-    assert [each.reason for each in told] == ["critical_path is not derived"] * 3
+def test_ranks_without_a_path_are_skipped_with_a_remedy(wh: Warehouse) -> None:
+    abstained = wh.critical_path_breakdown().abstained
+    assert [each.reason for each in abstained] == ["critical_path is not derived"] * 3
     wh.derive("critical_path", "job", ranks=[2])
     assert [each.rank for each in wh.critical_path_breakdown().abstained] == [0, 1]
     assert scopes(wh) == {2: ["step 1", "step 2"]}
@@ -93,7 +93,7 @@ def test_ranks_without_a_path_abstain_with_a_remedy(wh: Warehouse) -> None:
     assert shell == [{"rank": 2}]
 
 
-def test_older_versions_and_removal_hold(wh: Warehouse) -> None:
+def test_older_versions_and_removal(wh: Warehouse) -> None:
     wh.derive("critical_path", "job")
     assert len(wh.select(runs="job@v1").critical_path_breakdown().abstained) == 3
     assert wh.select(runs="job@v1").query("SELECT count(*) AS n FROM critical_edges").rows() == [{"n": 0}]
@@ -146,9 +146,7 @@ def test_outdated_derived_tables_are_derived_again(wh: Warehouse, tmp_path: Path
     assert other.verify() == []
 
 
-def test_a_scope_that_all_ranks_lack_is_an_error_one_that_some_lack_a_notice(
-    wh: Warehouse, tmp_path: Path
-) -> None:
+def test_a_scope_missing_on_all_ranks_is_an_error_on_some_a_notice(wh: Warehouse, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="step: 9"):
         wh.derive("critical_path", "job", steps=9)
     with pytest.raises(UnknownName, match="annotation: backward#0"):

@@ -1,4 +1,4 @@
-"""`tw whatif`: what is said of a scale, what it does, and what it leaves alone."""
+"""`tw whatif`: parsing of scales, their effect, and what they do not change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     return warehouse
 
 
-def told(wh: Warehouse, *scales: str, by: str = "category") -> dict[str, tuple[int, int]]:
+def estimates(wh: Warehouse, *scales: str, by: str = "category") -> dict[str, tuple[int, int]]:
     rows = wh.whatif("job", scales, by=by).rows()
     return {row["category"]: (row["base_ns"], row["new_ns"]) for row in rows}
 
@@ -54,33 +54,33 @@ BASE = {
 }  # fmt: skip
 
 
-def test_as_it_is(wh: Warehouse) -> None:
-    assert told(wh, "all=1") == {name: (ns, ns) for name, ns in BASE.items()}
+def test_a_factor_of_1_changes_nothing(wh: Warehouse) -> None:
+    assert estimates(wh, "all=1") == {name: (ns, ns) for name, ns in BASE.items()}
 
 
 def test_savings_end_when_another_path_is_critical(wh: Warehouse) -> None:
-    assert told(wh, "kernels[name=gemm]=0.9")["length"] == (230, 220)
-    # Then relu's launch decides, at 60: 70 of relu, 10 back to the host, 20 to the end of the step.
-    assert told(wh, "kernels[name=gemm]=0")["length"] == (230, 160)
-    nothing = told(wh, "kernels=0")
+    assert estimates(wh, "kernels[name=gemm]=0.9")["length"] == (230, 220)
+    # Then the launch of relu is critical, at 60: 70 of relu, 10 back to the host, 20 to the end of the step.
+    assert estimates(wh, "kernels[name=gemm]=0")["length"] == (230, 160)
+    nothing = estimates(wh, "kernels=0")
     assert nothing["length"] == (230, 100)  # the host: relu's launch, at 60, then back at 80, and 20 after it
     assert nothing["computation"] == (170, 0)
 
 
 def test_activities_with_slack_save_nothing(wh: Warehouse) -> None:
     for scale in ("kernels[kind=memory]=0", "kernels[kind=memory]=1.2", "host[op=aten::relu]=0", "earlier=0"):
-        assert told(wh, scale) == {name: (ns, ns) for name, ns in BASE.items()}, scale
-    longer = told(wh, "kernels[kind=memory]=3")  # 30 to 240: now the step ends when the copy does
+        assert estimates(wh, scale) == {name: (ns, ns) for name, ns in BASE.items()}, scale
+    longer = estimates(wh, "kernels[kind=memory]=3")  # 30 to 240: now the step ends when the copy does
     assert longer["length"] == (230, 240) and longer["memory"] == (0, 210)
 
 
 def test_filters_and_several_scales(wh: Warehouse) -> None:
-    assert told(wh, "kernels[op=aten::mm]=0")["length"] == (230, 160)  # gemm, and the copy
-    assert told(wh, "kernels[op=aten::*,name=*elu]=0.5")["length"] == (230, 195)
-    twice = told(wh, "kernels[name=gemm]=0.9", "kernels[kind=computation]=0.9")
+    assert estimates(wh, "kernels[op=aten::mm]=0")["length"] == (230, 160)  # gemm, and the copy
+    assert estimates(wh, "kernels[op=aten::*,name=*elu]=0.5")["length"] == (230, 195)
+    twice = estimates(wh, "kernels[name=gemm]=0.9", "kernels[kind=computation]=0.9")
     assert twice["computation"] == (170, 81 + 63)
-    assert told(wh, "all=0") == {name: (ns, 0) for name, ns in BASE.items()}
-    assert told(wh, "all=0.333")["length"] == (230, 75)  # each part is rounded to whole ns
+    assert estimates(wh, "all=0") == {name: (ns, 0) for name, ns in BASE.items()}
+    assert estimates(wh, "all=0.333")["length"] == (230, 75)  # each part is rounded to whole ns
 
 
 def test_by_operator(wh: Warehouse) -> None:
@@ -120,7 +120,7 @@ def test_a_version_can_be_selected(wh: Warehouse) -> None:
         ('kernels[name="it\'s",op=*]=1.0', Scale("kernels", Fraction(1), name="it's", op="*")),
     ],
 )
-def test_scales_are_read(text: str, scale: Scale) -> None:
+def test_scales_are_parsed(text: str, scale: Scale) -> None:
     assert parse(text) == scale
 
 
@@ -146,7 +146,7 @@ def test_scales_are_read(text: str, scale: Scale) -> None:
         ("kernels=0.5x", "character 12", "unexpected text"),
     ],
 )
-def test_a_slip_is_pointed_at(text: str, place: str, what: str) -> None:
+def test_syntax_errors_have_a_position(text: str, place: str, what: str) -> None:
     with pytest.raises(ParamError) as slip:
         parse(text)
     assert slip.value.message.startswith(f"scale {text!r}, {place}: {what}")
@@ -160,8 +160,8 @@ def test_on_the_command_line(wh: Warehouse) -> None:
         "run_id,rank,scope,category,base_ns,new_ns,saved_ns",
         "job,0,step 5,length,230,220,10",
     ]
-    told = cli_runner.tw("whatif", "job", "--scale", "launch=0", "--json", "-w", str(wh.root))
-    assert json.loads(told.out)["result"][0]["category"] == "length"
+    done = cli_runner.tw("whatif", "job", "--scale", "launch=0", "--json", "-w", str(wh.root))
+    assert json.loads(done.out)["result"][0]["category"] == "length"
     slip = cli_runner.tw("whatif", "job", "--scale", "kernels[", "-w", str(wh.root))
     assert slip.code == 1 and "end: expected a filter" in slip.err
     assert cli_runner.tw("whatif", "job", "-w", str(wh.root)).code == 2

@@ -1,4 +1,4 @@
-"""The checks that need no trace: binding, style and the lock, each seen to fire."""
+"""Checks without a trace: binding, style and the lock; each has an example that violates it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tracewarehouse.contracts.catalog import Catalog, Locked, write_lock
 from tracewarehouse.devtools.contract_checks import check_catalog
-from tracewarehouse.devtools.sql_style import Finding
+from tracewarehouse.devtools.sql_style import Violation
 
 KERNELS = "tables/kernels.v1.sql"
 VIEW = "views/kernel_ends.v1.sql"
@@ -17,7 +17,7 @@ BUSY = "analyses/gpu/gpu_busy.v2.sql"
 END = "  ts_ns + dur_ns AS end_ns"
 
 
-def found(folder: Path, file: str, old: str, new: str) -> list[Finding]:
+def found(folder: Path, file: str, old: str, new: str) -> list[Violation]:
     path = folder / file
     text = path.read_text()
     assert old in text
@@ -71,7 +71,7 @@ BAD = {
 }  # fmt: skip
 
 
-def said(folder: Path, case: str) -> list[Finding]:
+def said(folder: Path, case: str) -> list[Violation]:
     return found(folder, *BAD[case])
 
 
@@ -79,15 +79,15 @@ def said(folder: Path, case: str) -> list[Finding]:
 def test_each_rule_fires_once(sql: Path, case: str) -> None:
     findings = said(sql, case)
     assert len(findings) == 1 and findings[0].remedy
-    assert findings[0].place.startswith(f"sql/{BAD[case][0]}:")
+    assert findings[0].location.startswith(f"sql/{BAD[case][0]}:")
 
 
-def test_what_is_said(sql: Path, same_text: Callable[[str, str], None]) -> None:
+def test_messages(sql: Path, same_text: Callable[[str, str], None]) -> None:
     lines = []
     for case, (file, _, _) in BAD.items():
         before = (sql / file).read_text()
         for finding in said(sql, case):
-            lines += [f"# {case}", f"{finding.place}: {finding.message}", f"hint: {finding.remedy}", ""]
+            lines += [f"# {case}", f"{finding.location}: {finding.message}", f"hint: {finding.remedy}", ""]
         (sql / file).write_text(before)
     same_text("messages/checks.txt", "\n".join(lines))
 
@@ -110,7 +110,7 @@ def test_what_is_said(sql: Path, same_text: Callable[[str, str], None]) -> None:
         "SELECT run_id, rank, event_id, max(ts_ns) OVER (ROWS UNBOUNDED PRECEDING) AS end_ns FROM turn",
     ],
 )
-def test_what_is_fine(sql: Path, body: str) -> None:
+def test_valid_sql_has_no_violations(sql: Path, body: str) -> None:
     text = (sql / VIEW).read_text()
     assert found(sql, VIEW, text[text.index("SELECT") :], f"{body}\n") == []
 
@@ -129,34 +129,37 @@ def test_a_released_contract_does_not_change(sql: Path) -> None:
     assert check_catalog(Catalog.read(sql)) == []
     findings = found(sql, BUSY, "nullif(span_ns, 0)", "nullif(span_ns, 1)")
     assert findings == [
-        Finding(
+        Violation(
             "sql/analyses/gpu/gpu_busy.v2.sql:1",
-            "gpu_busy@2 is released, but it changed",
-            "leave it as released and write gpu_busy.v3.sql",
+            "gpu_busy@2 is released, but was changed",
+            "restore the released file and write gpu_busy.v3.sql",
         )
     ]
 
 
-def test_nor_does_what_stands_under_it(sql: Path) -> None:
+def test_a_released_contract_keeps_its_dependencies(sql: Path) -> None:
     locked(sql, "gpu_busy", "kernels")
     findings = found(sql, KERNELS, "'kernel'", "'gpu_kernel'")
-    assert [(f.place, f.message) for f in findings] == [
-        ("sql/analyses/gpu/gpu_busy.v2.sql:1", "gpu_busy@2 is released, but kernels@1 under it changed"),
-        ("sql/tables/kernels.v1.sql:1", "kernels@1 is released, but it changed"),
+    assert [(f.location, f.message) for f in findings] == [
+        (
+            "sql/analyses/gpu/gpu_busy.v2.sql:1",
+            "gpu_busy@2 is released, but its dependency kernels@1 was changed",
+        ),
+        ("sql/tables/kernels.v1.sql:1", "kernels@1 is released, but was changed"),
     ]
 
 
-def test_a_released_file_stays(sql: Path) -> None:
+def test_a_released_file_is_not_deleted(sql: Path) -> None:
     locked(sql, "gpu_busy")
     (sql / BUSY).unlink()
     (finding,) = check_catalog(Catalog.read(sql))
-    assert (finding.place, finding.message) == (
+    assert (finding.location, finding.message) == (
         "sql/released.lock",
-        "gpu_busy@2 is released, but its file is gone",
+        "gpu_busy@2 is released, but its file was deleted",
     )
 
 
-def test_a_retired_number_is_not_used_again(sql: Path) -> None:
+def test_a_retired_version_is_not_used_again(sql: Path) -> None:
     locked(sql, "gpu_busy", status="retired")
     (finding,) = check_catalog(Catalog.read(sql))
-    assert (finding.message, finding.remedy) == ("gpu_busy@2 is retired", "take the next number")
+    assert (finding.message, finding.remedy) == ("gpu_busy@2 is retired", "use the next number")

@@ -1,4 +1,4 @@
-"""What `tw dev` does: generated files that are fresh, findings that name the file, a lock that holds."""
+"""`tw dev`: generated files, violations with locations, and the lock of released contracts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GOLDENS = ("analyses/gpu/gpu_busy.v2", "views/kernel_ends.v1", "tables/kernels.v
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A small checkout, in order."""
+    """A small checkout without problems."""
     shutil.copytree(ROOT / "tests" / "data" / "sql", tmp_path / "sql")
     (tmp_path / "src" / "tracewarehouse").mkdir(parents=True)
     (tmp_path / "README.md").write_text("# Mine\n\n<!-- analyses -->\n<!-- /analyses -->\n\nMore.\n")
@@ -40,24 +40,24 @@ def change(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_sync_writes_what_is_stale_and_only_that(checkout: Path) -> None:
+def test_sync_writes_only_stale_files(checkout: Path) -> None:
     assert release.sync(checkout) == [] and release.check(checkout) == []
     (checkout / "sql" / "README.md").write_text("old")
     (finding,) = release.check(checkout)
-    assert (finding.place, finding.remedy) == ("sql/README.md", "run `tw dev sync`")
+    assert (finding.location, finding.remedy) == ("sql/README.md", "run `tw dev sync`")
     assert release.sync(checkout) == [checkout / "sql" / "README.md"]
     assert release.check(checkout) == []
 
 
 def test_a_new_doc_makes_the_files_stale(checkout: Path) -> None:
     change(checkout / BUSY, "on any stream", "on some stream")
-    assert [f.place for f in release.check(checkout)] == ["sql/README.md"]
+    assert [f.location for f in release.check(checkout)] == ["sql/README.md"]
 
 
-def test_broken_contracts_come_all_at_once(checkout: Path) -> None:
+def test_all_broken_contracts_are_reported_together(checkout: Path) -> None:
     change(checkout / BUSY, '"BIGINT"', '"BIG"')
     change(checkout / "sql/views/kernel_ends.v1.sql", '"id"', '"key"')
-    assert [f.place for f in release.check(checkout)] == [
+    assert [f.location for f in release.check(checkout)] == [
         "sql/analyses/gpu/gpu_busy.v2.sql:16",
         "sql/views/kernel_ends.v1.sql:12",
     ]
@@ -69,10 +69,10 @@ def test_every_version_has_a_golden_file(checkout: Path) -> None:
     assert release.check(checkout) == []
     golden.with_name("gpu_busy.v2.gaps.golden").rename(golden.with_name("gpu_busy.v20.golden"))
     (finding,) = release.check(checkout)
-    assert finding.place == "tests/golden/analyses/gpu/gpu_busy.v2.golden"
+    assert finding.location == "tests/golden/analyses/gpu/gpu_busy.v2.golden"
 
 
-def test_release_takes_what_stands_below(checkout: Path) -> None:
+def test_release_includes_dependencies(checkout: Path) -> None:
     new = release.release(checkout, ["gpu_busy"])
     assert [str(locked.ref) for locked in new] == ["gpu_busy@2", "kernels@1", "parsed@1"]
     assert release.release(checkout, ["gpu_busy"]) == []
@@ -89,15 +89,15 @@ def test_a_changed_release_is_refused(checkout: Path) -> None:
     assert (checkout / "sql/released.lock").read_text() == before
 
 
-def test_a_number_is_retired_once_its_file_is_gone(checkout: Path) -> None:
+def test_a_version_is_retired_once_its_file_is_deleted(checkout: Path) -> None:
     release.release(checkout)
-    with pytest.raises(ContractError, match="gpu_busy@2 is still there"):
+    with pytest.raises(ContractError, match="gpu_busy@2 still exists"):
         release.release(checkout, ["gpu_busy@2"], retire=True)
     with pytest.raises(UnknownName, match="unknown released version: gpu_bussy@2"):
         release.release(checkout, ["gpu_bussy@2"], retire=True)
     text = (checkout / BUSY).read_text()
     (checkout / BUSY).unlink()
-    assert [f.place for f in release.check(checkout)][0] == "sql/released.lock"
+    assert [f.location for f in release.check(checkout)][0] == "sql/released.lock"
     release.release(checkout, ["gpu_busy@2"], retire=True)
     assert read_lock(checkout / "sql")[Ref("gpu_busy", 2)].status == "retired"
     release.sync(checkout)
@@ -136,11 +136,11 @@ def test_methods_are_formatted_and_typed(checkout: Path) -> None:
 
 def test_only_a_checkout_has_files_to_write(tmp_path: Path) -> None:
     for call in (release.sync, release.check, release.release):
-        with pytest.raises(ContractError, match="no checkout, sql is missing"):
+        with pytest.raises(ContractError, match="not a checkout, sql is missing"):
             call(tmp_path)
 
 
-TIMED = """# A drawing.
+TIMED = """# A trace.
 trace
   a 0 op t1 x 0 1
 result
@@ -151,7 +151,7 @@ result
 
 @pytest.fixture
 def defined(checkout: Path) -> Path:
-    """The checkout with a table that a builder fills, its golden rows locked."""
+    """The checkout with a table filled by a builder and locked golden rows."""
     text = (checkout / "sql/tables/parsed.v1.sql").read_text()
     text = text.replace('"parsed"', '"timed"').replace("-- transient = true", "-- definition = 1")
     (checkout / "sql/tables/timed.v1.sql").write_text(text)
@@ -166,12 +166,12 @@ def test_a_definition_is_part_of_the_hash_and_of_the_reference(defined: Path) ->
     catalog = Catalog.read(defined / "sql")
     assert catalog.own_hash(catalog.get("timed")) != catalog.own_hash(before)
     release.sync(defined)
-    assert "filled by the program, definition 2" in (defined / "sql/README.md").read_text()
+    assert "filled by a builder, definition 2" in (defined / "sql/README.md").read_text()
 
 
 def test_a_table_with_a_definition_needs_a_golden_file(defined: Path) -> None:
     (defined / "tests/golden/tables/timed.v1.golden").unlink()
-    places = [finding.place for finding in release.check(defined)]
+    places = [finding.location for finding in release.check(defined)]
     assert places == ["tests/golden/tables/timed.v1.golden", "sql/definitions.lock"]
 
 
@@ -181,7 +181,7 @@ def test_golden_rows_change_with_the_definition_alone(defined: Path) -> None:
     assert '"timed.v1.golden" = { definition = 1' in before and release.check(defined) == []
     change(golden, "a,0", "a,1")
     (finding,) = release.check(defined)
-    assert finding.message == "other rows of the same trace under definition 1"
+    assert finding.message == "the rows changed, but not definition 1"
     assert release.sync(defined) == [] and lock.read_text() == before
     change(defined / "sql/tables/timed.v1.sql", "definition = 1", "definition = 2")
     assert lock in release.sync(defined) and release.check(defined) == []
@@ -199,7 +199,7 @@ def test_another_trace_may_give_other_rows(defined: Path) -> None:
     assert release.check(defined) == []
 
 
-def test_a_lock_that_is_not_readable_is_said(defined: Path) -> None:
+def test_an_unreadable_lock_is_reported(defined: Path) -> None:
     (defined / "sql/definitions.lock").write_text("not toml")
     with pytest.raises(ContractError, match="sql/definitions.lock: not readable"):
         release.check(defined)

@@ -1,4 +1,4 @@
-"""One `.sql` file and one golden file are an analysis: nothing else is edited by hand."""
+"""An analysis is one `.sql` file and one golden file; nothing else is edited by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_left_to_do_is_found(checkout: Path) -> None:
+def test_unedited_lines_of_the_skeletons_are_found(checkout: Path) -> None:
     done = tw(checkout, "check", "long_kernels")
     assert done.returncode == 1
     places = [line.partition(": ")[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
@@ -49,7 +49,7 @@ def test_what_is_left_to_do_is_found(checkout: Path) -> None:
 
 
 def test_a_sql_file_and_a_golden_file_are_enough(checkout: Path) -> None:
-    edit(checkout / SQL, "TODO: what a row says, in one sentence.", "Kernels of at least 20 ns per rank.")
+    edit(checkout / SQL, "TODO: what a row is, in one sentence.", "Kernels of at least 20 ns per rank.")
     edit(checkout / SQL, "TODO: what is counted.", "Kernels of at least `least_ns`.")
     params = (
         '-- [params]\n-- least_ns = { type = "BIGINT", default = 20, unit = "ns", min = 0, doc = "Least." }\n'
@@ -57,7 +57,9 @@ def test_a_sql_file_and_a_golden_file_are_enough(checkout: Path) -> None:
     edit(checkout / SQL, "--\n-- [columns]\n", f"--\n{params}--\n-- [columns]\n")
     edit(checkout / SQL, "FROM kernels\n", "FROM kernels\nWHERE dur_ns >= $least_ns\n")
     edit(
-        checkout / GOLDEN, "# TODO: what the trace shows, and why these rows must come out.", "# One is long."
+        checkout / GOLDEN,
+        "# TODO: what the trace contains, and why these rows are expected.",
+        "# One is long.",
     )
     edit(checkout / GOLDEN, "a,0,2", "a,0,1")
     assert tw(checkout, "sync").returncode == 0
@@ -79,6 +81,6 @@ def test_a_wrong_row_is_found_by_its_golden_file(checkout: Path) -> None:
 
 def test_a_name_that_exists_is_refused(checkout: Path) -> None:
     done = tw(checkout, "new", "kernel_summary")
-    assert done.returncode == 1 and "kernel_summary exists" in done.stderr
+    assert done.returncode == 1 and "kernel_summary already exists" in done.stderr
     assert tw(checkout, "new", "Long-Kernels").returncode == 1
     assert tw(checkout, "check", "kernel_sumary").returncode == 1

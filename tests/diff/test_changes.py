@@ -1,4 +1,4 @@
-"""`tw diff BASE HEAD`: comparable or not, the verdict, the account, gates and their exit codes."""
+"""`tw diff BASE HEAD`: comparability, the verdict, the breakdown, gates and their exit codes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with those runs, and one without a GPU."""
+    """A warehouse with these runs, and one without a GPU."""
     folder = tmp_path_factory.mktemp("changes")
-    for name, knobs in RUNS.items():
-        assert cli_runner.tw("simulate", folder / "traces" / name, *SIZE, *knobs).code == 0
+    for name, settings in RUNS.items():
+        assert cli_runner.tw("simulate", folder / "traces" / name, *SIZE, *settings).code == 0
     sketch.write("host 0 op t1 aten::mm 0 10\n", folder / "traces")
     tw.open(folder / "warehouse").ingest(folder / "traces", jobs=1)
     return folder / "warehouse"
@@ -70,9 +70,9 @@ def test_other_configuration_differences_are_reported(house: Path, head: str, me
     assert any(each.message.startswith(message) and not each.hard for each in change.differences)
 
 
-def test_a_slower_kernel_is_the_first_row_of_an_account_that_adds_up(house: Path) -> None:
+def test_a_slower_kernel_is_the_first_row_of_a_breakdown_that_sums_to_the_change(house: Path) -> None:
     change = tw.open(house).diff("base", "slow").changes()
-    assert (change.verdict.word, change.verdict.unit) == ("slower", "step")
+    assert (change.verdict.word, change.verdict.sample) == ("slower", "step")
     assert re.fullmatch(
         r"median step [\d.]+ → [\d.]+ ms, \+[\d.]+ % \[[\d.]+, [\d.]+\], slower \(within-run only\);"
         r" mean \+[\d.]+ %",
@@ -90,17 +90,17 @@ def test_a_slower_kernel_is_the_first_row_of_an_account_that_adds_up(house: Path
     assert "gemm" in first["name"] and first["change"] == "slower" and first["significant"]
 
 
-def test_only_some_steps_are_looked_at(house: Path) -> None:
+def test_only_selected_steps_are_compared(house: Path) -> None:
     diff = tw.open(house).diff("base", "slow")
     account, all_steps = diff.changes(steps=(2, 3, 4)).breakdown, diff.changes().breakdown
     assert account is not None and all_steps is not None
     assert (account.base_intervals, all_steps.base_intervals) == (2 * 3, 2 * 6)
     of_steps = "SELECT sum(period_ns) AS sum_ns FROM steps WHERE step BETWEEN 2 AND 4"
-    (told,) = tw.open(house).select("base").query(of_steps).rows()
-    assert account.base_mean * 6 == told["sum_ns"]
+    (row,) = tw.open(house).select("base").query(of_steps).rows()
+    assert account.base_mean * 6 == row["sum_ns"]
 
 
-def test_ranks_of_other_layouts_are_paired_by_role(house: Path) -> None:
+def test_ranks_of_different_layouts_are_paired_by_role(house: Path) -> None:
     change = tw.open(house).diff("wide", "tensor").changes()
     layout = "layout: base mesh_data 4, head mesh_data 2 × mesh_tensor 2"
     assert layout in [each.message for each in change.differences]
@@ -116,7 +116,7 @@ def test_ranks_of_other_layouts_are_paired_by_role(house: Path) -> None:
     }
 
 
-def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:
+def test_with_too_few_steps_windows_are_compared_without_a_verdict(house: Path) -> None:
     change = tw.open(house).diff("base", "batch").changes()
     assert change.breakdown is not None and change.breakdown.per == "window"
     assert (change.verdict.word, change.verdict.reason) == ("inconclusive", "one sample per side")
@@ -124,14 +124,14 @@ def test_too_few_steps_are_windows_and_no_verdict(house: Path) -> None:
         tw.open(house).diff("base", "slow").changes(per="weeks")
 
 
-def test_a_run_without_a_gpu_has_no_breakdown_and_says_so(house: Path) -> None:
+def test_a_run_without_a_gpu_has_a_reason_instead_of_a_breakdown(house: Path) -> None:
     change = tw.open(house).diff("host", "base").changes(force=True)
     assert change.breakdown is None and change.no_breakdown_reason
-    told = cli_runner.tw("diff", "host", "base", "--force", "-w", house)
-    assert told.code == 0 and f"no breakdown: {change.no_breakdown_reason}" in told.out
+    done = cli_runner.tw("diff", "host", "base", "--force", "-w", house)
+    assert done.code == 0 and f"no breakdown: {change.no_breakdown_reason}" in done.out
 
 
-def test_gates_decide_about_the_exit_code(house: Path, tmp_path: Path) -> None:
+def test_failed_gates_exit_with_3(house: Path, tmp_path: Path) -> None:
     gates = tmp_path / "gates.txt"
     gates.write_text("# the step\nstep_time<=+3%\n\ntemporal_breakdown.compute_ns <= +1% # no more work\n")
     arguments = ("diff", "base", "slow", "-w", house, "--gate-file", gates, "--junit", tmp_path / "j.xml")
@@ -144,7 +144,7 @@ def test_gates_decide_about_the_exit_code(house: Path, tmp_path: Path) -> None:
     held = cli_runner.tw("diff", "base", "slow", "-w", house, "--gate", "step_time<=+90%", "--json")
     (said,) = json.loads(held.out)["result"]
     assert (held.code, said["gates"][0]["outcome"], said["verdict"]["word"]) == (0, "pass", "slower")
-    assert sum(row["delta_ns"] for row in said["account"] if row["level"] == "ranks") > 0
+    assert sum(row["delta_ns"] for row in said["breakdown"] if row["level"] == "ranks") > 0
 
 
 def test_an_inconclusive_gate_warns_unless_strict(house: Path) -> None:
@@ -157,13 +157,13 @@ def test_an_inconclusive_gate_warns_unless_strict(house: Path) -> None:
 
 
 def test_markdown_fits_a_comment(house: Path) -> None:
-    told = cli_runner.tw("diff", "base", "slow", "-w", house, "-f", "md", "--top", "3")
-    assert told.out.startswith("### median step ")
-    assert told.out.count("<details") == 3 and told.out.count("</details>") == 3
-    assert len(told.out) < 65_536
+    done = cli_runner.tw("diff", "base", "slow", "-w", house, "-f", "md", "--top", "3")
+    assert done.out.startswith("### median step ")
+    assert done.out.count("<details") == 3 and done.out.count("</details>") == 3
+    assert len(done.out) < 65_536
 
 
-def test_options_that_do_not_go_together_are_refused(house: Path) -> None:
+def test_incompatible_options_are_refused(house: Path) -> None:
     assert cli_runner.tw("diff", "base", "slow", "--by-rank", "-w", house).code == 2
     assert cli_runner.tw("diff", "base", "slow", "kernel_summary", "--gate", "x", "-w", house).code == 2
     assert (
@@ -171,10 +171,10 @@ def test_options_that_do_not_go_together_are_refused(house: Path) -> None:
     )
 
 
-def test_several_analyses_are_several_tables(house: Path) -> None:
-    told = cli_runner.tw("diff", "base", "slow", "temporal_breakdown", "kernel_summary", "-w", house)
-    assert told.code == 0
-    assert [line for line in told.out.splitlines() if "_" in line and " " not in line] == [
+def test_each_analysis_has_its_own_table(house: Path) -> None:
+    done = cli_runner.tw("diff", "base", "slow", "temporal_breakdown", "kernel_summary", "-w", house)
+    assert done.code == 0
+    assert [line for line in done.out.splitlines() if "_" in line and " " not in line] == [
         "temporal_breakdown",
         "kernel_summary",
     ]
@@ -183,8 +183,8 @@ def test_several_analyses_are_several_tables(house: Path) -> None:
 GUIDE = ROOT / "notebooks" / "guides" / "comparisons.md"
 
 
-def test_the_gate_of_the_guide_is_a_gate(house: Path, tmp_path: Path) -> None:
-    """The lines for CI, as processes in a folder with such runs: 3 where the gate fails, 1 without a base."""
+def test_gates_of_the_guide_are_valid(house: Path, tmp_path: Path) -> None:
+    """The CI commands in a folder with such runs: exit code 3 if the gate fails, 1 without a base."""
     sample = re.search(r"^```yaml\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), flags=re.M | re.S)
     assert sample
     ingest, diff = re.findall(r"^- run: (.*)$", sample[1], flags=re.M)

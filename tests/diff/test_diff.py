@@ -1,4 +1,4 @@
-"""What differs between two runs: names that come and go, values per step and rank, ranks apart."""
+"""Analyses compared between two runs: added and deleted names, values per step and rank, ranks separately."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tracewarehouse as tw
 from cli_runner import tw as call
 from tracewarehouse.errors import ParamError, TwError
 
-# Steps 1 and 2 of `a` and step 1 of both ranks of `b` are complete: something lies before and after them.
+# Steps 1 and 2 of `a` and step 1 of both ranks of `b` are complete: events precede and follow them.
 # Per step and rank a: gemm 1 of 20, relu 1/2 of 5; b: gemm 2 of 30, relu 1/2 of 3, add 1/2 of 4.
 RUNS = """
     a 0 gpu  s7 warmup -100 10
@@ -59,7 +59,7 @@ RUNS = """
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with those runs."""
+    """A warehouse with these runs."""
     folder = tmp_path_factory.mktemp("diff")
     sketch.write(RUNS.replace("    ", ""), folder / "traces")
     tw.open(folder / "warehouse").ingest(folder / "traces")
@@ -70,7 +70,7 @@ def kernels(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in rows if row["on_gpu"]}
 
 
-def test_names_come_and_go_per_step_and_rank(house: Path) -> None:
+def test_added_and_deleted_names_per_step_and_rank(house: Path) -> None:
     result = tw.open(house).diff("a", "b").name_summary()
     found = {
         name: (row["base_count"], row["head_count"], row["base_sum_ns"], row["head_sum_ns"], row["change"])
@@ -90,7 +90,7 @@ def test_names_come_and_go_per_step_and_rank(house: Path) -> None:
     assert result.provenance.runs == ("a@v1", "b@v1")
 
 
-def test_the_other_way_round_is_the_opposite(house: Path) -> None:
+def test_swapping_the_sides_swaps_the_signs(house: Path) -> None:
     wh = tw.open(house)
     there, back = (wh.diff(*runs).name_summary().rows() for runs in (("a", "b"), ("b", "a")))
     opposite = {"added": "deleted", "deleted": "added", "increased": "decreased", "decreased": "increased"}
@@ -103,7 +103,7 @@ def test_the_other_way_round_is_the_opposite(house: Path) -> None:
     assert there[0]["delta_sum_ns"] == max(row["delta_sum_ns"] for row in there), "what grew most comes first"
 
 
-def test_another_measure_decides(house: Path) -> None:
+def test_another_measure_classifies_rows(house: Path) -> None:
     rows = kernels(tw.open(house).diff("a", "b", measure="sum_ns").name_summary().rows())
     assert {name: row["change"] for name, row in rows.items()} == {
         "gemm": "increased",
@@ -114,7 +114,7 @@ def test_another_measure_decides(house: Path) -> None:
         tw.open(house).diff("a", "b", measure="name").name_summary()
 
 
-def test_without_steps_it_is_per_rank(house: Path) -> None:
+def test_values_without_steps_are_per_rank(house: Path) -> None:
     result = tw.open(house).diff("a", "b", all_steps=True).name_summary()
     gemm = kernels(result.rows())["gemm"]
     assert (gemm["base_count"], gemm["head_count"], gemm["base_sum_ns"]) == (3.0, 2.0, 1039.0)
@@ -123,7 +123,7 @@ def test_without_steps_it_is_per_rank(house: Path) -> None:
     assert tw.open(house).diff("a", "host").name_summary().notices[0].startswith("values are per rank")
 
 
-def test_columns_that_cannot_be_combined_are_left_out(house: Path) -> None:
+def test_columns_that_cannot_be_combined_are_omitted(house: Path) -> None:
     row = next(row for row in tw.open(house).diff("a", "b").kernel_summary().rows() if row["name"] == "gemm")
     assert (row["base_min_ns"], row["head_min_ns"]) == (10.0, 10.0)
     assert (row["base_max_ns"], row["head_max_ns"]) == (999.0, 20.0)
@@ -133,7 +133,7 @@ def test_columns_that_cannot_be_combined_are_left_out(house: Path) -> None:
     assert (added["base_count"], added["base_min_ns"], added["base_mean_ns"]) == (0.0, None, None)
 
 
-def test_a_row_per_run_is_one_row(house: Path) -> None:
+def test_an_analysis_with_a_row_per_run_has_one_row(house: Path) -> None:
     (row,) = tw.open(house).diff("a", "b").temporal_breakdown().rows()
     assert row["base_busy_ns"] == 10 + 10 + 10 + 30 + 999
     assert row["head_busy_ns"] == (10 + 36 + 10 + 10 + 38 + 10) / 2
@@ -141,7 +141,7 @@ def test_a_row_per_run_is_one_row(house: Path) -> None:
     assert (step["base_host_ns"], step["head_host_ns"], step["change"]) == (100.0, 100.0, "unchanged")
 
 
-def test_rank_by_rank_every_measure_is_compared(house: Path) -> None:
+def test_by_rank_compares_every_measure(house: Path) -> None:
     result = tw.open(house).diff("a", "b", by_rank=True).kernel_summary()
     assert {row["rank"] for row in result.rows()} == {0}
     assert result.notices[0] == "ignored, only in head: rank 1"
@@ -152,7 +152,7 @@ def test_rank_by_rank_every_measure_is_compared(house: Path) -> None:
 
 def test_invalid_comparisons_are_errors(house: Path) -> None:
     wh = tw.open(house)
-    with pytest.raises(TwError, match="head has no data to compare: no GPU rows recorded"):
+    with pytest.raises(TwError, match="head has no data to compare: no GPU activities recorded"):
         wh.diff("a", "host").temporal_breakdown()
     with pytest.raises(ParamError, match="exactly one run per side"):
         wh.diff(["a", "b"], "b", by_rank=True).temporal_breakdown()
@@ -170,11 +170,11 @@ def test_sets_of_runs_are_means_of_all_their_ranks(house: Path) -> None:
 
 
 def test_on_the_command_line(house: Path) -> None:
-    told = call("diff", "a", "b", "name_summary", "-w", house)
-    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(told.out)) if row["on_gpu"] == "true"}
-    assert told.code == 0
+    done = call("diff", "a", "b", "name_summary", "-w", house)
+    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(done.out)) if row["on_gpu"] == "true"}
+    assert done.code == 0
     assert rows["gemm"]["delta_count"] == "1.0"
-    assert "values are per step and rank" in told.err
+    assert "values are per step and rank" in done.err
     top = call("diff", "a", "b", "name_summary", "--top", "2", "--measure", "sum_ns", "-f", "md", "-w", house)
     assert "more)" in top.out
     assert call("diff", "a", "b", "name_summary", "--all-steps", "-w", house).code == 0

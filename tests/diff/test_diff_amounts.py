@@ -1,4 +1,4 @@
-"""`diff_amounts`: the rows of one interval on every level, each level with the same total."""
+"""`diff_amounts`: the rows of an interval on every level; each level sums to the interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gates: how they are written, and when they hold."""
+"""Gates: their syntax and their outcomes."""
 
 from __future__ import annotations
 
@@ -70,23 +70,23 @@ def test_a_bad_gate_points_at_the_position(text: str, message: str) -> None:
 def test_an_interval_across_the_bound_is_inconclusive(
     text: str, low: float, high: float, outcome: str
 ) -> None:
-    judged = by_interval(gate(text), 100.0, 102.0, ShiftTest((low + high) / 2, low, high, 0.5, "test"))
-    assert judged.outcome == outcome
-    assert (judged.reason is not None) == (outcome == "inconclusive")
+    result = by_interval(gate(text), 100.0, 102.0, ShiftTest((low + high) / 2, low, high, 0.5, "test"))
+    assert result.outcome == outcome
+    assert (result.reason is not None) == (outcome == "inconclusive")
 
 
-def test_junit_counts_what_failed() -> None:
+def test_junit_counts_failures() -> None:
     from xml.etree import ElementTree
 
     from tracewarehouse.cli.diff import junit
 
-    judged = [
+    results = [
         by_interval(
             gate("step_time<=+3%"), 100.0, 100.0 * (1 + change), ShiftTest(change, change, high, 0.5, "test")
         )
         for change, high in ((0.01, 0.02), (0.02, 0.04), (0.05, 0.06))
     ]
-    change = cast(Any, SimpleNamespace(gates=judged, inconclusive=[judged[1]], line="the verdict <&>"))
+    change = cast(Any, SimpleNamespace(gates=results, inconclusive=[results[1]], line="the verdict <&>"))
     for strict, failures, skipped in ((False, "1", "1"), (True, "2", "0")):
         suite = ElementTree.fromstring(junit(change, strict))
         assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", failures, skipped)

@@ -1,4 +1,4 @@
-"""DuckDB 2.0.0 gives wrong rows for an ASOF join over two hive keys; our reading never has hive keys."""
+"""DuckDB 2.0.0 returns wrong rows for an ASOF join over two hive keys, so readers never use hive keys."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_asof_join_over_two_hive_keys(con: engine.Connection, tmp_path: Path) ->
     assert joined(con, f"read_parquet('{tmp_path}/{{}}/*/*/*.parquet', hive_partitioning = true)") == 100
 
 
-def test_our_way_of_reading_gives_every_row(con: engine.Connection, tmp_path: Path) -> None:
+def test_relations_return_every_row(con: engine.Connection, tmp_path: Path) -> None:
     assert joined(con, "{}") == 100
     assert joined(con, f"read_parquet(['{tmp_path}/{{}}.parquet'], hive_partitioning = false)") == 100
 

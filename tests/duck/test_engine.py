@@ -1,4 +1,4 @@
-"""The engine: parameters bound, results held against their contracts, statements told apart."""
+"""The engine: parameters are bound, results checked against contracts, statements classified."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_other_columns_are_a_diff(con: engine.Connection, busy: Contract) -> Non
     with pytest.raises(ContractError) as error:
         engine.execute(con, replace(busy, body=body), {})
     assert error.value.message == (
-        "sql/analyses/gpu/gpu_busy.v2.sql:24: the SELECT gives other columns than declared\n"
+        "sql/analyses/gpu/gpu_busy.v2.sql:24: the SELECT returns other columns than declared\n"
         "  declared        found\n"
         "  span_ns BIGINT  total_ns BIGINT\n"
         "  busy_ns BIGINT  busy_ns HUGEINT"
@@ -86,7 +86,7 @@ def test_a_missing_column_shows_as_one(con: engine.Connection, busy: Contract) -
     assert error.value.hint is not None and "order differs" in error.value.hint
 
 
-def test_duckdb_s_words_come_with_the_file(con: engine.Connection, busy: Contract) -> None:
+def test_duckdb_errors_name_the_file(con: engine.Connection, busy: Contract) -> None:
     with pytest.raises(
         QueryError, match=r"sql/analyses/gpu/gpu_busy\.v2\.sql:33: Catalog Error: .* kernel_rows"
     ):
@@ -181,7 +181,7 @@ def test_limits_choices_and_names(busy: Contract) -> None:
         ("EXPLAIN SELECT 1", "EXPLAIN"),
     ],
 )
-def test_statements_are_told_apart(con: engine.Connection, statement: str, kind: str) -> None:
+def test_statements_are_classified(con: engine.Connection, statement: str, kind: str) -> None:
     assert engine.statement_kind(con, statement) == kind
 
 

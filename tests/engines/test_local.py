@@ -1,4 +1,4 @@
-"""The local engine: results, failures, and what a worker that dies costs."""
+"""The local engine: results, failures, and the cost of a worker that dies."""
 
 from __future__ import annotations
 

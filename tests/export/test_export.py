@@ -1,4 +1,4 @@
-"""`tw export trace` with counters and overlays: a valid trace, the original in it as it was."""
+"""`tw export trace` with counters and overlays: a valid trace with the original events unchanged."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ REAL = {
 
 
 def exported(warehouse: tw.Warehouse, run: str, rank: int | None = None, **more: Any) -> str:
-    """The whole text."""
+    """The entire text."""
     return "".join(warehouse.export_trace(run, rank, **more))
 
 
 def exact(text: str) -> Any:
-    """JSON with its numbers as texts; raises where a number is none of JSON's."""
+    """JSON with numbers as text; raises ValueError for NaN and Infinity."""
     return json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_number)
 
 
 def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not valid JSON")
 
 
 def read(text: str) -> list[Event]:
-    """The events, times exact."""
+    """The events with exact times."""
     events: list[Event] = json.loads(text, parse_float=Decimal)["traceEvents"]
     return events
 
 
-# What the format asks of each phase that we add: key → what it must be.
+# The required keys of each added phase, with their types.
 TIMED: dict[str, Callable[[Any], bool]] = {"ts": lambda value: isinstance(value, NUMBERS)}
 NAMED: dict[str, Callable[[Any], bool]] = {
     "name": lambda value: isinstance(value, str),
@@ -78,7 +78,7 @@ PHASES: dict[str, dict[str, Callable[[Any], bool]]] = {
 
 
 def check_format(added: list[Event], original: list[Event]) -> None:
-    """Each added event has what its phase needs; slices nest; tracks have a name; flows have both ends."""
+    """Each added event has the required keys; slices nest; tracks have a name; flows have both ends."""
     for event in added:
         wrong = [key for key, right in PHASES[event["ph"]].items() if not right(event.get(key))]
         assert not wrong, (event, wrong)
@@ -93,7 +93,7 @@ def check_format(added: list[Event], original: list[Event]) -> None:
 
 
 def check_nesting(added: list[Event]) -> None:
-    """On each track a slice lies within the one before it or after it, in the order of the file."""
+    """On each track, a slice is within the previous one or after it, in the order of the file."""
     tracks: dict[Any, list[tuple[Decimal, Decimal]]] = defaultdict(list)
     for event in added:
         if event["ph"] != "X":
@@ -107,7 +107,7 @@ def check_nesting(added: list[Event]) -> None:
 
 
 def check(warehouse: tw.Warehouse, run: str, source: Path, more: Any, rank: int | None = None) -> list[Event]:
-    """The export is valid and begins with the original, digit by digit; returns what was added."""
+    """Checks that the export is valid and starts with the unchanged original; returns the added events."""
     data = source.read_bytes()
     original = exact((gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode())
     first = original["traceEvents"] if isinstance(original, dict) else original
@@ -125,7 +125,7 @@ def check(warehouse: tw.Warehouse, run: str, source: Path, more: Any, rank: int 
     return events[len(first) :]
 
 
-def test_everything_at_once_is_a_valid_trace(tmp_path: Path) -> None:
+def test_all_additions_together_give_a_valid_trace(tmp_path: Path) -> None:
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(FIRST_STEPS)
     added = check(warehouse, "first-steps", FIRST_STEPS / "rank1.json.gz", EVERYTHING, 1)
@@ -133,7 +133,7 @@ def test_everything_at_once_is_a_valid_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["new", "epoch", "old"])
-def test_times_are_in_the_trace_s_own_units(dialect: str, tmp_path: Path) -> None:
+def test_times_have_the_units_of_the_trace(dialect: str, tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", ranks=1, steps=2, layers=2, dialect=dialect)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "sim" / "rank0.json.gz", run="sim")
@@ -179,7 +179,8 @@ def test_added_events_change_no_result(tmp_path: Path) -> None:
 
 
 ANNOTATED = """
-    # Rows of one stream; steps and forward as their launches lay in them. k2 begins before k1 ends, cuts it.
+    # Activities of a stream; step and forward enclose their launches. k2 begins before k1 ends, and truncates
+    # it.
     a 0 step t1 1            0 100
     a 0 ann  t1 forward     10  50
     a 0 call t1 cudaLaunchKernel 12 5 id=1
@@ -212,7 +213,7 @@ def test_annotations_cover_the_activities_launched_within(tmp_path: Path) -> Non
 
 
 SEQUENCES = """
-    # Two operators launch the same three rows, a third one others; k of no operator parts the second one's.
+    # Two operators launch the same three kernels, a third one others; k without operator splits the second.
     a 0 op   t1 aten::linear   0 40
     a 0 op   t1 aten::addmm    5 30
     a 0 call t1 cudaLaunchKernel 10 2 id=1
@@ -296,14 +297,14 @@ def test_the_critical_path_has_a_track_and_flows(tmp_path: Path) -> None:
         ("sync: cudaDeviceSynchronize", 90, 10),
         ("host_gap", 100, 20),
     ]
-    arrows = sorted((e["id"], e["ph"] == "f", e["tid"], 1_000 * e["ts"]) for e in added if e["ph"] in "sf")
-    assert arrows == [(1, False, 1, 20), (1, True, 7, 30), (2, False, 7, 89), (2, True, 1, 99)]
+    flows = sorted((e["id"], e["ph"] == "f", e["tid"], 1_000 * e["ts"]) for e in added if e["ph"] in "sf")
+    assert flows == [(1, False, 1, 20), (1, True, 7, 30), (2, False, 7, 89), (2, True, 1, 99)]
     (name,) = (event["args"]["name"] for event in added if event["name"] == "thread_name")
     assert name == "critical path of step 5"
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_traces_with_everything(name: str, tmp_path: Path) -> None:
+def test_real_traces_with_all_additions(name: str, tmp_path: Path) -> None:
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")
@@ -325,25 +326,25 @@ def test_missing_data_of_an_addition_is_an_error(tmp_path: Path) -> None:
         warehouse.export_trace("a", overlays=["annotation"])
 
 
-def test_a_drawn_trace_goes_into_a_new_file_away_from_the_old_one(tmp_path: Path) -> None:
+def test_the_output_is_a_new_file_in_another_folder(tmp_path: Path) -> None:
     traces, house = tmp_path / "traces", tmp_path / "warehouse"
     sketch.write("a 0 gpu s7 'Memset (Device)' 0 10 bytes=5\n", traces)
     source = traces / "a" / "rank0.json"
     run_tw("ingest", source, "--run", "a", "-w", house)
     words = ("export", "trace", "a", "--counters", "memory_bandwidth", "-w", house, "-o")
-    told = run_tw(*words, source.with_name("seen.json"))
-    assert (told.code, told.errors[1]) == (1, "hint: choose another folder")
+    done = run_tw(*words, source.with_name("seen.json"))
+    assert (done.code, done.errors[1]) == (1, "hint: choose another folder")
     assert [path.name for path in source.parent.iterdir()] == ["rank0.json"]
     target = tmp_path / "seen.json.gz"
     assert run_tw(*words, target).code == 0
     kept = target.read_bytes()
-    told = run_tw(*words, target)
-    assert told.code == 1
-    assert told.errors == [f"tw: {target} already exists", "hint: choose a new file name"]
+    done = run_tw(*words, target)
+    assert done.code == 1
+    assert done.errors == [f"tw: {target} already exists", "hint: choose a new file name"]
     assert target.read_bytes() == kept
     assert len(json.loads(gzip.decompress(kept))["traceEvents"]) == 3
 
 
 def test_help_lists_counters_and_overlays() -> None:
-    told = run_tw("export", "trace", "--help").out
-    assert [name for name in (*COUNTERS, *OVERLAYS) if name not in told] == []
+    help_text = run_tw("export", "trace", "--help").out
+    assert [name for name in (*COUNTERS, *OVERLAYS) if name not in help_text] == []

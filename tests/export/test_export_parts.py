@@ -1,4 +1,4 @@
-"""Parts of traces: what a cut keeps, ranks side by side, and that what is written is a valid trace."""
+"""Time ranges and merged ranks: which events are kept, and that the output is a valid trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracewarehouse.errors import ParamError, UnknownName
 
 OURS = "overlay"
 
-# The cut is [100, 200).
+# The time range is [100, 200).
 CUT = """
     a 0 raw {"ph": "B", "name": "pair", "pid": 1000, "tid": 9, "ts": 0.05}
     a 0 raw {"ph": "E", "name": "pair", "pid": 1000, "tid": 9, "ts": 0.15}
@@ -71,15 +71,15 @@ KEPT = {
 }
 
 
-def written(warehouse: tw.Warehouse, run: str, rank: Any = None, **asked: Any) -> dict[str, Any]:
-    """The document; one that is against no rule."""
-    document = load("".join(warehouse.export_trace(run, rank, **asked)))
+def written(warehouse: tw.Warehouse, run: str, rank: Any = None, **options: Any) -> dict[str, Any]:
+    """The document, which must be a valid trace."""
+    document = load("".join(warehouse.export_trace(run, rank, **options)))
     assert faults(document["traceEvents"]) == []
     return document
 
 
 def theirs(document: dict[str, Any]) -> list[Event]:
-    """The events that are not ours: ours have a category, and their tracks no other events."""
+    """The original events: added ones have the category overlay, on separate tracks."""
     mine = {
         (event["pid"], event["tid"])
         for event in document["traceEvents"]
@@ -98,7 +98,7 @@ def ours(document: dict[str, Any], phase: str = "X") -> list[Event]:
 
 @pytest.fixture(scope="module")
 def cut_house(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Warehouse, dict[str, Any]]:
-    """The drawn trace, and its text."""
+    """The synthetic trace and its text."""
     folder = tmp_path_factory.mktemp("cut")
     sketch.write(CUT, folder)
     warehouse = tw.open(folder / "warehouse")
@@ -138,8 +138,8 @@ def test_a_time_range_changes_no_digit(
 def test_a_time_range_is_described_in_the_header(cut_house: tuple[tw.Warehouse, dict[str, Any]]) -> None:
     warehouse, original = cut_house
     document = written(warehouse, "a", start=100, end=200)
-    told = document.pop("tracewarehouse")
-    assert told == {
+    description = document.pop("tracewarehouse")
+    assert description == {
         "run": "a@v1",
         "time_range": "cut",
         "ranks": [{"rank": 0, "clock_offset_ns": 0, "from_ns": "100", "to_ns": "200"}],
@@ -163,7 +163,7 @@ def test_default_additions_of_a_time_range(cut_house: tuple[tw.Warehouse, dict[s
     }
     assert drawn == {("cut", 100, 100), (f"idle: {idle[0]['cause']}", 105, 85)}
     queue = [(1_000 * event["ts"], event["args"]["activities"]) for event in ours(document, "C")]
-    # One row waits when the cut begins: that of id 1 is asked for at 80, that of id 2 at 120.
+    # One activity is queued when the range begins: id 1 is launched at 80, id 2 at 120.
     assert queue == [(100, 1), (120, 2), (190, 1)]
     assert ours(written(warehouse, "a", start=100, end=200, overlays=["steps"], counters=[]), "C") == []
     assert ours(written(warehouse, "a", start=100, end=200, plain=True)) == []
@@ -174,17 +174,17 @@ def test_times_with_a_unit_are_since_the_first_event(tmp_path: Path) -> None:
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "a" / "rank0.json", run="a")
 
-    def names(**asked: Any) -> list[str]:
-        return [event["name"] for event in theirs(written(warehouse, "a", plain=True, **asked))]
+    def names(**options: Any) -> list[str]:
+        return [event["name"] for event in theirs(written(warehouse, "a", plain=True, **options))]
 
     assert names(end="4us") == ["first"]
     assert names(start="4us") == ["second"]
     assert names(start=9000) == ["second"]
     assert names(start="9000") == ["second"]
     assert names(start="1us", end="2us", margin="3us") == ["first", "second"]
-    with pytest.raises(ParamError, match="has no events in this time range") as told:
+    with pytest.raises(ParamError, match="has no events in this time range") as raised:
         warehouse.export_trace("a", start=1, end=5000)
-    assert told.value.hint is not None and "from 5000 to 9010 ns (0.00401 ms)" in told.value.hint
+    assert raised.value.hint is not None and "from 5000 to 9010 ns (0.00401 ms)" in raised.value.hint
     with pytest.raises(ParamError, match="the time range is empty"):
         warehouse.export_trace("a", start=9000, end="1us")
     with pytest.raises(ParamError, match=r"'1\.5' is not a whole number of ns"):
@@ -203,8 +203,8 @@ def test_times_with_a_unit_are_since_the_first_event(tmp_path: Path) -> None:
 def job(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     """Four simulated ranks; the clock of rank 1 is 1500250 ns ahead."""
     folder = tmp_path_factory.mktemp("job")
-    knobs: dict[str, Any] = {"ranks": 4, "tensor": 2, "steps": 3, "layers": 2}
-    tw.simulate(folder / "sim", injections=["clock:rank=1,offset_us=1500.25,drift_ppm=0"], **knobs)
+    settings: dict[str, Any] = {"ranks": 4, "tensor": 2, "steps": 3, "layers": 2}
+    tw.simulate(folder / "sim", injections=["clock:rank=1,offset_us=1500.25,drift_ppm=0"], **settings)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", run="job", jobs=1)
     return warehouse
@@ -217,7 +217,7 @@ def original(warehouse: tw.Warehouse, rank: int) -> list[Event]:
 
 
 def by_brute_force(events: list[Event], start: Decimal, end: Decimal) -> list[Event]:
-    """The same rules once more, event by event."""
+    """The same rules, checked event by event."""
     kept = [
         event
         for event in events
@@ -240,8 +240,8 @@ def by_brute_force(events: list[Event], start: Decimal, end: Decimal) -> list[Ev
         )
     ]
     ends = {phase: {(e["cat"], e["id"]) for e in tips if e["ph"] == phase} for phase in "sf"}
-    arrows = [event for event in tips if (event["cat"], event["id"]) in ends["s"] & ends["f"]]
-    return [event for event in events if event in kept or event in arrows]
+    flows = [event for event in tips if (event["cat"], event["id"]) in ends["s"] & ends["f"]]
+    return [event for event in events if event in kept or event in flows]
 
 
 @pytest.mark.parametrize(("start_us", "end_us"), [(0, 300), (1_200, 1_300), (2_000, 4_500), (100, 101)])
@@ -256,12 +256,12 @@ def test_a_time_range_selects_events_by_the_rules(job: tw.Warehouse, start_us: i
     assert found[len(names) :] == [event for event in expected if event["ph"] != "M"]
 
 
-def test_a_step_is_cut_out_on_host_and_device(job: tw.Warehouse) -> None:
+def test_a_step_is_exported_on_host_and_device(job: tw.Warehouse) -> None:
     (step,) = job.query("SELECT * FROM steps WHERE rank = 1 AND step = 2").rows()
     document = written(job, "job", 1, step=2)
-    (told,) = document["tracewarehouse"]["ranks"]
-    assert int(told["from_ns"]) == min(step["host_start_ns"], step["device_start_ns"])
-    assert int(told["to_ns"]) == max(
+    (described,) = document["tracewarehouse"]["ranks"]
+    assert int(described["from_ns"]) == min(step["host_start_ns"], step["device_start_ns"])
+    assert int(described["to_ns"]) == max(
         step["host_start_ns"] + step["host_ns"], step["device_start_ns"] + step["device_ns"]
     )
     launched = job.query("SELECT count(*) AS rows FROM kernels WHERE rank = 1 AND step = 2").rows()
@@ -271,7 +271,7 @@ def test_a_step_is_cut_out_on_host_and_device(job: tw.Warehouse) -> None:
     assert periods == {"step 1 (partial)", "step 2"}
 
 
-def test_a_cut_that_is_read_again_has_the_same_events(job: tw.Warehouse, tmp_path: Path) -> None:
+def test_a_time_range_that_is_ingested_again_has_the_same_events(job: tw.Warehouse, tmp_path: Path) -> None:
     text = "".join(job.export_trace("job", 1, step=2))
     (tmp_path / "seen").mkdir()
     (tmp_path / "seen" / "rank1.json").write_text(text)
@@ -291,7 +291,7 @@ def test_a_cut_that_is_read_again_has_the_same_events(job: tw.Warehouse, tmp_pat
         [event for event in kept if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     )
     once_more = written(again, "seen", start="1ms", end="2ms")
-    assert once_more["tracewarehouse"]["run"] == "seen@v1", "what it was a part of before is told no more"
+    assert once_more["tracewarehouse"]["run"] == "seen@v1", "the previous range is not in the header"
 
 
 def test_merged_ranks_have_aligned_clocks(job: tw.Warehouse, tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_merged_ranks_have_aligned_clocks(job: tw.Warehouse, tmp_path: Path) -> 
 
 
 def check_ids(events: list[Event]) -> None:
-    """No correlation and no arrow joins two ranks."""
+    """No correlation and no flow links two ranks."""
     ranks = {e["pid"]: e["args"]["name"].partition(":")[0] for e in events if e["name"] == "process_name"}
     owners: dict[Any, set[str]] = {}
     for event in events:
@@ -326,7 +326,7 @@ def check_ids(events: list[Event]) -> None:
 
 
 def check_times(job: tw.Warehouse, text: str, document: dict[str, Any]) -> None:
-    """Times less the offset of the rank's clock, to the nanosecond; lengths as they were."""
+    """Times minus the clock offset of the rank, to the nanosecond; durations unchanged."""
     base = document["baseTimeNanoseconds"]
     ranks = {
         e["pid"]: int(e["args"]["name"].removeprefix("rank ").partition(":")[0])
@@ -372,8 +372,8 @@ def test_clocks_that_cannot_be_aligned_are_reported(tmp_path: Path) -> None:
 def stalled(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     """Two simulated ranks that wait for data in step 2; the clock of rank 1 is 1500250 ns ahead."""
     folder = tmp_path_factory.mktemp("stalled")
-    planted = ["clock:rank=1,offset_us=1500.25,drift_ppm=0", "dataloader-stall:step=2,ms=8"]
-    tw.simulate(folder / "sim", injections=planted, ranks=2, steps=4, layers=2)
+    faults = ["clock:rank=1,offset_us=1500.25,drift_ppm=0", "dataloader-stall:step=2,ms=8"]
+    tw.simulate(folder / "sim", injections=faults, ranks=2, steps=4, layers=2)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", run="stalled", jobs=1)
     return warehouse
@@ -384,10 +384,13 @@ def test_export_around_the_worst_occurrence_of_a_finding(stalled: tw.Warehouse) 
     assert found
     worst = found[0]
     document = written(stalled, "stalled", around="input_bound", margin="2ms")
-    (told,) = document["tracewarehouse"]["ranks"]
-    assert (told["rank"], document["tracewarehouse"]["time_range"]) == (worst["rank"], "around input_bound")
-    assert int(told["from_ns"]) == worst["from_ns"] - 2_000_000
-    assert int(told["to_ns"]) == worst["to_ns"] + 2_000_000
+    (described,) = document["tracewarehouse"]["ranks"]
+    assert (described["rank"], document["tracewarehouse"]["time_range"]) == (
+        worst["rank"],
+        "around input_bound",
+    )
+    assert int(described["from_ns"]) == worst["from_ns"] - 2_000_000
+    assert int(described["to_ns"]) == worst["to_ns"] + 2_000_000
     base = document["baseTimeNanoseconds"]
     marks = {
         e["name"]: (int(1_000 * e["ts"]) + base, int(1_000 * e["dur"]))
@@ -416,12 +419,12 @@ def test_a_missing_finding_is_an_error(stalled: tw.Warehouse, cut_house: Any) ->
 def test_on_the_command_line(job: tw.Warehouse, tmp_path: Path) -> None:
     target = tmp_path / "step2.json.gz"
     words = ("export", "trace", "job", "-w", job.root)
-    told = run_tw(*words, "--rank", "0,1", "--step", "2", "--margin", "50us", "-o", target, "--json")
-    assert (told.code, json.loads(told.out)["result"]) == (
+    done = run_tw(*words, "--rank", "0,1", "--step", "2", "--margin", "50us", "-o", target, "--json")
+    assert (done.code, json.loads(done.out)["result"]) == (
         0,
         [{"path": str(target), "run": "job", "ranks": [0, 1]}],
     )
-    assert told.errors == ["clocks of ranks 0-1 are aligned to rank 0, within 0 us"]
+    assert done.errors == ["clocks of ranks 0-1 are aligned to rank 0, within 0 us"]
     assert faults(load(gzip.decompress(target.read_bytes()).decode())["traceEvents"]) == []
     assert (
         run_tw(*words, "--rank", "0", "--step", "2", "-o", target).errors[0] == f"tw: {target} already exists"
@@ -429,8 +432,8 @@ def test_on_the_command_line(job: tw.Warehouse, tmp_path: Path) -> None:
     beside = job.root.parent / "sim" / "step2.json"
     assert run_tw(*words, "--rank", "0", "--step", "2", "-o", beside).code == 1
     assert not beside.exists()
-    told = run_tw(*words, "--rank", "0", "--step", "9")
-    assert (told.code, told.errors[1]) == (1, "hint: it has steps 1-3")
+    done = run_tw(*words, "--rank", "0", "--step", "9")
+    assert (done.code, done.errors[1]) == (1, "hint: it has steps 1-3")
     assert run_tw(*words, "--rank", "x").code == 2
 
 
@@ -457,22 +460,22 @@ def test_time_ranges_of_real_traces_are_valid(name: str, tmp_path: Path) -> None
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")
-    files, asked = (REAL | DEEP_REAL)[name]
+    files, options = (REAL | DEEP_REAL)[name]
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(*(folder / file for file in files), run="real", jobs=1)
     ranks = [row["rank"] for row in warehouse.query("SELECT rank FROM ranks").rows()]
-    document = written(warehouse, "real", ranks, **asked)
+    document = written(warehouse, "real", ranks, **options)
     assert len(theirs(document)) > 50
     assert ours(document)
     if len(ranks) == 1:
-        check_digits(warehouse, folder / files[0], asked)
+        check_digits(warehouse, folder / files[0], options)
 
 
-def check_digits(warehouse: tw.Warehouse, source: Path, asked: dict[str, Any]) -> None:
-    """What is kept stands in the file just so."""
+def check_digits(warehouse: tw.Warehouse, source: Path, options: dict[str, Any]) -> None:
+    """The kept events are unchanged in the file."""
     data = source.read_bytes()
     text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
-    part = "".join(warehouse.export_trace("real", plain=True, **asked))
+    part = "".join(warehouse.export_trace("real", plain=True, **options))
     found, there = (json.loads(each, parse_int=str, parse_float=str) for each in (part, text))
     rows = there["traceEvents"] if isinstance(there, dict) else there
     known = Counter(json.dumps(row, sort_keys=True) for row in rows)

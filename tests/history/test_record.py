@@ -103,7 +103,7 @@ def test_a_recorded_result_has_its_provenance(shared_path: Path) -> None:
     assert metadata(path)["complete"] == {"0": [1], "1": [1]}
     (path,) = (shared_path / "results" / "step_summary@1" / "host").rglob("*.parquet")
     assert pq.read_table(path).num_rows == 0
-    assert (metadata(path)["ranks"], metadata(path)["reason"]) == ([], "0 steps, needs 1")
+    assert (metadata(path)["ranks"], metadata(path)["reason"]) == ([], "requires 1 step, found 0")
 
 
 @pytest.mark.parametrize("text", METRICS)

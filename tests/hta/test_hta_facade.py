@@ -1,4 +1,4 @@
-"""`tracewarehouse.hta`: each example of HTA's documentation, on our numbers, with and without figures."""
+"""`tracewarehouse.hta`: the examples of HTA's documentation, with and without figures."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_trace_diff_refuses_invalid_arguments(pair: tuple[LabeledTrace, LabeledT
         TraceDiff.compare_traces(before, before)
     with pytest.raises(ParamError, match="not a result of compare_traces"):
         TraceDiff.visualize_counts_diff(before.extract_ops())
-    with pytest.raises(ParamError, match="give either t or trace_dir"):
+    with pytest.raises(ParamError, match="specify either t or trace_dir"):
         LabeledTrace("neither")
 
 
@@ -334,7 +334,7 @@ def test_counters_of_one_kind_and_rank(analyzer: TraceAnalysis, tmp_path: Path) 
     assert all(name.startswith("memory_bandwidth ") for name in names)
 
 
-def test_counters_are_not_written_beside_the_input(analyzer: TraceAnalysis) -> None:
+def test_counters_are_not_written_next_to_the_input(analyzer: TraceAnalysis) -> None:
     with pytest.raises(ParamError, match="contains the input traces"):
         analyzer.generate_trace_with_counters(output_dir=STEPS)
 
@@ -486,7 +486,7 @@ def test_traces_without_a_gpu_have_results_or_errors(tmp_path: Path) -> None:
     assert analyzer.get_gpu_kernels_with_user_annotations(0) is None
     assert analyzer.get_cupti_counter_data_with_operators() == []
     assert analyzer.get_potential_stragglers()
-    with pytest.raises(ParamError, match="no GPU rows recorded"):
+    with pytest.raises(ParamError, match="no GPU activities recorded"):
         analyzer.generate_trace_with_counters(output_dir=tmp_path)
 
 
@@ -503,8 +503,8 @@ def test_files_by_rank_and_a_temporary_warehouse(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give either trace_dir or trace_files"),
-        ({"trace_dir": "a", "trace_files": {}}, "give either trace_dir or trace_files"),
+        ({}, "specify either trace_dir or trace_files"),
+        ({"trace_dir": "a", "trace_files": {}}, "specify either trace_dir or trace_files"),
         ({"trace_files": {}}, "trace_files is empty"),
         ({"trace_dir": "/nowhere/at/all"}, "is not a folder"),
     ],

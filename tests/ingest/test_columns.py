@@ -1,4 +1,4 @@
-"""Columns in memory and columns in a file give the same answers."""
+"""Columns in memory and columns in a file return the same values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tracewarehouse.ingest.column_file import SpilledColumns
 from tracewarehouse.ingest.columns import Columns
-from tracewarehouse.ingest.spilled import SpilledColumns
 
 WORDS = ["kernel", "cpu_op", "é\u2028", "", "aten::mm", "x" * 300]
 SCHEMA = pa.schema(
@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 
 
 def batch(draw: random.Random, first: int, rows: int) -> pa.RecordBatch:
-    """Random rows; the words of the dictionary come in another order in each batch."""
+    """Random rows; each batch has another order of dictionary words."""
     words = draw.sample(WORDS, k=draw.randint(1, len(WORDS)))
 
     def maybe(value: object) -> object:

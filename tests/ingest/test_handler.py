@@ -1,4 +1,4 @@
-"""The handler: what a training job drops into an inbox, and what the inbox gives back."""
+"""The trace handler and the inbox: what a training job spools and what the inbox lists."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest import inbox
-from tracewarehouse.ingest.handler import Place, place_of_this_process, trace_handler
+from tracewarehouse.ingest.handler import ProcessRank, process_rank, trace_handler
 
 
 class FakeProfiler:
-    """Stands for torch's profiler: writes a trace where it is told to, gzipped by the name's ending."""
+    """A stand-in for torch's profiler: writes a trace, gzipped according to the suffix."""
 
     def __init__(self, trace: dict[str, object] | None = None) -> None:
         self.trace = trace or {
@@ -39,19 +39,19 @@ class FullDisk:
 @pytest.mark.parametrize(
     ("environment", "place"),
     [
-        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, Place(3, 8)),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "16"}, Place(5, 16)),
-        ({"RANK": "0", "WORLD_SIZE": "2", "SLURM_PROCID": "7"}, Place(0, 2)),
-        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, Place(2, 4)),
-        ({"LOCAL_RANK": "2"}, Place(2, None)),
-        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "4"}, Place(2, 4)),
-        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "8"}, Place(None, 8)),
-        ({"RANK": "none"}, Place(None, None)),
-        ({}, Place(None, None)),
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, ProcessRank(3, 8)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "16"}, ProcessRank(5, 16)),
+        ({"RANK": "0", "WORLD_SIZE": "2", "SLURM_PROCID": "7"}, ProcessRank(0, 2)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, ProcessRank(2, 4)),
+        ({"LOCAL_RANK": "2"}, ProcessRank(2, None)),
+        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "4"}, ProcessRank(2, 4)),
+        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "8"}, ProcessRank(None, 8)),
+        ({"RANK": "none"}, ProcessRank(None, None)),
+        ({}, ProcessRank(None, None)),
     ],
 )
-def test_the_launcher_tells_the_place(environment: dict[str, str], place: Place) -> None:
-    assert place_of_this_process(environment) == place
+def test_the_launcher_sets_rank_and_world_size(environment: dict[str, str], place: ProcessRank) -> None:
+    assert process_rank(environment) == place
 
 
 def clear(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def clear(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_spans_and_ranks_lie_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_and_ranks_are_separate_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clear(monkeypatch)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank in "01":
@@ -68,15 +68,15 @@ def test_spans_and_ranks_lie_side_by_side(tmp_path: Path, monkeypatch: pytest.Mo
         handler = trace_handler(tmp_path / "wh", run="job", labels={"commit": "3f2a"})
         handler(FakeProfiler())
         handler(FakeProfiler())
-    files = [one.path for one in inbox.waiting_files(tmp_path / "wh").files]
+    files = inbox.spooled_files(tmp_path / "wh")
     assert [path.name.split(".")[:2] for path in files] == [
         ["rank0of2", "span1"],
         ["rank0of2", "span2"],
         ["rank1of2", "span1"],
         ["rank1of2", "span2"],
     ]
-    assert [inbox.dropped(path) for path in files] == [
-        inbox.Dropped("job", span, 2, {"commit": "3f2a"}) for _ in "01" for span in (1, 2)
+    assert [inbox.spool_note(path) for path in files] == [
+        inbox.SpoolNote("job", window, 2, {"commit": "3f2a"}) for _ in "01" for window in (1, 2)
     ]
     assert json.loads(gzip.decompress(files[0].read_bytes()))["traceEvents"]
 
@@ -84,43 +84,43 @@ def test_spans_and_ranks_lie_side_by_side(tmp_path: Path, monkeypatch: pytest.Mo
 def test_without_a_launcher_the_name_is_host_and_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clear(monkeypatch)
     trace_handler(tmp_path, run="job")(FakeProfiler())
-    (file,) = inbox.waiting_files(tmp_path).files
-    assert file.path.name.startswith(f"{socket.gethostname()}_{os.getpid()}.span1.")
+    (file,) = inbox.spooled_files(tmp_path)
+    assert file.name.startswith(f"{socket.gethostname()}_{os.getpid()}.span1.")
 
 
-def test_a_failure_is_a_warning_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failure_is_a_warning_and_leaves_no_file(tmp_path: Path) -> None:
     handler = trace_handler(tmp_path, run="job")
-    with pytest.warns(RuntimeWarning, match="span 1 not stored: .*No space left"):
+    with pytest.warns(RuntimeWarning, match="window 1 not stored: .*No space left"):
         handler(FullDisk())
     assert list((tmp_path / "inbox" / "job").iterdir()) == []
     handler(FakeProfiler())
-    assert "span2" in inbox.waiting_files(tmp_path).files[0].path.name
+    assert "span2" in inbox.spooled_files(tmp_path)[0].name
 
 
-def test_a_run_name_that_cannot_be_used_fails_before_the_training(tmp_path: Path) -> None:
+def test_an_invalid_run_name_fails_before_the_training(tmp_path: Path) -> None:
     with pytest.raises(ParamError):
         trace_handler(tmp_path, run="/")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_put_there_by_hand_is_of_its_folders_run(tmp_path: Path) -> None:
-    path = inbox.inbox(tmp_path) / "job" / "rank0.json"
+def test_a_copied_file_belongs_to_the_run_of_its_folder(tmp_path: Path) -> None:
+    path = inbox.inbox_folder(tmp_path) / "job" / "rank0.json"
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    inbox.beside(path).write_text("half a no")
-    assert inbox.dropped(path) == inbox.Dropped("job")
+    inbox.note_path(path).write_text("half a no")
+    assert inbox.spool_note(path) == inbox.SpoolNote("job")
 
 
-def test_unfinished_files_wait_and_old_notes_go(tmp_path: Path) -> None:
-    folder = inbox.inbox(tmp_path) / "job"
+def test_unfinished_files_are_skipped_and_old_notes_removed(tmp_path: Path) -> None:
+    folder = inbox.inbox_folder(tmp_path) / "job"
     folder.mkdir(parents=True)
     (folder / ".0123.json.gz").touch()
     for name, age_s in (("fresh.tw", 0), ("old.tw", 7200)):
         (folder / name).touch()
         os.utime(folder / name, (time.time() - age_s,) * 2)
-    assert inbox.waiting_files(tmp_path).files == ()
+    assert inbox.spooled_files(tmp_path) == []
     assert sorted(path.name for path in folder.iterdir()) == [".0123.json.gz", "fresh.tw"]
 
 
-def test_a_warehouse_without_an_inbox_has_nothing_waiting(tmp_path: Path) -> None:
-    assert inbox.waiting_files(tmp_path).files == ()
+def test_a_warehouse_without_an_inbox_has_no_spooled_files(tmp_path: Path) -> None:
+    assert inbox.spooled_files(tmp_path) == []

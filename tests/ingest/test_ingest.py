@@ -1,4 +1,4 @@
-"""Ingest from files to what readers see: outcomes, exit codes, the same again, replacing, waiting."""
+"""Ingest of files: outcomes, exit codes, repetition, replacement, pending ranks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_summary_counts(tmp_path: Path) -> None:
     assert any("check()" in command for command in report.next_commands)
 
 
-def test_the_same_again_writes_nothing(tmp_path: Path) -> None:
+def test_ingesting_again_writes_nothing(tmp_path: Path) -> None:
     write(tmp_path / "job", range(3))
     take(tmp_path / "wh", tmp_path / "job")
     before = files_under(tmp_path / "wh")
@@ -63,7 +63,7 @@ def test_a_label_on_the_same_content_is_a_new_version(tmp_path: Path) -> None:
     assert version is not None and (version.number, version.labels) == (2, {"a": "b"})
 
 
-def test_other_content_needs_replace_and_can_be_put_back(tmp_path: Path) -> None:
+def test_other_content_needs_replace_and_can_be_restored(tmp_path: Path) -> None:
     old, new = write(tmp_path / "a" / "job", range(2)), write(tmp_path / "b" / "job", [1], mark="new")
     names = "SELECT DISTINCT name FROM kernels WHERE rank = 1 ORDER BY name"
     take(tmp_path / "wh", *old)
@@ -99,7 +99,7 @@ def cut(path: Path, keep: float) -> None:
     path.write_bytes(text[: int(len(text) * keep)])
 
 
-def test_a_damaged_rank_gives_way_to_a_whole_one(tmp_path: Path) -> None:
+def test_a_damaged_rank_is_replaced_by_an_intact_one(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "job", kernels=20)
     whole = path.read_bytes()
     events = "SELECT count(*) FROM events"
@@ -116,7 +116,7 @@ def test_a_damaged_rank_gives_way_to_a_whole_one(tmp_path: Path) -> None:
     assert only(take(tmp_path / "wh", path)).state == "refused"
 
 
-def test_a_damaged_rank_does_not_give_way_to_another_damaged_one(tmp_path: Path) -> None:
+def test_a_damaged_rank_is_not_replaced_by_another_damaged_one(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "job", kernels=20)
     cut(path, 0.5)
     take(tmp_path / "wh", path)
@@ -125,7 +125,7 @@ def test_a_damaged_rank_does_not_give_way_to_another_damaged_one(tmp_path: Path)
     assert only(take(tmp_path / "wh", other)).state == "refused"
 
 
-def test_a_fresh_file_that_is_cut_short_is_left_for_later(tmp_path: Path) -> None:
+def test_a_recently_modified_truncated_file_is_pending(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "job", kernels=20)
     cut(path, 0.5)
     report = take(tmp_path / "wh", path, settle_s=30)
@@ -135,7 +135,7 @@ def test_a_fresh_file_that_is_cut_short_is_left_for_later(tmp_path: Path) -> Non
     assert only(take(tmp_path / "wh", path, settle_s=30)).state == "damaged"
 
 
-def test_a_file_that_grows_while_it_is_read_is_left_for_later(tmp_path: Path) -> None:
+def test_a_file_that_grows_while_it_is_read_is_pending(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "job", kernels=20)
     grown = []
 
@@ -150,7 +150,7 @@ def test_a_file_that_grows_while_it_is_read_is_left_for_later(tmp_path: Path) ->
     assert ranks_seen(tmp_path / "wh") == {}
 
 
-def test_one_bad_file_stops_no_other(tmp_path: Path) -> None:
+def test_one_bad_file_does_not_affect_others(tmp_path: Path) -> None:
     write(tmp_path / "job", range(2))
     (tmp_path / "job" / "rank2.json").write_text("<html>")
     (tmp_path / "job" / "settings.json").write_text('{"a": 1}')
@@ -167,7 +167,7 @@ def test_one_bad_file_stops_no_other(tmp_path: Path) -> None:
     assert all(file.hint for file in report.of("refused"))
 
 
-def test_json_without_events_is_skipped_in_a_walk_and_refused_by_name(tmp_path: Path) -> None:
+def test_json_without_events_is_skipped_in_a_folder_and_refused_by_name(tmp_path: Path) -> None:
     write(tmp_path / "job")
     path = tmp_path / "job" / "settings.json"
     path.write_text('{"a": 1}')
@@ -177,7 +177,7 @@ def test_json_without_events_is_skipped_in_a_walk_and_refused_by_name(tmp_path: 
 
 
 @pytest.mark.parametrize("text", ['{"schemaVersion": 1, "device', '{"schemaVersion": 1,'])
-def test_a_trace_cut_in_its_header_is_refused_in_a_walk_too(tmp_path: Path, text: str) -> None:
+def test_a_trace_truncated_in_its_header_is_refused_in_a_folder_too(tmp_path: Path, text: str) -> None:
     write(tmp_path / "job")
     path = tmp_path / "job" / "rank1.json"
     path.write_text(text)
@@ -239,7 +239,7 @@ def test_a_hostile_run_name_stays_inside(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 129, "…", "../.."])
-def test_a_run_name_that_cannot_be_used_is_an_error(tmp_path: Path, name: str) -> None:
+def test_an_invalid_run_name_is_an_error(tmp_path: Path, name: str) -> None:
     write(tmp_path / "job")
     with pytest.raises(ParamError) as error:
         take(tmp_path / "wh", tmp_path / "job", run=name)
@@ -268,7 +268,7 @@ def test_the_hint_of_a_taken_rank_leads_to_a_stored_one(tmp_path: Path) -> None:
     assert (states(again), again.exit_code) == ({"rank0.json": "same", "rank1.json": "same"}, 0)
 
 
-def test_spans_become_runs_of_their_own(tmp_path: Path) -> None:
+def test_profiling_windows_become_separate_runs(tmp_path: Path) -> None:
     for k in (1, 2):
         for path in write(tmp_path / "tmp", range(2), mark=f"s{k}", at=k * 10_000):
             (tmp_path / "job").mkdir(exist_ok=True)
@@ -282,14 +282,14 @@ def test_spans_become_runs_of_their_own(tmp_path: Path) -> None:
     assert labels == [{"span": "1"}, {"span": "2"}]
 
 
-def test_progress_goes_up_and_ends(tmp_path: Path) -> None:
+def test_progress_ascends_and_ends(tmp_path: Path) -> None:
     files = write(tmp_path / "job", range(3), kernels=50)
-    told: dict[Path, list[Progress]] = {}
+    reported: dict[Path, list[Progress]] = {}
     store = Store.open_or_create(tmp_path / "wh")
-    watch = lambda progress: told.setdefault(progress.path, []).append(progress)  # noqa: E731
+    watch = lambda progress: reported.setdefault(progress.path, []).append(progress)  # noqa: E731
     ingest(store, Catalog.load(), [tmp_path / "job"], Options(jobs=2), watch)
-    assert set(told) == set(files)
-    for events in told.values():
+    assert set(reported) == set(files)
+    for events in reported.values():
         read = [event.done_bytes for event in events if event.stage != "survey"]
         assert read == sorted(read)
         assert events[-1].stage == "done"
@@ -323,7 +323,7 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
     assert (facts["gpu"], facts["launches"], facts["steps"]) == (True, True, 1)
 
 
-def test_an_interrupt_leaves_the_warehouse_whole(tmp_path: Path) -> None:
+def test_an_interrupt_leaves_the_warehouse_intact(tmp_path: Path) -> None:
     write(tmp_path / "job", range(8), kernels=2000)
     process = start(tmp_path / "wh", [tmp_path / "job"], jobs=2)
     staging = tmp_path / "wh" / "_tw" / "staging"

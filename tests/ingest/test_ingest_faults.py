@@ -1,4 +1,4 @@
-"""Ingest under fire: kills at any moment, many processes at once, workers that die, inboxes."""
+"""Faults during ingest: kills at any time, concurrent processes, dying workers, inboxes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def duration(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> float:
-    """Seconds that an ingest of the folder takes as a process."""
+    """Seconds that a process needs to ingest the folder."""
     began = time.monotonic()
     process = start(tmp_path_factory.mktemp("measure") / "wh", [folder], jobs=2)
     _, errors = process.communicate(timeout=120)
@@ -58,9 +58,9 @@ def kill_once(root: Path, folder: Path, after_s: float) -> None:
 
 
 def kills(tmp_path: Path, folder: Path, duration: float, count: int) -> None:
-    moments = random.Random(7)
+    lane_times = random.Random(7)
     for number in range(count):
-        kill_once(tmp_path / str(number), folder, moments.uniform(0, duration))
+        kill_once(tmp_path / str(number), folder, lane_times.uniform(0, duration))
 
 
 def test_20_kills(tmp_path: Path, folder: Path, duration: float) -> None:
@@ -73,7 +73,7 @@ def test_200_kills(tmp_path: Path, folder: Path, duration: float) -> None:
 
 
 @pytest.mark.parametrize("expect_ranks", [None, 8])
-def test_8_processes_bring_8_ranks_of_a_new_run(tmp_path: Path, expect_ranks: int | None) -> None:
+def test_8_processes_ingest_8_ranks_of_a_new_run(tmp_path: Path, expect_ranks: int | None) -> None:
     files = write(tmp_path / "job", range(8), kernels=20)
     processes = [start(tmp_path / "wh", [path], expect_ranks=expect_ranks) for path in files]
     for process in processes:
@@ -89,7 +89,7 @@ def test_8_processes_bring_8_ranks_of_a_new_run(tmp_path: Path, expect_ranks: in
     ]
 
 
-def test_4_processes_bring_the_same_folder(tmp_path: Path) -> None:
+def test_4_processes_ingest_the_same_folder(tmp_path: Path) -> None:
     write(tmp_path / "job", range(4), kernels=20)
     processes = [start(tmp_path / "wh", [tmp_path / "job"]) for _ in range(4)]
     for process in processes:
@@ -101,7 +101,7 @@ def test_4_processes_bring_the_same_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-def test_a_worker_that_dies_costs_nothing_in_the_end(tmp_path: Path) -> None:
+def test_a_dying_worker_loses_no_rank(tmp_path: Path) -> None:
     write(tmp_path / "job", range(4), kernels=300)
     store = Store.open_or_create(tmp_path / "wh")
     killed: list[int] = []
@@ -119,7 +119,7 @@ def test_a_worker_that_dies_costs_nothing_in_the_end(tmp_path: Path) -> None:
 
 
 class Recorder:
-    """Stands for torch's profiler."""
+    """A stand-in for torch's profiler."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace
@@ -130,20 +130,20 @@ class Recorder:
         Path(path).write_bytes(gzip.compress(self.trace.read_bytes()))
 
 
-def drop(
-    root: Path, traces: list[Path], spans: int, monkeypatch: pytest.MonkeyPatch, wait: bool = False
+def spool(
+    root: Path, traces: list[Path], windows: int, monkeypatch: pytest.MonkeyPatch, wait: bool = False
 ) -> None:
     clear(monkeypatch)
     monkeypatch.setenv("WORLD_SIZE", str(len(traces)))
     for rank, trace in enumerate(traces):
         monkeypatch.setenv("RANK", str(rank))
         handler = trace_handler(root, run="train", labels={"commit": "3f2a"}, wait=wait)
-        for _ in range(spans):
+        for _ in range(windows):
             handler(Recorder(trace))
 
 
-def test_what_the_handler_drops_is_taken_in_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drop(tmp_path / "wh", write(tmp_path / "t", range(2)), 2, monkeypatch)
+def test_spooled_traces_are_ingested_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool(tmp_path / "wh", write(tmp_path / "t", range(2)), 2, monkeypatch)
     report = take(tmp_path / "wh", inbox=True)
     assert report.exit_code == 0
     assert ranks_seen(tmp_path / "wh") == {"train": (0, 1), "train~2": (0, 1)}
@@ -154,31 +154,29 @@ def test_what_the_handler_drops_is_taken_in_and_goes(tmp_path: Path, monkeypatch
     assert take(tmp_path / "wh", inbox=True).files == ()
 
 
-def test_a_handler_that_waits_has_stored_when_it_returns(
+def test_a_waiting_handler_stores_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool(tmp_path / "wh", write(tmp_path / "t", range(2)), 1, monkeypatch, wait=True)
+    assert ranks_seen(tmp_path / "wh") == {"train": (0, 1)}
+    assert inbox.spooled_files(tmp_path / "wh") == []
+
+
+def test_traces_that_cannot_be_stored_stay_in_the_inbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drop(tmp_path / "wh", write(tmp_path / "t", range(2)), 1, monkeypatch, wait=True)
-    assert ranks_seen(tmp_path / "wh") == {"train": (0, 1)}
-    assert inbox.waiting_files(tmp_path / "wh").files == ()
-
-
-def test_what_cannot_be_stored_stays_in_the_inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "wh" / "inbox" / "train"
-    drop(tmp_path / "wh", write(tmp_path / "t"), 1, monkeypatch)
+    spool(tmp_path / "wh", write(tmp_path / "t"), 1, monkeypatch)
     (folder / "rank1.json").write_text("<html>")
     report = take(tmp_path / "wh", inbox=True)
     assert (sorted(states(report).values()), report.exit_code) == (["intact", "refused"], 4)
     assert [path.name for path in folder.iterdir()] == ["rank1.json"]
-    # A job that is started again under the same name brings other content: told, and kept.
-    drop(tmp_path / "wh", write(tmp_path / "t2", mark="again"), 1, monkeypatch)
+    # A restarted job with the same name has other content: reported, and kept.
+    spool(tmp_path / "wh", write(tmp_path / "t2", mark="again"), 1, monkeypatch)
     assert sorted(states(take(tmp_path / "wh", inbox=True)).values()) == ["refused", "refused"]
-    assert len(inbox.waiting_files(tmp_path / "wh").files) == 2
+    assert len(inbox.spooled_files(tmp_path / "wh")) == 2
 
 
-def test_two_takers_of_one_inbox_store_everything_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drop(tmp_path / "wh", write(tmp_path / "t", range(6), kernels=50), 1, monkeypatch)
+def test_two_processes_store_one_inbox_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool(tmp_path / "wh", write(tmp_path / "t", range(6), kernels=50), 1, monkeypatch)
     processes = [start(tmp_path / "wh", [], inbox=True) for _ in range(3)]
     for process in processes:
         _, errors = process.communicate(timeout=120)
@@ -188,8 +186,8 @@ def test_two_takers_of_one_inbox_store_everything_once(
     assert list((tmp_path / "wh" / "inbox" / "train").iterdir()) == []
 
 
-def test_a_taker_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drop(tmp_path / "wh", write(tmp_path / "t", range(3), kernels=100), 1, monkeypatch)
+def test_a_killed_process_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool(tmp_path / "wh", write(tmp_path / "t", range(3), kernels=100), 1, monkeypatch)
     for after_s in (0.4, 0.8, 1.2):
         process = start(tmp_path / "wh", [], inbox=True)
         time.sleep(after_s)

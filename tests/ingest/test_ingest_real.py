@@ -1,4 +1,4 @@
-"""Real traces, where they are present: each folder at once, each file alone, under the right names."""
+"""Real traces, if available: each folder at once, each file alone, with the right runs and ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = ("h100-stack-memory", "mtia")
 BS = "batchsize-sweep-a100."
 R50 = "before-after-resnet50-v100.num_workers_"
 INFERENCE = "inference-graphs-mi300."
-# Folder → run → ranks. A folder whose files are all of other formats has none.
+# Folder → run → ranks. Folders with only other formats have none.
 EXPECTED: dict[str, dict[str, tuple[int, ...]]] = {
     "amd-misc": {
         f"amd-misc.{name}": (0,)
@@ -113,7 +113,7 @@ def folders(names: Iterable[str]) -> list[object]:
 
 
 def manifest() -> dict[tuple[str, str], int]:
-    """Folder and file → events, as counted by others."""
+    """Folder and file → number of events, counted by other tools."""
     assert TRACES is not None
     counts, folder = {}, ""
     for line in (TRACES / "MANIFEST.md").read_text().splitlines():
@@ -177,7 +177,7 @@ def test_each_file_alone(tmp_path: Path, name: str) -> None:
         assert rows(root) == {place(file): counts[name, path.name]}
 
 
-def test_the_set_with_broken_ranks(tmp_path: Path) -> None:
+def test_the_folder_with_broken_ranks(tmp_path: Path) -> None:
     assert TRACES is not None
     folder = TRACES / "multirank-broken-derived"
     report: IngestReport = take(tmp_path / "wh", folder)

@@ -1,4 +1,4 @@
-"""Files with odd values through a whole ingest: nothing is lost, and what was replaced is reported."""
+"""Files with odd values through a complete ingest: nothing is lost, and replaced values are reported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tracewarehouse.formats.kineto import reader
 LONGEST_BYTES = 1 << 18
 
 
-def ingested(folder: Path, text: bytes) -> tw.Warewarehouse:
-    """A warewarehouse with the text as the only rank of run `job`."""
+def ingested(folder: Path, text: bytes) -> tw.Warehouse:
+    """A warehouse with the text as the only rank of run `job`."""
     path = folder / "job" / "trace.json"
     path.parent.mkdir()
     path.write_bytes(text)
@@ -27,7 +27,7 @@ def ingested(folder: Path, text: bytes) -> tw.Warewarehouse:
     return warehouse
 
 
-def rows(warehouse: tw.Warewarehouse, sql: str) -> list[dict[str, Any]]:
+def rows(warehouse: tw.Warehouse, sql: str) -> list[dict[str, Any]]:
     return list(warehouse.query(sql).rows())
 
 

@@ -19,8 +19,8 @@ from tracewarehouse.formats.base import ACTIVITIES, Outcome
 from tracewarehouse.formats.other_formats import UnsupportedFormatError
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.columns import Columns
-from tracewarehouse.ingest.facts import header_facts, rank_of
-from tracewarehouse.ingest.names import split_name
+from tracewarehouse.ingest.naming.file_names import split_name
+from tracewarehouse.ingest.naming.header import header_facts, rank_of
 
 BASE = 1751410836000000000
 
@@ -117,7 +117,7 @@ def test_oddity_04(tmp_path: Path) -> None:
 
 
 def test_oddity_05(tmp_path: Path) -> None:
-    """Names lie: gzip under .json, plain under .gz, several members, zero padding."""
+    """Misleading names: gzip under .json, plain under .gz, several members, zero padding."""
     data = trace([event()])
     half = len(data) // 2
     ways = {"a.json": gz(data), "b.json.gz": data, "c.raw.gz": gz(data[:half]) + gz(data[half:]) + bytes(512)}
@@ -134,7 +134,7 @@ def test_oddity_06(tmp_path: Path) -> None:
 
 
 def test_oddity_07(tmp_path: Path) -> None:
-    """Metadata that outweighs data: repeated M rows, a header longer than the events."""
+    """More metadata than data: repeated M rows, a header longer than the events."""
     names = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}}] * 500
     groups = [{"pg_name": str(at), "ranks": list(range(300))} for at in range(20)]
     loaded = built(tmp_path, [*names, event()], distributedInfo={"rank": 34, "pg_config": groups})
@@ -199,7 +199,7 @@ def test_oddity_13(tmp_path: Path) -> None:
 
 
 def test_oddity_14(tmp_path: Path) -> None:
-    """Kernels that overlap on one stream are both kept, and told."""
+    """Kernels that overlap on one stream are both kept, and reported."""
     loaded = built(tmp_path, [kernel(ts=1.0, dur=10.0), kernel(ts=5.0, dur=10.0)])
     assert loaded.of("kernels", "ts_ns, dur_ns") == [(1000, 10_000), (5000, 10_000)]
     assert loaded.of("data_quality", "rows, affected_ns", "rule = 'stream_overlap'", "1") == [(1, 6000)]
@@ -212,7 +212,7 @@ def test_oddity_15(tmp_path: Path) -> None:
 
 
 def test_oddity_16(tmp_path: Path) -> None:
-    """String pids and tids among numbers, told apart when rebuilt."""
+    """String pids and tids among numbers, distinguished when rebuilt."""
     loaded = built(
         tmp_path, [event(pid="Spans", tid="PyTorch Profiler"), event(tid="25738"), event(tid=25738)]
     )
@@ -231,7 +231,7 @@ def test_oddity_17(tmp_path: Path) -> None:
 
 
 def test_oddity_18(tmp_path: Path) -> None:
-    """A host process whose pid is a device index is not taken for the device."""
+    """A host process whose pid is a device index is not mistaken for the device."""
     loaded = built(tmp_path, [event(pid=0, tid=7), kernel()])
     assert loaded.of("kernels", "event_id, device, stream") == [(1, 0, 7)]
     assert loaded.of("events", "depth") == [(1,), (None,)]
@@ -257,7 +257,7 @@ def test_oddity_20(tmp_path: Path) -> None:
 
 
 def test_oddity_21(tmp_path: Path) -> None:
-    """One thing, several category names; the file's own is kept."""
+    """Several category names for one thing; the file's name is kept."""
     pairs = {"Operator": "cpu_op", "Runtime": "cuda_runtime", "Kernel": "kernel", "Memcpy": "gpu_memcpy"}
     pairs |= {
         "Memset": "gpu_memset",
@@ -282,7 +282,7 @@ def test_oddity_22(tmp_path: Path) -> None:
 
 
 def test_oddity_23(tmp_path: Path) -> None:
-    """Collectives by the many names of their kernels; rocclr is none."""
+    """Collectives by the many names of their kernels; rocclr is not one."""
     names = ["ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", "ncclDevKernel_Generic(x)", "rcclKernel"]
     names += ["__amd_rocclr_copyBuffer", "gemm"]
     loaded = built(tmp_path, [{**kernel(), "name": name} for name in names])
@@ -305,7 +305,7 @@ def test_oddity_24(tmp_path: Path) -> None:
 
 
 def test_oddity_25(tmp_path: Path) -> None:
-    """Long names, brackets and quotes of every kind, names that are not ASCII."""
+    """Long names, brackets and quotes of every kind, non-ASCII names."""
     names = [
         "k<" + "a(b){c},[d]" * 500 + ">",
         'q"\\ "args": {',
@@ -330,7 +330,7 @@ NOISE = ("INVALID", "cudaEventQuery", "hipGetDevicePropertiesR0600")
 
 
 def test_oddity_27(tmp_path: Path) -> None:
-    """Runtime rows named INVALID, and noise calls, are calls but no launches."""
+    """Runtime rows named INVALID, and noise calls, are calls but not launches."""
     loaded = built(tmp_path, [launch(1) | {"name": name} for name in NOISE])
     assert loaded.of("runtime", "name, is_launch") == [(name, False) for name in NOISE]
 
@@ -361,7 +361,7 @@ def test_oddity_29(tmp_path: Path) -> None:
 
 
 def test_oddity_30(tmp_path: Path) -> None:
-    """GPU rows without a launch, launches without GPU rows."""
+    """GPU activities without a launch, launches without GPU activities."""
     rows = [kernel(ts=1.0, dur=1.0, args={"correlation": 1}), launch(2, ts=2.0), launch(9, ts=3.0)]
     rows += [
         kernel(ts=20.0, dur=1.0, args={"correlation": 2}),
@@ -374,7 +374,7 @@ def test_oddity_30(tmp_path: Path) -> None:
 
 
 def test_oddity_31(tmp_path: Path) -> None:
-    """GPU rows without External id find their operator through the launch."""
+    """GPU activities without External id find their operator through the launch."""
     rows = [event(ts=1.0, dur=10.0), launch(4, ts=2.0, dur=1.0), kernel(ts=20.0, args={"correlation": 4})]
     assert built(tmp_path, rows).of("kernels", "external_id, runtime_id, op_id") == [(None, 1, 0)]
 
@@ -421,7 +421,7 @@ def test_oddity_34(tmp_path: Path) -> None:
 
 
 def test_oddity_35(tmp_path: Path) -> None:
-    """Arguments of every shape: nested lists, a grid as a string, none at all, no object."""
+    """Arguments of every shape: nested lists, a grid as a string, none at all, not an object."""
     shapes = [
         {"Input Dims": [[1, 2], [[3], []]], "Concrete Inputs": ["", "[1]"]},
         {"grid": "(1, 1, 1)"},
@@ -436,7 +436,7 @@ def test_oddity_35(tmp_path: Path) -> None:
 
 
 def test_oddity_36(tmp_path: Path) -> None:
-    """Impossible values are real: kept as they are, and told."""
+    """Impossible values are kept as they are, and reported."""
     loaded = built(
         tmp_path, [kernel(args={"block": [524288, 1, 1], "grid": [1, 1, 1], "blocks per SM": 0.07})]
     )
@@ -467,9 +467,9 @@ def test_oddity_38(tmp_path: Path) -> None:
 
 
 def test_oddity_39(tmp_path: Path) -> None:
-    """distributedInfo missing, without rank, with rank only; else the name tells."""
-    told = [None, {"backend": "nccl"}, {"rank": 0}, {"rank": 34, "world_size": 300}]
-    headers = [{} if info is None else {"distributedInfo": info} for info in told]
+    """distributedInfo missing, without rank, with rank only; else the file name has the rank."""
+    infos = [None, {"backend": "nccl"}, {"rank": 0}, {"rank": 34, "world_size": 300}]
+    headers = [{} if info is None else {"distributedInfo": info} for info in infos]
     found = [rank_of(header_of(tmp_path, **header)) for header in headers]
     assert found == [None, None, 0, 34]
     names = [
@@ -492,7 +492,7 @@ def test_oddity_40(tmp_path: Path) -> None:
 
 
 def other_format(folder: Path, data: bytes, name: str) -> str:
-    """The name of the format by which a file is refused."""
+    """The format that a refused file is reported as."""
     path = write(folder, data, name)
     with pytest.raises(UnsupportedFormatError) as error:
         detect(path).open(path)
@@ -557,7 +557,7 @@ DEFECTS = {
 
 
 def test_oddity_45(tmp_path: Path) -> None:
-    """JSON defects: each event is saved, mended where that can be, and no file of these is called whole."""
+    """JSON defects: each event is recovered, repaired if possible, and none of these files is intact."""
     for what, (wanted, text) in DEFECTS.items():
         data = f'{{"traceEvents": [{ONE}, {text}, {ONE}], "traceName": "a]b"}}'.encode(
             errors="surrogateescape"

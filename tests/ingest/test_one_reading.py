@@ -1,4 +1,4 @@
-"""One reading: files are built where they seem to go, and again only where that proves wrong."""
+"""Files are read once, built for a provisional rank, and built again only if that was wrong."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tracewarehouse.formats import registry
 from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.kineto import native
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat, KinetoSource
-from tracewarehouse.ingest import build_rank, memory, pipeline
+from tracewarehouse.ingest import build_rank, pipeline, resources
 from tracewarehouse.ingest.build_rank import BuildRanks
-from tracewarehouse.ingest.reports import Read
+from tracewarehouse.ingest.plan import ReadSource
 from tracewarehouse.storage import Store
 
 
-def say_rank_last(path: Path, name: str) -> Path:
-    """The same trace under another name, its rank behind the events."""
+def move_rank_to_end(path: Path, name: str) -> Path:
+    """The same trace under another name, with the rank after the events."""
     trace = json.loads(path.read_text())
     rank = trace.pop("distributedInfo")
     other = path.with_name(name)
@@ -37,7 +37,7 @@ def say_rank_last(path: Path, name: str) -> Path:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """File name, run and rank of whatever is built in this process."""
+    """File name, run and rank of each build in this process."""
     calls: list[tuple[str, str, int]] = []
     build = build_rank._Source._build
 
@@ -50,12 +50,12 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     return calls
 
 
-def test_a_rank_behind_the_events_is_built_again_where_others_matter(
+def test_a_rank_after_the_events_is_built_again_if_there_are_other_files(
     tmp_path: Path, built: list[tuple[str, str, int]]
 ) -> None:
     first, second = write(tmp_path / "job", range(2), kernels=4)
-    say_rank_last(second, "b.json")
-    say_rank_last(first, "a.json")
+    move_rank_to_end(second, "b.json")
+    move_rank_to_end(first, "a.json")
     report = take(tmp_path / "wh", tmp_path / "job")
     assert [(file.path.name, file.run, file.rank, file.state) for file in report.files] == [
         ("a.json", "job.a", 0, "intact"),
@@ -65,18 +65,18 @@ def test_a_rank_behind_the_events_is_built_again_where_others_matter(
     assert Store.open(tmp_path / "wh").verify() == []
 
 
-def test_a_lone_file_whose_rank_stands_last_is_built_once(
+def test_a_single_file_with_its_rank_at_the_end_is_built_once(
     tmp_path: Path, built: list[tuple[str, str, int]]
 ) -> None:
     (path,) = write(tmp_path / "job", [5])
-    file = only(take(tmp_path / "wh", say_rank_last(path, "trace.json")))
+    file = only(take(tmp_path / "wh", move_rank_to_end(path, "trace.json")))
     assert (file.run, file.rank, file.state) == ("job", 5, "intact")
     assert built == [("trace.json", "job", 5)]
     assert only(take(tmp_path / "wh", path.with_name("trace.json"))).state == "same"
     assert len(built) == 1
 
 
-def test_what_was_built_at_a_wrong_place_is_never_published(
+def test_a_build_for_a_wrong_rank_is_never_published(
     tmp_path: Path, built: list[tuple[str, str, int]]
 ) -> None:
     for path in write(tmp_path / "job", range(2), kernels=4):
@@ -84,8 +84,8 @@ def test_what_was_built_at_a_wrong_place_is_never_published(
         if path.stem == "rank0":
             path.rename(path.with_name(name))
         else:
-            # Two windows of rank 0, as it seems: the second is rank 1, as its end says.
-            say_rank_last(path, name)
+            # They look like two windows of rank 0, but the end of the second one specifies rank 1.
+            move_rank_to_end(path, name)
     report = take(tmp_path / "wh", tmp_path / "job")
     assert [(file.run, file.rank, file.state) for file in report.files] == [
         ("job", 0, "intact"),
@@ -112,7 +112,7 @@ def test_the_same_content_is_not_built_again(tmp_path: Path, built: list[tuple[s
     assert (before, len(built)) == (3, 3)
 
 
-def test_a_call_finds_what_a_broken_off_one_committed(
+def test_a_call_reuses_commits_of_an_interrupted_one(
     tmp_path: Path, built: list[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "job", range(3))
@@ -147,13 +147,13 @@ def test_strict_commits_nothing_before_all_files_are_known(tmp_path: Path) -> No
 def test_columns_in_a_file_give_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "job", kernels=30)
     take(tmp_path / "memory", tmp_path / "job")
-    monkeypatch.setattr(memory, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(resources, "IN_MEMORY_BYTES", 0)
     take(tmp_path / "file", tmp_path / "job")
     for table in ("events", "kernels"):
         assert seen(tmp_path / "file", f"FROM {table}") == seen(tmp_path / "memory", f"FROM {table}")
 
 
-def test_a_unit_of_times_that_is_asked_for_holds_until_another_is(tmp_path: Path) -> None:
+def test_a_requested_time_unit_stays_until_another_is_requested(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "job")
     trace = json.loads(path.read_text())
     for event in trace["traceEvents"]:
@@ -171,7 +171,7 @@ def test_a_unit_of_times_that_is_asked_for_holds_until_another_is(tmp_path: Path
 
 
 class Deadly(KinetoFormat):
-    """Kineto, but for files that kill who reads them, as one does that takes all memory."""
+    """Kineto with files that kill the process that reads them, as an out-of-memory error would."""
 
     def open(self, path: Path) -> KinetoFile:
         return DeadlyFile(path)
@@ -188,14 +188,14 @@ class DeadlyFile(KinetoFile):
 
 @pytest.fixture
 def deadly() -> Iterator[None]:
-    """Files that hold the word `deadly` kill their worker."""
+    """Files that contain the word `deadly` kill their worker."""
     registry.register(Deadly())
     yield
     registry.unregister("kineto")
 
 
 @pytest.mark.usefixtures("deadly")
-def test_a_file_that_kills_its_worker_costs_no_other_of_its_group(tmp_path: Path) -> None:
+def test_a_file_that_kills_its_worker_does_not_affect_its_group(tmp_path: Path) -> None:
     files = write(tmp_path / "job", range(6))
     files[1].write_text(files[1].read_text().replace("aten::k0", "deadly"))
     report = take(tmp_path / "wh", tmp_path / "job", jobs=2)
@@ -217,10 +217,10 @@ def test_a_report_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(BuildRanks, "run", record)
     take(tmp_path / "wh", tmp_path / "job")
     assert len(found) == 4
-    assert all(isinstance(one, Read) and len(pickle.dumps(one)) < 2000 for one in found)
+    assert all(isinstance(one, ReadSource) and len(pickle.dumps(one)) < 2000 for one in found)
 
 
-def test_a_disk_that_refuses_is_told_of_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_for_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "job", range(2))
 
     def full(*_: object, **__: object) -> None:
@@ -233,7 +233,7 @@ def test_a_disk_that_refuses_is_told_of_every_file(tmp_path: Path, monkeypatch: 
 
 
 class Several(KinetoFormat):
-    """A file of names of Kineto files: each is a part, and its rank what the list says."""
+    """A list of Kineto files: each is a part, with the rank in the list."""
 
     name = "several"
 

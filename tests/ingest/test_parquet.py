@@ -1,4 +1,4 @@
-"""Stored Parquet files: types and values as DuckDB wrote them before, encodings, packing, streaming."""
+"""Stored Parquet files: types and values as in files of DuckDB, encodings, packing, streaming."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def contract(name: str) -> Contract:
 
 
 def value(type_: str, row: int) -> object:
-    """Something of a type that differs by row and shows its edges."""
+    """A value of a type that differs by row and includes edge cases."""
     if type_ == "VARCHAR":
         return f"näme {row % 7}"
     if type_ == "JSON":
@@ -54,7 +54,7 @@ def value(type_: str, row: int) -> object:
 
 
 def table(of: Contract, rows: int, seed: int = 0) -> pa.Table:
-    """Rows of a contract without its keys; nulls where it allows them."""
+    """Rows of a contract without its keys, with nulls where allowed."""
     columns = {}
     for column in of.columns:
         if column.name not in KEYS:
@@ -73,7 +73,7 @@ def coded(rows: pa.Table) -> pa.Table:
 
 
 def copied(of: Contract, rows: pa.Table, rank: int, path: Path) -> Path:
-    """The rows in a file as DuckDB wrote them before."""
+    """The rows in a file written by DuckDB."""
     with duckdb.connect() as con:
         con.register("given", rows)
         con.execute(f"CREATE TABLE whole AS SELECT 'run' AS run_id, {rank} AS rank, * FROM given")
@@ -91,8 +91,8 @@ def written(found: WrittenTable | None) -> WrittenTable:
     return found
 
 
-def told(path: Path) -> dict[str, tuple[str, str]]:
-    """Physical and logical type of each column; a signed integer of its own width may say so or not."""
+def column_types(path: Path) -> dict[str, tuple[str, str]]:
+    """Physical and logical type of each column; the annotation of signed integers is optional."""
     schema = pq.ParquetFile(path).schema
     columns = [schema.column(index) for index in range(len(schema))]
     own = {("INT32", "Int(bitWidth=32, isSigned=true)"), ("INT64", "Int(bitWidth=64, isSigned=true)")}
@@ -113,7 +113,7 @@ def test_old_and_new_files_are_read_together(of: Contract, writer: TableWriter, 
     old = copied(of, rows, 0, tmp_path / "old.parquet")
     new = tmp_path / "new.parquet"
     writer.write(of, coded(rows), run_id="run", rank=0, path=new)
-    assert told(new) == told(old)
+    assert column_types(new) == column_types(old)
     assert read(new) == read(old)
     assert read(old, new) == sorted(read(old) * 2, key=read(old).index)
     with duckdb.connect() as con:
@@ -127,7 +127,7 @@ def test_old_and_new_files_are_read_together(of: Contract, writer: TableWriter, 
     assert ds.dataset([new, old]).to_table().to_pylist() == alone * 2
 
 
-def test_the_footer_tells_the_contract_and_no_arrow_schema(writer: TableWriter, tmp_path: Path) -> None:
+def test_the_footer_has_the_contract_and_no_arrow_schema(writer: TableWriter, tmp_path: Path) -> None:
     of, path = contract("events"), tmp_path / "a.parquet"
     writer.write(of, table(of, 5), run_id="run", rank=3, path=path)
     footer = pq.ParquetFile(path).metadata
@@ -168,7 +168,7 @@ def _column(of: Contract, name: str) -> Any:
 
 
 def encodings(path: Path) -> dict[str, str]:
-    """The encoding of each column, as its first row group has it."""
+    """The encoding of each column in its first row group."""
     group = pq.ParquetFile(path).metadata.row_group(0)
     columns = [group.column(index) for index in range(group.num_columns)]
     plain = {"PLAIN", "RLE"}
@@ -181,18 +181,18 @@ def args(numbers: list[int]) -> pa.Array:
 
 
 def events(rows: int, **columns: pa.Array) -> pa.Table:
-    """Rows of `events` that are null but for their ids and some columns."""
+    """Rows of `events` that are null except for ids and some columns."""
     of = contract("events")
     empty = {one.name: pa.nulls(rows, type_of(one.type)) for one in of.columns if one.name not in KEYS}
     return pa.table(empty | {"event_id": pa.array(range(rows), pa.int64())} | columns)
 
 
 def scattered(rows: int) -> list[int]:
-    """Numbers below 100,003 in no order."""
+    """Numbers below 100,003, unordered."""
     return [int.from_bytes(hashlib.sha256(b"%d" % row).digest()[:8]) % 100_003 for row in range(rows)]
 
 
-def test_columns_are_encoded_by_what_they_hold(writer: TableWriter, tmp_path: Path) -> None:
+def test_encodings_depend_on_values(writer: TableWriter, tmp_path: Path) -> None:
     rows, path = 20_000, tmp_path / "a.parquet"
     given = events(
         rows,
@@ -210,7 +210,7 @@ def test_columns_are_encoded_by_what_they_hold(writer: TableWriter, tmp_path: Pa
     assert pq.read_table(path, use_threads=False).num_rows == rows
 
 
-def test_what_hardly_repeats_gets_no_dictionary(writer: TableWriter, tmp_path: Path) -> None:
+def test_values_that_rarely_repeat_get_no_dictionary(writer: TableWriter, tmp_path: Path) -> None:
     rows, path = 20_000, tmp_path / "a.parquet"
     jumps = scattered(rows)
     texts = [f'{{"id": {jump}, "trace": "{hashlib.sha256(b"%d" % (row % 3)).hexdigest() * 30}"}}'
@@ -224,7 +224,7 @@ def test_what_hardly_repeats_gets_no_dictionary(writer: TableWriter, tmp_path: P
     assert found["args"] == "PLAIN"
 
 
-def test_plain_texts_are_packed_with_the_effort_that_pays() -> None:
+def test_plain_texts_are_compressed_at_the_level_that_pays() -> None:
     column, rows = _column(contract("events"), "args"), range(20_000)
     digests = [hashlib.sha256(b"%d" % row).hexdigest() for row in rows]
     random = [f'{{"{digests[row]}": 1}}' for row in rows]
@@ -236,7 +236,7 @@ def test_plain_texts_are_packed_with_the_effort_that_pays() -> None:
 
 
 def batches(sizes: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
-    """Batches of `events` in which each has a dictionary of its own."""
+    """Batches of `events` with separate dictionaries."""
     at = 0
     for number, size in enumerate(sizes):
         names = pa.array([f"batch {number} row {row % 900}" for row in range(size)], pa.string())
@@ -274,7 +274,9 @@ def test_a_row_group_is_written_before_the_next_is_read(writer: TableWriter, tmp
     assert 0 == sizes[0] < sizes[1] < sizes[2]
 
 
-def test_a_dictionary_larger_than_its_rows_is_not_stored_whole(writer: TableWriter, tmp_path: Path) -> None:
+def test_a_dictionary_larger_than_its_rows_is_not_stored_entirely(
+    writer: TableWriter, tmp_path: Path
+) -> None:
     texts = pa.array([f"{row:0200}" for row in range(50_000)])
     codes = pa.array([row % 10 for row in range(1_000)], pa.int32())
     given = events(1_000, name=pa.DictionaryArray.from_arrays(codes, texts))
@@ -299,7 +301,7 @@ def test_packed_ranks_have_a_row_group_each(writer: TableWriter, tmp_path: Path)
         writer.write(of, ranks[rank], run_id="run", rank=rank, path=one)
         alone.append(one)
     assert read(path) == read(*alone)
-    assert told(path) == told(alone[0])
+    assert column_types(path) == column_types(alone[0])
     assert path.stat().st_size < sum(one.stat().st_size for one in alone)
 
 
@@ -314,7 +316,7 @@ def test_packed_ranks_are_encoded_as_the_largest_alone(writer: TableWriter, tmp_
     assert encodings(tmp_path / "packed.parquet") == encodings(tmp_path / "alone.parquet")
 
 
-def test_what_differs_in_its_dictionaries_is_packed_all_the_same(writer: TableWriter, tmp_path: Path) -> None:
+def test_ranks_with_different_dictionaries_are_packed(writer: TableWriter, tmp_path: Path) -> None:
     of, path = contract("syncs"), tmp_path / "packed.parquet"
     plain = table(of, 30)
     writer.write_packed(of, [(0, coded(plain)), (1, plain), (2, coded(plain))], run_id="run", path=path)
@@ -331,7 +333,7 @@ def test_no_rows_give_no_file(writer: TableWriter, tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_builder_that_forgets_a_column_is_told(writer: TableWriter, tmp_path: Path) -> None:
+def test_a_missing_column_is_an_error(writer: TableWriter, tmp_path: Path) -> None:
     of = contract("syncs")
     with pytest.raises(TwError, match="syncs@1: .*: kind"):
         rows = table(of, 3).drop_columns(["kind"])
@@ -346,13 +348,13 @@ def test_keys_that_the_table_has_are_kept(writer: TableWriter, tmp_path: Path) -
 
 
 def test_the_store_packs_new_files_with_their_encodings(writer: TableWriter, tmp_path: Path) -> None:
-    store, of = Store.create(tmp_path / "warehouse"), contract("events")
+    store, of = Store.open_or_create(tmp_path / "warehouse"), contract("events")
     with store.staging() as folder:
         alone = [folder / f"{rank}.parquet" for rank in range(2)]
         for rank, path in enumerate(alone):
             rows = events(3_000, args=args(scattered(3_000)))
             writer.write(of, rows, run_id="run", rank=rank, path=path)
-        wanted = encodings(alone[0]), told(alone[0]), read(*alone)
+        wanted = encodings(alone[0]), column_types(alone[0]), read(*alone)
         sources = store.commit([
             Staged(run="run", rank=rank, uid=f"{rank:016x}", digest=f"d{rank}", text_bytes=1, format="kineto",
                    format_version=1, definitions={}, status="intact",
@@ -360,4 +362,4 @@ def test_the_store_packs_new_files_with_their_encodings(writer: TableWriter, tmp
         ])  # fmt: skip
     packed = store.path(sources[0].files[0].path)
     assert sources[0].files[0].file_ranks == 2
-    assert (encodings(packed), told(packed), read(packed)) == wanted
+    assert (encodings(packed), column_types(packed), read(packed)) == wanted

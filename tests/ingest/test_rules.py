@@ -14,11 +14,11 @@ from tracewarehouse.ingest.rules import Rules, rules_of
 
 @pytest.fixture
 def rules() -> Rules:
-    """Rules that were asked nothing yet."""
+    """Rules without cached results."""
     return Rules(Catalog.load())
 
 
-def test_categories_have_todays_spelling_and_a_role(rules: Rules) -> None:
+def test_categories_have_the_current_spelling_and_a_role(rules: Rules) -> None:
     assert rules.category("Kernel") == ("kernel", "device")
     assert rules.category("async_gpu") == ("ac2g", "flow")
     assert rules.category("musa_runtime") is None
@@ -66,7 +66,7 @@ def test_short_names(name: str, short: str, rules: Rules) -> None:
     assert rules.device_kinds([("kernel", name)])[0][2] == short
 
 
-def test_what_calls_do(rules: Rules) -> None:
+def test_calls_launch_or_wait(rules: Rules) -> None:
     names = ["cudaLaunchKernel", "hipMemcpyAsync", "cudaStreamSynchronize", "cuMemcpySynchronize", "x", None]
     assert rules.calls(names) == [
         (True, False), (True, False), (False, True), (True, True), (False, False), (False, False)
@@ -87,7 +87,7 @@ def test_parts_and_numbers_of_texts(rules: Rules) -> None:
     assert rules.numbers(["0.0", "-1e3", "N/A", None]) == [0.0, -1000.0, None, None]
 
 
-def test_a_text_is_asked_once(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_evaluated_once(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
     real = Rules._asked
     monkeypatch.setattr(
@@ -98,7 +98,7 @@ def test_a_text_is_asked_once(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> 
     assert asked == [["a", "cudaLaunchKernel"], ["b"]]
 
 
-def test_what_is_remembered_is_bounded(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REMEMBERED", 3)
     names = [f"k{number}" for number in range(9)]
     assert rules.calls([*names, "cudaLaunchKernel"])[-1] == (True, False)

@@ -1,4 +1,4 @@
-"""Every stored table of a trace is the same read row by row, and built again from what is stored of it."""
+"""Every stored table of a trace is the same when read row by row and when rebuilt from stored events."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tracewarehouse.formats.kineto.format import KinetoFile, KinetoSource
 from tracewarehouse.formats.stored_source import StoredSource
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.stored_rank import READ, StoredRank, rank_rows
 from tracewarehouse.ingest.tables.build import stored_tables
-from tracewarehouse.ingest.upgrade import stored_files
+from tracewarehouse.ingest.upgrade.rebuild import stored_files
+from tracewarehouse.ingest.upgrade.stored_rank import READ, StoredRank, rank_rows
 from tracewarehouse.storage import RankSource, Store
 
 DATA = ROOT / "tests" / "data"
 FOLDER = real_traces()
-# Real traces that are small and differ: NVIDIA and AMD, graphs, waiting for events, counters, odd values.
+# Real traces that are small and different: NVIDIA and AMD, graphs, waits for events, counters, odd values.
 SMALL_TRACES = (
     "hta-singles/a100_event_sync_multi_stream.json.gz",
     "hta-singles/a100_cupti_profiler_range.json.gz",
@@ -42,7 +42,7 @@ SMALL_TRACES = (
     "odd/zoology_a100_lost_gpu_events.json",
     "odd-derived/odd_types.json.gz",
 )
-# Rules of `data_quality` that only reading the file finds; every other row is found again from the events.
+# Rules of `data_quality` that only reading the file finds; every other row is recomputed from the events.
 OF_THE_FILE = {
     "lost_events", "skipped_bytes", "repaired_file", "repaired_event", "redacted_value", "replaced_value",
     "time_unit",
@@ -52,7 +52,7 @@ NEEDS_SCANNER = pytest.mark.skipif(not native.available(), reason="the native sc
 
 @contextmanager
 def row_by_row() -> Iterator[None]:
-    """In this process, whole Kineto files are read row by row."""
+    """Intact Kineto files are read row by row in this process."""
     read = KinetoFile.read
 
     def exact(file: KinetoFile, part: Part, request: Request) -> KinetoSource:
@@ -114,14 +114,14 @@ def link(path: Path, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a warehouse holds of a source."""
+    """The stored tables of a source."""
 
     store: Store
     source: RankSource
 
     @property
     def outcome(self) -> Outcome:
-        """What is known of a file, but for what reading it found."""
+        """The outcome of a file without the findings of its reader."""
         source, facts = self.source, self.source.facts
         base_time_ns = facts["base_time_ns"] or 0
         assert isinstance(base_time_ns, int)
@@ -141,7 +141,7 @@ class Kept:
             yield from rank_rows(path, self.source.rank)
 
     def table(self, table: str) -> dict[str, list[Any]]:
-        """Column → values; empty where there are no rows."""
+        """Column → values; empty without rows."""
         parts = list(self.rows(table))
         return pa.concat_tables(parts).to_pydict() if parts else {}
 
@@ -149,7 +149,7 @@ class Kept:
         return {contract.name: self.table(contract.name) for contract in stored_tables(Catalog.load())}
 
     def built_again(self) -> dict[str, dict[str, list[Any]]]:
-        """The tables as the stored events give them."""
+        """The tables as rebuilt from stored events."""
         stored = {"events": self.rows("events")}
         if self.files("memory_timeline"):
             stored["memory_timeline"] = self.rows("memory_timeline")
@@ -166,7 +166,7 @@ def plain(tables: Mapping[str, pa.Table]) -> dict[str, dict[str, list[Any]]]:
 
 
 def kept(root: Path) -> dict[str, Kept]:
-    """Run → the one source of it."""
+    """Run → its only source."""
     store, found = Store.open(root), {}
     for run in store.runs():
         version = store.newest(run)
@@ -177,10 +177,10 @@ def kept(root: Path) -> dict[str, Kept]:
 
 
 def warehouse(folder: Path, name: str) -> Path:
-    """An empty warehouse; all of a folder have one salt."""
+    """An empty warehouse; all in a folder have the same salt."""
     empty = folder / "empty"
     if not empty.is_dir():
-        Store.create(empty)
+        Store.open_or_create(empty)
     return Path(shutil.copytree(empty, folder / name))
 
 
@@ -216,7 +216,7 @@ def test_read_row_by_row_every_table_is_the_same(samples: Samples, natively: dic
         assert one.source.facts == rowwise[run].source.facts, run
 
 
-def test_built_from_what_is_stored_every_table_is_the_same(natively: dict[str, Kept]) -> None:
+def test_rebuilt_from_stored_events_every_table_is_the_same(natively: dict[str, Kept]) -> None:
     found: set[str] = set()
     for one in natively.values():
         found |= check_built_again(one)
@@ -233,7 +233,7 @@ def check_same(one: dict[str, Any], other: dict[str, Any], what: str) -> None:
 
 
 def check_built_again(one: Kept) -> set[str]:
-    """The rules of the file that fired; they alone are not found again from the events."""
+    """The rules of the file reader that fired; only they cannot be recomputed from events."""
     stored, again = one.tables(), one.built_again()
     of_file = split_quality(stored) & OF_THE_FILE
     assert not split_quality(again) & OF_THE_FILE
@@ -243,7 +243,7 @@ def check_built_again(one: Kept) -> set[str]:
 
 
 def split_quality(tables: dict[str, Any]) -> set[str]:
-    """The rules that fired; those of the file are taken out of the table."""
+    """The rules that fired; those of the file reader are removed from the table."""
     rules = tables["data_quality"].get("rule", [])
     keep = [at for at, rule in enumerate(rules) if rule not in OF_THE_FILE]
     columns = tables["data_quality"].items()
@@ -252,17 +252,17 @@ def split_quality(tables: dict[str, Any]) -> set[str]:
 
 
 def check_rebuilt(one: Kept) -> None:
-    """Rebuilt as by a later release, with what is known of the file, nothing at all differs."""
+    """Rebuilt as by a later release, with the findings of the file reader, nothing differs."""
     files = {name: one.files(name) for name in READ}
-    made = Made({})
+    made = BuiltTables({})
     staged = StoredRank(one.source, one.header, files, ()).build(rules_of(), made, one.store.root)
     check_same(one.tables(), plain(made.tables), one.source.run)
     assert {**staged.facts} == {**one.source.facts}
 
 
 @dataclass
-class Made:
-    """Takes the tables that are built."""
+class BuiltTables:
+    """Receives the tables that are built."""
 
     tables: dict[str, pa.Table]
 
@@ -271,7 +271,7 @@ class Made:
 
 
 def real_files() -> list[Any]:
-    """Every file that may hold a trace."""
+    """Every file that may be a trace."""
     if FOLDER is None:
         return [pytest.param(None, marks=pytest.mark.skip(reason="no folder of real traces"))]
     files = sorted(path for path in FOLDER.rglob("*") if path.name.endswith((".json", ".gz")))

@@ -1,4 +1,4 @@
-"""Real traces against numbers that another tool gave for them.
+"""Real traces compared with numbers of another tool.
 
 HolisticTraceAnalysis 0.6.1 with its defaults leaves out the rows of the last step, which it finds through
 their launch, and counts rows before the first step in.
@@ -33,7 +33,7 @@ LAUNCHES = {
     ALEXNET: (98, 675_540, 31_771_590, 400_850),
 }
 
-# length of the unions of computation and of copies and sets; in ns
+# duration of the unions of computation and of memcpy and memset; in ns
 UNIONS = {
     ALEXNET: (10_630_000, 55_511_000),
     "hta-singles/a100_critical_path_simple_add.json.gz": (10_670_000, 39_088_000),

@@ -1,4 +1,4 @@
-"""Every real trace through reader and tables: what comes back, what nests, what adds up."""
+"""Tables of every real trace: round trip of events, nesting, sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from witness.stack import Place, Slice, ancestors, nest
 LARGE_BYTES = 150_000
 
 
-# Files of other formats, and those that hold no event: refused, so without tables.
+# Files of other formats and files without events: refused, so without tables.
 NO_TRACE = re.compile(
     r"_et\.json|dlrm_eg_|chakra_|memory_timeline|rocprofv3|EXPECT|/(empty|html_error|no_events|null_events)\."
 )
@@ -41,7 +41,7 @@ def files() -> list[Any]:
     ] or [pytest.param(None, marks=pytest.mark.skip(reason="no real traces here"))]
 
 
-# Parsed by Python without a word: two arrays of events, half a character.
+# Accepted by Python's parser: two arrays of events, half a character.
 REPAIRED = re.compile("duplicate_keys|lone_surrogate")
 HOST_SLICES = """
 SELECT
@@ -65,7 +65,7 @@ def rank(request: pytest.FixtureRequest) -> Iterator[engine.Connection]:
 
 
 class Number(str):
-    """A number by its digits: 1.10 is not 1.1."""
+    """A number as written: 1.10 is not 1.1."""
 
 
 def digits(text: str) -> Any:
@@ -84,7 +84,7 @@ def elements(path: Path) -> list[Any]:
     return found if isinstance(found, list) else found["traceEvents"]  # type: ignore[no-any-return]
 
 
-def test_the_events_come_back_digit_by_digit(rank: engine.Connection, request: pytest.FixtureRequest) -> None:
+def test_events_round_trip_digit_by_digit(rank: engine.Connection, request: pytest.FixtureRequest) -> None:
     rank.execute("CREATE OR REPLACE VIEW ranks AS SELECT run_id, rank, base_time_ns FROM rank_facts")
     wanted = elements(request.node.callspec.params["rank"])
     back = [digits(text) for text in export.event_texts(rank, "a", 0)]
@@ -127,7 +127,7 @@ def test_an_allocation_belongs_to_the_innermost_open_operator(rank: engine.Conne
     assert rows(rank, "SELECT event_id, op_id FROM memory_events ORDER BY event_id") == rows(rank, plain)
 
 
-def test_every_gpu_row_is_in_kernels_once(rank: engine.Connection) -> None:
+def test_every_gpu_activity_is_in_kernels_once(rank: engine.Connection) -> None:
     sql = """
         SELECT event_id FROM events
         WHERE category IN ('kernel', 'gpu_memcpy', 'gpu_memset', 'mtia_ccp_events') AND ph IN ('X', 'B')
@@ -136,7 +136,7 @@ def test_every_gpu_row_is_in_kernels_once(rank: engine.Connection) -> None:
     assert rows(rank, sql) == rows(rank, "SELECT event_id FROM kernels ORDER BY event_id")
 
 
-def test_linked_before_window_and_missing_make_all(rank: engine.Connection) -> None:
+def test_launch_states_cover_all_activities(rank: engine.Connection) -> None:
     states = dict(rows(rank, "SELECT launch_state, count(*) FROM kernels GROUP BY ALL"))
     assert set(states) <= {"known", "before_window", "missing"}
     assert [(states.get("known", 0),)] == rows(rank, "SELECT count(*) FROM correlations")
@@ -154,7 +154,7 @@ def test_nothing_is_negative(rank: engine.Connection) -> None:
     ]
 
 
-def test_a_parent_holds_its_child_or_the_child_is_flagged(rank: engine.Connection) -> None:
+def test_a_parent_contains_its_child_or_the_child_is_flagged(rank: engine.Connection) -> None:
     sql = """
         SELECT count(*) FROM events AS child JOIN events AS parent ON parent.event_id = child.parent_id
         WHERE child.ts_ns < parent.ts_ns OR parent.ts_ns + parent.dur_ns <= child.ts_ns
@@ -163,7 +163,7 @@ def test_a_parent_holds_its_child_or_the_child_is_flagged(rank: engine.Connectio
     assert rows(rank, sql) == [(0,)]
 
 
-def test_idle_and_busy_make_the_window(rank: engine.Connection) -> None:
+def test_idle_and_busy_time_sum_to_the_window(rank: engine.Connection) -> None:
     sql = "SELECT device, ts_ns, ts_ns + dur_ns FROM kernels ORDER BY device, ts_ns, event_id"
     windows: dict[int, list[tuple[int, int]]] = {}
     for device, start, end in rows(rank, sql):
@@ -209,8 +209,8 @@ def test_every_table_keeps_its_grain(rank: engine.Connection) -> None:
 
 
 def test_the_number_of_traces_is_what_it_was() -> None:
-    """A path that changed must not empty this file."""
+    """A changed path must not leave this file without cases."""
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")
-    assert len(files()) >= 89, Path(folder)  # 111 files less 22 that are no trace
+    assert len(files()) >= 89, Path(folder)  # 111 files less 22 that are not traces

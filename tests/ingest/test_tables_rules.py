@@ -1,4 +1,4 @@
-"""What the tables say of a trace, one definition at a time."""
+"""Tables of small traces, definition by definition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_epoch_times_are_exact_to_the_nanosecond(tmp_path: Path) -> None:
     ]
 
 
-def test_a_time_beyond_64_bits_is_no_time_but_kept(tmp_path: Path) -> None:
+def test_a_time_beyond_64_bits_is_null_but_kept(tmp_path: Path) -> None:
     late = 2**63 - 1_000_000
     con = tables_of(
         trace(
@@ -56,9 +56,9 @@ def test_ends_are_rounded_not_lengths(tmp_path: Path) -> None:
 
 
 def test_ids_beyond_64_bits_stay_in_args(tmp_path: Path) -> None:
-    arrow = {"ph": "s", "cat": "HostToDevice", "name": "x", "pid": 1, "tid": 1, "ts": 1, "id": "38654705663"}
+    flow = {"ph": "s", "cat": "HostToDevice", "name": "x", "pid": 1, "tid": 1, "ts": 1, "id": "38654705663"}
     top = 18_446_744_073_709_551_615
-    con = tables_of(trace(tmp_path, [slice_("a", 1, 1, **{"External id": top, "correlation": 2**62}), arrow]))
+    con = tables_of(trace(tmp_path, [slice_("a", 1, 1, **{"External id": top, "correlation": 2**62}), flow]))
     assert rows(con, "SELECT external_id, correlation FROM events WHERE ph = 'X'") == [(None, 2**62)]
     assert rows(con, "SELECT args ->> 'External id' FROM events WHERE ph = 'X'") == [(str(top),)]
     assert rows(con, "SELECT flow_id, category, role FROM flows") == [("38654705663", "ac2g", "start")]
@@ -82,7 +82,7 @@ def test_old_spellings_mean_the_same(tmp_path: Path) -> None:
     ]
 
 
-def test_streams_of_operators_and_syncs_are_no_gpu_rows(tmp_path: Path) -> None:
+def test_streams_of_operators_and_syncs_are_not_gpu_activities(tmp_path: Path) -> None:
     events = [
         slice_("triton_red", 0, 9, stream=627_365_072),
         slice_("Stream Sync", 2, 3, "cuda_sync", stream=4_294_967_295, device=0),
@@ -94,7 +94,7 @@ def test_streams_of_operators_and_syncs_are_no_gpu_rows(tmp_path: Path) -> None:
     assert rows(con, "SELECT kind, stream, device FROM syncs") == [("Stream Sync", -1, 0)]
 
 
-def test_a_recorded_event_is_a_mark_on_its_stream_and_no_host_slice(tmp_path: Path) -> None:
+def test_a_recorded_event_belongs_to_its_stream_and_is_not_a_host_slice(tmp_path: Path) -> None:
     marks = [
         slice_("cudaEvent", at, 0.001, "cuda_event", 7, stream=7, device=0, correlation=3) | {"pid": 0}
         for at in (4, 90)
@@ -142,7 +142,7 @@ def test_a_call_of_another_decade_launched_nothing(tmp_path: Path) -> None:
     assert rules(con) == {"missing_launch": (8, 8_000), "launch_without_gpu_activity": (8, 8_000)}
 
 
-def test_ranks_merged_into_one_file_are_told(tmp_path: Path) -> None:
+def test_ranks_merged_into_one_file_are_reported(tmp_path: Path) -> None:
     both = [
         event | {"pid": f"[TP{rank}] {event['pid']}"}
         for rank in (0, 1)
@@ -173,7 +173,7 @@ def test_begin_and_end_make_a_slice(tmp_path: Path) -> None:
     assert rules(con)["unpaired_begin_end"] == (1, None)
 
 
-def test_rows_without_usable_times_are_kept_and_counted(tmp_path: Path) -> None:
+def test_rows_without_valid_times_are_kept_and_counted(tmp_path: Path) -> None:
     at = EPOCH_US
     events = [
         gpu("good", at, 5),
@@ -271,19 +271,19 @@ def test_rows_before_the_first_linked_one_of_their_stream(tmp_path: Path) -> Non
 
 
 def test_without_an_id_the_flow_links(tmp_path: Path) -> None:
-    def arrow(ph: str, pid: int, tid: int, ts: int) -> dict[str, object]:
+    def flow(ph: str, pid: int, tid: int, ts: int) -> dict[str, object]:
         return {"ph": ph, "cat": "ac2g", "name": "ac2g", "id": 3, "pid": pid, "tid": tid, "ts": ts}
 
     launch = slice_("cudaLaunchKernel", 10, 5, "cuda_runtime")
     query = slice_("cudaGetDevice", 11, 0.5, "cuda_runtime")
-    arrows = [arrow("s", 1, 1, 12), arrow("f", 0, 7, 20)]
+    arrows = [flow("s", 1, 1, 12), flow("f", 0, 7, 20)]
     con = tables_of(trace(tmp_path, [launch, gpu("a", 20, 1), *arrows, query]))
     assert rows(con, "SELECT runtime_id, kernel_id, via FROM correlations") == [(0, 1, "flow")]
     assert rules(con)["launch_by_flow"] == (1, 1000)
     assert rows(con, "SELECT role, start_id FROM flows ORDER BY event_id") == [("start", 2), ("end", 2)]
 
 
-def test_gpu_rows_without_category_are_known_by_their_process(tmp_path: Path) -> None:
+def test_gpu_activities_without_category_are_known_by_their_process(tmp_path: Path) -> None:
     def named(pid: object, name: str) -> dict[str, object]:
         return {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
 
@@ -339,7 +339,7 @@ def test_steps_and_their_periods(tmp_path: Path) -> None:
     ]
 
 
-def test_a_lone_step_is_kept_and_flagged(tmp_path: Path) -> None:
+def test_a_single_step_is_kept_and_flagged(tmp_path: Path) -> None:
     con = tables_of(trace(tmp_path, [step(7, 0, 10), slice_("a", 0, 9)]))
     assert rows(con, "SELECT step, host_ns, device_ns, period_ns, partial FROM steps") == [
         (7, 10_000, None, 10_000, True)
@@ -382,7 +382,7 @@ def test_passes_of_training(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_kernel_stands_in(tmp_path: Path) -> None:
+def test_the_attribution_of_a_kernel(tmp_path: Path) -> None:
     events = [
         slice_("nn.Module: Net_0", 0, 100, "python_function", **{"Python id": 1, "Python module id": 4}),
         slice_("nn.Module: Linear_1", 1, 90, "python_function", **{"Python id": 2, "Python parent id": 1}),
@@ -504,7 +504,7 @@ def test_each_rule_of_streams_and_calls(tmp_path: Path) -> None:
     assert rows(con, "SELECT example FROM data_quality WHERE rule = 'crossing_slice'") == [("#1 late",)]
 
 
-def test_what_is_no_object_comes_back(tmp_path: Path) -> None:
+def test_elements_that_are_not_objects_round_trip(tmp_path: Path) -> None:
     texts = [
         "null",
         '"text"',

@@ -1,4 +1,4 @@
-"""How a trace file is changed for a law, and what its change makes of a column."""
+"""Changes of trace files for the laws, and their expected effect on columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import polars as pl
 from tracewarehouse.contracts.columns import UNITS
 from tracewarehouse.contracts.contract import Column
 
-STRETCH = 3
+SCALE = 3
 SHIFT_NS = 7_777_777_777_123
 FILE_TEXT = ("args", "extra", "ts_text", "dur_text")  # the file's own spelling, verbatim
 TIME = re.compile(r'("(?:ts|dur|external ts)": ?)(-?\d+(?:\.\d+)?)')
@@ -32,7 +32,7 @@ Frame = pl.DataFrame
 
 
 class Change:
-    """Nothing changes: also what the laws of locality expect."""
+    """No change: the expectation of the laws of locality too."""
 
     name = "base"
     scales_params = False
@@ -42,47 +42,47 @@ class Change:
         return text
 
     def expected(self, column: Column, values: pl.Series) -> pl.Series:
-        """What a column of the base must have become."""
+        """The expected values of a column of the base."""
         return values
 
     def found(self, column: Column, values: pl.Series, frame: Frame) -> pl.Series:
-        """A column as found in the changed warehouse, taken back where the change has an inverse."""
+        """A column of the changed warehouse, with the inverse change applied if there is one."""
         return values
 
 
-class Stretch(Change):
-    """All times are three times as long, and so are thresholds in ns; what counts per time is a third."""
+class Scale(Change):
+    """All times and thresholds in ns are multiplied by 3; rates are divided by 3."""
 
     name = "units"
     scales_params = True
 
     def file(self, place: Place, text: str) -> str:
-        return _stretched(BASE.sub(_times, text))
+        return _scaled(BASE.sub(_times, text))
 
     def expected(self, column: Column, values: pl.Series) -> pl.Series:
         if column.name in FILE_TEXT:
-            return _each(values, _stretched_text if column.name.endswith("_text") else _stretched)
+            return _each(values, _scaled_text if column.name.endswith("_text") else _scaled)
         power = UNITS[column.unit].time_power if column.unit else 0
         if power == 0:
             return values
-        return values * STRETCH**power if power > 0 else values / STRETCH**-power
+        return values * SCALE**power if power > 0 else values / SCALE**-power
 
 
-def _stretched(text: str) -> str:
-    rates = RATE.sub(lambda found: f"{found[1]}{float(found[2]) / STRETCH!r}", text)
+def _scaled(text: str) -> str:
+    rates = RATE.sub(lambda found: f"{found[1]}{float(found[2]) / SCALE!r}", text)
     return ROW.sub(_times, TIME.sub(_times, rates))
 
 
-def _stretched_text(text: str) -> str:
-    return str(Decimal(text) * STRETCH)
+def _scaled_text(text: str) -> str:
+    return str(Decimal(text) * SCALE)
 
 
 def _times(found: re.Match[str]) -> str:
-    return f"{found[1]}{Decimal(found[2]) * STRETCH}"
+    return f"{found[1]}{Decimal(found[2]) * SCALE}"
 
 
 class Shift(Change):
-    """All times are later by the same."""
+    """All times are later by the same amount."""
 
     name = "shift"
 
@@ -116,12 +116,12 @@ def elements(text: str) -> list[msgspec.Raw]:
 
 
 class Shuffle(Change):
-    """The events of a file stand in another order; those of one instant keep theirs, which breaks ties."""
+    """The events of a file are in another order, except those at the same time, whose order breaks ties."""
 
     name = "order"
 
     def __init__(self) -> None:
-        self.old: dict[Place, list[int]] = {}  # of each file: new place → old place
+        self.old: dict[Place, list[int]] = {}  # of each file: new position → old position
 
     def file(self, place: Place, text: str) -> str:
         events = elements(text)
@@ -146,7 +146,7 @@ class Shuffle(Change):
 
 
 def _shuffled(events: Iterable[msgspec.Raw], dice: Random) -> list[int]:
-    """New place → old place; places of one time are dealt out in the old order."""
+    """New position → old position; events at one time keep their order."""
     found = [START.search(bytes(event)) for event in events]
     times = [Decimal(each[1].decode()) if each else None for each in found]
     order = list(range(len(times)))
@@ -163,7 +163,7 @@ def _shuffled(events: Iterable[msgspec.Raw], dice: Random) -> list[int]:
 
 @dataclass
 class Rename(Change):
-    """Kernels have other names, each its own, that tell no more than their kind."""
+    """Kernels have other unique names, which only reveal their kind."""
 
     names: Mapping[str, str]
     name = "names"
@@ -189,7 +189,7 @@ class Rename(Change):
 
 
 def other_names(folder: Path) -> dict[str, str]:
-    """New names for the kernels of all files: of a computation a number, of a collective a longer one."""
+    """New names for the kernels of all files: numbers for computation, longer names for collectives."""
     found = set()
     for path in folder.rglob("rank*.json"):
         document = json.loads(path.read_text(encoding="utf-8"))

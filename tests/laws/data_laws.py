@@ -1,4 +1,4 @@
-"""The laws that results obey, each a function of a contract: it raises AssertionError where one is broken."""
+"""Laws of results: each is a function of a contract that raises AssertionError if it is violated."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Law = Callable[[Worlds, Contract, Leave], None]
 
 
 def rows(worlds: Worlds, contract: Contract, leave: Leave) -> None:
-    """The traces have something to say: laws over no rows say nothing. Where not, odd.sketch can draw it."""
+    """The traces give rows: laws over no rows test nothing. If they do not, extend odd.sketch."""
     assert not worlds.world("base").ask(contract, {}).frame.is_empty(), f"{contract.ref} gives no rows"
 
 
 def grain(worlds: Worlds, contract: Contract, leave: Leave) -> None:
-    """A row's grain is its own."""
+    """The grain of a row is unique."""
     for values in variants(contract):
         frame = worlds.world("base").ask(contract, values).frame
         twins = frame.select(contract.grain).is_duplicated()
@@ -33,7 +33,7 @@ def grain(worlds: Worlds, contract: Contract, leave: Leave) -> None:
 
 
 def nulls(worlds: Worlds, contract: Contract, leave: Leave) -> None:
-    """Nulls stand only where the contract says so."""
+    """Only nullable columns have nulls."""
     for values in variants(contract):
         frame = worlds.world("base").ask(contract, values).frame
         for column in contract.columns:
@@ -57,7 +57,7 @@ def sign(worlds: Worlds, contract: Contract, leave: Leave) -> None:
 
 
 def changed(name: str) -> Law:
-    """The law that another world's rows are those of the base, changed as their columns are."""
+    """The law that the rows of a changed world equal those of the base with the same change."""
 
     def law(worlds: Worlds, contract: Contract, leave: Leave) -> None:
         base, other = worlds.world("base"), worlds.world(name)
@@ -71,19 +71,19 @@ def changed(name: str) -> Law:
 
 
 def ranks(worlds: Worlds, contract: Contract, leave: Leave) -> None:
-    """What is told of some ranks does not depend on the others."""
+    """The rows of some ranks do not depend on other ranks."""
     if contract.scope == "rank" and contract.kind != "table":
         halves(worlds, contract, leave, "ranks")
 
 
 def runs(worlds: Worlds, contract: Contract, leave: Leave) -> None:
-    """What is told of some runs does not depend on the others."""
+    """The rows of some runs do not depend on other runs."""
     if contract.kind != "table":
         halves(worlds, contract, leave, "runs")
 
 
 def halves(worlds: Worlds, contract: Contract, leave: Leave, what: str) -> None:
-    """The rows of both halves are those of the whole, but for ranks that cannot answer in a half."""
+    """The rows of both halves equal those of all ranks, except for ranks that are skipped in a half."""
     world = worlds.world("base")
     for values in variants(contract):
         whole = world.ask(contract, values)
@@ -119,7 +119,7 @@ LAWS: Mapping[str, Law] = {
 def compare(
     contract: Contract, change: Change, base: pl.DataFrame, other: pl.DataFrame, leave: Leave
 ) -> None:
-    """Both hold the same rows once the change is taken into account; columns left out must differ."""
+    """Both have the same rows after the change; excepted columns must differ."""
     wanted = _in_order(contract, _mapped(contract, base, change.expected))
     found = _in_order(contract, _back(contract, change, wanted, other))
     assert wanted.height == found.height, f"{contract.ref}: {wanted.height} rows, now {found.height}"
@@ -127,7 +127,9 @@ def compare(
         name = column.name
         same = _same(wanted[name], found[name])
         if name in leave:
-            assert not same.all(), f"{contract.ref}.{name} keeps the law: take it off the list of exceptions"
+            assert not same.all(), (
+                f"{contract.ref}.{name} obeys the law: remove it from the list of exceptions"
+            )
             continue
         if not same.all():
             raise AssertionError(f"{contract.ref}.{name}\n{_told(contract, column, wanted, found, ~same)}")
@@ -142,7 +144,7 @@ def _mapped(
 
 
 def _back(contract: Contract, change: Change, wanted: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    """What was found, taken back; an id that is no event's (a stream's, say) stays as it is."""
+    """The values with the inverse change; ids that are not of events (streams, for example) are unchanged."""
     columns = []
     for column in contract.columns:
         plain = other[column.name]

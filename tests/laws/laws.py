@@ -1,4 +1,4 @@
-"""What the laws share: the contracts they run over, and the one list of exceptions."""
+"""The contracts that laws run on, and the list of exceptions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = tomllib.loads((ROOT / "tests" / "law_exc
 
 
 def contracts(law: str, *, body: bool = True) -> pytest.MarkDecorator:
-    """Runs a test once per contract, every version; an excepted one must fail, for the reason given."""
+    """Runs a test once per contract and version; excepted ones must fail, for the documented reason."""
     cases = [pytest.param(c, id=str(c.ref), marks=_marks(law, c)) for c in _all() if c.body or not body]
     return pytest.mark.parametrize("contract", cases)
 
@@ -40,18 +40,18 @@ def _marks(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
 
 
 def left_out(law: str, contract: Contract) -> frozenset[str]:
-    """The columns of the contract that are excepted from the law."""
+    """The columns of the contract that are exceptions of the law."""
     known = [key.partition(".") for key in EXCEPTIONS.get(law, {})]
     return frozenset(column for ref, _, column in known if ref == str(contract.ref) and column)
 
 
 def required(contract: Contract) -> list[Contract]:
-    """What the contract reads, as contracts."""
+    """The contracts that the contract reads."""
     return [CATALOG.contracts[ref] for ref in contract.requires]
 
 
 def variants(contract: Contract) -> Iterator[dict[str, object]]:
-    """Parameters at their defaults, then one after the other at its limits and choices."""
+    """Default parameters, then each parameter in turn at its limits and choices."""
     yield {}
     for param in contract.params:
         for value in (param.min, param.max, *param.choices):

@@ -73,15 +73,15 @@ def test_exceptions_belong_to_a_law_and_a_contract() -> None:
             assert len(reason) > 20, key
 
 
-def test_what_was_released_is_unchanged() -> None:
+def test_released_contracts_are_unchanged() -> None:
     assert list(check_lock(CATALOG)) == []
 
 
-def test_no_analysis_hides_what_a_warehouse_has() -> None:
+def test_no_analysis_is_named_like_an_attribute_of_warehouse() -> None:
     classes = [vars(each) for each in Warehouse.__mro__]
     own = {name for each in (*classes, vars(Warehouse("nowhere"))) for name in each if name[0] != "_"}
     assert own == WAREHOUSE_NAMES
 
 
-def test_the_checkout_is_in_order() -> None:
+def test_the_checkout_has_no_violations() -> None:
     assert release.check(ROOT) == []

@@ -1,4 +1,4 @@
-"""Laws over every contract with a SELECT, on simulated and random traces: no line per contract."""
+"""Laws of every contract with a SELECT, on simulated and random traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warehouses for the laws: simulated and random traces, as they are and changed; and answers from them."""
+"""Warehouses for the laws: simulated and random traces, unchanged and changed, and their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from changes import STRETCH, Change, Rename, Shift, Shuffle, Stretch, other_names
+from changes import SCALE, Change, Rename, Scale, Shift, Shuffle, other_names
 
 import sketch
 import tracewarehouse as tw
@@ -42,13 +42,13 @@ SIMULATED: dict[str, dict[str, Any]] = {
     "old": {"ranks": 1, "gpu": "V100", "dialect": "old"},
 }
 RANDOM_RANKS = 7
-DERIVED = ("odd", "tensor")  # runs with what is made on demand
+DERIVED = ("odd", "tensor")  # runs with derived tables
 LIMIT = re.compile(r"\b(default|min|max) = (-?\d+)\b")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows, and the ranks that could give none."""
+    """Rows, and skipped ranks."""
 
     frame: pl.DataFrame
     abstained: frozenset[tuple[str, int]] = frozenset()
@@ -56,7 +56,7 @@ class Answer:
 
 @dataclass
 class Kept:
-    """Connections over chosen ranks with their tables in memory, made once."""
+    """Connections over selected ranks with their tables in memory, created once."""
 
     connections: dict[object, engine.Connection] = field(default_factory=dict)
     made: dict[object, Contract] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Kept:
         dependencies = Dependencies.of(wh.catalog, contracts)
         key = tuple((each.selector, each.ranks) for each in wh.selected())
         if key not in self.connections:
-            # A broken view may be endless: it fails at the limit, and spills nothing.
+            # The query of a broken view may not end: it fails at the memory limit, without spilling.
             self.connections[key] = engine.connect(threads=1, memory_limit="2GB")
             self.connections[key].execute("SET temp_directory = ''")
         con = self.connections[key]
@@ -102,7 +102,7 @@ class KeptWarehouse(Warehouse):
         )
 
     def replace(self, contract: Contract) -> None:
-        """Puts another body in the place of a contract's own; hashes stay as they were."""
+        """Replaces the body of a contract; hashes are unchanged."""
         own = dataclasses.replace(self.catalog.contracts[contract.ref], body=contract.body)
         contracts = MappingProxyType({**self.catalog.contracts, own.ref: own})
         self.catalog = Catalog(contracts, self.catalog.folder, self.catalog._hashes)
@@ -126,7 +126,7 @@ class KeptWarehouse(Warehouse):
 
 
 class World:
-    """The traces after one change, in a warehouse that stores the transient tables, too."""
+    """The traces after a change, in a warehouse that also stores transient tables."""
 
     def __init__(self, folder: Path, base: Path, change: Change) -> None:
         self.change = change
@@ -139,7 +139,7 @@ class World:
         sql = law_sql(ROOT / "sql", folder / "sql", change.scales_params)
         self.wh = KeptWarehouse(folder / "warehouse", catalog=Catalog.load(sql))
         if not self.wh.root.exists():
-            # Files by name: a folder's memory timelines are passed over.
+            # Files by name: memory timelines in a folder are skipped.
             report = self.wh.ingest(*sorted(sources.rglob("rank*.json")), jobs=1)
             assert {each.state for each in report.files} == {"intact"}, report
             for each in self.wh.select(runs=DERIVED).selected():
@@ -147,11 +147,11 @@ class World:
         self.known: dict[object, Answer] = {}
 
     def contract(self, contract: Contract) -> Contract:
-        """The contract as this world has it."""
+        """The contract as defined in this world."""
         return self.wh.catalog.contracts[contract.ref]
 
     def replace(self, contract: Contract) -> None:
-        """Puts another body in the place of a contract's own."""
+        """Replaces the body of a contract."""
         self.wh.replace(contract)
         self.known.clear()
 
@@ -161,7 +161,7 @@ class World:
         return self.wh.selected()
 
     def ask(self, contract: Contract, values: Mapping[str, object], part: str = "all") -> Answer:
-        """The rows of a table, view or analysis; remembered."""
+        """The rows of a table, view or analysis; cached."""
         key = (contract.ref, tuple(values.items()), part)
         if key not in self.known:
             self.known[key] = self._ask(self.contract(contract), values, self._part(part))
@@ -179,7 +179,7 @@ class World:
         return Answer(found)
 
     def _part(self, part: str) -> KeptWarehouse:
-        """All, or one half of the ranks of each run, or of the runs."""
+        """All ranks, one half of the ranks of each run, or one half of the runs."""
         what, _, half = part.partition("/")
         if what == "ranks":
             halves = [SelectedRun(each.version, each.ranks[int(half) :: 2]) for each in self.selected]
@@ -189,7 +189,7 @@ class World:
 
 @dataclass
 class Worlds:
-    """The base and its changes, each made when it is first asked for."""
+    """The base and its changes, each built on first use."""
 
     folder: Path
     made: dict[str, World] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class Worlds:
         return draw(self.folder / "traces")
 
     def world(self, name: str) -> World:
-        """The world of that change; `base` is the one without."""
+        """The world with this change; `base` has none."""
         if name not in self.made:
             self.made[name] = World(self.folder / name, self.traces, self._change(name))
         return self.made[name]
@@ -208,17 +208,17 @@ class Worlds:
     def _change(self, name: str) -> Change:
         if name == "names":
             return Rename(other_names(self.traces))
-        return {"base": Change, "units": Stretch, "shift": Shift, "order": Shuffle}[name]()
+        return {"base": Change, "units": Scale, "shift": Shift, "order": Shuffle}[name]()
 
 
 def draw(folder: Path) -> Path:
-    """Writes the base's traces as plain JSON, unless they are there."""
+    """Writes the traces of the base as plain JSON, unless they exist."""
     if folder.exists():
         return folder
     odd = Path(__file__).with_name("odd.sketch").read_text(encoding="utf-8")
     sketch.write(odd + random_traces.run("random", 7, RANDOM_RANKS), folder)
-    for name, knobs in SIMULATED.items():
-        made = tw.simulate(folder / name, seed=3, **{**SMALL, **knobs})
+    for name, settings in SIMULATED.items():
+        made = tw.simulate(folder / name, seed=3, **{**SMALL, **settings})
         made.truth.unlink()
         for path in made.files:
             path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
@@ -226,10 +226,10 @@ def draw(folder: Path) -> Path:
     return folder
 
 
-def law_sql(source: Path, folder: Path, stretched: bool) -> Path:
-    """The contracts with every table that has a SELECT stored; thresholds stretched as times are.
+def law_sql(source: Path, folder: Path, scaled: bool) -> Path:
+    """The contracts with all tables with a SELECT stored, and thresholds multiplied like times.
 
-    A folder that is there is left as it is.
+    An existing folder is not changed.
     """
     if folder.exists():
         return folder
@@ -237,18 +237,18 @@ def law_sql(source: Path, folder: Path, stretched: bool) -> Path:
         text = path.read_text(encoding="utf-8")
         if "\nSELECT" in text and not path.name.startswith("diff_"):  # computed per comparison, never stored
             text = re.sub(r"-- transient +=.*\n", "", text)
-        if stretched:
-            text = "".join(_stretched(line) for line in text.splitlines(keepends=True))
+        if scaled:
+            text = "".join(_scaled(line) for line in text.splitlines(keepends=True))
         place = folder / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
     return folder
 
 
-def _stretched(line: str) -> str:
+def _scaled(line: str) -> str:
     unit = re.search(r'unit = "(\w+)"', line)
     power = UNITS[unit[1]].time_power if unit else 0
     if not line.startswith("--") or power == 0 or not LIMIT.search(line):
         return line
-    assert power == 1, f"{line}: a threshold of this unit is not stretched yet"
-    return LIMIT.sub(lambda found: f"{found[1]} = {int(found[2]) * STRETCH}", line)
+    assert power == 1, f"{line}: thresholds of this unit are not supported yet"
+    return LIMIT.sub(lambda found: f"{found[1]} = {int(found[2]) * SCALE}", line)

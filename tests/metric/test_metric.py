@@ -1,4 +1,4 @@
-"""METRIC: how it is read, and what it is of runs whose rows are drawn by hand."""
+"""Metrics: their syntax, and their values for runs with known rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.metric import Measured, Metric, measure, parse_metric, parse_metric_prefix
 
-# Complete steps, with something before and after them: of `a` 1 (period 100), 2 (100), 3 (250); of `b` rank 0
+# Complete steps, with events before and after them: of `a` 1 (period 100), 2 (100), 3 (250); of `b` rank 0
 # has 1 (100) and 2 (300), rank 1 has 1 (100). `host` has no GPU, `short` no complete step.
 RUNS = """
     a 0 op   t1 before -100 10
@@ -41,7 +41,7 @@ RUNS = """
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
-    """A warehouse with those runs."""
+    """A warehouse with these runs."""
     folder = tmp_path_factory.mktemp("metric")
     sketch.write(RUNS.replace("    ", ""), folder / "traces")
     wh = tw.open(folder / "warehouse")
@@ -62,15 +62,15 @@ def values(house: tw.Warehouse, text: str, *runs: str) -> dict[str, float | None
     return {each.run: each.value for each in of(house, text, *runs).runs}
 
 
-def test_a_metric_is_read() -> None:
+def test_a_metric_is_parsed() -> None:
     short = parsed("step_time")
     assert (short.contract.name, short.column.name, short.filters) == ("step_summary", "period_ns", ())
     found = parsed("kernel_summary@1.sum_ns[kind=communication,name='f<int, 4>']")
     assert (str(found.contract.ref), found.column.name) == ("kernel_summary@1", "sum_ns")
-    told = [(column.name, value) for column, value in found.filters]
-    assert told == [("kind", "communication"), ("name", "f<int, 4>")]
-    told = [(column.name, value) for column, value in parsed("step_time[rank=3,step=12]").filters]
-    assert told == [("rank", 3), ("step", 12)]
+    filters = [(column.name, value) for column, value in found.filters]
+    assert filters == [("kind", "communication"), ("name", "f<int, 4>")]
+    filters = [(column.name, value) for column, value in parsed("step_time[rank=3,step=12]").filters]
+    assert filters == [("rank", 3), ("step", 12)]
     assert parsed("name_summary.count[on_gpu=true,step=null]").filters[0][1] is True
     assert parsed("name_summary.count[on_gpu=true,step=null]").filters[1][1] is None
 
@@ -161,29 +161,29 @@ def test_other_folds(house: tw.Warehouse) -> None:
 def test_a_column_without_a_fold_needs_one_row(house: tw.Warehouse) -> None:
     assert values(house, "kernel_summary.p50_ns[name=gemm]", "a") == {"a": 20.0}
     assert values(house, "kernel_summary.p50_ns[name=gemm,rank=1]", "b") == {"b": 40.0}
-    with pytest.raises(TwError, match="p50_ns cannot be aggregated over rows; run b has 2 rows") as told:
+    with pytest.raises(TwError, match="p50_ns cannot be aggregated over rows; run b has 2 rows") as raised:
         of(house, "kernel_summary.p50_ns[name=gemm]", "a", "b")
-    assert told.value.hint == "select one with a filter: kernel_summary.p50_ns[name=gemm,rank=…]"
+    assert raised.value.hint == "select one with a filter: kernel_summary.p50_ns[name=gemm,rank=…]"
 
 
 def test_runs_without_a_value_have_a_reason(house: tw.Warehouse) -> None:
     found = of(house, "step_time", "a", "host", "short")
     assert {each.run: (each.value, each.reason) for each in found.runs} == {
         "a": (100.0, None),
-        "host": (None, "0 steps, needs 1"),
+        "host": (None, "requires 1 step, found 0"),
         "short": (None, "no complete step"),
     }
     assert found.values == (100.0,)
-    assert of(house, "temporal_breakdown.idle_ns", "host").reason == "no GPU rows recorded"
+    assert of(house, "temporal_breakdown.idle_ns", "host").reason == "no GPU activities recorded"
 
 
-def test_a_filter_that_meets_no_row_is_an_error(house: tw.Warehouse) -> None:
-    with pytest.raises(UnknownName, match="unknown kind of kernel_summary@1: comunication") as told:
+def test_a_filter_without_matching_rows_is_an_error(house: tw.Warehouse) -> None:
+    with pytest.raises(UnknownName, match="unknown kind of kernel_summary@1: comunication") as raised:
         of(house, "kernel_summary.sum_ns[kind=comunication]", "a", "b")
-    assert told.value.hint == "did you mean communication, computation?"
-    with pytest.raises(UnknownName, match="unknown row") as told:
+    assert raised.value.hint == "did you mean communication, computation?"
+    with pytest.raises(UnknownName, match="unknown row") as raised:
         of(house, "kernel_summary.sum_ns[kind=communication,name=gemm]", "a", "b")
-    assert told.value.hint == "no row has all of these: kind, name"
+    assert raised.value.hint == "no row has all of these: kind, name"
     both = parsed("kernel_summary.sum_ns[kind=communication]")
     base, head = measure(both, house.select(runs="a"), house.select(runs="b"))
     assert (base.values, head.values) == ((50.0,), (0.0,)), "there is such a row on one side"

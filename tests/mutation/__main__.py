@@ -1,12 +1,12 @@
-"""Breaks analyses and views mechanically, and tells which check catches each mutant.
+"""Mutates analyses and views mechanically, and lists which check catches each mutant.
 
-    PYTHONPATH=src python -m tests.mutation                  what the list does not know as it is
+    PYTHONPATH=src python -m tests.mutation                  contracts that changed since the list was written
     PYTHONPATH=src python -m tests.mutation --only NAME      one contract, merged into the list
 
-It is run from the root of the repository. A mutant has one edit of the kinds in `mutants.LISTED`. Golden
-files judge first; laws and the simulator's truth what they let pass; witnesses what those let pass. What
-nothing catches is printed, and wants a golden file that draws the case; where no data can tell it apart,
-its reason stands in `equivalent.toml`. The list is `MUTANTS.csv`; `--list` writes elsewhere (with
+Run it in the root of the repository. A mutant has one edit of the kinds in `mutants.LISTED`. Golden files
+are checked first, then laws and the simulator's truth, then brute-force tests. Mutants that nothing catches
+are printed, and need a golden file with the case; if no data can distinguish them from the original, the
+reason is in `equivalent.toml`. The list is `MUTANTS.csv`; `--list` writes another file (with
 `--every`, edits of more kinds).
 """
 
@@ -28,73 +28,73 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), *(str(HERE.parent / name) for name in ("laws", "simulation", "."))]
 
-from judge import by_goldens, by_laws, prepare  # noqa: E402
 from killers import users  # noqa: E402
 from listing import FILE, NO_CHANGE, Line, Lines, read, selected, write  # noqa: E402
 from witnesses import ALIVE  # noqa: E402
+from worker import by_goldens, by_laws, prepare  # noqa: E402
 
 from tracewarehouse.contracts.contract import Contract  # noqa: E402
 
 
 def main() -> None:
-    """Judges what is asked for and writes the list after each contract."""
-    asked = _asked()
-    lines = read(asked.list)
-    todo = selected(lines, asked.only, asked.again, asked.every)
-    with tempfile.TemporaryDirectory(prefix="mutation-") as passing:
-        folder = asked.data or passing
-        with ProcessPoolExecutor(asked.jobs, get_context("spawn"), prepare, (folder,)) as pool:
-            for found in goldens(pool, lines, todo, asked):
+    """Checks the selected contracts, and writes the list after each of them."""
+    args = _arguments()
+    lines = read(args.list)
+    todo = selected(lines, args.only, args.again, args.every)
+    with tempfile.TemporaryDirectory(prefix="mutation-") as temporary:
+        folder = args.data or temporary
+        with ProcessPoolExecutor(args.jobs, get_context("spawn"), prepare, (folder,)) as pool:
+            for found in goldens(pool, lines, todo, args):
                 lines[found[0].contract] = found
-                write(lines, asked.list)
-            for found in [] if asked.goldens else laws(pool, lines, todo, asked):
+                write(lines, args.list)
+            for found in [] if args.goldens else laws(pool, lines, todo, args):
                 merge(lines, found)
-                write(lines, asked.list)
-        if not asked.goldens:
-            merge(lines, witnessed(left(lines, todo, asked), todo, Path(passing)))
-    write(lines, asked.list)
+                write(lines, args.list)
+        if not args.goldens:
+            merge(lines, witnessed(left(lines, todo, args), todo, Path(temporary)))
+    write(lines, args.list)
     for contract in todo:
         for line in lines.get(str(contract.ref), []):
             if not line.killed_by:
                 print(f"not caught: {line.contract}  {line.change} | {line.place}")
 
 
-def _asked() -> argparse.Namespace:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="these contracts only")
     parser.add_argument("--again", action="store_true", help="also what has not changed since")
-    parser.add_argument("--every", action="store_true", help="every kind of edit; asks for --list")
+    parser.add_argument("--every", action="store_true", help="every kind of edit; requires --list")
     parser.add_argument("--goldens", action="store_true", help="golden files only: the first, quick look")
     parser.add_argument("--doubt", action="store_true", help="laws, truth, witnesses: also what has a reason")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--data", metavar="DIR", help="keeps what is prepared; for one state of the tables")
     parser.add_argument("--list", type=Path, default=FILE, metavar="FILE", help="instead of MUTANTS.csv")
-    asked = parser.parse_args()
-    if asked.every and asked.list == FILE:
+    args = parser.parse_args()
+    if args.every and args.list == FILE:
         parser.error("--every writes another list: give it by --list FILE")
-    return asked
+    return args
 
 
-def left(lines: Lines, todo: list[Contract], asked: argparse.Namespace) -> list[Line]:
-    """What nothing has caught yet."""
-    open_ = ("", NO_CHANGE) if asked.doubt else ("",)
+def left(lines: Lines, todo: list[Contract], args: argparse.Namespace) -> list[Line]:
+    """The mutants that nothing has caught yet."""
+    open_ = ("", NO_CHANGE) if args.doubt else ("",)
     return [line for contract in todo for line in lines.get(str(contract.ref), []) if line.killed_by in open_]
 
 
 def merge(lines: Lines, found: list[Line]) -> None:
-    """Puts what was found in the place of what was known of the same mutants."""
+    """Replaces earlier results of the same mutants."""
     for one in found:
         if one.killed_by:
             lines[one.contract] = [one if one.same(each) else each for each in lines[one.contract]]
 
 
 def goldens(
-    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], asked: argparse.Namespace
+    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], args: argparse.Namespace
 ) -> Iterator[list[Line]]:
-    """All mutants of each contract; what is known to be caught stays so."""
+    """All mutants of each contract; known catches are kept."""
     names = [str(contract.ref) for contract in todo]
-    known = [[] if asked.again else lines.get(name, []) for name in names]
-    for place, found in enumerate(pool.map(by_goldens, names, known, [asked.every] * len(names)), 1):
+    known = [[] if args.again else lines.get(name, []) for name in names]
+    for place, found in enumerate(pool.map(by_goldens, names, known, [args.every] * len(names)), 1):
         if found:
             alive = sum(not line.killed_by for line in found)
             print(f"{place}/{len(todo)} {found[0].contract}: {len(found)} mutants, {alive} left", flush=True)
@@ -102,20 +102,20 @@ def goldens(
 
 
 def laws(
-    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], asked: argparse.Namespace
+    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], args: argparse.Namespace
 ) -> Iterator[list[Line]]:
-    """What the golden files left."""
+    """The mutants that golden files did not catch."""
     alive: dict[str, list[tuple[str, str]]] = {}
-    for line in left(lines, todo, asked):
+    for line in left(lines, todo, args):
         alive.setdefault(line.contract, []).append((line.change, line.place))
-    for found in pool.map(by_laws, alive, alive.values(), [asked.every] * len(alive)):
+    for found in pool.map(by_laws, alive, alive.values(), [args.every] * len(alive)):
         caught = sum(line.killed_by not in ("", NO_CHANGE) for line in found)
         print(f"{found[0].contract}: laws and truth catch {caught} of {len(found)}", flush=True)
         yield found
 
 
 def witnessed(alive: list[Line], todo: list[Contract], folder: Path) -> list[Line]:
-    """What the laws left: the tests that name the contract or what reads it, again with each mutant."""
+    """Mutants that laws did not catch: runs the tests of the contract and its readers with each of them."""
     files = sorted({file for line in alive for file in _files(line, todo)})
     if not files:
         return []

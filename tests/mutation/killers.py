@@ -1,4 +1,4 @@
-"""What may catch a broken contract: its golden files, the laws, the simulator's truth; data prepared once."""
+"""Checks that can catch a mutant: golden files, laws and the simulator's truth, with data prepared once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
 
 Check = Callable[[], None]
-# Those that need no other traces first.
+# Laws that need no other traces come first.
 LAWS = ("rows", "grain", "nulls", "sign", "ranks", "runs", "units", "shift", "order", "names")
 PARTS = ("all", "ranks/0", "ranks/1", "runs/0", "runs/1")
 
@@ -33,14 +33,14 @@ class Caught(Exception):
 
 
 def users(contract: Contract) -> list[Contract]:
-    """The contract, and the views and analyses that read it, at once or by others."""
+    """The contract, and the views and analyses that read it directly or indirectly."""
     catalog = Catalog.load()
     above = [c for c in catalog.contracts.values() if c.kind != "table" and contract in catalog.closure(c)]
     return [contract, *sorted(above, key=lambda c: (len(catalog.closure(c)), c.source))]
 
 
 class Killers:
-    """The checks that see a contract, in the order in which they are tried."""
+    """The checks of a contract, in the order in which they run."""
 
     def __init__(self, folder: Path, own: Path) -> None:
         self.folder, self.own = folder, own
@@ -52,19 +52,19 @@ class Killers:
         self.wont: list[pl.DataFrame] = []
 
     def prepare(self) -> None:
-        """Makes the data of the laws and of the truth, before anything is broken."""
+        """Prepares the data of the laws and of the truth, before any mutation."""
         for name in ("base", "units", "shift", "order", "names"):
             self.worlds.world(name)
         self.simulated = self.simulated or self._simulated()
 
     def golden_checks(self, contract: Contract) -> Iterator[tuple[str, Check]]:
-        """Name and call for each golden file of the contract, then of those that read it."""
+        """Name and check of each golden file of the contract, then of its readers."""
         for user in users(contract):
             for path in self._golden_files(user):
                 yield f"golden {path.stem}", partial(self._golden, path, user)
 
     def other_checks(self, contract: Contract) -> Iterator[tuple[str, Check]]:
-        """The same for laws and truths; `remember` comes before."""
+        """The same for laws and truths; call `remember` before."""
         seen = users(contract)
         yield "law values", partial(self._binds, contract)
         for user in seen:
@@ -77,11 +77,11 @@ class Killers:
                 yield f"truth of {user.name}", partial(self._truth, user)
 
     def remember(self, contract: Contract) -> None:
-        """Keeps what the contract says as it is."""
+        """Stores the results of the original contract."""
         self.wont = list(self._answers(contract))
 
     def changes(self, mutant: Contract) -> bool:
-        """Whether it changes any row of the laws' and the simulator's data: if not, neither can catch it."""
+        """Whether it changes any row of the data of laws and simulator; otherwise neither can catch it."""
         self._put(mutant)
         try:
             return fails(partial(self._as_ever, mutant))
@@ -94,7 +94,7 @@ class Killers:
                 raise Caught(str(contract.ref))
 
     def _answers(self, contract: Contract) -> Iterator[pl.DataFrame]:
-        """The rows of all traces, and of the halves that the laws ask for."""
+        """The rows of all traces, and of the halves that the laws use."""
         for name, world in self.worlds.made.items():
             own = world.contract(contract)
             for values in variants(own):
@@ -109,7 +109,7 @@ class Killers:
                 yield self.simulated.run(contract.name, contract.version).polars()
 
     def killer(self, mutant: Contract, checks: list[tuple[str, Check]]) -> str | None:
-        """The first check that catches the mutant, and passes without it."""
+        """The first check that catches the mutant, and passes for the original."""
         self._put(mutant)
         try:
             found = next(((name, check) for name, check in checks if fails(check)), None)
@@ -145,13 +145,13 @@ class Killers:
     def _golden(self, path: Path, contract: Contract) -> None:
         golden = golden_plugin.Golden.read(path)
         wh = self.goldens[path]
-        result, abstained = golden_plugin.told(wh, wh.catalog.contracts[contract.ref], golden)
+        result, abstained = golden_plugin.answer(wh, wh.catalog.contracts[contract.ref], golden)
         wanted = golden.sections["result"], golden.sections.get("abstained", "")
         if (result, abstained) != wanted:
             raise Caught(path.name)
 
     def draw(self, contract: Contract) -> None:
-        """Ingests the golden files of the contract and of what reads it, and forgets the others."""
+        """Ingests the golden files of the contract and of its readers, and drops the others."""
         wanted = [path for user in users(contract) for path in self._golden_files(user)]
         self.goldens = {path: wh for path, wh in self.goldens.items() if path in wanted}
         for path in wanted:
@@ -163,12 +163,12 @@ class Killers:
                 golden_plugin.take(self.goldens[path], golden, paths)
 
     def _simulated(self) -> KeptWarehouse:
-        """Simulated layouts and everything that can be planted."""
+        """Simulated layouts and all injected faults."""
         wh = KeptWarehouse(self.folder / "simulated" / "warehouse", catalog=self.catalog)
         folder = self.folder / "simulated" / "sim"
         if not folder.exists():
-            for layout, knobs in simulated.LAYOUTS.items():
-                tw.simulate(folder / layout, seed=0, **simulated.SMALL, **knobs)
+            for layout, settings in simulated.LAYOUTS.items():
+                tw.simulate(folder / layout, seed=0, **simulated.SMALL, **settings)
             simulated.simulate_injections(folder)
             wh.ingest(folder, jobs=1)
         return wh

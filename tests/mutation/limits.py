@@ -1,4 +1,4 @@
-"""Checks that may be given a query without end."""
+"""Time limits for checks whose query may not end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MOST_CPU_S = 10
 
 
 class TooLong(Exception):
-    """A check took more time of this process than any does."""
+    """A check took more CPU time than any valid check."""
 
 
 def fails(check: Callable[[], object]) -> bool:
-    """Whether it raises, or does not come to an end; called in the main thread."""
+    """Whether it raises, or does not end in time; called in the main thread."""
     before = signal.signal(signal.SIGPROF, _stop)
     signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
     try:

@@ -1,4 +1,4 @@
-"""The file that says of each mutant who caught it, and the mutants that change nothing."""
+"""The list of mutants with the check that catches each, and equivalent mutants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_CHANGE = "equivalent"
 
 @dataclass(frozen=True)
 class Line:
-    """A mutant and what caught it; `sql` is a hash of the SELECT that was broken."""
+    """A mutant and the check that caught it; `sql` is a hash of the original SELECT."""
 
     contract: str
     sql: str
@@ -33,11 +33,11 @@ class Line:
 
     @property
     def reason(self) -> str | None:
-        """Why no data can tell it apart, where that is argued."""
+        """Why no data can distinguish it from the original, if that is documented."""
         return EQUIVALENT.get(self.contract, {}).get(f"{self.change} | {self.place}")
 
     def same(self, other: Line) -> bool:
-        """Whether both are about one mutant."""
+        """Whether both are the same mutant."""
         return (self.contract, self.sql, self.change, self.place) == (
             other.contract, other.sql, other.change, other.place,
         )  # fmt: skip
@@ -47,14 +47,14 @@ Lines = dict[str, list[Line]]
 
 
 def lines_of(contract: Contract, *, every: bool = False) -> list[tuple[Line, Mutant]]:
-    """The contract's mutants as they are now, each with a line that says of no killer yet."""
+    """The current mutants of the contract, each with a line without a check."""
     sql = hashlib.sha256(" ".join(token_texts(contract.body)).encode()).hexdigest()[:8]
     made = mutants(contract, every=every)
     return [(Line(str(contract.ref), sql, one.change, one.place), one) for one in made]
 
 
 def read(path: Path = FILE) -> Lines:
-    """The lines by contract; none where there is no file."""
+    """The lines by contract; none without a file."""
     found: Lines = {}
     if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
@@ -64,7 +64,7 @@ def read(path: Path = FILE) -> Lines:
 
 
 def write(lines: Lines, path: Path = FILE) -> None:
-    """Writes those of contracts that are there, sorted."""
+    """Writes the lines of existing contracts, sorted."""
     known = {str(contract.ref) for contract in mutated()}
     with path.open("w", encoding="utf-8", newline="") as file:
         out = csv.DictWriter(file, [field.name for field in fields(Line)], lineterminator="\n")
@@ -73,22 +73,22 @@ def write(lines: Lines, path: Path = FILE) -> None:
 
 
 def mutated() -> list[Contract]:
-    """The contracts that are broken: every version of every analysis and view."""
+    """The contracts to mutate: every version of every analysis and view."""
     found = [c for c in Catalog.load().contracts.values() if c.kind != "table"]
     return sorted(found, key=lambda contract: contract.source)
 
 
 def is_current(lines: Collection[Line], contract: Contract, *, every: bool = False) -> bool:
-    """Whether these are the contract's mutants, as the generator gives them now."""
+    """Whether these are the current mutants of the contract."""
     made = lines_of(contract, every=every)
     return len(made) == len(lines) and all(line.same(one) for line, (one, _) in zip(lines, made, strict=True))
 
 
 def selected(lines: Lines, only: Collection[str], again: bool, every: bool) -> list[Contract]:
-    """The contracts to look at: those named, else those that the file does not know as they are."""
+    """The contracts to check: the named ones, else those that changed since the list was written."""
     if only:
         found = [contract for contract in mutated() if {contract.name, str(contract.ref)} & set(only)]
-        assert found, f"no analysis or view of the name {', '.join(only)}"
+        assert found, f"no analysis or view with the name {', '.join(only)}"
         return found
     return [c for c in mutated() if again or not _settled(lines.get(str(c.ref), []), c, every)]
 

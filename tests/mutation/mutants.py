@@ -1,4 +1,4 @@
-"""Contracts broken on purpose, mechanically, token by token: what a slip of a hand would make of a SELECT."""
+"""Mutants of contracts: mechanical edits of tokens, like typing errors in a SELECT."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NUMERIC = ("BIGINT", "INTEGER", "DOUBLE")
 
 @dataclass(frozen=True)
 class Edit:
-    """Tokens `start` to `end` give way to a text."""
+    """Replaces tokens `start` to `end` by a text."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A contract with one edit: the edit in words, and its place; no other of the contract has both."""
+    """A contract with one edit, identified by a description and its location."""
 
     contract: Contract
     change: str
@@ -71,7 +71,7 @@ def mutants(contract: Contract, *, every: bool = False) -> list[Mutant]:
 
 
 def _place(found: Sequence[Token], edit: Edit) -> str:
-    """The CTE, and the tokens before and after what gives way."""
+    """The CTE, and the tokens before and after the replaced ones."""
     texts = [token.text for token in found]
     before, after = texts[max(edit.start - 4, 0) : edit.start], texts[edit.end : edit.end + 4]
     named = _join([*before, "[", *texts[edit.start : edit.end], "]", *after])
@@ -117,7 +117,7 @@ def _is_star(found: Found, n: int) -> bool:
 
 
 def _of_between(found: Found, n: int) -> bool:
-    """Whether it is the AND of a BETWEEN: that is what stands before it on its level."""
+    """Whether it is the AND of a BETWEEN, which precedes it on the same level."""
     depth = found[n].depth
     if found[n].text != "AND":
         return False
@@ -201,7 +201,7 @@ def _text(found: Found, start: int, end: int) -> str:
 
 
 def _list(found: Found, start: int, ends: frozenset[str] = ENDS) -> list[tuple[int, int]]:
-    """Start and end of the items of a list that begins there, parted by commas on its level."""
+    """Start and end of the items of a list, separated by commas on its level."""
     depth, items, first = found[start].depth, [], start
     for n in range(start, len(found)):
         here = found[n].depth == depth
@@ -214,7 +214,7 @@ def _list(found: Found, start: int, ends: frozenset[str] = ENDS) -> list[tuple[i
 
 
 def _parts(found: Found, start: int, end: int, word: str) -> list[tuple[int, int]]:
-    """A condition, parted at AND or OR on its level."""
+    """The terms of a condition, separated by AND or OR on its level."""
     depth, parts, first = found[start].depth, [], start
     for n in range(start, end):
         if found[n].depth == depth and found[n].text == word and not _of_between(found, n):
@@ -287,7 +287,7 @@ def _cases(_: Contract, found: Found) -> Iterator[Edit]:
 
 
 def _case(found: Found, n: int) -> int:
-    """Where the CASE begins that a WHEN stands in."""
+    """The start of the CASE that contains a WHEN."""
     open_ = 0
     for k in range(n - 1, -1, -1):
         if found[k].text == "END":

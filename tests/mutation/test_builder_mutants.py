@@ -1,4 +1,4 @@
-"""Broken builders are caught by the tests of the builders, or there is a reason why nothing can tell."""
+"""Mutants of builders are caught by the tests of the builders, or have a reason why no test can."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from builder_mutants import BROKEN, Edit, count, modules, mutant, mutants
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Module → edit → why no rows tell it from the real one.
+# Module → edit → why its rows equal those of the original.
 EQUIVALENT = tomllib.loads((HERE / "equivalent_builders.toml").read_text(encoding="utf-8"))
-# Edits of one module that are judged at a time.
+# Edits of one module that are checked together.
 MOST = 8
 
 
 def caught(edit: Edit, number: int) -> bool:
-    """Whether a test of the builders fails with it; one that does not end is caught too."""
+    """Whether a test of the builders fails with it; a test that does not end counts as failed."""
     paths = os.pathsep.join([str(HERE), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     variables = {**os.environ, "PYTHONPATH": paths, BROKEN: f"{edit.module}:{number}"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "builder_mutants",

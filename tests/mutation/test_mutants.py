@@ -1,4 +1,4 @@
-"""What the mutation check makes of a SELECT, and the list of what caught its mutants."""
+"""The mutants of a SELECT, and the list of checks that catch them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = (("run_id", None), ("word", None), ("x_ns", "ns"))
 
 @cache
 def listed() -> Lines:
-    """The list, read once, and by the tests of it alone."""
+    """The list, read once."""
     return read()
 
 
@@ -45,7 +45,7 @@ def every() -> list[Line]:
     return [line for lines in listed().values() for line in lines]
 
 
-def test_what_is_made_of_a_select(same_text: Callable[[str, str], None]) -> None:
+def test_mutants_of_a_select(same_text: Callable[[str, str], None]) -> None:
     contract = next(each for each in mutated() if each.params and each.params[0].type == "BIGINT")
     columns = tuple(replace(contract.columns[0], name=name, unit=unit) for name, unit in COLUMNS)
     params = (replace(contract.params[0], name="least_ns"),)
@@ -59,20 +59,22 @@ def test_what_is_made_of_a_select(same_text: Callable[[str, str], None]) -> None
 
 @pytest.mark.deep
 @pytest.mark.parametrize("contract", [pytest.param(each, id=str(each.ref)) for each in mutated()])
-def test_the_list_is_of_the_select_as_it_is(contract: Contract) -> None:
+def test_the_list_is_current(contract: Contract) -> None:
     known = listed().get(str(contract.ref), [])
-    assert is_current(known, contract), f"what breaks it is not known: {AGAIN} {contract.ref}"
+    assert is_current(known, contract), f"its mutants are not listed: {AGAIN} {contract.ref}"
 
 
 @pytest.mark.deep
-def test_the_list_names_no_contract_that_is_gone() -> None:
+def test_the_list_has_only_existing_contracts() -> None:
     assert set(listed()) <= {str(contract.ref) for contract in mutated()}
 
 
 @pytest.mark.deep
 def test_each_mutant_is_caught_or_has_a_reason() -> None:
     alive = [f"{line.contract}: {line.change} | {line.place}" for line in every() if not line.killed_by]
-    assert not alive, "\n".join(["draw these in a golden file, then run the mutation check again:", *alive])
+    assert not alive, "\n".join(
+        ["add these cases to a golden file, then run the mutation check again:", *alive]
+    )
 
 
 @pytest.mark.deep

@@ -1,6 +1,6 @@
-"""A pytest plugin: each test that looks at a mutant's contract is called once more with the mutant in place.
+"""A pytest plugin: each test that uses a mutant's contract is called again with the mutant.
 
-Only tests whose data are made by fixtures: what a test ingests for itself would be ingested for each mutant.
+Only tests whose data come from fixtures: a test that ingests data itself would do so for each mutant.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.duck import engine
 from tracewarehouse.query.relations import Relations
 
-ALIVE = "TW_MUTANTS"  # a file: contract → numbers of its mutants; what catches them is written beside it
+ALIVE = "TW_MUTANTS"  # a file: contract → numbers of its mutants; the results are written next to it
 
 
 class Witnesses:
-    """The mutants that nothing has caught yet, and what caught the others."""
+    """The mutants that nothing has caught yet, and the tests that caught the others."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_suffix(".caught")
@@ -41,13 +41,13 @@ class Witnesses:
         self.caught: list[Line] = []
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leaves out what is no function, and functions with a folder of their own."""
+        """Excludes items that are not functions, and functions with a temporary folder."""
         functions = [item for item in items if isinstance(item, pytest.Function)]
         items[:] = [item for item in functions if "tmp_path" not in item.fixturenames]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool:
-        """Calls the test, then once more with each mutant of what it looked at."""
+        """Calls the test, then again with each mutant of the contracts it used."""
         names = pyfuncitem._fixtureinfo.argnames
         call = partial(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names})
         with used() as refs:
@@ -71,13 +71,13 @@ class Witnesses:
             object.__setattr__(self.catalog, "contracts", own)
 
     def pytest_sessionfinish(self) -> None:
-        """Writes what caught which."""
+        """Writes which test caught which mutant."""
         self.path.write_text(json.dumps([asdict(line) for line in self.caught]), encoding="utf-8")
 
 
 @contextmanager
 def used() -> Iterator[set[Ref]]:
-    """The contracts that are run or made a relation meanwhile."""
+    """The contracts that are run, or created as relations, in the block."""
     refs: set[Ref] = set()
     create, execute = Relations.create, engine.execute
 
@@ -96,6 +96,6 @@ def used() -> Iterator[set[Ref]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Takes part where mutants are named."""
+    """Registers the plugin if mutants are given."""
     if ALIVE in os.environ:
         config.pluginmanager.register(Witnesses(Path(os.environ[ALIVE])))

@@ -1,4 +1,4 @@
-"""However an analysis is asked, its rows are the same: as one statement, over views, some ranks at a time."""
+"""An analysis has the same rows as one statement, over views, and in batches of ranks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ANALYSES = [contract.name for contract in Catalog.load().analyses()]
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs: GPUs with two ranks, a host backend's collectives with four."""
+    """Two runs: one with GPUs and two ranks, one with collectives of a host backend and four ranks."""
     folder = tmp_path_factory.mktemp("answers") / "warehouse"
     tw.open(folder).ingest(DATA / "first-steps", DATA / "gloo-cpu")
     return folder
 
 
 @pytest.mark.parametrize("name", ANALYSES)
-def test_rows_do_not_depend_on_how_they_are_asked_for(
+def test_rows_do_not_depend_on_how_they_are_computed(
     house: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wh = tw.open(house)
@@ -40,7 +40,7 @@ def test_rows_do_not_depend_on_how_they_are_asked_for(
             assert execute(con, contract, {}).equals(whole)
 
 
-def test_many_ranks_are_asked_in_parts(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_ranks_are_queried_in_batches(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     selected, contract = tw.open(house).selected(), Catalog.load().get("temporal_breakdown")
     assert len(rank_batches.rank_batches(contract, (), selected)) == 1
     monkeypatch.setattr(rank_batches, "BATCH_EVENTS", 1)

@@ -1,4 +1,4 @@
-"""Sessions: relations over just the chosen files, typed empties, run-level rules, needs."""
+"""Connections: relations over the selected files only, empty relations with types, rules per run, needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from small_warehouse import START, bring, kernel, kernels, small_catalog
+from small_warehouse import START, kernel, kernels, small_catalog, store_run
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import Connection, Error
@@ -17,7 +17,7 @@ from tracewarehouse.query.dependencies import Dependencies, mentioned, queryable
 from tracewarehouse.query.rank_batches import rank_batches
 from tracewarehouse.query.sandbox import check_reads_only, lock
 from tracewarehouse.runs.capabilities import with_capabilities
-from tracewarehouse.runs.quality import usual
+from tracewarehouse.runs.quality import most_frequent
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
 from tracewarehouse.runs.table_versions import readable_runs
 from tracewarehouse.storage import Changes, Store
@@ -32,14 +32,14 @@ def catalog(tmp_path: Path) -> Catalog:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "it's a=b [c]*? warehouse", tool="1.2")
+    return Store.open_or_create(tmp_path / "it's a=b [c]*? warehouse", tool="1.2")
 
 
 def answer(pool: ConnectionPool, selected: tuple[SelectedRun, ...], contract: Contract) -> pa.Table:
     return pool.execute(selected, contract, {}, Dependencies.of(pool.catalog, [contract]))
 
 
-def asked(
+def rows_of(
     store: Store, catalog: Catalog, selected: tuple[SelectedRun, ...], sql: str
 ) -> list[tuple[object, ...]]:
     with connection(store.root, catalog, selected) as con:
@@ -56,70 +56,72 @@ def test_an_empty_warehouse_has_every_table_empty_and_typed(store: Store, catalo
                 assert (found, relation.fetchall()) == (columns, []), contract.name
 
 
-def test_only_chosen_runs_and_ranks_are_seen(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "a", packed=True)
-    bring(store, catalog, "b", (0, 1, 2), packed=False)
+def test_only_selected_runs_and_ranks_are_visible(store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "a", packed=True)
+    store_run(store, catalog, "b", (0, 1, 2), packed=False)
     everything = select_runs(store)
     counts = "SELECT run_id, rank, count(*) FROM kernels GROUP BY ALL ORDER BY ALL"
-    assert asked(store, catalog, everything, counts) == [
+    assert rows_of(store, catalog, everything, counts) == [
         ("a", 0, 3), ("a", 1, 3), ("b", 0, 3), ("b", 1, 3), ("b", 2, 3),
     ]  # fmt: skip
     part = only_ranks(everything, [1, 2])
-    assert asked(store, catalog, part, counts) == [("a", 1, 3), ("b", 1, 3), ("b", 2, 3)]
-    assert asked(store, catalog, narrow(part, ["a"]), counts) == [("a", 1, 3)]
-    assert asked(store, catalog, only_ranks(everything, [2]), "SELECT run_id FROM runs") == [("b",)]
-    with pytest.raises(UnknownName) as told:
+    assert rows_of(store, catalog, part, counts) == [("a", 1, 3), ("b", 1, 3), ("b", 2, 3)]
+    assert rows_of(store, catalog, narrow(part, ["a"]), counts) == [("a", 1, 3)]
+    assert rows_of(store, catalog, only_ranks(everything, [2]), "SELECT run_id FROM runs") == [("b",)]
+    with pytest.raises(UnknownName) as raised:
         only_ranks(everything, [7])
-    assert told.value.hint == "available: 0-2"
+    assert raised.value.hint == "available: 0-2"
 
 
 def test_a_replaced_rank_of_a_packed_file_is_read_once(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "a", (0, 1, 2))
+    store_run(store, catalog, "a", (0, 1, 2))
     for content in ("b", "c"):
         rows = {"kernels@1": [kernel("a", 1, 0, content, 7)]}
-        bring(store, catalog, "a", (1,), tables=rows, content=content, replace=True)
-    rows = asked(store, catalog, select_runs(store), "SELECT rank, name FROM kernels ORDER BY rank, event_id")
+        store_run(store, catalog, "a", (1,), tables=rows, content=content, replace=True)
+    rows = rows_of(
+        store, catalog, select_runs(store), "SELECT rank, name FROM kernels ORDER BY rank, event_id"
+    )
     names = ["gemm", "it's relu", "copy"]
     assert rows == [*((0, name) for name in names), (1, "c"), *((2, name) for name in names)]
     store.publish("a", Changes(drop_ranks=(0,)))
-    assert asked(store, catalog, select_runs(store), "SELECT DISTINCT rank FROM kernels ORDER BY 1") == [
+    assert rows_of(store, catalog, select_runs(store), "SELECT DISTINCT rank FROM kernels ORDER BY 1") == [
         (1,),
         (2,),
     ]
-    assert asked(store, catalog, select_runs(store, ["a@v1"]), "SELECT count(*) FROM kernels") == [(9,)]
+    assert rows_of(store, catalog, select_runs(store, ["a@v1"]), "SELECT count(*) FROM kernels") == [(9,)]
 
 
 def test_a_folder_that_looks_like_a_hive_partition_adds_no_column(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "rank=7")
+    store_run(store, catalog, "rank=7")
     with connection(store.root, catalog, select_runs(store)) as con:
         rows = con.execute("SELECT * FROM kernels").fetchall()
         assert {(row[0], row[1]) for row in rows} == {("rank=7", 0), ("rank=7", 1)}
         assert len(rows[0]) == 6
 
 
-def test_runs_and_ranks_say_what_was_published(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "a", labels={"commit": "3f2a"}, expected_ranks=2)
-    (row,) = asked(store, catalog, select_runs(store), "SELECT * EXCLUDE (ingested_at, bytes) FROM runs")
+def test_runs_and_ranks_describe_what_was_published(store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "a", labels={"commit": "3f2a"}, expected_ranks=2)
+    (row,) = rows_of(store, catalog, select_runs(store), "SELECT * EXCLUDE (ingested_at, bytes) FROM runs")
     end = START + 1_000_000
     labels, schemas = {"commit": "3f2a"}, {"kernels": 1}
     assert row == ("a", labels, START, end, 2, 2, 2, ["H100"], [], schemas, "1.2", 1, "complete")
     sql = "SELECT rank, source_name, status, header, gpu, stacks, format_version FROM ranks ORDER BY rank"
-    ranks = asked(store, catalog, select_runs(store), sql)
+    ranks = rows_of(store, catalog, select_runs(store), sql)
     assert ranks[1] == (1, "a-rank1.json.gz", "intact", '{"distributedInfo": {"rank": 1}}', True, None, 1)
 
 
 def test_ingest_time_is_utc(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "a")
+    store_run(store, catalog, "a")
     sql = "SELECT abs(epoch(r.ingested_at) - epoch(now())) < 600 FROM ranks r JOIN runs USING (run_id)"
-    assert asked(store, catalog, select_runs(store), f"SET TimeZone = 'Asia/Tokyo'; {sql}") == [
+    assert rows_of(store, catalog, select_runs(store), f"SET TimeZone = 'Asia/Tokyo'; {sql}") == [
         (True,),
         (True,),
     ]
 
 
-def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog: Catalog) -> None:
+def test_issues_of_a_run_are_added_to_the_stored_ones(store: Store, catalog: Catalog) -> None:
     stored = {"run_id": "a", "rank": 0, "rule": "negative_duration", "severity": "warning", "rows": 4}
-    bring(store, catalog, "a", (0, 1), tables={"data_quality@1": [stored]}, world_size=6)
+    store_run(store, catalog, "a", (0, 1), tables={"data_quality@1": [stored]}, world_size=6)
     odd = {
         "world_size": 4,
         "base_time_ns": 5,
@@ -127,9 +129,9 @@ def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog
         "end_ns": 2,
         "rank_in_file": 0,
     }
-    bring(store, catalog, "a", (3,), tables={}, **odd)
+    store_run(store, catalog, "a", (3,), tables={}, **odd)
     columns = "rank, rule, severity, rows, example"
-    rows = asked(
+    rows = rows_of(
         store, catalog, select_runs(store), f"SELECT {columns} FROM data_quality ORDER BY rule, rank"
     )
     assert rows == [
@@ -137,52 +139,52 @@ def test_rules_of_a_whole_run_stand_beside_the_stored_ones(store: Store, catalog
         (0, "negative_duration", "warning", 4, None),
         (3, "rank_conflict", "warning", 1, "the file says rank 0"),
         (None, "ranks_missing", "warning", 3, "ranks 2, 4-5 of 6"),
-        (3, "time_base_differs", "warning", 1, f"base 5 ns, elsewhere {START - 1000} ns"),
-        (3, "world_size_differs", "warning", 1, "world size 4, elsewhere 6"),
+        (3, "time_base_differs", "warning", 1, f"base 5 ns, most ranks have {START - 1000} ns"),
+        (3, "world_size_differs", "warning", 1, "world size 4, most ranks have 6"),
     ]
-    some = asked(store, catalog, only_ranks(select_runs(store), [1]), "SELECT rank, rule FROM data_quality")
+    some = rows_of(store, catalog, only_ranks(select_runs(store), [1]), "SELECT rank, rule FROM data_quality")
     assert some == [(None, "ranks_missing")]
 
 
-def test_another_time_base_does_no_harm_where_windows_meet(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "a", (0, 1))
-    bring(store, catalog, "a", (2,), base_time_ns=START)
-    rows = asked(
+def test_another_time_base_is_harmless_if_windows_overlap(store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "a", (0, 1))
+    store_run(store, catalog, "a", (2,), base_time_ns=START)
+    rows = rows_of(
         store, catalog, select_runs(store), "SELECT rank, severity FROM data_quality WHERE rule LIKE 'time%'"
     )
     assert rows == [(2, "info")]
 
 
-def test_ranks_that_lack_a_need_abstain_with_the_first_reason(store: Store, catalog: Catalog) -> None:
+def test_ranks_without_needed_data_are_skipped_with_the_first_reason(store: Store, catalog: Catalog) -> None:
     contract = catalog.get("gemm_shapes")
-    bring(store, catalog, "a", (0, 1))
-    bring(store, catalog, "a", (2,), shapes=False, steps=1)
-    bring(store, catalog, "a", (3,), steps=1)
-    bring(store, catalog, "b", (0, 1), shapes=None)
-    bring(store, catalog, "c", (0,))
+    store_run(store, catalog, "a", (0, 1))
+    store_run(store, catalog, "a", (2,), shapes=False, steps=1)
+    store_run(store, catalog, "a", (3,), steps=1)
+    store_run(store, catalog, "b", (0, 1), shapes=None)
+    store_run(store, catalog, "c", (0,))
     found = with_capabilities(contract, select_runs(store))
     assert [(each.run, each.ranks) for each in found.selected] == [("a", (0, 1))]
-    told = [(each.run_id, each.rank, each.reason) for each in found.abstained]
-    assert sorted(told) == [
-        ("a", 2, "no shapes recorded"),
-        ("a", 3, "1 step, needs 2"),
-        ("b", 0, "no shapes recorded"),
-        ("b", 1, "no shapes recorded"),
-        ("c", 0, "1 rank, needs 2"),
+    abstained = [(each.run_id, each.rank, each.reason) for each in found.abstained]
+    assert sorted(abstained) == [
+        ("a", 2, "no input shapes recorded"),
+        ("a", 3, "requires 2 steps, found 1"),
+        ("b", 0, "no input shapes recorded"),
+        ("b", 1, "no input shapes recorded"),
+        ("c", 0, "requires 2 ranks, found 1"),
     ]
 
 
-def test_a_session_for_an_analysis_holds_only_what_it_reads(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "a")
+def test_a_connection_for_an_analysis_has_only_its_dependencies(store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "a")
     with connection(store.root, catalog, select_runs(store), [catalog.get("gemm_shapes")]) as con:
         sql = "SELECT table_name FROM information_schema.tables ORDER BY 1"
         assert con.execute(sql).fetchall() == [("gemms",), ("kernels",), ("name_rules",), ("ranks",)]
 
 
-def test_two_versions_of_a_table_are_told_apart(store: Store, tmp_path: Path) -> None:
+def test_two_versions_of_a_table_have_two_relations(store: Store, tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
     both = {"kernels@1": kernels("a", 0), "kernels@2": [row | {"dur_ns": 99} for row in kernels("a", 0)]}
-    bring(store, catalog, "a", (0,), tables=both)
+    store_run(store, catalog, "a", (0,), tables=both)
     with connection(store.root, catalog, select_runs(store), [catalog.get("doubled_time")]) as con:
         assert con.execute("SELECT sum(dur_ns) FROM kernels").fetchall() == [(297,)]
         assert con.execute("SELECT sum(dur_ns) FROM kernels_v1").fetchall() == [(34,)]
@@ -191,35 +193,35 @@ def test_two_versions_of_a_table_are_told_apart(store: Store, tmp_path: Path) ->
     assert readable_runs(catalog, both, select_runs(store)).notices == ()
 
 
-def test_a_unit_that_holds_another_version_is_found(store: Store, tmp_path: Path) -> None:
+def test_a_rank_with_another_version_is_excluded(store: Store, tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
-    bring(store, catalog, "a", (0,))
+    store_run(store, catalog, "a", (0,))
     rebuilt = {"kernels@2": kernels("b", 0)}
     for run, tables in {"b": rebuilt, "c": {}, "d": {}, "e": {}}.items():
         said = {"d": {"kernels": [1]}, "e": {"kernels": [1, 2]}}.get(run)
-        bring(store, catalog, run, (0,), tables=tables, said_tables=said)
+        store_run(store, catalog, run, (0,), tables=tables, listed_tables=said)
     newest = catalog.get("kernels")
     found = readable_runs(catalog, [newest], select_runs(store))
     assert [each.run for each in found.selected] == ["b", "c", "e"]
     assert found.notices == (
-        "a, d left out, stored without kernels@2: wh.upgrade() rebuilds the newest version of each run",
+        "excluded a, d, stored without kernels@2: wh.upgrade() rebuilds the newest version of each run",
     )
 
 
-def test_a_file_that_is_gone_is_an_error_that_names_it(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "a")
+def test_a_missing_file_is_an_error_that_names_it(store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "a")
     for path in (store.root / "data").rglob("*.parquet"):
         path.unlink()
-    with pytest.raises(WarehouseError) as told, connection(store.root, catalog, select_runs(store)):
+    with pytest.raises(WarehouseError) as raised, connection(store.root, catalog, select_runs(store)):
         pass
-    assert "kernels@1 cannot be read" in told.value.message and ".parquet" in told.value.message
-    assert told.value.hint is not None and "wh.verify()" in told.value.hint
+    assert "kernels@1 cannot be read" in raised.value.message and ".parquet" in raised.value.message
+    assert raised.value.hint is not None and "wh.verify()" in raised.value.hint
 
 
 @pytest.fixture
 def locked(store: Store, catalog: Catalog, tmp_path: Path) -> object:
     (tmp_path / "secret.csv").write_text("a\n1\n")
-    bring(store, catalog, "a")
+    store_run(store, catalog, "a")
     with connection(store.root, catalog, select_runs(store)) as con:
         lock(con, store.root / "data")
         yield con
@@ -241,7 +243,7 @@ READS = (
 
 
 @pytest.mark.parametrize("sql", READS)
-def test_what_reads_may_run(locked: Connection, sql: str) -> None:
+def test_statements_that_only_read_are_allowed(locked: Connection, sql: str) -> None:
     check_reads_only(locked, sql)
     assert locked.execute(sql).fetchall()
 
@@ -267,12 +269,12 @@ def test_what_reads_may_run(locked: Connection, sql: str) -> None:
         "SELEC 1",
     ],
 )
-def test_what_does_not_read_is_refused(locked: Connection, sql: str) -> None:
+def test_other_statements_are_refused(locked: Connection, sql: str) -> None:
     with pytest.raises(QueryError):
         check_reads_only(locked, sql)
 
 
-def test_a_snippet_reads_no_other_file(locked: Connection, tmp_path: Path) -> None:
+def test_a_query_cannot_read_other_files(locked: Connection, tmp_path: Path) -> None:
     secret = str(tmp_path / "secret.csv").replace("'", "''")
     for sql in (
         f"SELECT * FROM read_csv('{secret}')",
@@ -296,15 +298,15 @@ def test_a_snippet_reads_no_other_file(locked: Connection, tmp_path: Path) -> No
     ]
 
 
-def test_where_two_world_sizes_tie_the_one_of_the_lower_rank_holds() -> None:
-    assert usual([8, None, 16]) == 8
-    assert usual([8, 16, 16]) == 16
-    assert usual([None, "8"]) is None
+def test_ties_of_the_most_frequent_value_go_to_the_first() -> None:
+    assert most_frequent([8, None, 16]) == 8
+    assert most_frequent([8, 16, 16]) == 16
+    assert most_frequent([None, "8"]) is None
 
 
-def test_a_connection_is_kept_with_its_views_for_the_next_question(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "a")
-    bring(store, catalog, "b")
+def test_a_connection_is_reused_with_its_views(store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "a")
+    store_run(store, catalog, "b")
     pool = ConnectionPool(store.root, catalog)
     everything = select_runs(store)
     time, gemms = [catalog.get("kernel_time")], [catalog.get("gemms")]
@@ -317,13 +319,13 @@ def test_a_connection_is_kept_with_its_views_for_the_next_question(store: Store,
             assert third is not first
     with pool.connection(narrow(everything, ["b"]), time) as other:
         assert other.sql("SELECT DISTINCT run_id FROM kernels").fetchall() == [("b",)]
-    bring(store, catalog, "b", (0,), content="new", replace=True)
+    store_run(store, catalog, "b", (0,), content="new", replace=True)
     with pool.connection(select_runs(store), time) as newer:
         assert all(newer is not old for old in (first, third, other))
 
 
-def test_a_connection_that_failed_is_not_kept_nor_are_many(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "a", tuple(range(6)))
+def test_failed_and_surplus_connections_are_closed(store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "a", tuple(range(6)))
     pool = ConnectionPool(store.root, catalog)
     time = [catalog.get("kernel_time")]
 
@@ -345,9 +347,9 @@ def test_a_connection_that_failed_is_not_kept_nor_are_many(store: Store, catalog
         first.execute("SELECT 1")
 
 
-def test_another_version_of_a_table_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_connection_with_another_version_of_a_table_is_not_reused(tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
-    store = Store.create(tmp_path / "w")
+    store = Store.open_or_create(tmp_path / "w")
     pool = ConnectionPool(store.root, catalog)
     with pool.connection((), [catalog.get("kernel_time")]) as one:
         assert "kernels_v2" not in str(one.sql("SHOW TABLES").fetchall())
@@ -355,10 +357,10 @@ def test_another_version_of_a_table_is_not_taken_for_it(tmp_path: Path) -> None:
         assert two is not one
 
 
-def test_a_view_that_a_second_question_reads_is_kept_and_the_answers_stay(
+def test_a_view_is_materialized_by_its_second_reader_without_changing_rows(
     store: Store, catalog: Catalog
 ) -> None:
-    bring(store, catalog, "a")
+    store_run(store, catalog, "a")
     pool = ConnectionPool(store.root, catalog)
     contract = catalog.get("gemm_shapes")
     answers = [answer(pool, select_runs(store), contract) for _ in range(3)]
@@ -369,8 +371,8 @@ def test_a_view_that_a_second_question_reads_is_kept_and_the_answers_stay(
         assert con.sql("SELECT count(*) FROM kernels").fetchall() == [(6,)]
 
 
-def test_a_file_that_is_gone_is_named_by_an_answer_too(store: Store, catalog: Catalog) -> None:
-    bring(store, catalog, "a")
+def test_a_missing_file_is_named_by_an_analysis(store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "a")
     for path in store.root.glob("data/kernels/a/*.parquet"):
         path.unlink()
     with pytest.raises(WarehouseError, match="kernels@1 cannot be read"):
@@ -388,7 +390,7 @@ def test_a_file_that_is_gone_is_named_by_an_answer_too(store: Store, catalog: Ca
         ("FROM parsed", set()),
     ],
 )
-def test_only_what_a_query_may_name_is_there_for_it(sql: str, names: set[str]) -> None:
+def test_only_relations_that_a_query_may_name_are_created(sql: str, names: set[str]) -> None:
     found = {contract.name for contract in mentioned(Catalog.load(), sql)}
     assert names <= found < {contract.name for contract in queryable(Catalog.load())}
     assert bool(names) == bool(found)
@@ -397,15 +399,15 @@ def test_only_what_a_query_may_name_is_there_for_it(sql: str, names: set[str]) -
 @pytest.mark.parametrize(
     "sql", ["SHOW TABLES", "FROM duckdb_views()", "SELECT * FROM information_schema.tables"]
 )
-def test_what_asks_what_there_is_sees_everything(sql: str) -> None:
+def test_queries_that_list_relations_see_all_of_them(sql: str) -> None:
     assert mentioned(Catalog.load(), sql) == queryable(Catalog.load())
 
 
-def test_many_ranks_are_asked_some_at_a_time_and_answer_alike(
+def test_batches_of_ranks_give_the_same_rows(
     store: Store, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for run, ranks in (("b", (0, 1, 2)), ("a", (0, 1)), ("c", (0,))):
-        bring(store, catalog, run, ranks, events=10)
+        store_run(store, catalog, run, ranks, events=10)
     by_rank, by_time, by_run = (catalog.get(name) for name in ("launch_time", "kernel_time", "findings"))
     whole = answer(ConnectionPool(store.root, catalog), select_runs(store), by_rank)
     monkeypatch.setattr("tracewarehouse.query.rank_batches.BATCH_EVENTS", 20)

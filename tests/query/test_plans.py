@@ -1,4 +1,4 @@
-"""Plans that stay linear: what joins without an equality costs the product of its sides."""
+"""Query plans: a join without an equality would cost the product of its sides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracewarehouse.query.dependencies import dependencies
 CATALOG = Catalog.load(ROOT / "sql")
 # Joins by hash, also in order of time within equal keys.
 LINEAR = {"HASH_JOIN", "ASOF_JOIN"}
-# Rules are a dozen rows, and what they are matched with is each name once.
+# Rule lists have a dozen rows, and each distinct name is matched once.
 RULES = {
     "regexp_matches(label, pattern)": "collective_rules over the distinct names of collectives",
     "regexp_matches(name, pattern)": "kernel_rules and call_rules over distinct names",
@@ -27,7 +27,7 @@ RULES = {
 @pytest.fixture
 def con() -> Iterator[engine.Connection]:
     with engine.connect(threads=1) as con:
-        # Empty tables are no reason for other plans than full ones have.
+        # Plans over empty tables must equal those over full ones.
         con.execute("SET disabled_optimizers = 'empty_result_pullup,statistics_propagation'")
         yield con
 
@@ -44,7 +44,7 @@ def operators(con: engine.Connection, sql: str) -> list[dict[str, Any]]:
 
 
 def dear_joins(con: engine.Connection, sql: str) -> list[str]:
-    """The joins of a plan that look at each pair of rows, but for those with rules."""
+    """The joins of a plan that compare all pairs of rows, except those with rule lists."""
     joins = [op for op in operators(con, sql) if "JOIN" in op["name"] or "PRODUCT" in op["name"]]
     return [
         f"{op['name'].strip()} {op['extra_info']}"
@@ -65,7 +65,7 @@ def _over_names(join: dict[str, Any]) -> bool:
 
 
 def made(con: engine.Connection, contract: Contract) -> str:
-    """Makes empty tables, and the views over them, that a contract reads; gives its SELECT."""
+    """Creates the dependencies of a contract as empty tables and views; returns its SELECT."""
     for other in dependencies(CATALOG, [contract]):
         if other.kind == "view" or other.is_constant:
             con.execute(
@@ -94,8 +94,8 @@ def test_a_join_without_one_is_found(con: engine.Connection, condition: str) -> 
     assert len(found) == 1
 
 
-def test_a_join_by_time_stays_one_where_few_rows_are_guessed(con: engine.Connection) -> None:
-    """A filter that lets more through than DuckDB expects must not make each row meet each other."""
+def test_a_join_by_time_is_kept_if_few_rows_are_estimated(con: engine.Connection) -> None:
+    """A filter that keeps more rows than DuckDB estimates must not lead to a nested-loop join."""
     con.execute("RESET disabled_optimizers")
     name = "CASE WHEN i % 5 > 0 THEN '[memory]' ELSE i::VARCHAR END"
     con.execute(

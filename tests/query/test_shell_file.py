@@ -1,4 +1,4 @@
-"""`warehouse.duckdb` in the DuckDB shell that people have: every relation and macro gives what we give."""
+"""`warehouse.duckdb` in the DuckDB shell: every relation and macro has the same rows as in Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import ROOT
-from small_warehouse import bring, kernels, small_catalog
+from small_warehouse import kernels, small_catalog, store_run
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.params import Param
@@ -30,7 +30,7 @@ from tracewarehouse.warehouse import Warehouse
 
 
 def shell(path: Path, *statements: str, read_only: bool = True) -> str:
-    """What the shell of PyPI's duckdb-cli prints."""
+    """The output of the shell of duckdb-cli on PyPI."""
     command = [sys.executable, "-m", "duckdb_cli", *(["-readonly"] if read_only else []), "-csv", "-noheader"]
     script = "\n".join(f"{statement};" for statement in statements)
     done = subprocess.run(
@@ -41,7 +41,7 @@ def shell(path: Path, *statements: str, read_only: bool = True) -> str:
 
 
 def through_shell(path: Path, folder: Path, selects: dict[str, str]) -> dict[str, pa.Table]:
-    """What each SELECT gives in the shell, values and types, by way of Parquet."""
+    """The rows of each SELECT in the shell with their types, through Parquet."""
     folder.mkdir()
     files = {name: folder / f"{number}.parquet" for number, name in enumerate(selects)}
     shell(path, *(f"COPY ({selects[name]}) TO {quote_text(str(files[name]))}" for name in selects))
@@ -61,7 +61,7 @@ def other_value(param: Param) -> Any:
 
 
 def check_all(wh: Warehouse, path: Path, folder: Path) -> int:
-    """Compares every relation and macro of the file with what the library gives; how many there were."""
+    """Compares every relation and macro of the file with the library; returns their number."""
     tables = [table for table in wh.catalog.all("table") if not table.transient]
     analyses = wh.catalog.all("analysis")
     below_all = dependencies(wh.catalog, (*tables, *wh.catalog.all("view"), *analyses))
@@ -105,26 +105,26 @@ def relation(wh: Warehouse, contract: Contract) -> pa.Table:
 
 @pytest.fixture
 def wh(tmp_path: Path) -> Warehouse:
-    """Two versions of a table, ranks that abstain, an incomplete run, a path that needs care."""
+    """Two versions of a table, skipped ranks, an incomplete run, and a path with special characters."""
     catalog = small_catalog(tmp_path / "sql")
-    store = Store.create(tmp_path / 'it\'s "a" ware=house[1]*?; DROP TABLE x')
+    store = Store.open_or_create(tmp_path / 'it\'s "a" ware=house[1]*?; DROP TABLE x')
     both = ("kernels@1", "kernels@2")
     for run, ranks in {"a": (0, 1), "a'c": (0,), "b": (0, 1, 3)}.items():
         name = run.replace("'", "-")
         for rank in ranks:
             rows = [row | {"dur_ns": row["dur_ns"] * 2} for row in kernels(name, rank)]
             tables = dict(zip(both, (kernels(name, rank), rows), strict=True))
-            bring(store, catalog, name, (rank,), tables=tables, shapes=rank != 3, gpu=name != "a-c")
+            store_run(store, catalog, name, (rank,), tables=tables, shapes=rank != 3, gpu=name != "a-c")
     return Warehouse(store.root, catalog=catalog)
 
 
-def test_every_relation_and_macro_gives_what_we_give(wh: Warehouse, tmp_path: Path) -> None:
+def test_every_relation_and_macro_has_the_same_rows(wh: Warehouse, tmp_path: Path) -> None:
     path = wh.refresh()
     assert path == wh.root / "warehouse.duckdb"
     assert check_all(wh, path, tmp_path / "out") == 2 * (7 + 1 + 6 * 2 + 2)
 
 
-def test_every_contract_of_the_house_gives_what_we_give(tmp_path: Path) -> None:
+def test_every_contract_has_the_same_rows(tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "warehouse")
     steps = ROOT / "tests" / "data" / "first-steps"
     wh.ingest(steps, labels={"whole": "yes"}, jobs=1)
@@ -139,20 +139,20 @@ def test_every_contract_of_the_house_gives_what_we_give(tmp_path: Path) -> None:
     assert checked == 2 * (len(tables) + len(rules) + len(catalog.all("view")) + several)
 
 
-def test_an_empty_warehouse_has_a_file_too(tmp_path: Path) -> None:
+def test_an_empty_warehouse_has_a_file(tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
-    path = refresh(Store.create(tmp_path / "w"), catalog)
+    path = refresh(Store.open_or_create(tmp_path / "w"), catalog)
     assert (
         shell(path, "SELECT count(*) FROM kernels", "SELECT count(*) FROM latest.kernel_time()") == "0\n0\n"
     )
 
 
-def test_a_selection_has_a_file_of_its_own(wh: Warehouse, tmp_path: Path) -> None:
+def test_a_selection_has_a_separate_file(wh: Warehouse, tmp_path: Path) -> None:
     with wh.select("b", [0, 3]).shell_file() as path:
         assert path != wh.root / "warehouse.duckdb"
         out = shell(path, "SELECT DISTINCT run_id, rank FROM kernels ORDER BY ALL", "FROM tw_abstained")
         assert out.splitlines()[:2] == ["b,0", "b,3"]
-        assert "gemm_shapes,1,b,3,no shapes recorded" in out
+        assert "gemm_shapes,1,b,3,no input shapes recorded" in out
     assert not path.exists()
     with wh.shell_file() as path:
         assert path == wh.root / "warehouse.duckdb" and path.exists()
@@ -173,7 +173,7 @@ def test_a_shell_finds_the_file_up_to_date(wh: Warehouse) -> None:
         assert shell(mended, "SELECT count(*) FROM runs") == "2\n"
 
 
-def test_only_those_who_want_the_file_write_it(wh: Warehouse) -> None:
+def test_only_shell_refresh_and_ingest_write_the_file(wh: Warehouse) -> None:
     path = wh.root / "warehouse.duckdb"
     wh.label("a", {"who": "x"})
     wh.remove("b")
@@ -198,14 +198,14 @@ def test_a_library_ingest_leaves_the_file_stale_and_readable(tmp_path: Path) -> 
         assert shell(path, runs, "SELECT DISTINCT run_id FROM latest.kernels") == "one\ntwo\ntwo\n"
 
 
-def test_where_the_file_cannot_be_written_a_shell_gets_another(wh: Warehouse) -> None:
+def test_a_shell_on_a_read_only_warehouse_gets_a_temporary_file(wh: Warehouse) -> None:
     (wh.root / "warehouse.duckdb" / "in the way").mkdir(parents=True)
     with wh.shell_file() as path:
         assert path.parent != wh.root
         assert shell(path, "SELECT count(*) FROM runs") == "3\n"
 
 
-def test_views_answer_in_a_database_that_is_attached(wh: Warehouse) -> None:
+def test_views_work_in_an_attached_database(wh: Warehouse) -> None:
     attach = f"ATTACH {quote_text(str(wh.refresh()))} AS house (READ_ONLY)"
     out = shell(
         Path(":memory:"),
@@ -221,7 +221,7 @@ def test_views_answer_in_a_database_that_is_attached(wh: Warehouse) -> None:
     assert out.split() == ["18", "3", inside.strip(), "1", "b"]
 
 
-def test_what_stands_in_rows_is_there_once(wh: Warehouse) -> None:
+def test_tables_of_rows_are_stored_once(wh: Warehouse) -> None:
     tables = "SELECT DISTINCT schema_name FROM duckdb_tables()"
     rows = "SELECT count(DISTINCT run_id), min(run_id) FROM {}tw_abstained"
     path = wh.refresh()
@@ -234,7 +234,7 @@ def test_what_stands_in_rows_is_there_once(wh: Warehouse) -> None:
 def test_a_replaced_rank_is_read_from_its_own_file(wh: Warehouse, tmp_path: Path) -> None:
     rows = [row | {"dur_ns": 1} for row in kernels("b", 1)]
     tables = {"kernels@1": rows, "kernels@2": rows}
-    bring(wh.store, wh.catalog, "b", (1,), tables=tables, content="z", replace=True)
+    store_run(wh.store, wh.catalog, "b", (1,), tables=tables, content="z", replace=True)
     path = wh.refresh()
     found = shell(path, "SELECT rank, sum(dur_ns) FROM latest.kernels GROUP BY ALL ORDER BY 1")
     wanted = wh.select("b").query("SELECT rank, sum(dur_ns) AS ns FROM kernels GROUP BY ALL ORDER BY 1")
@@ -253,7 +253,7 @@ def test_a_macro_takes_its_parameters_typed_and_by_name(wh: Warehouse) -> None:
     assert counts.splitlines() == ["5", "5", *['"[least_ns, word]","[BIGINT, VARCHAR]"'] * 2]
 
 
-def test_macros_read_the_schema_they_stand_in(wh: Warehouse) -> None:
+def test_macros_read_their_own_schema(wh: Warehouse) -> None:
     path = wh.refresh()
     runs = "SELECT string_agg(DISTINCT run_id, ' ' ORDER BY run_id) FROM {}kernel_time()"
     out = shell(
@@ -281,7 +281,7 @@ def test_the_file_explains_itself(wh: Warehouse) -> None:
     assert sorted(set(lines[8:])) == [*in_both, "0", *once]
 
 
-def test_a_shell_that_only_reads_keeps_nobody_from_writing(wh: Warehouse, tmp_path: Path) -> None:
+def test_a_read_only_shell_does_not_block_writers(wh: Warehouse, tmp_path: Path) -> None:
     path = wh.refresh()
     command = [sys.executable, "-m", "duckdb_cli", "-readonly", "-csv", "-noheader", str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
@@ -297,18 +297,18 @@ def test_a_shell_that_only_reads_keeps_nobody_from_writing(wh: Warehouse, tmp_pa
         assert running.stdout.read() == "6\n"
 
 
-def test_after_a_move_it_is_written_again(wh: Warehouse, tmp_path: Path) -> None:
+def test_the_file_is_rewritten_after_a_move(wh: Warehouse, tmp_path: Path) -> None:
     wh.refresh()
     moved = Warehouse(wh.root.rename(tmp_path / "moved"), catalog=wh.catalog)
     assert shell(moved.refresh(), "SELECT count(*) FROM kernels") == "18\n"
 
 
-def test_whoever_refreshes_last_has_seen_the_last_version(wh: Warehouse) -> None:
+def test_the_last_refresh_includes_the_newest_version(wh: Warehouse) -> None:
     names = [f"run{number}" for number in range(6)]
 
     def publish(name: str) -> None:
         store = Store.open(wh.root)
-        bring(
+        store_run(
             store,
             wh.catalog,
             name,
@@ -331,8 +331,8 @@ def test_a_file_over_many_ranks_reads_each_row_once(tmp_path: Path) -> None:
     catalog = small_catalog(
         tmp_path / "sql", without=["tables/kernels.v2.sql", "analyses/gpu/doubled_time.v1.sql"]
     )
-    store = Store.create(tmp_path / "w")
-    bring(store, catalog, "a", range(70))
+    store = Store.open_or_create(tmp_path / "w")
+    store_run(store, catalog, "a", range(70))
     selected = select_runs(store)
     write(tmp_path / "x.duckdb", store, catalog, selected)
     assert shell(tmp_path / "x.duckdb", "SELECT count(*), count(DISTINCT rank) FROM kernels") == "210,70\n"

@@ -1,4 +1,4 @@
-"""The file over no run in the user's cache: it saves seconds, and nothing depends on it."""
+"""The cached template of the shell file: it saves seconds, and is rebuilt if it cannot be used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracewarehouse.query import user_cache
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own."""
+    """A separate cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "tracewarehouse"
 

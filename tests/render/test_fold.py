@@ -1,4 +1,4 @@
-"""The largest rows of each rank and device, and the rest of them as one row that says nothing wrong."""
+"""`--top`: the largest rows of each rank and device, and the others folded into one correct row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KERNELS = """
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with those kernels."""
+    """A warehouse with these kernels."""
     folder = tmp_path_factory.mktemp("fold")
     sketch.write(KERNELS, folder / "traces")
     tw.open(folder / "warehouse").ingest(folder / "traces" / "a", run="a")
@@ -41,22 +41,22 @@ def topped(result: Result, count: int) -> list[tuple[object, ...]]:
     return [tuple(row) for row in fold_below_top(result.contract, values(result), count)]
 
 
-def test_the_rest_of_each_device_is_one_row(house: Path) -> None:
+def test_the_other_rows_of_each_device_are_one_row(house: Path) -> None:
     rows = topped(tw.open(house).run("kernel_summary"), 1)
-    # name, count, sum, min, p50, p95, p99, max, mean, std; kinds differ in the first rest.
+    # name, count, sum, min, p50, p95, p99, max, mean, std; kinds differ in the first folded row.
     assert rows[0][3:7] == ("computation", "gemm", 2, 400)
     assert rows[1] == ("a", 0, 0, None, "(3 more)", 4, 150, 0, None, None, None, 90, 37.5, None)
     assert [row[4] for row in rows[2:]] == ["gemm", "relu", "gemm"], "a rest of one row stays as it is"
 
 
-def test_sums_do_not_depend_on_where_the_rest_begins(house: Path) -> None:
+def test_sums_do_not_depend_on_the_number_of_rows_shown(house: Path) -> None:
     result = tw.open(house).run("kernel_summary")
     at = [column.name for column in result.columns()].index("sum_ns")
     for count in range(6):
         assert sum(row[at] for row in topped(result, count)) == 572  # type: ignore[misc]
 
 
-def test_what_is_null_in_one_row_is_blank_in_the_rest(house: Path) -> None:
+def test_a_null_in_one_row_leaves_the_folded_cell_empty(house: Path) -> None:
     contract = Catalog.load().get("kernel_summary")
     first = ("a", 0, 0, "computation", "k", 1, 10, 10, 10, 10, 10, 10, 10.0, None)
     unknown = ("a", 0, 0, "computation", "m", 1, None, 0, 0, 0, 0, 0, None, None)
@@ -65,7 +65,7 @@ def test_what_is_null_in_one_row_is_blank_in_the_rest(house: Path) -> None:
     assert rest[12] is None
 
 
-def test_an_order_by_size_says_what_is_told_apart() -> None:
+def test_ranking_groups_are_the_columns_before_the_measure() -> None:
     groups = {contract.name: ranking_groups(contract) for contract in Catalog.load().analyses()}
     assert groups["kernel_summary"] == ("run_id", "rank", "device")
     assert groups["coverage"] is None
@@ -89,7 +89,7 @@ def test_on_the_command_line(house: Path) -> None:
         (("coverage", "-f", "table"), "coverage@1 is not sorted by a measure"),
     ],
 )
-def test_data_stay_data(house: Path, args: tuple[str, ...], said: str) -> None:
+def test_data_formats_are_never_folded(house: Path, args: tuple[str, ...], said: str) -> None:
     cli = call("show", *args, "--top", "1", "-w", house)
     assert cli.code == 2
     assert said in cli.err

@@ -1,4 +1,4 @@
-"""How values and rows look to people."""
+"""Values and rows as text for terminals and Markdown."""
 
 from __future__ import annotations
 

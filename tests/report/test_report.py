@@ -26,11 +26,11 @@ def warehouse_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of two ranks; one has a kernel name and a label that contain HTML."""
     folder = tmp_path_factory.mktemp("report")
     faults = [f"renamed-kernel:kernel=gelu,to={HOSTILE}", "slow-rank:rank=1,what=compute,factor=2"]
-    knobs = {"ranks": 2, "tensor": 1, "steps": 4, "layers": 2, "hidden": 256, "sequence": 256}
-    tw.simulate(folder / "traces", seed=3, injections=faults, **knobs)
+    settings = {"ranks": 2, "tensor": 1, "steps": 4, "layers": 2, "hidden": 256, "sequence": 256}
+    tw.simulate(folder / "traces", seed=3, injections=faults, **settings)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "traces", run="hostile", labels={"why": "<b>bold</b>"})
-    tw.simulate(folder / "before", seed=4, **knobs)
+    tw.simulate(folder / "before", seed=4, **settings)
     warehouse.ingest(folder / "before", run="before")
     return warehouse.root
 
@@ -201,8 +201,8 @@ def test_sentences_of_the_page(page: Path) -> None:
 
 
 def test_missing_data_is_reported_once(tmp_path: Path) -> None:
-    knobs = {"ranks": 1, "steps": 1, "layers": 1, "hidden": 256, "sequence": 256}
-    tw.simulate(tmp_path / "traces", memory=False, stacks=False, **knobs)
+    settings = {"ranks": 1, "steps": 1, "layers": 1, "hidden": 256, "sequence": 256}
+    tw.simulate(tmp_path / "traces", memory=False, stacks=False, **settings)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "traces", run="bare")
     page = warehouse.report("bare")

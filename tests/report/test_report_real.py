@@ -43,8 +43,8 @@ def warehouse_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_64_simulated_ranks(window: Browser, tmp_path: Path) -> None:
-    knobs = {"ranks": 64, "tensor": 2, "steps": 4, "layers": 2, "hidden": 512}
-    tw.simulate(tmp_path / "traces", injections=["slow-rank:rank=37,factor=1.2"], seed=7, **knobs)
+    settings = {"ranks": 64, "tensor": 2, "steps": 4, "layers": 2, "hidden": 512}
+    tw.simulate(tmp_path / "traces", injections=["slow-rank:rank=37,factor=1.2"], seed=7, **settings)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "traces", run="many")
     page = write(warehouse.root, "many", to=tmp_path / "many.html")

@@ -1,4 +1,4 @@
-"""Runs that an earlier release stored: they are read as they are, and only `tw upgrade` rebuilds them."""
+"""Runs stored by an earlier release are readable unchanged, and only `tw upgrade` rebuilds them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ingesting import files_under
 from later_release import edit, newer_sql
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import SchemaVersionError
-from tracewarehouse.ingest import upgrade as upgrading
+from tracewarehouse.ingest.upgrade import rebuild as upgrading
 from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
 
@@ -32,7 +32,7 @@ def ingest(wh: Warehouse, run: str, *ranks: int) -> None:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with two runs and recorded results; only to be read."""
+    """A warehouse with two runs and recorded results; read-only."""
     wh = tw.open(tmp_path_factory.mktemp("old") / "warehouse")
     ingest(wh, "a", 0, 1)
     ingest(wh, "b", 0, 1)
@@ -57,7 +57,7 @@ def later(house: Path, sql: Path) -> Warehouse:
     return Warehouse(house, catalog=Catalog.load(sql))
 
 
-def test_every_analysis_reads_what_is_stored_and_writes_nothing(stored: Path, sql: Path) -> None:
+def test_every_analysis_reads_stored_tables_and_writes_nothing(stored: Path, sql: Path) -> None:
     before, now = tw.open(stored), Warehouse(stored, catalog=Catalog.load(sql))
     files = files_under(stored)
     for contract in before.catalog.analyses():
@@ -68,11 +68,11 @@ def test_every_analysis_reads_what_is_stored_and_writes_nothing(stored: Path, sq
     now.diff("a", "b").changes()
     now.check()
     now.report("a").html()
-    "".join(now.export_trace("a", rank=0).pieces)
+    "".join(now.export_trace("a", rank=0).chunks)
     assert files_under(stored) == files
 
 
-def test_the_command_line_of_a_later_release_writes_nothing_either(stored: Path, sql: Path) -> None:
+def test_commands_of_a_later_release_write_nothing(stored: Path, sql: Path) -> None:
     (sql.parent / "src").symlink_to(ROOT / "src")
     files = files_under(stored)
     for command in (
@@ -91,7 +91,7 @@ def test_the_command_line_of_a_later_release_writes_nothing_either(stored: Path,
     assert files_under(stored) == files
 
 
-def test_a_history_stays_one_line(later: Warehouse) -> None:
+def test_a_history_remains_one_series(later: Warehouse) -> None:
     ingest(later, "c", 0, 1)
     assert later.store.newest("c").table_versions()["kernels"] == (2,)  # type: ignore[union-attr]
     later.record(analyses=["step_summary", "kernel_summary"])
@@ -100,27 +100,27 @@ def test_a_history_stays_one_line(later: Warehouse) -> None:
         assert [point.run for point in series.points] == ["a", "b", "c"]
 
 
-def test_a_consumer_of_the_new_column_leaves_old_runs_out(later: Warehouse) -> None:
-    with pytest.raises(SchemaVersionError, match="a@v1, b@v1 do not hold kernels@2") as none:
+def test_a_consumer_of_the_new_column_excludes_old_runs(later: Warehouse) -> None:
+    with pytest.raises(SchemaVersionError, match="a@v1, b@v1 do not have kernels@2") as none:
         later.run("waves")
     assert none.value.hint == REBUILT
     ingest(later, "c", 0)
     found = later.run("waves")
     assert {row["run_id"] for row in found.rows()} == {"c"}
-    assert found.notices[0] == f"a, b left out, stored without kernels@2: {REBUILT}"
+    assert found.notices[0] == f"excluded a, b, stored without kernels@2: {REBUILT}"
     assert found.provenance.runs == ("c@v1",)
 
 
 def test_ranks_of_one_run_are_not_mixed(later: Warehouse) -> None:
     ingest(tw.open(later.root), "mixed", 0)
     ingest(later, "mixed", 1)
-    with pytest.raises(SchemaVersionError, match="mixed@v2 does not hold kernels@2"):
+    with pytest.raises(SchemaVersionError, match="mixed@v2 does not have kernels@2"):
         later.select("mixed").run("waves")
     assert len(later.select("mixed", 1).run("waves")) == 1
     assert {row["rank"] for row in later.select("mixed").run("kernel_summary").rows()} == {0, 1}
 
 
-def test_in_sql_of_a_user_the_column_is_null(later: Warehouse) -> None:
+def test_the_column_is_null_in_user_sql(later: Warehouse) -> None:
     ingest(later, "c", 0)
     found = later.query(NULLS)
     assert [(row["run_id"], row["waves"]) for row in found.rows()] == [("a", 0), ("b", 0), ("c", 0)]
@@ -130,7 +130,7 @@ def test_in_sql_of_a_user_the_column_is_null(later: Warehouse) -> None:
     assert later.scan("kernels").collect()["wave"].null_count() == sum(row["kernels"] for row in found.rows())
 
 
-def test_in_the_shell_the_column_is_null(later: Warehouse) -> None:
+def test_the_column_is_null_in_the_shell(later: Warehouse) -> None:
     from tracewarehouse.duck import engine
 
     ingest(later, "c", 0)
@@ -172,13 +172,13 @@ def test_an_upgrade_resumes_after_a_kill(later: Warehouse, monkeypatch: pytest.M
 
 @pytest.fixture
 def redefined(house: Path, tmp_path: Path) -> Warehouse:
-    """The warehouse as a release opens it that builds `steps` otherwise."""
+    """The warehouse as opened by a release with another definition of `steps`."""
     sql = Path(shutil.copytree(ROOT / "sql", tmp_path / "sql"))
     edit(sql / "tables" / "steps.v1.sql", "definition = 1", "definition = 2")
     return Warehouse(house, catalog=Catalog.load(sql))
 
 
-def test_rows_of_an_earlier_definition_come_with_a_notice(redefined: Warehouse) -> None:
+def test_rows_of_an_earlier_definition_have_a_notice(redefined: Warehouse) -> None:
     notice = f"steps@1 of a, b was built by an earlier definition: {REBUILT}"
     assert redefined.run("step_summary").notices[0] == notice
     assert redefined.query("SELECT count(*) FROM steps").notices[0] == notice
@@ -187,7 +187,7 @@ def test_rows_of_an_earlier_definition_come_with_a_notice(redefined: Warehouse) 
     assert [each.reason for each in failed] == [notice.replace("a, b", "a")]
 
 
-def test_upgrade_rebuilds_and_records_again_what_was_redefined(redefined: Warehouse) -> None:
+def test_upgrade_rebuilds_and_records_redefined_tables_again(redefined: Warehouse) -> None:
     assert redefined.upgrade().lines == (
         "steps@1 was rebuilt for a",
         "steps@1 was rebuilt for b",
@@ -203,7 +203,7 @@ def test_upgrade_rebuilds_and_records_again_what_was_redefined(redefined: Wareho
     assert [point.number for point in series.points] == [2, 2]
 
 
-def test_a_history_goes_on_where_another_definition_has_the_same_rows(redefined: Warehouse) -> None:
+def test_a_history_continues_if_another_definition_has_the_same_rows(redefined: Warehouse) -> None:
     redefined.remove("a", keep_results=True)
     redefined.upgrade()
     (series,) = redefined.history("step_time").series

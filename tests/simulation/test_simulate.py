@@ -64,7 +64,7 @@ Answers = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def answers(wh: tw.Warehouse, runs: list[str]) -> Answers:
-    """By analysis and run what each says of it: one query for all runs."""
+    """Analysis and run → rows; one query for all runs."""
     found: Answers = {}
     for name in ANALYSES:
         found[name] = defaultdict(list)
@@ -83,7 +83,7 @@ def check(found: Answers, run: str, folder: Path) -> None:
         assert cli == sorted(repr(list(row.values())) for row in right), f"{run}: {name}"
 
 
-def test_every_analysis_has_expected_results_or_a_witness() -> None:
+def test_every_analysis_has_expected_results_or_a_brute_force_check() -> None:
     known = {contract.name for contract in Catalog.load().analyses()}
     findings = {contract.name for contract in rules(Catalog.load())}  # each has a separate witness
     assert known - set(ANALYSES) - WITNESSED == findings
@@ -91,9 +91,9 @@ def test_every_analysis_has_expected_results_or_a_witness() -> None:
 
 def agree(tmp_path: Path, seeds: range) -> None:
     wh = tw.open(tmp_path / "warehouse")
-    for layout, knobs in LAYOUTS.items():
+    for layout, settings in LAYOUTS.items():
         for seed in seeds:
-            tw.simulate(tmp_path / "sim" / f"{layout}-{seed}", seed=seed, **SMALL, **knobs)
+            tw.simulate(tmp_path / "sim" / f"{layout}-{seed}", seed=seed, **SMALL, **settings)
     report = wh.ingest(tmp_path / "sim", jobs=1)
     assert {each.state for each in report.files} == {"intact", "skipped"}  # skipped: truth.json
     folders = {run: tmp_path / "sim" / run.removeprefix("sim.") for run in wh.store.runs()}

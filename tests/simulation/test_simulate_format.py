@@ -1,4 +1,4 @@
-"""The simulator: its files look as torch's do."""
+"""The simulator: its files look like those of PyTorch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OLD += [("s", "async"), ("f", "async"), ("i", "[memory]")]
 
 
 def kinds(events: list[dict[str, Any]], *, ordered: bool = True) -> Kinds:
-    """Per phase and category (name, where it has none): the keys in order, each argument with its type.
+    """By phase and category (or name without a category): the keys in order, and the type of each argument.
 
     `ordered=False`: arguments as a set, for what torch keeps in a hash map.
     """
@@ -60,7 +60,7 @@ def recorded() -> dict[str, Any]:
 def test_host_events_match_torch(tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", **SMALL)
     events = read(tmp_path / "sim")["traceEvents"]
-    # Rows of NCCL's messages: no such thing on a CPU, see the test below.
+    # Events of NCCL messages do not exist on a CPU; see the test below.
     ours = kinds([event for event in events if event["name"] != "record_param_comms"])
     torchs = kinds(recorded()["traceEvents"])
     for kind in [*CPU, *MARKS, *NAMES, *SORTS]:
@@ -96,7 +96,7 @@ def test_unfinished_slices_match_torch(tmp_path: Path) -> None:
 
 
 def blocks(events: list[dict[str, Any]]) -> list[str]:
-    """What follows what in a file: kinds of rows, without repetition."""
+    """The order of kinds of events in a file, without repetitions."""
     of = {"cpu_op": "op", "user_annotation": "op", "fwdbwd": "op", "cpu_instant_event": "memory"}
     of |= {"python_function": "python", "Trace": "end"}
     cli: list[str] = []
@@ -145,7 +145,7 @@ HOST = [("X", "cpu_op"), ("X", "user_annotation"), ("s", "fwdbwd"), ("f", "fwdbw
 
 
 @pytest.mark.parametrize(
-    ("knobs", "files", "compared"),
+    ("settings", "files", "compared"),
     [
         ({"gpu": "A100", "dialect": "epoch"}, [*NVIDIA, *AMD], [*GPU, DRIVER, *HOST, *NAMES, *SORTS, *MARKS]),
         ({"gpu": "H100"}, NVIDIA, [*GPU, DRIVER]),
@@ -159,11 +159,13 @@ HOST = [("X", "cpu_op"), ("X", "user_annotation"), ("s", "fwdbwd"), ("f", "fwdbw
     ids=["a100", "h100", "syncs", "mi300", "mi300-new", "graphs", "old", "old-without-stacks"],
 )
 def test_events_match_real_traces(
-    tmp_path: Path, knobs: dict[str, Any], files: list[str], compared: list[tuple[str, str]]
+    tmp_path: Path, settings: dict[str, Any], files: list[str], compared: list[tuple[str, str]]
 ) -> None:
     theirs = real(*files)
-    extra = ["extra-kernel:us=10"] if "graphs" not in knobs else []  # a Triton kernel: a call of the driver
-    tw.simulate(tmp_path / "sim", injections=extra, **SMALL, **knobs)
+    extra = (
+        ["extra-kernel:us=10"] if "graphs" not in settings else []
+    )  # a Triton kernel: a call of the driver
+    tw.simulate(tmp_path / "sim", injections=extra, **SMALL, **settings)
     events = read(tmp_path / "sim")["traceEvents"]
     messages = {"record_param_comms"} | {event["name"] for event in events if "nccl" in event["name"]}
     plain = [event for event in events if event["name"] not in messages]
@@ -171,7 +173,7 @@ def test_events_match_real_traces(
     for kind in compared:
         assert ours[kind], kind
         assert ours[kind] <= torchs[kind], kind
-    # What an operator adds for a collective comes from a hash map, and the newest torch adds its number.
+    # The arguments of a collective are in the order of a hash map, and the newest PyTorch adds its number.
     ours = kinds([event for event in events if event["name"] in messages], ordered=False)
     torchs = kinds(theirs, ordered=False)
     for kind in set(ours) & {("X", "kernel"), ("X", "cpu_op"), ("X", "Kernel")} & set(compared):

@@ -1,4 +1,4 @@
-"""The simulator's traces in the hands of HolisticTraceAnalysis 0.6.1.
+"""The simulator's traces analyzed by HolisticTraceAnalysis 0.6.1.
 
 Runs where TW_HTA_PYTHON names a Python that has it (`traceinsight==0.6.1`, pandas 2).
 
@@ -49,7 +49,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "amd": {"gpu": "MI300X"},
     "stacks": {"stacks": True},
 }
-# What HTA's own list of types does not know of what torch writes; real traces fail the same way.
+# Types that PyTorch writes and HTA does not know; real traces fail in the same way.
 UNKNOWN = {"amd": ["bytes"], "stacks": ["Python parent id"]}
 REAL = {
     "amd": "amd-misc/mi300_ddp_resnet18_no_pool.json.gz",
@@ -58,7 +58,7 @@ REAL = {
 
 
 def hta(files: list[Path]) -> dict[str, Any]:
-    """What HTA says of the files: types it does not expect, and its split of each rank's time."""
+    """Results of HTA for the files: unexpected types, and the time breakdown of each rank."""
     python = os.environ.get("TW_HTA_PYTHON")
     if not python:
         pytest.skip("TW_HTA_PYTHON names no Python with HTA")
@@ -71,8 +71,8 @@ def hta(files: list[Path]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_hta_reads_the_trace_with_the_same_results(tmp_path: Path, name: str) -> None:
-    knobs = {"ranks": 2, "stacks": False, "syncs": False, "start": EARLY, **SMALL, **JOBS[name]}
-    done = tw.simulate(tmp_path / "sim", **knobs)
+    settings = {"ranks": 2, "stacks": False, "syncs": False, "start": EARLY, **SMALL, **JOBS[name]}
+    done = tw.simulate(tmp_path / "sim", **settings)
     said = hta(list(done.files))
     assert list(said["wrong"].values()) == [UNKNOWN.get(name, [])] * len(done.files)
     if name == "epoch":
@@ -86,9 +86,9 @@ def test_hta_reads_the_trace_with_the_same_results(tmp_path: Path, name: str) ->
         [row["idle_ns"], row["compute_ns"], row["busy_ns"] - row["compute_ns"], row["window_ns"]]
         for row in ours
     ]
-    assert len(found) == knobs["ranks"]
+    assert len(found) == settings["ranks"]
     for one, other in zip(found, theirs, strict=True):
-        # HTA adds up floats of µs; where times are whole µs, that is exact.
+        # HTA sums floats in µs, which is exact for integer µs.
         assert one == pytest.approx(other, rel=0, abs=0 if name == "old" else 2)
 
 

@@ -58,7 +58,7 @@ def test_truth_names_the_straggler_and_cause(tmp_path: Path, what: str, factor: 
     assert all(sum(row[f"{each}_ns"] for each in CAUSES) == row["caused_wait_ns"] for row in rows)
     met = section(tmp_path / "sim", "collectives")
     assert sum(row["caused_wait_ns"] for row in rows) == sum(row["wait_ns"] for row in met)
-    # Its neighbour by tensor is late for the others too, but only because it waited for rank 5.
+    # The other rank of its tensor group is late too, but only because it waited for rank 5.
     late = {
         row["rank"]: row["cause"] for row in rows if row["caused_wait_ns"] > rows[0]["caused_wait_ns"] / 10
     }

@@ -1,4 +1,4 @@
-"""The simulator: its knobs, what it costs, and what it refuses."""
+"""The simulator: its settings, its memory use, and invalid settings."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_every_setting_is_an_option() -> None:
     options = {parameter.name for parameter in command.params}
-    knobs = {each.name for each in fields(Job)} - {"noise"} | {f"noise_{each.name}" for each in fields(Noise)}
-    assert knobs <= options
+    settings = {each.name for each in fields(Job)} - {"noise"} | {
+        f"noise_{each.name}" for each in fields(Noise)
+    }
+    assert settings <= options
 
 
 def test_noise_applies_to_run_step_and_kernel(tmp_path: Path) -> None:
@@ -66,10 +68,10 @@ def test_outliers_follow_students_t() -> None:
 
 
 def test_machines_and_links_differ(tmp_path: Path) -> None:
-    def cli(name: str, column: str, **knobs: Any) -> int:
-        folder = tmp_path / "-".join(map(str, [name, *knobs, *knobs.values()]))
+    def cli(name: str, column: str, **settings: Any) -> int:
+        folder = tmp_path / "-".join(map(str, [name, *settings, *settings.values()]))
         if not folder.exists():
-            tw.simulate(folder, noise=Noise(0, 0, 0, 0), ranks=4, **{**SMALL, "hidden": 1024, **knobs})
+            tw.simulate(folder, noise=Noise(0, 0, 0, 0), ranks=4, **{**SMALL, "hidden": 1024, **settings})
         return sum(row[column] for row in section(folder, name))
 
     compute = ("temporal_breakdown", "compute_ns")
@@ -174,7 +176,7 @@ def test_the_model_runs_without_a_kernel(tmp_path: Path, kernel: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "error", "words"),
+    ("settings", "error", "words"),
     [
         ({"ranks": 3, "tensor": 2}, ParamError, "not divisible"),
         ({"ranks": 0}, ParamError, "ranks is 0"),
@@ -192,10 +194,10 @@ def test_the_model_runs_without_a_kernel(tmp_path: Path, kernel: str) -> None:
     ],
 )
 def test_invalid_settings_are_refused(
-    tmp_path: Path, knobs: dict[str, Any], error: type[TwError], words: str
+    tmp_path: Path, settings: dict[str, Any], error: type[TwError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        tw.simulate(tmp_path / "sim", **knobs)
+        tw.simulate(tmp_path / "sim", **settings)
     assert not (tmp_path / "sim").exists()
 
 

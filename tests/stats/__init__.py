@@ -1,1 +1,1 @@
-"""Statistics: witnesses of the formulas, and a study of false alarms and power."""
+"""Statistics: checks of the formulas, and a study of false alarms and power."""

@@ -1,4 +1,4 @@
-"""Runs with the simulator's own noise, without the traces: the times of their steps and rows."""
+"""Runs with the noise of the simulator, without traces: the times of their steps and rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALIKE = Noise(run=0.0, step=0.01, kernel=0.02, outliers=0.1)  # runs that differ
 
 @cache
 def shares() -> Floats:
-    """What part of the step each row holds: the largest 6 %, the least under 0.1 %."""
+    """The share of the step of each row: 6 % for the largest, below 0.1 % for the smallest."""
     sizes = np.exp(np.random.default_rng(1).standard_normal(ROWS))
     return np.asarray(sizes / sizes.sum())
 

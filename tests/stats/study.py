@@ -1,8 +1,8 @@
-"""How often the verdicts and row tests are wrong, and what they find; on runs with the simulator's own noise.
+"""Error rates and power of the verdicts and row tests, on runs with the noise of the simulator.
 
     cd tests && PYTHONPATH=../src python -m stats.study [--write]
 
-Prints what POWER.md holds; --write replaces that file. Takes some minutes.
+Prints POWER.md; --write replaces the file. Takes some minutes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tracewarehouse.stats.verdict import runs_to_conclude
 FILE = Path(__file__).with_name("POWER.md")
 SEED = 20_260_504
 PAIRS = 200  # of equal sides
-BOUND = 17  # of them, the 99 % bound of a true 5 %
+BOUND = 17  # 99 % bound of the count for a true rate of 5 %
 DRAWS = 1_000  # pairs of the power curve
-SCAN = 400  # of them, where many numbers of runs are tried
+SCAN = 400  # pairs, where many numbers of runs are tried
 MOST = 36  # runs per side that are tried
 SHIFTS = (0.01, 0.02, 0.03, 0.05, 0.10)
 SIZES = (3, 5, 8, 12)
@@ -40,7 +40,7 @@ CHANGE = ("slower", "faster")
 
 @dataclass(frozen=True)
 class Pair:
-    """Two equal sides: their steps, and their rows by units."""
+    """Two equal sides: their steps, and their rows by sample."""
 
     base: StepTimes
     head: StepTimes
@@ -48,11 +48,11 @@ class Pair:
     head_rows: Floats
 
     def verdict(self, shift: float = 0.0) -> Verdict:
-        """The verdict with the head's steps made longer."""
+        """The verdict if the steps of head are longer by `shift`."""
         return verdict(self.base, longer(self.head, shift))
 
     def rows(self, slow: int | None = None) -> list[RowTest]:
-        """The rows' tests, with one of the head's rows made slower."""
+        """The tests of the rows, with one row of head slower."""
         head = self.head_rows.copy()
         if slow is not None:
             head[slow] *= KERNEL
@@ -60,48 +60,48 @@ class Pair:
 
 
 def longer(side: StepTimes, shift: float) -> StepTimes:
-    """The same steps, each longer by a part of it."""
+    """The same steps, each longer by a share of it."""
     return StepTimes(tuple(tuple(round(time * (1 + shift)) for time in run) for run in side.runs))
 
 
 @cache
 def pairs(runs: int, noise: Noise, count: int = PAIRS) -> tuple[Pair, ...]:
-    """Pairs of equal sides with so many runs each."""
+    """Pairs of equal sides with `runs` runs each."""
     return tuple(_pair(runs, noise, SEED + 100 * pair) for pair in range(count))
 
 
 def _pair(runs: int, noise: Noise, seed: int) -> Pair:
     drawn = [factors(seed + run, noise) for run in range(2 * runs)]
     times = tuple(step_times(run) for run in drawn)
-    units = [_units(row_times(run), own, runs) for run, own in zip(drawn, times, strict=True)]
+    samples = [_samples(row_times(run), own, runs) for run, own in zip(drawn, times, strict=True)]
     return Pair(
-        StepTimes(times[:runs]), StepTimes(times[runs:]), np.hstack(units[:runs]), np.hstack(units[runs:])
+        StepTimes(times[:runs]), StepTimes(times[runs:]), np.hstack(samples[:runs]), np.hstack(samples[runs:])
     )
 
 
-def _units(row: Floats, times: tuple[int, ...], runs: int) -> Floats:
-    """The rows' means in the unit of comparison: the run, or blocks of steps of a single one."""
-    pieces = [range(len(times))] if runs > 1 else blocks(times)
-    return np.stack([row[:, piece.start : piece.stop].mean(axis=1) for piece in pieces], axis=1)
+def _samples(row: Floats, times: tuple[int, ...], runs: int) -> Floats:
+    """The means of the rows in each sample: the run, or blocks of steps of a single run."""
+    samples = [range(len(times))] if runs > 1 else blocks(times)
+    return np.stack([row[:, each.start : each.stop].mean(axis=1) for each in samples], axis=1)
 
 
 def words(runs: int, noise: Noise, shift: float = 0.0) -> Counter[str]:
-    """How often each word is said of PAIRS pairs."""
+    """The number of each verdict in PAIRS pairs."""
     return Counter(pair.verdict(shift).word for pair in pairs(runs, noise))
 
 
 def wrong(found: Counter[str]) -> int:
-    """How many verdicts claim a change."""
+    """The number of verdicts that report a change."""
     return found["slower"] + found["faster"]
 
 
 def row_alarms(runs: int, noise: Noise) -> int:
-    """Of PAIRS equal pairs those in which any row is called significant."""
+    """The number of PAIRS equal pairs with any significant row."""
     return sum(any(row.significant for row in pair.rows()) for pair in pairs(runs, noise))
 
 
 def kernels_found(runs: int, noise: Noise) -> tuple[int, int]:
-    """One row slower by a tenth, another in each pair: pairs where it is flagged, and where any other is."""
+    """One slower row per pair: the number of pairs in which it is significant, and in which any other is."""
     tested = [row for row in range(ROWS) if shares()[row] >= 0.001]
     hits = others = 0
     for number, pair in enumerate(pairs(runs, noise)):
@@ -119,29 +119,29 @@ def medians(pair: int, head: int, run: int) -> int:
 
 
 def of_medians(pair: int, runs: int, shift: float) -> Verdict:
-    """A verdict on runs known by their medians alone; it uses no more of them."""
+    """A verdict on runs of which only the medians are known."""
     base, head = (StepTimes(tuple((medians(pair, side, run),) for run in range(runs))) for side in (0, 1))
     return verdict(base, longer(head, shift))
 
 
-def share(runs: int, shift: float, said: tuple[str, ...], draws: int = DRAWS) -> float:
-    """The part of the pairs whose verdict is one of these words."""
-    return sum(of_medians(pair, runs, shift).word in said for pair in range(draws)) / draws
+def share(runs: int, shift: float, verdicts: tuple[str, ...], draws: int = DRAWS) -> float:
+    """The share of the pairs with one of these verdicts."""
+    return sum(of_medians(pair, runs, shift).word in verdicts for pair in range(draws)) / draws
 
 
 def fewest(shift: float) -> int:
-    """The least number of runs per side with which four of five verdicts are right; MOST + 1 if more."""
-    said = ("slower" if shift else "no change",)
-    return next((runs for runs in range(2, MOST + 1) if share(runs, shift, said, SCAN) >= 0.8), MOST + 1)
+    """The smallest number of runs per side with 80 % correct verdicts; MOST + 1 if there is none."""
+    correct = ("slower" if shift else "no change",)
+    return next((runs for runs in range(2, MOST + 1) if share(runs, shift, correct, SCAN) >= 0.8), MOST + 1)
 
 
 def advised(shift: float, pilot: int) -> float:
-    """The median over pilots of so many runs of how many they are told it takes in all."""
-    return median(told(pair, shift, pilot) for pair in range(SCAN))
+    """The median of the suggested total runs per side, over pilots of `pilot` runs."""
+    return median(suggested_runs(pair, shift, pilot) for pair in range(SCAN))
 
 
-def told(pair: int, shift: float, pilot: int) -> int:
-    """Runs per side in all, from so many runs; MOST where it is more than that."""
+def suggested_runs(pair: int, shift: float, pilot: int) -> int:
+    """The suggested total runs per side from `pilot` runs; at most MOST."""
     base, head = (
         [math.log(medians(pair, side, run)) + side * math.log1p(shift) for run in range(pilot)]
         for side in (0, 1)
@@ -151,7 +151,7 @@ def told(pair: int, shift: float, pilot: int) -> int:
 
 
 def followed(shift: float, pilot: int) -> tuple[int, float, float]:
-    """Of SCAN pilots: how many are inconclusive, what these are told in all, and the part that it helps."""
+    """Of SCAN pilots: inconclusive ones, the runs suggested for them, and the share conclusive with these."""
     pilots = {pair: of_medians(pair, pilot, shift) for pair in range(SCAN)}
     more = {pair: found.needs_runs or MOST for pair, found in pilots.items() if found.word == "inconclusive"}
     then = [of_medians(pair, min(pilot + more[pair], MOST), shift).word for pair in more]
@@ -165,14 +165,16 @@ def true_spread() -> float:
 
 def lines() -> Iterator[str]:
     """POWER.md."""
-    yield "# What the comparison of runs finds, and how often it is wrong"
+    yield "# Power and false-positive rate of run comparisons"
     yield ""
-    yield "Written by `cd tests && PYTHONPATH=../src python -m stats.study --write`; held by `test_study.py`."
+    yield "Generated by `cd tests && PYTHONPATH=../src python -m stats.study --write`. Checked by"
+    yield "`test_study.py`."
     yield ""
-    yield f"Runs of {STEPS} steps of 100 ms with the simulator's own noise, seed {SEED}. Logs of times are"
-    yield f"normal, with a spread of σ_run between runs and {percent(HEAVY.step)} between steps, of which"
-    yield f"{percent(HEAVY.outliers)} follow Student's t with 3 degrees of freedom instead; {ROWS} kernels"
-    yield f"with {percent(HEAVY.kernel)} each. All with `alpha` 5 % and `min_effect` {percent(LEAST)}."
+    yield f"Runs of {STEPS} steps of 100 ms with the noise of the simulator, seed {SEED}. Logs of times are"
+    yield f"normal, with a standard deviation of σ_run between runs and {percent(HEAVY.step)} between steps;"
+    yield f"{percent(HEAVY.outliers)} of the steps follow Student's t with 3 degrees of freedom instead."
+    yield f"{ROWS} kernels vary by {percent(HEAVY.kernel)} each."
+    yield f"`alpha` is 5 % and `min_effect` {percent(LEAST)}."
     for part in (
         alarm_lines,
         correlated_lines,
@@ -193,10 +195,11 @@ def alarm_lines() -> Iterator[str]:
     yield "## False alarms"
     yield ""
     yield f"{PAIRS} pairs of equal sides. With a true rate of 5 %, 99 of 100 such counts are at most {BOUND}."
-    yield "One run per side is compared step by step and labelled *within-run only*: where runs differ, it"
-    yield "finds that they differ."
+    yield "With one run per side, steps are the samples and the verdict is labeled *within-run only*: it"
+    yield "finds differences that are run-to-run variance."
     yield ""
-    yield "| runs per side | σ_run | unit | slower, faster | no change | inconclusive | any row significant |"
+    columns = ("runs per side", "σ_run", "sample", "slower, faster", "no change", "inconclusive")
+    yield f"| {' | '.join(columns)} | any row significant |"
     yield "|---:|---:|---|---:|---:|---:|---:|"
     for runs, noise in ALARMS:
         yield alarm_line(runs, noise)
@@ -204,18 +207,18 @@ def alarm_lines() -> Iterator[str]:
 
 def alarm_line(runs: int, noise: Noise) -> str:
     """One line of POWER.md."""
-    found, unit = words(runs, noise), pairs(runs, noise)[0].verdict().unit
+    found, sample = words(runs, noise), pairs(runs, noise)[0].verdict().sample
     counts = f"{wrong(found)} | {found['no change']} | {found['inconclusive']} | {row_alarms(runs, noise)}"
-    return f"| {runs} | {percent(noise.run)} | {unit} | {counts} |"
+    return f"| {runs} | {percent(noise.run)} | {sample} | {counts} |"
 
 
 def correlated_lines() -> Iterator[str]:
-    yield "## Steps that hang together"
+    yield "## Correlated steps"
     yield ""
-    yield f"{PAIRS} equal pairs of one run per side, where each step keeps a part of the deviation of the one"
-    yield "before it: verdicts in blocks of steps, as given, and as if each step were a run of its own."
+    yield f"{PAIRS} equal pairs of one run per side, where each step inherits a share of the deviation of the"
+    yield "previous one: false verdicts with blocks of steps as samples, and with single steps as samples."
     yield ""
-    yield "| steps | kept | slower, faster | as single steps |"
+    yield "| steps | inherited | blocks | single steps |"
     yield "|---:|---:|---:|---:|"
     for steps in (21, 100):
         for kept in (0.0, 0.3, 0.6, 0.8):
@@ -224,13 +227,13 @@ def correlated_lines() -> Iterator[str]:
 
 
 def correlated(kept: float, steps: int) -> tuple[int, int]:
-    """Verdicts of a change, of PAIRS pairs: in blocks, and with each step taken for a run of its own."""
+    """Verdicts of a change in PAIRS pairs: with blocks of steps as samples, and with single steps."""
     blocked = single = 0
     for pair in range(PAIRS):
         base, head = (_drifting(kept, steps, SEED + 2 * pair + side) for side in (0, 1))
         blocked += verdict(StepTimes((base,)), StepTimes((head,)), min_effect=0).word in CHANGE
-        alone = (StepTimes(tuple((time,) for time in side)) for side in (base, head))
-        single += verdict(*alone, min_effect=0).word in CHANGE
+        single_steps = (StepTimes(tuple((time,) for time in side)) for side in (base, head))
+        single += verdict(*single_steps, min_effect=0).word in CHANGE
     return blocked, single
 
 
@@ -245,8 +248,8 @@ def _drifting(kept: float, steps: int, seed: int) -> tuple[int, ...]:
 def kernel_lines() -> Iterator[str]:
     yield f"## One kernel of {ROWS} slower by {percent(KERNEL - 1)}"
     yield ""
-    yield f"{PAIRS} pairs, another kernel in each; σ_run is {percent(HEAVY.run)}. Rows share the fate of"
-    yield "their run, so that false ones come together, in few pairs."
+    yield f"{PAIRS} pairs, each with another slow kernel; σ_run is {percent(HEAVY.run)}. Rows of one run vary"
+    yield "together, so that false positives are concentrated in few pairs."
     yield ""
     yield "| runs per side | found | pairs with any other row significant |"
     yield "|---:|---:|---:|"
@@ -263,8 +266,8 @@ def kernel_line(runs: int) -> str:
 def power_lines() -> Iterator[str]:
     yield "## Power"
     yield ""
-    yield f"The part of {DRAWS:,} pairs that is called *slower*, σ_run is {percent(HEAVY.run)}; for 0 %"
-    yield "the part called slower or faster, and the part called *no change*."
+    yield f"The share of {DRAWS:,} pairs with the verdict *slower*, σ_run is {percent(HEAVY.run)}; for 0 %"
+    yield "the share with *slower* or *faster*, and with *no change*."
     yield ""
     yield "| change | " + " | ".join(f"{runs} + {runs} runs" for runs in SIZES) + " |"
     yield "|---|" + "---:|" * len(SIZES)
@@ -274,16 +277,16 @@ def power_lines() -> Iterator[str]:
         yield _power_line(percent(shift), shift, ("slower",))
 
 
-def _power_line(name: str, shift: float, said: tuple[str, ...]) -> str:
-    return f"| {name} | " + " | ".join(f"{share(runs, shift, said):.3f}" for runs in SIZES) + " |"
+def _power_line(name: str, shift: float, verdicts: tuple[str, ...]) -> str:
+    return f"| {name} | " + " | ".join(f"{share(runs, shift, verdicts):.3f}" for runs in SIZES) + " |"
 
 
 def method_lines() -> Iterator[str]:
     yield "## Ranks or Student's t"
     yield ""
     least = MIN_SAMPLES_FOR_RANKS
-    yield f"Why ranks are used from {least} runs per side on: the part of {DRAWS:,} pairs in which"
-    yield "each method finds 2 %, with the noise above, and where runs have heavy tails (Student's t with 3"
+    yield f"Why ranks are used with {least} or more runs per side: the share of {DRAWS:,} pairs in which each"
+    yield "method detects 2 %, with the noise above, and with heavy-tailed runs (Student's t with 3"
     yield "degrees of freedom, scaled by 0.7 %)."
     yield ""
     yield "| runs | ranks | Student's t | heavy tails: ranks | heavy tails: Student's t |"
@@ -306,13 +309,14 @@ def methods(runs: int) -> Iterator[float]:
 
 def needed_lines() -> Iterator[str]:
     spread = true_spread()
-    yield "## Runs it takes"
+    yield "## Runs needed"
     yield ""
-    yield f"Runs per side with which four of five verdicts are right (of {SCAN} pairs); what `runs_needed`"
-    yield f"says, given the true spread of the runs' medians, {percent(spread, 2)}; and what is said given"
-    yield "3 + 3 and 5 + 5 runs (the median of all pairs). For 0 % the right word is *no change*."
+    yield f"Runs per side with which 80 % of the verdicts are correct (of {SCAN} pairs), the result of"
+    yield f"`runs_needed` for the true standard deviation of the runs' medians ({percent(spread, 2)}), and"
+    yield "the estimates from 3 + 3 and 5 + 5 runs (median of all pairs). For 0 % the correct verdict is"
+    yield "*no change*."
     yield ""
-    yield "| change | measured | from the truth | from 3 + 3 runs | from 5 + 5 runs |"
+    yield "| change | measured | for the true values | from 3 + 3 runs | from 5 + 5 runs |"
     yield "|---|---:|---:|---:|---:|"
     for shift in (0.0, *SHIFTS):
         numbers = (fewest(shift), from_truth(shift, spread), advised(shift, 3), advised(shift, 5))
@@ -327,13 +331,13 @@ def from_truth(shift: float, spread: float) -> int:
 
 
 def followed_lines() -> Iterator[str]:
-    yield "## Needs about N more runs"
+    yield "## The suggested number of runs"
     yield ""
-    yield f"Of {SCAN} pairs, those left inconclusive: the median of the runs per side they are told to have"
-    yield f"in all, and the part that has a conclusion then (with {MOST} runs at most). Where most pairs have"
-    yield "one already, the rest are the noisy ones, and are told more."
+    yield f"Inconclusive pairs of {SCAN}: the median of the suggested total runs per side, and the share that"
+    yield f"is conclusive with them (at most {MOST} runs). If most pairs are conclusive already, the others"
+    yield "are the noisy ones, and need more."
     yield ""
-    yield "| change | runs | inconclusive | told in all | then conclusive |"
+    yield "| change | runs | inconclusive | suggested runs | then conclusive |"
     yield "|---|---:|---:|---:|---:|"
     for shift in (0.0, 0.01, 0.02, 0.03):
         for pilot in (3, 5):
@@ -349,11 +353,11 @@ def main() -> None:
     """Prints the study."""
     parser = argparse.ArgumentParser(prog="python -m stats.study", description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="replace POWER.md")
-    asked, text = parser.parse_args(), []
+    args, text = parser.parse_args(), []
     for line in lines():
         print(line, flush=True)
         text.append(line)
-    if asked.write:
+    if args.write:
         FILE.write_text("\n".join(text) + "\n", encoding="utf-8")
 
 

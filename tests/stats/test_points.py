@@ -1,4 +1,4 @@
-"""Change points: against brute force, on noise of several kinds, and what they must not do."""
+"""Change points: compared with brute force, and on several kinds of noise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOISES: dict[str, Callable[[random.Random], float]] = {
 
 
 def planted(chance: random.Random, kind: str, changes: int = 4) -> tuple[list[float], list[int]]:
-    """500 runs at about 100, and where their level goes up or down by 3 %; 25 runs or more lie between."""
+    """500 runs at about 100, and the positions of level changes of ±3 %, at least 25 runs apart."""
     places: list[int] = []
     while len(places) < changes or any(b - a < 25 for a, b in zip(places, places[1:], strict=False)):
         places = sorted(chance.sample(range(25, RUNS - 25), changes))
@@ -39,7 +39,7 @@ def planted(chance: random.Random, kind: str, changes: int = 4) -> tuple[list[fl
 
 
 def score(kind: str, series: int, seed: int) -> tuple[int, int, int, int, int]:
-    """Changes planted, found within one run, found elsewhere; intervals that hold the place, the size."""
+    """Counts: changes, located within one run, located elsewhere; intervals with the true position, size."""
     chance = random.Random(f"{kind} {seed}")
     hit = false = place = size = 0
     for _ in range(series):
@@ -56,8 +56,8 @@ def score(kind: str, series: int, seed: int) -> tuple[int, int, int, int, int]:
     return series * 4, hit, false, place, size
 
 
-def test_the_candidates_are_the_best_there_are() -> None:
-    """Every way to cut a short series, priced by the definition."""
+def test_the_candidates_are_the_optimum() -> None:
+    """All ways to segment a short series, with their cost by definition."""
     chance = random.Random(7)
 
     def cost(part: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""Tests of many rows: moderated variances by a second way, and rows that are absent or never vary."""
+"""Tests of many rows: moderated variances computed in another way, and rows that are absent or constant."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_inverse_trigamma() -> None:
 
 @pytest.mark.parametrize(("own", "prior"), [(4, 3.0), (8, 10.0), (2, 40.0)])
 def test_the_prior_is_recovered(own: int, prior: float) -> None:
-    """Variances seen are s0² F(own, prior) distributed; here its quantiles, so without chance."""
+    """Observed variances follow s0² F(own, prior); here its quantiles, so the test is deterministic."""
     quantiles = (np.arange(20_000) + 0.5) / 20_000
     centre, found = variance_prior(0.3 * stats.f.ppf(quantiles, own, prior), own)
     assert centre == pytest.approx(0.3, rel=0.01)
@@ -45,7 +45,7 @@ def test_variances_that_scatter_by_chance_only_have_one_value() -> None:
     assert centre > 0
 
 
-def test_a_moderated_variance_lies_between_its_own_and_the_common_one() -> None:
+def test_a_moderated_variance_is_between_its_own_and_the_common_one() -> None:
     values = np.log(table(1, 300, 5)) * np.linspace(0.5, 3, 300)[:, None]
     own, found = values.var(axis=1, ddof=1), moderated_variances(values, 0.0)
     centre, prior = variance_prior(own, 4)
@@ -86,7 +86,7 @@ def test_q_is_that_of_benjamini_and_hochberg() -> None:
     assert all(one.significant == (one.q <= 0.05) for one in found)
 
 
-def test_small_rows_are_left_out_and_cost_nothing() -> None:
+def test_small_rows_are_not_tested_and_do_not_count() -> None:
     left, right = table(1, 40, 5), table(2, 40, 5)
     right[0] *= 1.1
     shares = [0.1] * 10 + [0.0009] * 30
@@ -128,7 +128,7 @@ def test_a_new_row_in_three_runs_may_be_chance() -> None:
     assert row_tests([[0] * 4], [[5, 5, 5, 5]], [0.1])[0].significant
 
 
-def test_a_row_that_is_absent_now_and_then_is_tested_by_its_values() -> None:
+def test_a_row_absent_from_some_samples_is_tested_on_its_values() -> None:
     left, right = [0.0, 2, 0, 3, 1], [4.0, 0, 6, 7, 5]
     found, known = row_tests([left], [right], [0.1])[0], stats.ttest_ind(right, left, equal_var=False)
     assert found.p == pytest.approx(known.pvalue)
@@ -136,7 +136,7 @@ def test_a_row_that_is_absent_now_and_then_is_tested_by_its_values() -> None:
     assert found.change == pytest.approx(np.mean(right) / np.mean(left) - 1)
 
 
-def test_one_sample_against_several_takes_their_variance() -> None:
+def test_one_sample_against_several_uses_their_variance() -> None:
     left, right = table(1, 3, 1), table(2, 3, 5)
     found = row_tests(left, right, [0.3] * 3)[0]
     logs = np.log(right[0])

@@ -1,4 +1,4 @@
-"""Shifts of two groups: by brute force, and against scipy."""
+"""Shifts of two groups, compared with brute force and with scipy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_interval_of_ranks_is_the_set_of_shifts_that_the_test_accepts() -> N
             assert (p > 0.05) == (found.low < aside < found.high)
 
 
-def test_ties_make_no_alarm() -> None:
+def test_ties_cause_no_false_alarm() -> None:
     same = [1.0, 2.0] * 5
     assert mann_whitney(same, same, 0.05).p == 1
     constant = mann_whitney([1.0] * 10, [1.0] * 10, 0.05), student_t([1.0] * 3, [1.0] * 3, 0.05)
@@ -68,7 +68,7 @@ def test_student_agrees_with_scipy() -> None:
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
 
 
-def test_student_takes_one_value_against_several() -> None:
+def test_student_accepts_one_value_against_several() -> None:
     """Crawford and Howell (1998): a single case against a sample."""
     left = [1.0, 2.0, 4.0, 3.0]
     found = student_t([9.0], left, 0.05)
@@ -76,7 +76,7 @@ def test_student_takes_one_value_against_several() -> None:
     assert found.p == pytest.approx(2 * stats.t.sf(-t, 3))
 
 
-def test_few_values_go_to_student_and_many_to_ranks() -> None:
+def test_few_values_use_student_and_many_use_ranks() -> None:
     left, right = draw(2, 8, 8)
     assert shift(left, right, 0.05) == mann_whitney(left, right, 0.05)
     assert shift(left[:7], right, 0.05) == student_t(left[:7], right, 0.05)
@@ -90,14 +90,14 @@ def autoregressive(by: float, count: int, seed: int) -> list[float]:
     return values[1:]
 
 
-def test_blocks_hold_each_step_once() -> None:
+def test_blocks_contain_each_step_once() -> None:
     for count in (0, 1, 3, 10, 11, 4 * MAX_BLOCKS + 7):
         found = blocks(autoregressive(0.5, count, count))
         assert [step for block in found for step in block] == list(range(count))
         assert len(found) <= MAX_BLOCKS
 
 
-def test_blocks_grow_with_the_correlation_of_neighbours() -> None:
+def test_blocks_grow_with_the_correlation_of_adjacent_steps() -> None:
     lengths = [
         100 / fmean(len(blocks(autoregressive(by, 100, s))) for s in range(50)) for by in (0, 0.3, 0.6, 0.8)
     ]

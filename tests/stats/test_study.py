@@ -1,4 +1,4 @@
-"""How often the statistics are wrong, and what they find: within bounds, and as POWER.md says."""
+"""Error rates and power of the statistics: within bounds, and equal to POWER.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stats.study import (
 KNOWN = FILE.read_text(encoding="utf-8").splitlines()
 
 
-def test_five_equal_runs_per_side_make_few_alarms() -> None:
+def test_five_equal_runs_per_side_cause_few_false_alarms() -> None:
     found, flagged = words(5, HEAVY), row_alarms(5, HEAVY)
     print(f"{wrong(found)} verdicts and {flagged} pairs with a row of {PAIRS}")
     assert wrong(found) <= BOUND
@@ -36,7 +36,7 @@ def test_five_equal_runs_per_side_make_few_alarms() -> None:
     assert alarm_line(5, HEAVY) in KNOWN
 
 
-def test_one_equal_run_per_side_makes_few_alarms() -> None:
+def test_one_equal_run_per_side_causes_few_false_alarms() -> None:
     found, flagged = words(1, ALIKE), row_alarms(1, ALIKE)
     print(f"{wrong(found)} verdicts and {flagged} pairs with a row of {PAIRS}")
     assert wrong(found) <= BOUND
@@ -45,10 +45,11 @@ def test_one_equal_run_per_side_makes_few_alarms() -> None:
 
 
 def test_one_run_per_side_is_never_more_than_within_run() -> None:
-    """Where runs differ by chance alone, one of each side cannot tell; the label says so."""
+    """If runs differ only by chance, one run per side cannot show it; the verdict is labeled so."""
     for pair in pairs(1, HEAVY, 60):
         found = pair.verdict()
-        assert found.word == "inconclusive" or (found.unit == "step" and "(within-run only)" in found.line())
+        within_run = found.sample == "step" and "(within-run only)" in found.line()
+        assert found.word == "inconclusive" or within_run
 
 
 def test_five_runs_per_side_find_what_they_should() -> None:
@@ -66,7 +67,7 @@ def test_one_slow_kernel_of_many_is_found() -> None:
 
 
 @pytest.mark.deep
-def test_the_complete_study_is_as_written() -> None:
+def test_the_complete_study_equals_power_md() -> None:
     assert list(lines()) == KNOWN
 
 
@@ -86,6 +87,6 @@ def test_runs_needed_agree_with_the_power_curve() -> None:
     spread = true_spread()
     for shift in (0.0, *SHIFTS):
         measured = fewest(shift)
-        for told in (from_truth(shift, spread), advised(shift, 3), advised(shift, 5)):
-            print(shift, measured, told)
-            assert 1 / 1.5 <= told / measured <= 1.5
+        for suggested in (from_truth(shift, spread), advised(shift, 3), advised(shift, 5)):
+            print(shift, measured, suggested)
+            assert 1 / 1.5 <= suggested / measured <= 1.5

@@ -1,4 +1,4 @@
-"""Verdicts on step times: words, units, and how they read."""
+"""Verdicts on step times: outcomes, samples, and their text."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_several_runs_are_compared_by_their_medians() -> None:
     base, head = side(1, 5), side(2, 5, by=1.03)
     found = verdict(base, head)
     logs = [[math.log(median(run)) for run in one.runs] for one in (base, head)]
-    assert (found.word, found.unit) == ("slower", "run")
+    assert (found.word, found.sample) == ("slower", "run")
     assert found.change == pytest.approx(math.exp(fmean(logs[1]) - fmean(logs[0])) - 1)
     assert found.base_median_ns == median(median(run) for run in base.runs)
     assert found.mean_change == pytest.approx(fmean(head.times) / fmean(base.times) - 1)
@@ -74,7 +74,7 @@ def test_total_means_replace_those_of_the_steps() -> None:
     assert (found.base_mean_ns, found.head_mean_ns, found.mean_change) == (2e6, 3e6, 0.5)
 
 
-def test_equivalence_is_an_interval_within_the_least_effect() -> None:
+def test_no_change_is_an_interval_within_min_effect() -> None:
     found = verdict(flat(1000, 1001, 1002, 1001), flat(1005, 1006, 1007, 1006))
     assert found.low is not None and found.low > 0  # seen, but too small to matter
     assert found.word == "no change"
@@ -91,9 +91,9 @@ def test_runs_without_noise_are_conclusive() -> None:
         assert verdict(flat(*[10**6] * runs), flat(*[1_020_000] * runs)).word == "slower"
 
 
-def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
+def test_too_much_noise_is_inconclusive_and_suggests_more_runs() -> None:
     found = verdict(side(1, 3, spread=0.02), side(2, 3, spread=0.02))
-    assert (found.word, found.unit) == ("inconclusive", "run")
+    assert (found.word, found.sample) == ("inconclusive", "run")
     assert found.needs_runs is not None and found.needs_runs > 3
     logs = [[math.log(median(run)) for run in side(seed, 3, spread=0.02).runs] for seed in (1, 2)]
     assert found.needs_runs == (runs_to_conclude(*logs, alpha=0.05, min_effect=0.01) or 0) - 3
@@ -101,21 +101,21 @@ def test_too_much_noise_is_inconclusive_and_says_how_many_more() -> None:
     assert found.reason is not None
 
 
-def test_one_run_per_side_holds_within_the_run_only() -> None:
+def test_one_run_per_side_is_within_run_only() -> None:
     found = verdict(side(1, 1), side(2, 1, by=1.05))
-    assert (found.word, found.unit, found.needs_runs) == ("slower", "step", None)
+    assert (found.word, found.sample, found.needs_runs) == ("slower", "step", None)
     assert ", slower (within-run only); mean" in found.line()
     assert "within-run" in (found.reason or "")
 
 
 def test_one_run_against_several_is_a_comparison_of_runs() -> None:
     several = side(2, 5, by=1.05)
-    assert (verdict(side(1, 1), several).word, verdict(side(1, 1), several).unit) == ("slower", "run")
-    assert verdict(side(1, 1), side(2, 2)).unit == "step"
+    assert (verdict(side(1, 1), several).word, verdict(side(1, 1), several).sample) == ("slower", "run")
+    assert verdict(side(1, 1), side(2, 2)).sample == "step"
 
 
 def test_correlated_steps_are_few_blocks() -> None:
-    """Two long waves: hundreds of steps, and hardly a handful of independent values."""
+    """Two slow waves: hundreds of steps, but only a few independent values."""
     wave = [round(NS * (1 + 0.02 * math.sin(step / 40))) for step in range(400)]
     later = [round(NS * (1 + 0.02 * math.sin(step / 40 + 1))) for step in range(400)]
     assert verdict(StepTimes((tuple(wave),)), StepTimes((tuple(later),))).word == "inconclusive"
@@ -128,7 +128,7 @@ def test_correlated_steps_are_few_blocks() -> None:
 @pytest.mark.parametrize("steps", [1, 2])
 def test_fewer_than_three_steps_are_a_window(steps: int) -> None:
     found = verdict(flat(2_000_000, steps=steps), flat(3_000_000, steps=9))
-    assert (found.word, found.unit, found.reason) == ("inconclusive", "window", "one sample per side")
+    assert (found.word, found.sample, found.reason) == ("inconclusive", "window", "one sample per side")
     assert (
         found.line()
         == "median step 2.000 → 3.000 ms, +50.0 %, inconclusive: one sample per side; mean +50.0 %"
@@ -164,15 +164,15 @@ def test_bad_input_is_an_error() -> None:
 
 
 def test_runs_to_conclude_detect_the_observed_effect_or_exclude_min_effect() -> None:
-    """With 3 + 3 values the variance is taken for 1.19 times what it looks: its median bias."""
+    """With 3 + 3 values the variance is multiplied by 1.19, to remove its median bias."""
     base, spread = [0.0, 0.01, -0.01], 0.01 * math.sqrt((1 - 1 / 18) ** -3)
-    for shift, told in (
+    for shift, expected in (
         (0.03, runs_needed(spread, 0.03)),
         (0.002, runs_needed(spread, math.log(1.01), power=0.9)),
         (0.0, runs_needed(spread, math.log(1.01), power=0.9)),
     ):
         head = [shift + value for value in base]
-        assert runs_to_conclude(base, head, alpha=0.05, min_effect=0.01) == told
+        assert runs_to_conclude(base, head, alpha=0.05, min_effect=0.01) == expected
     assert runs_to_conclude(base, [0.001 + value for value in base], alpha=0.05, min_effect=0) is None
 
 

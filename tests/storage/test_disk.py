@@ -1,4 +1,4 @@
-"""A full disk and a refused one: a clear error with a remedy, and the warehouse as it was."""
+"""A full disk and a refused one: a clear error with a remedy, and an unchanged warehouse."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def publish_more(store: Store) -> None:
 
 
 def test_a_disk_that_is_full_at_any_step_leaves_the_run_as_it_was(small_disk: Path) -> None:
-    store = Store.create(small_disk / "warehouse")
+    store = Store.open_or_create(small_disk / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
     filler = small_disk / "filler"
     refused = 0
@@ -84,13 +84,13 @@ def limited(root: str, told: str) -> None:
         Path(told).write_text(f"{error.message}\n{error.hint}")
 
 
-def test_a_file_that_may_not_grow_is_told_and_publishes_nothing(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "warehouse")
+def test_a_file_that_may_not_grow_is_reported_and_publishes_nothing(tmp_path: Path) -> None:
+    store = Store.open_or_create(tmp_path / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
     processes(limited, [(str(store.root), str(tmp_path / "told"))])
     assert (tmp_path / "told").read_text().splitlines() == [
         f"{store.root}: no space left to write",
-        "free some space and repeat; published runs are not affected",
+        "free some space and retry; published runs are not affected",
     ]
     assert store.versions("run") == (1,)
     assert list((store.root / "_tw" / "staging").iterdir()) == []
@@ -105,7 +105,7 @@ def shared_folder() -> Iterator[Path]:
 
 
 def as_nobody(act: Callable[[Path], Any], root: str, told: Any) -> None:
-    """Root may write anywhere: step down first."""
+    """Root may write anywhere, so change to another user first."""
     if os.geteuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
@@ -116,7 +116,7 @@ def as_nobody(act: Callable[[Path], Any], root: str, told: Any) -> None:
 
 
 def told_to_nobody(act: Callable[[Path], Any], root: Path) -> str:
-    """What an act gives, or is refused with, in a process of no rights."""
+    """The result of an act, or its error, in a process without privileges."""
     reading, writing = context().Pipe(duplex=False)
     child = context().Process(target=as_nobody, args=(act, str(root), writing))
     child.start()
@@ -133,8 +133,8 @@ def read(root: Path) -> dict[int, int]:
     return {rank: len(rows) for rank, rows in seen(Store.open(root)).items()}
 
 
-def test_a_warehouse_that_may_only_be_read_is_read(shared_folder: Path) -> None:
-    store = Store.create(shared_folder / "warehouse")
+def test_a_read_only_warehouse_can_be_read(shared_folder: Path) -> None:
+    store = Store.open_or_create(shared_folder / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
     for path in [store.root, *store.root.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -150,10 +150,10 @@ def test_a_warehouse_that_may_only_be_read_is_read(shared_folder: Path) -> None:
     assert store.versions("run") == (1,)
 
 
-def test_a_place_that_may_not_be_written_holds_no_warehouse(shared_folder: Path) -> None:
+def test_a_read_only_folder_is_refused(shared_folder: Path) -> None:
     shared_folder.chmod(0o555)
     try:
-        message, _ = told_to_nobody(Store.create, shared_folder / "warehouse").splitlines()
+        message, _ = told_to_nobody(Store.open_or_create, shared_folder / "warehouse").splitlines()
     finally:
         shared_folder.chmod(0o755)
     assert message == f"{shared_folder / 'warehouse'}: permission denied"

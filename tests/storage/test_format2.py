@@ -21,7 +21,7 @@ from tracewarehouse.storage.codec import decode_brief, decode_version, encode_ve
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    store = Store.create(tmp_path / "warehouse", tool="0.0")
+    store = Store.open_or_create(tmp_path / "warehouse", tool="0.0")
     sources = tuple(commit(store, rank) for rank in (0, 1))
     store.publish("run", Changes(sources=sources, labels={"a": "é"}))
     store.relabel("run", {"b": "2"})
@@ -80,7 +80,7 @@ def test_every_flipped_bit_of_a_sealed_object_is_noticed(store: Store, name: str
             unsealed(damaged(data, chance))
 
 
-def test_a_changed_mark_of_the_warehouse_is_refused_with_a_remedy(store: Store) -> None:
+def test_a_changed_warehouse_json_is_refused_with_a_hint(store: Store) -> None:
     path = store.root / "_tw" / "warehouse.json"
     path.write_bytes(path.read_bytes().replace(store.id[:4].encode(), b"0000"))
     with pytest.raises(WarehouseError, match="checksum differs") as caught:
@@ -88,7 +88,7 @@ def test_a_changed_mark_of_the_warehouse_is_refused_with_a_remedy(store: Store) 
     assert "backup" in (caught.value.hint or "")
 
 
-def test_a_changed_manifest_is_refused_with_a_remedy(store: Store) -> None:
+def test_a_changed_manifest_is_refused_with_a_hint(store: Store) -> None:
     source = commit(store, 5)
     path = store.path(f"_tw/sources/run/{source.manifest}")
     path.write_bytes(path.read_bytes().replace(b'"rank":5', b'"rank":6'))
@@ -120,7 +120,7 @@ def test_no_two_versions_are_the_same_bytes(store: Store) -> None:
 # Receipts
 
 
-def test_receipts_tell_what_each_version_held_and_hang_together(store: Store) -> None:
+def test_receipts_name_the_contents_of_each_version_and_form_a_chain(store: Store) -> None:
     first, second = (unsealed(receipt(store, number).read_bytes()) for number in (1, 2))
     data, newest = version(store, 2).read_bytes(), store.get("run", 2)
     assert (second["version_bytes"], second["version_sha256"]) == (
@@ -134,7 +134,7 @@ def test_receipts_tell_what_each_version_held_and_hang_together(store: Store) ->
 
 
 def test_a_version_can_be_made_again_from_its_receipt_and_manifests(store: Store) -> None:
-    """What a repair will do: the content hash proves that it is the same."""
+    """The content hash proves that the version is the same."""
     said, newest = unsealed(receipt(store, 2).read_bytes()), store.get("run", 2)
     head = said["head"]
     made = RunVersion(
@@ -147,7 +147,7 @@ def test_a_version_can_be_made_again_from_its_receipt_and_manifests(store: Store
     assert unsealed(again)["checksum"] == said["content"]
 
 
-def test_the_next_publish_writes_receipts_that_a_dead_call_owes(store: Store) -> None:
+def test_the_next_publish_writes_receipts_that_a_killed_call_did_not(store: Store) -> None:
     for number in (1, 2):
         receipt(store, number).unlink()
     assert store.verify() == []
@@ -201,7 +201,7 @@ def rewritten(store: Store, change: Any) -> None:
     store.forget()
 
 
-def test_fields_of_a_later_release_are_read_over_and_kept(store: Store) -> None:
+def test_fields_of_a_later_release_are_ignored_and_kept(store: Store) -> None:
     def later(newest: RunVersion) -> RunVersion:
         file = replace(newest.sources[0].files[0], unknown=(("bloom", [1, 2]),))
         source = replace(
@@ -247,7 +247,7 @@ def test_a_warehouse_of_format_1_is_refused_with_one_sentence(tmp_path: Path) ->
     (tmp_path / "_tw").mkdir()
     said = {"format": 1, "id": "0" * 32, "salt": "0" * 64, "created_at": "2026"}
     (tmp_path / "_tw" / "warehouse.json").write_text(json.dumps(said))
-    for act in (Store.open, Store.create):
+    for act in (Store.open, Store.open_or_create):
         with pytest.raises(SchemaVersionError, match="format 1") as caught:
             act(tmp_path)
         assert caught.value.hint == "wh.upgrade() converts it"

@@ -1,4 +1,4 @@
-"""Killed at any moment, the warehouse is whole: readers see before or after, and a repeat completes."""
+"""After a kill at any moment the warehouse is intact: readers see before or after, and a retry completes."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def _is_path(value: object) -> bool:
 
 
 def replace_and_add(store: Store, run: str) -> None:
-    """Replaces rank 0 and brings rank 1, packed, in one call."""
+    """Replaces rank 0 and adds rank 1, packed, in one call."""
     with store.staging() as folder:
         sources = store.commit([staged(folder, rank, run=run, content="b") for rank in (0, 1)])
     store.publish(run, Changes(sources=sources, labels={"by": "b"}, replace=True))
 
 
 def complete_the_run(store: Store, run: str) -> None:
-    """Brings the last of two expected ranks."""
+    """Adds the last of two expected ranks."""
     source = commit(store, 1, run=run)
     store.publish(run, Changes(sources=(source,), expected_ranks=2))
 
@@ -64,7 +64,7 @@ def take_out(store: Store, run: str) -> None:
 
 
 def record_and_take_out(store: Store, run: str) -> None:
-    """Keeps two results, and takes the run out but for them."""
+    """Keeps two results, and removes the run without them."""
     version = store.newest(run)
     if version is None:
         return
@@ -116,7 +116,7 @@ def act_and_die(root: str, run: str, act: Act, step: int) -> None:
 def test_killed_before_every_single_step(tmp_path: Path, case: str) -> None:
     start, act, before, after = CASES[case]
     for step in range(200):
-        store = Store.create(tmp_path / f"warehouse{step}")
+        store = Store.open_or_create(tmp_path / f"warehouse{step}")
         start(store, "run")
         child = context().Process(target=act_and_die, args=(str(store.root), "run", act, step))
         child.start()
@@ -134,16 +134,16 @@ def test_killed_before_every_single_step(tmp_path: Path, case: str) -> None:
 
 def create_and_die(root: str, step: int) -> None:
     die_at(step, root)
-    Store.create(Path(root))
+    Store.open_or_create(Path(root))
 
 
-def test_killed_before_every_step_of_its_making(tmp_path: Path) -> None:
+def test_killed_before_every_step_of_its_creation(tmp_path: Path) -> None:
     for step in range(50):
         root = tmp_path / f"warehouse{step}"
         child = context().Process(target=create_and_die, args=(str(root), step))
         child.start()
         child.join(60)
-        store = Store.create(root)
+        store = Store.open_or_create(root)
         start_small(store, "run")
         assert contents(store, "run") == A_ONLY, f"step {step}"
         check_nothing_is_left(store)
@@ -154,7 +154,7 @@ def test_killed_before_every_step_of_its_making(tmp_path: Path) -> None:
 
 
 def act_and_die_writing(root: str, act: Act, limit: int) -> None:
-    """Acts, and is killed by the system in the middle of the first write past `limit` bytes of a file."""
+    """Acts, and is killed in the middle of the first write past `limit` bytes of a file."""
     store = Store.open(Path(root))
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -163,7 +163,7 @@ def act_and_die_writing(root: str, act: Act, limit: int) -> None:
 
 
 def label(store: Store, run: str) -> None:
-    """Brings rank 0 anew with a long label: the version is the longest of the files."""
+    """Replaces rank 0 with a long label: the version is the longest of the files."""
     source = commit(store, 0, tables={})
     store.publish(
         run, Changes(sources=(source,), labels={"long": "".join(map(str, range(3000)))}, rebuilt=True)
@@ -173,7 +173,7 @@ def label(store: Store, run: str) -> None:
 @pytest.mark.parametrize("limit", [0, 1, 20, 100, 400, 1000, 3000])
 @pytest.mark.parametrize("act", [complete_the_run, label])
 def test_killed_in_the_middle_of_a_write(tmp_path: Path, act: Act, limit: int) -> None:
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     (start_waiting if act is complete_the_run else start_small)(store, "run")
     before = contents(store, "run")
     child = context().Process(target=act_and_die_writing, args=(str(store.root), act, limit))
@@ -187,7 +187,7 @@ def test_killed_in_the_middle_of_a_write(tmp_path: Path, act: Act, limit: int) -
 
 
 def check_nothing_is_left(store: Store) -> None:
-    """After a clean without grace, only what is published is there."""
+    """After a clean without grace period only published files are left."""
     store.clean(-1)
     assert store.verify() == []
     runs = [store.newest(run) for run in store.runs()]
@@ -200,7 +200,7 @@ def check_nothing_is_left(store: Store) -> None:
 
 
 def act_forever(root: str, ready: str) -> None:
-    """One rank after the other, packed pairs now and then, into one run, as fast as it goes."""
+    """Adds ranks to one run, some as packed pairs, as fast as possible."""
     store = Store.open(Path(root))
     Path(ready).touch()
     for number in range(10_000):
@@ -215,7 +215,7 @@ def act_forever(root: str, ready: str) -> None:
 
 
 def kill_once(store: Store, folder: Path, chance: random.Random) -> None:
-    """Starts a writer, kills it at a random moment, looks at what is left, and repeats its work."""
+    """Starts a writer, kills it at a random moment, checks the warehouse, and repeats its work."""
     ready = folder / "ready"
     ready.unlink(missing_ok=True)
     child = context().Process(target=act_forever, args=(str(store.root), str(ready)))
@@ -236,7 +236,7 @@ def kill_once(store: Store, folder: Path, chance: random.Random) -> None:
 
 
 def kill_many(tmp_path: Path, kills: int, seed: int) -> None:
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     chance = random.Random(seed)
     for _ in range(kills):
         kill_once(store, tmp_path, chance)

@@ -28,7 +28,7 @@ def test_a_run_name_holds_only_allowed_characters(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "///", "--", "日本", "x" * 129, "\ud800", "___"])
-def test_what_cannot_name_a_run_is_refused_on_one_line(text: str) -> None:
+def test_an_invalid_run_name_is_refused_on_one_line(text: str) -> None:
     with pytest.raises(ParamError) as caught:
         run_name(text)
     assert len(caught.value.message) < 200

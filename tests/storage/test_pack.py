@@ -1,4 +1,4 @@
-"""Small neighbouring ranks share files; readers still see each rank's rows, and only those asked for."""
+"""Small neighboring ranks share files; readers still see the rows of the selected ranks only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracewarehouse.storage import Changes, RankSource, Scan, Staged, StagedTabl
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "warehouse")
+    return Store.open_or_create(tmp_path / "warehouse")
 
 
 def publish(store: Store, sources: tuple[RankSource, ...], **said: bool) -> None:
@@ -34,7 +34,7 @@ def plan(store: Store, ranks: tuple[int, ...] | None = None) -> tuple[Scan, ...]
     return version.scan_plan("events", ranks=ranks)
 
 
-def test_seventy_ranks_lie_in_two_files_with_a_row_group_each(store: Store) -> None:
+def test_seventy_ranks_share_two_files_with_a_row_group_each(store: Store) -> None:
     publish(store, many(store, range(70)))
     paths = [store.path(scan.path) for scan in plan(store)]
     groups = [pq.ParquetFile(path).metadata.num_row_groups for path in paths]
@@ -46,7 +46,7 @@ def test_seventy_ranks_lie_in_two_files_with_a_row_group_each(store: Store) -> N
     assert store.verify() == []
 
 
-def test_a_shared_file_is_read_for_just_the_ranks_asked_for(store: Store) -> None:
+def test_a_shared_file_is_read_for_selected_ranks_only(store: Store) -> None:
     publish(store, many(store, range(4)))
     (whole,) = plan(store)
     assert plan(store, ranks=(1, 3, 9)) == (Scan(whole.path, (1, 3)),)
@@ -131,7 +131,7 @@ def test_a_large_rank_keeps_its_own_file_untouched(store: Store) -> None:
     assert store.path(files[2].path).read_bytes() == large
 
 
-def test_packing_takes_no_more_room_than_the_files_did(store: Store) -> None:
+def test_packing_needs_no_more_bytes_than_the_files(store: Store) -> None:
     select = """SELECT 'run' AS run_id, {rank}::INTEGER AS rank, i AS event_id,
       1000 * i + (hash(i) % 997)::BIGINT AS ts_ns, md5((i % 50)::VARCHAR) AS name,
       '{{"correlation": ' || i || '}}' AS args FROM range(20000) t(i)"""
@@ -143,7 +143,7 @@ def test_packing_takes_no_more_room_than_the_files_did(store: Store) -> None:
     assert file.bytes < 1.05 * before
 
 
-def test_ranks_that_differ_in_columns_are_told(store: Store) -> None:
+def test_ranks_that_differ_in_columns_are_refused(store: Store) -> None:
     with store.staging() as folder:
         one = duck_rank(folder, 0, "SELECT 'run' AS run_id, 0::INTEGER AS rank, 1::BIGINT AS x")
         other = duck_rank(folder, 1, "SELECT 'run' AS run_id, 1::INTEGER AS rank, 'a' AS x")
@@ -152,7 +152,7 @@ def test_ranks_that_differ_in_columns_are_told(store: Store) -> None:
     assert not (store.root / "data").exists()
 
 
-def test_a_wrong_row_count_is_told(store: Store) -> None:
+def test_a_wrong_row_count_is_refused(store: Store) -> None:
     with store.staging() as folder:
         made = staged(folder, 0)
         lie = StagedTable("events", 1, made.tables[0].path, 39)

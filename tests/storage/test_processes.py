@@ -1,4 +1,4 @@
-"""Many real processes on one warehouse at once: nothing lost, nothing doubled, nothing half seen."""
+"""Many real processes on one warehouse at once: no change is lost, duplicated or visible in part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITERS = 8
 
 
 def race(root: str, writer: int, rounds: int, told: str, together: Any) -> None:
-    """Tries to be the first to put each of the same objects; tells which ones it wrote."""
+    """Tries to be the first to put each of the same objects; returns which ones it wrote."""
     store = Store.open(Path(root))
     text = f"writer {writer}".encode()
     won = []
@@ -30,7 +30,7 @@ def race(root: str, writer: int, rounds: int, told: str, together: Any) -> None:
 
 def test_of_eight_that_put_the_same_object_one_wins(tmp_path: Path) -> None:
     rounds = 200
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     told = [tmp_path / f"told-{writer}" for writer in range(WRITERS)]
     together = context().Barrier(WRITERS)
     processes(race, [(str(store.root), one, rounds, str(told[one]), together) for one in range(WRITERS)])
@@ -51,7 +51,7 @@ def relabel(root: str, writer: int, rounds: int) -> None:
 
 def test_changes_of_eight_writers_are_all_kept(tmp_path: Path) -> None:
     rounds = 25
-    store = Store.create(tmp_path / "warehouse")
+    store = Store.open_or_create(tmp_path / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
     processes(relabel, [(str(store.root), writer, rounds) for writer in range(WRITERS)])
     assert store.versions("run") == tuple(range(1, 2 + WRITERS * rounds))
@@ -67,7 +67,7 @@ def bring(root: str, run: str, rank: int, expected: int | None) -> None:
 
 
 @pytest.mark.parametrize("expected", [None, WRITERS], ids=["as they come", "expect-ranks"])
-def test_eight_processes_bring_eight_ranks_into_new_runs(tmp_path: Path, expected: int | None) -> None:
+def test_eight_processes_add_eight_ranks_to_new_runs(tmp_path: Path, expected: int | None) -> None:
     root = tmp_path / "warehouse"
     runs = [f"run{number}" for number in range(5)]
     processes(bring_all, [(str(root), runs, rank, expected) for rank in range(WRITERS)])
@@ -78,7 +78,7 @@ def test_eight_processes_bring_eight_ranks_into_new_runs(tmp_path: Path, expecte
         assert seen(store, run, "kernels") == {rank: ["a"] * 12 for rank in range(WRITERS)}
         assert len(store.versions(run)) == (WRITERS if expected is None else 1)
         assert store.history(run)[-1].labels == {f"r{rank}": "x" for rank in range(WRITERS)}
-    assert store.waiting_runs() == {}
+    assert store.pending_runs() == {}
     assert store.verify() == []
 
 
@@ -98,8 +98,8 @@ def spell(root: str, run: str, told: str) -> None:
         Path(told).write_text("published")
 
 
-def test_spellings_of_one_name_cannot_both_be_made(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "warehouse")
+def test_two_spellings_of_a_name_cannot_both_be_created(tmp_path: Path) -> None:
+    store = Store.open_or_create(tmp_path / "warehouse")
     spellings = ["name", "Name", "NAME", "nAme", "naMe", "namE", "NAme", "naME"]
     told = [tmp_path / f"told-{number}" for number in range(WRITERS)]
     processes(spell, [(str(store.root), run, str(path)) for run, path in zip(spellings, told, strict=True)])
@@ -109,7 +109,7 @@ def test_spellings_of_one_name_cannot_both_be_made(tmp_path: Path) -> None:
 
 
 def swap(root: str, writer: int, rounds: int) -> None:
-    """Replaces ranks 0 and 1 together, again and again, by content of its own."""
+    """Replaces ranks 0 and 1 together, repeatedly, with its own content."""
     store = Store.open(Path(root))
     for number in range(rounds):
         with store.staging() as folder:
@@ -125,8 +125,8 @@ def whole(store: Store, version: RunVersion) -> bool:
     return len({source.digest.removesuffix(f"-{source.rank}") for source in version.sources}) == 1
 
 
-def test_a_reader_sees_whole_versions_only_and_never_an_older_one(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "warehouse")
+def test_a_reader_sees_complete_versions_only_and_never_an_older_one(tmp_path: Path) -> None:
+    store = Store.open_or_create(tmp_path / "warehouse")
     swap(str(store.root), 9, 1)
     started = [context().Process(target=swap, args=(str(store.root), writer, 10)) for writer in range(4)]
     for process in started:
@@ -146,7 +146,7 @@ def test_a_reader_sees_whole_versions_only_and_never_an_older_one(tmp_path: Path
 
 
 def keep_cleaning(root: str, stop: str) -> None:
-    """Cleans away old orphans in just the folders that others write to, and with them empty folders."""
+    """Deletes old orphans in folders that others write to, and with them empty folders."""
     store = Store.open(Path(root))
     while not Path(stop).exists():
         for run in ("a", "b"):
@@ -158,8 +158,8 @@ def keep_cleaning(root: str, stop: str) -> None:
         assert store.clean(3600).files <= 2
 
 
-def test_cleaning_beside_writers_takes_nothing_of_theirs(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "warehouse")
+def test_cleaning_beside_writers_deletes_none_of_their_files(tmp_path: Path) -> None:
+    store = Store.open_or_create(tmp_path / "warehouse")
     stop = tmp_path / "stop"
     cleaner = context().Process(target=keep_cleaning, args=(str(store.root), str(stop)))
     cleaner.start()
@@ -172,7 +172,7 @@ def test_cleaning_beside_writers_takes_nothing_of_theirs(tmp_path: Path) -> None
 
 
 def commit_while_folders_go(root: str) -> None:
-    """Commits, while each empty folder is taken away at the last moment before a file comes into it."""
+    """Commits while each empty folder is deleted just before a file is moved into it."""
     store = Store.open(Path(root))
     taken: set[str] = set()
 
@@ -189,8 +189,8 @@ def commit_while_folders_go(root: str) -> None:
     store.publish("run", Changes(sources=(source,)))
 
 
-def test_a_folder_that_a_clean_takes_away_is_made_again(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "warehouse")
+def test_a_folder_that_a_clean_deletes_is_created_again(tmp_path: Path) -> None:
+    store = Store.open_or_create(tmp_path / "warehouse")
     processes(commit_while_folders_go, [(str(store.root),)])
     assert set(seen(store)) == {0}
     assert store.verify() == []

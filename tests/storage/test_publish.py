@@ -1,4 +1,4 @@
-"""What publishing makes of a run: add, same, replace, conflict, labels, remove, wait."""
+"""Outcomes of publishing: added, same, replaced, conflict, labels, removed, pending."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tracewarehouse.storage.layout import group_uid
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "warehouse", tool="0.0")
+    return Store.open_or_create(tmp_path / "warehouse", tool="0.0")
 
 
 @dataclass(frozen=True)
 class Brought:
-    """What came of a call: the version it wrote, and each rank's outcome."""
+    """The version that a call wrote, and the outcome of each rank."""
 
     version: RunVersion | None
     outcome: dict[int, str]
@@ -37,7 +37,7 @@ def bring(store: Store, *ranks: int, labels: Any = None, **said: Any) -> Brought
     return Brought(done.version, by_rank(done, sources), done.pending)
 
 
-def test_what_was_published_comes_back_as_it_was(store: Store) -> None:
+def test_a_published_version_is_read_back_unchanged(store: Store) -> None:
     done = bring(store, 1, 0, labels={"commit": "3f2a"})
     assert done.outcome == {0: "added", 1: "added"}
     fresh = Store.open(store.root).newest("run")
@@ -48,7 +48,7 @@ def test_what_was_published_comes_back_as_it_was(store: Store) -> None:
     assert seen(store) == {0: ["a"] * 40, 1: ["a"] * 40}
 
 
-def test_a_version_is_known_in_brief_without_being_read(store: Store) -> None:
+def test_the_brief_of_a_version_is_read_from_its_footer(store: Store) -> None:
     odd = {"tracewarehouse.brief": "tracewarehouse.brief\x18 'é'" * 50}
     done = bring(store, 1, 0, labels=odd)
     bring(store, 2, run="other")
@@ -131,7 +131,7 @@ def test_another_reader_version_replaces(store: Store) -> None:
         ({"status": "damaged", "text_bytes": 1000}, True, "conflict"),
     ],
 )
-def test_a_damaged_source_gives_way(store: Store, new: dict[str, Any], begins: bool, outcome: str) -> None:
+def test_a_damaged_source_is_replaced(store: Store, new: dict[str, Any], begins: bool, outcome: str) -> None:
     bring(store, 0, status="damaged")
     asked = []
 
@@ -143,7 +143,7 @@ def test_a_damaged_source_gives_way(store: Store, new: dict[str, Any], begins: b
     assert asked in ([], [("a-0", "b-0")])
 
 
-def test_a_whole_source_does_not_give_way_to_a_longer_one(store: Store) -> None:
+def test_an_intact_source_is_not_replaced_by_a_longer_one(store: Store) -> None:
     bring(store, 0)
     longer = bring(store, 0, content="b", text_bytes=2000, begins_with=lambda *_: True)
     assert longer.outcome == {0: "conflict"}
@@ -159,7 +159,7 @@ def test_rebuilt_tables_replace_those_of_the_same_source_only(store: Store) -> N
     assert bring(store, 5, rebuilt=True).outcome == {5: "conflict"}
 
 
-def test_labels_are_set_changed_and_taken_away(store: Store) -> None:
+def test_labels_are_set_changed_and_removed(store: Store) -> None:
     bring(store, 0, labels={"a": "1"})
     assert store.relabel("run", {"b": "2"}).version is not None
     assert store.relabel("run", {"b": "2"}).version is None
@@ -171,7 +171,7 @@ def test_labels_are_set_changed_and_taken_away(store: Store) -> None:
         store.relabel("other", {"a": "1"})
 
 
-def test_a_rank_can_be_dropped_and_brought_again(store: Store) -> None:
+def test_a_rank_can_be_dropped_and_added_again(store: Store) -> None:
     bring(store, 0, 1)
     store.publish("run", Changes(drop_ranks=(1, 7)))
     assert set(seen(store)) == {0}
@@ -205,7 +205,7 @@ def test_names_are_unique_without_regard_to_case(store: Store) -> None:
         bring(store, 1, run="fp8-on")
     with pytest.raises(RunExists, match="FP8-On"):
         bring(store, 1, run="fp8-on", expected_ranks=2)
-    assert store.waiting("fp8-on") == ()
+    assert store.pending("fp8-on") == ()
     assert store.runs() == ("FP8-On",)
     store.remove("fp8-ON")
     bring(store, 0, run="fp8-on")
@@ -217,12 +217,12 @@ def test_sources_wait_until_the_run_has_its_ranks(store: Store) -> None:
     assert (first.version, first.outcome, first.pending) == (None, {0: "pending"}, (1, 3))
     assert store.newest("run") is None
     assert bring(store, 2, expected_ranks=3).pending == (2, 3)
-    assert [one.source.rank for one in store.waiting_runs()["run"]] == [0, 2]
+    assert [one.source.rank for one in store.pending_runs()["run"]] == [0, 2]
     last = bring(store, 1, expected_ranks=3)
     assert (last.outcome, last.pending) == ({1: "added"}, None)
     assert set(seen(store)) == {0, 1, 2}
     assert store.versions("run") == (1,)
-    assert store.waiting_runs() == {}
+    assert store.pending_runs() == {}
 
 
 def test_labels_of_calls_that_waited_are_kept(store: Store) -> None:
@@ -253,16 +253,16 @@ def test_published_ranks_count_toward_the_expected(store: Store) -> None:
     assert set(seen(store)) == {0, 1, 2}
 
 
-def test_removing_drops_what_waits(store: Store) -> None:
+def test_removing_drops_pending_sources(store: Store) -> None:
     bring(store, 0, expected_ranks=2)
     store.remove("run")
-    assert store.waiting("run") == ()
+    assert store.pending("run") == ()
     assert bring(store, 1, expected_ranks=2).pending == (1, 2)
     bring(store, 0, expected_ranks=2)
     assert set(seen(store)) == {0, 1}
 
 
-def test_a_marker_left_by_a_dead_call_is_not_taken_for_waiting(store: Store) -> None:
+def test_a_marker_left_by_a_killed_call_is_not_pending(store: Store) -> None:
     sources = tuple(commit(store, rank) for rank in (0, 1))
     folder = store.root / "_tw" / "waiting" / "run"
     store.publish("run", Changes(sources=sources[:1], expected_ranks=2))
@@ -271,25 +271,25 @@ def test_a_marker_left_by_a_dead_call_is_not_taken_for_waiting(store: Store) -> 
     store.publish("run", Changes(sources=sources[1:], expected_ranks=2))
     folder.mkdir(parents=True, exist_ok=True)
     left.write_text(text)
-    assert store.waiting("run") == ()
+    assert store.pending("run") == ()
     bring(store, 0, content="b", replace=True, expected_ranks=2)
     left.write_text(text)
     assert bring(store, 1, expected_ranks=2).outcome == {1: "same"}
     assert seen(store)[0] == ["b"] * 40
 
 
-def test_a_marker_that_outlives_a_removal_is_not_taken_for_waiting(store: Store) -> None:
+def test_a_marker_that_outlives_a_removal_is_not_pending(store: Store) -> None:
     bring(store, 0, expected_ranks=2)
     (left,) = (store.root / "_tw" / "waiting" / "run").iterdir()
     text = left.read_text()
     store.remove("run")
     left.parent.mkdir(parents=True, exist_ok=True)
     left.write_text(text)
-    assert store.waiting("run") == ()
+    assert store.pending("run") == ()
     assert bring(store, 1, expected_ranks=2).pending == (1, 2)
 
 
-def test_a_source_of_a_broken_off_call_is_found_until_it_was_published(store: Store) -> None:
+def test_a_source_of_a_killed_call_is_found_until_it_is_published(store: Store) -> None:
     source = commit(store, 0)
     assert store.committed("run", 0, source.uid) == source
     assert store.committed("run", 0, "0" * 16) is None

@@ -1,4 +1,4 @@
-"""The table of names of format 1: it leads to names of today, and covers everything that format 1 stored."""
+"""Renames from format 1: they lead to current names and cover everything that format 1 stored."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 import tracewarehouse as tw
 from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.ingest.from_format1 import convert
+from tracewarehouse.ingest.upgrade.format1 import convert
 from tracewarehouse.storage import renames, request_hash
-from tracewarehouse.storage.commit import sha256
 from tracewarehouse.storage.format1 import Format1
+from tracewarehouse.storage.parquet_file import sha256
 
 WAREHOUSE = ROOT / "tests" / "data" / "warehouse-1"
 CONTRACTS = {contract.name: contract for contract in Catalog.load().contracts.values()}
@@ -26,7 +26,7 @@ def columns_of(name: str) -> set[str]:
     return {column.name for column in CONTRACTS[name].columns}
 
 
-def test_each_name_leads_to_a_name_of_today() -> None:
+def test_each_name_leads_to_a_current_name() -> None:
     assert set(renames.TABLES.values()) <= CONTRACTS.keys() and not renames.TABLES.keys() & CONTRACTS.keys()
     for name, columns in renames.COLUMNS.items():
         assert set(columns.values()) <= columns_of(name), name
@@ -38,7 +38,7 @@ def test_each_name_leads_to_a_name_of_today() -> None:
 
 
 @pytest.mark.parametrize("folder", sorted(path.name for path in (WAREHOUSE / "data").iterdir()))
-def test_every_stored_column_has_a_name_of_today(folder: str) -> None:
+def test_every_stored_column_has_a_current_name(folder: str) -> None:
     for path in (WAREHOUSE / "data" / folder).rglob("*.parquet"):
         rows = renames.renamed_rows(folder, pq.ParquetFile(path).read())
         assert set(rows.column_names) <= columns_of(folder), path.name

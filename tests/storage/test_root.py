@@ -16,7 +16,7 @@ from tracewarehouse.storage import Store
 
 
 def test_a_new_warehouse_has_format_id_and_salt(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "deep" / "warehouse")
+    store = Store.open_or_create(tmp_path / "deep" / "warehouse")
     said = json.loads((store.root / "_tw" / "warehouse.json").read_text())
     assert (said["format"], said["id"]) == (2, store.id)
     assert len(store.salt) == 32
@@ -27,7 +27,7 @@ def test_a_new_warehouse_has_format_id_and_salt(tmp_path: Path) -> None:
 
 
 def create_and_tell(root: str, told: str) -> None:
-    Path(told).write_text(Store.create(Path(root)).id)
+    Path(told).write_text(Store.open_or_create(Path(root)).id)
 
 
 def test_eight_processes_make_one_warehouse(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_eight_processes_make_one_warehouse(tmp_path: Path) -> None:
 def test_a_training_job_may_have_filled_the_inbox_first(tmp_path: Path) -> None:
     (tmp_path / "inbox" / "run").mkdir(parents=True)
     (tmp_path / ".gitkeep").touch()
-    assert Store.create(tmp_path).runs() == ()
+    assert Store.open_or_create(tmp_path).runs() == ()
 
 
 def refusal(action: object) -> TwError:
@@ -52,18 +52,18 @@ def refusal(action: object) -> TwError:
 def test_a_file_is_no_warehouse(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
-    for action in (Store.open, Store.create):
+    for action in (Store.open, Store.open_or_create):
         error = refusal(lambda action=action: action(path))
         assert isinstance(error, WarehouseError)
         assert error.message == f"{path}: a file, not a warehouse"
-    assert isinstance(refusal(lambda: Store.create(path / "below")), WarehouseError)
+    assert isinstance(refusal(lambda: Store.open_or_create(path / "below")), WarehouseError)
     assert isinstance(refusal(lambda: Store.open(path / "below")), WarehouseError)
 
 
 def test_a_folder_of_other_things_is_no_warehouse(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
-    assert "no warehouse" in refusal(lambda: Store.open(tmp_path)).message
-    assert "thesis.txt" in refusal(lambda: Store.create(tmp_path)).message
+    assert "not a warehouse" in refusal(lambda: Store.open(tmp_path)).message
+    assert "thesis.txt" in refusal(lambda: Store.open_or_create(tmp_path)).message
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
@@ -73,19 +73,19 @@ def test_a_missing_warehouse_is_said_to_be_missing(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
-    store = Store.create(tmp_path)
+    store = Store.open_or_create(tmp_path)
     path = store.root / "_tw" / "warehouse.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 7, "surprise": [1]}))
     error = refusal(lambda: Store.open(tmp_path))
     assert isinstance(error, SchemaVersionError)
     assert "format 7" in error.message
     assert "up to 2" in error.message
-    assert isinstance(refusal(lambda: Store.create(tmp_path)), SchemaVersionError)
+    assert isinstance(refusal(lambda: Store.open_or_create(tmp_path)), SchemaVersionError)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "x"}', '{"format": 2}', '{"format": 0}'])
 def test_a_damaged_mark_is_told(tmp_path: Path, text: str) -> None:
-    store = Store.create(tmp_path)
+    store = Store.open_or_create(tmp_path)
     (store.root / "_tw" / "warehouse.json").write_text(text)
     assert "warehouse.json: damaged" in refusal(lambda: Store.open(tmp_path)).message
 
@@ -96,7 +96,7 @@ def test_a_refused_link_is_told_at_creation(tmp_path: Path, monkeypatch: pytest.
         raise OSError(95, os.strerror(95))
 
     monkeypatch.setattr(os, "link", refuse)
-    error = refusal(lambda: Store.create(tmp_path / "warehouse"))
+    error = refusal(lambda: Store.open_or_create(tmp_path / "warehouse"))
     assert "refuses hard links" in error.message
     assert not (tmp_path / "warehouse" / "_tw" / "warehouse.json").exists()
 
@@ -105,7 +105,7 @@ USE = """
 import sys
 from pathlib import Path
 from tracewarehouse.storage import Changes, RankSource, Store
-store = Store.create(Path(sys.argv[1]))
+store = Store.open_or_create(Path(sys.argv[1]))
 source = RankSource(
     "run", 0, "u", "a", "m", "d", "", "kineto", 1, {}, 1, "intact", "2026", (), {"name": "é", "n": 2**60}
 )

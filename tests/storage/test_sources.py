@@ -18,7 +18,7 @@ TIMELINE = {"memory_timeline": 7}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "warehouse")
+    return Store.open_or_create(tmp_path / "warehouse")
 
 
 def publish(store: Store, *sources: RankSource, **said: Any) -> set[str]:

@@ -1,1 +1,1 @@
-"""Second witnesses: the same numbers by brute force, in plain Python, from the JSON itself."""
+"""Brute-force checks: the same numbers computed in plain Python from the JSON."""

@@ -1,4 +1,4 @@
-"""What the analyses must say of one rank, by brute force."""
+"""Expected results of analyses for one rank, by brute force."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ULPS = 4
 
 
 def pieces(rows: list[Slice]) -> Iterator[tuple[int, set[str]]]:
-    """(length, kinds running) between all neighbouring edges: each row asked in each piece."""
+    """(duration, running kinds) between all adjacent edges: each activity is checked in each segment."""
     edges = sorted({edge for row in rows for edge in (row.start, row.end)})
     for start, end in zip(edges, edges[1:], strict=False):
         yield end - start, {row.kind for row in rows if row.start <= start and row.end >= end}
 
 
 def temporal_breakdown(trace: Trace) -> list[Row]:
-    """Exclusive split of each device's window."""
+    """Exclusive breakdown of each device's window."""
     answer = []
     for device, rows in devices(trace.gpu).items():
         split: dict[str, int] = defaultdict(int)
@@ -46,7 +46,7 @@ def temporal_breakdown(trace: Trace) -> list[Row]:
 
 
 def union(rows: Iterable[Slice]) -> int:
-    """The length of the time in which any of the rows runs: rows by start, joined while they touch."""
+    """The union of the activities: sorted by start and merged while they touch."""
     total, end = 0, None
     for row in sorted(rows, key=lambda row: row.start):
         fresh = row.start if end is None else max(row.start, end)
@@ -56,7 +56,7 @@ def union(rows: Iterable[Slice]) -> int:
 
 
 def breakdown_by_unions(trace: Trace) -> list[Row]:
-    """`temporal_breakdown` and `comm_comp_overlap` once more, from unions of more and more kinds."""
+    """`temporal_breakdown` and `comm_comp_overlap` again, from unions of more and more kinds."""
     answer = []
     for device, rows in devices(trace.gpu).items():
         kinds = {kind: [row for row in rows if row.kind == kind] for kind in {row.kind for row in rows}}
@@ -79,7 +79,7 @@ def breakdown_by_unions(trace: Trace) -> list[Row]:
 
 
 def comm_comp_overlap(trace: Trace) -> list[Row]:
-    """Time with communication, and with computation as well."""
+    """Time with communication, and with both communication and computation."""
     answer = []
     for device, rows in devices(trace.gpu).items():
         comm = sum(length for length, kinds in pieces(rows) if "communication" in kinds)
@@ -108,7 +108,7 @@ def kernel_summary(trace: Trace) -> list[Row]:
 
 
 def statistics(lengths: list[int]) -> Row:
-    """Statistics of lengths in order."""
+    """Statistics of sorted durations."""
     return {
         "count": len(lengths),
         "sum_ns": sum(lengths),
@@ -123,12 +123,12 @@ def statistics(lengths: list[int]) -> Row:
 
 
 def _quantile(ordered: list[int], share: Fraction) -> int:
-    """The smallest value that at least `share` of all do not exceed."""
+    """The smallest value that at least a `share` of all values does not exceed."""
     return next(value for at, value in enumerate(ordered, 1) if Fraction(at, len(ordered)) >= share)
 
 
 def _deviation(values: list[int]) -> float | None:
-    """The sample's standard deviation, its root taken in whole numbers to 30 decimals."""
+    """The sample standard deviation, its square root computed in integers to 30 decimals."""
     count = len(values)
     if count < 2:
         return None
@@ -138,7 +138,7 @@ def _deviation(values: list[int]) -> float | None:
 
 
 def launch_stats(trace: Trace) -> list[Row]:
-    """Each GPU row and its call."""
+    """Each GPU activity and its call."""
     return [_launch(row, trace.launch(row)) for row in trace.gpu]
 
 
@@ -159,7 +159,7 @@ def _launch(row: Slice, call: Slice | None) -> Row:
 
 
 def launch_coverage(trace: Trace) -> list[Row]:
-    """GPU time by what is known of its launch."""
+    """GPU time by the state of its launch."""
     states = {"known": "launch_known", "before_window": "before_window", "missing": "missing"}
     answer = []
     for device, rows in devices(trace.gpu).items():
@@ -172,7 +172,7 @@ def launch_coverage(trace: Trace) -> list[Row]:
 
 
 def coverage(trace: Trace) -> list[Row]:
-    """The same with shares, and with the part that has an operator."""
+    """The same as shares, with the share that has an operator."""
     answer = []
     for known, rows in zip(launch_coverage(trace), devices(trace.gpu).values(), strict=True):
         total = known["gpu_ns"]
@@ -208,7 +208,7 @@ def step_summary(trace: Trace) -> list[Row]:
 
 
 def _touches(part: list[Slice], whole: list[Slice]) -> bool:
-    """The part begins with the whole or ends with it."""
+    """Whether the step touches the start or end of the recording."""
     if not part:
         return False
     start, end = min(row.start for row in whole), max(row.end for row in whole)
@@ -216,12 +216,12 @@ def _touches(part: list[Slice], whole: list[Slice]) -> bool:
 
 
 def same(found: object, wanted: object) -> bool:
-    """Equal; a float within a few units of its last place."""
+    """Equality; floats within a few units in the last place."""
     if isinstance(found, float) and isinstance(wanted, float):
         return abs(found - wanted) <= ULPS * math.ulp(wanted)
     return found == wanted
 
 
 def by_grain(rows: Iterable[Row], grain: tuple[str, ...]) -> dict[tuple[Any, ...], Row]:
-    """The rows by what identifies them."""
+    """The rows by key."""
     return {tuple(row[name] for name in grain): row for row in rows}

@@ -1,4 +1,4 @@
-"""How fast memory was copied, by brute force: every copy asked at every moment, in fractions."""
+"""Memory bandwidth by brute force: every copy is checked at every time, in exact fractions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Lane = tuple[int, str]
 
 
 def lanes(trace: Trace) -> dict[Lane, list[Slice]]:
-    """The copies and sets of each device and direction."""
+    """The memcpys and memsets of each device and direction."""
     found: dict[Lane, list[Slice]] = defaultdict(list)
     for row in trace.gpu:
         if row.kind == "memory":
@@ -21,12 +21,12 @@ def lanes(trace: Trace) -> dict[Lane, list[Slice]]:
 
 
 def timed(rows: list[Slice]) -> list[Slice]:
-    """Those with a length and a number of bytes."""
+    """Those with a duration and a number of bytes."""
     return [row for row in rows if row.length and row.args.get("bytes") is not None]
 
 
 def pieces(rows: list[Slice]) -> list[tuple[int, int, int, Fraction]]:
-    """(start, ns, copies running, bytes per ns) between all moments at which one starts or ends."""
+    """(start, ns, running copies, bytes per ns) between all starts and ends."""
     times = sorted({at for row in rows for at in (row.start, row.end)})
     found = []
     for start, end in zip(times, [*times[1:], *times[-1:]], strict=True):
@@ -37,7 +37,7 @@ def pieces(rows: list[Slice]) -> list[tuple[int, int, int, Fraction]]:
 
 
 def memory_bandwidth(trace: Trace) -> list[Row]:
-    """The series, all streams of a device together."""
+    """The series over all streams of a device."""
     return [
         {"device": device, "stream": None, "direction": direction, "ts_ns": start, "copies": copies,
          "bandwidth_bytes_per_ns": float(speed), "dur_ns": held}
@@ -47,7 +47,7 @@ def memory_bandwidth(trace: Trace) -> list[Row]:
 
 
 def memory_bandwidth_summary(trace: Trace) -> list[Row]:
-    """Its statistics over the time in which anything runs."""
+    """Its statistics over the time with running copies."""
     return [
         {
             "device": device,
@@ -71,7 +71,7 @@ def _summary(rows: list[Slice]) -> Row:
 
 
 def _share(speeds: list[tuple[Fraction, int]], share: int) -> float:
-    """The lowest that is not exceeded for that many of 100 parts of the time."""
+    """The lowest value that is not exceeded for this percentage of the time."""
     total = sum(held for _, held in speeds)
     return float(
         next(

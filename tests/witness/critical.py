@@ -1,4 +1,4 @@
-"""The critical path of a step by brute force: from the events alone, everything asked of everything."""
+"""The critical path of a step by brute force, from the events alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOR_ALL = re.compile(r"(device|ctx|context)synchronize", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Sync:
-    """A row of the profiler's about a wait."""
+    """An event of the profiler about a wait."""
 
     kind: str
     device: int
@@ -31,7 +31,7 @@ class Sync:
 
 @dataclass(frozen=True)
 class Node:
-    """An instant: `turn` and `key` order those of one time."""
+    """A point in time; `turn` and `key` order points at the same time."""
 
     at: int
     turn: int
@@ -47,7 +47,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Lead:
-    """Something that a node waited for, and when that was over."""
+    """A dependency of a node, and when it was over."""
 
     source: Node
     type: str
@@ -64,7 +64,7 @@ class Lead:
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of the path."""
+    """A segment of the path."""
 
     category: str
     evidence: str
@@ -75,7 +75,7 @@ class Part:
 
 @dataclass
 class Graph:
-    """A scope: its nodes, and what leads to each."""
+    """A scope: its nodes and their dependencies."""
 
     rank: Rank
     nodes: list[Node]
@@ -85,7 +85,7 @@ class Graph:
         return max(self.leads[node], key=lambda lead: lead.strength)
 
     def path(self) -> list[Part]:
-        """From the start of the scope to its end."""
+        """The path from the start of the scope to its end."""
         parts: list[Part] = []
         node = self.nodes[-1]
         while node is not self.nodes[0]:
@@ -109,7 +109,7 @@ class Graph:
         return Part(category, evidence, event_id, lead.source.at, node.at - lead.source.at)
 
     def owner(self, part: Part) -> tuple[str | None, str | None]:
-        """(operator around it, name) of what a part belongs to."""
+        """(enclosing operator, name) of the activity of a segment."""
         trace = self.rank.trace
         every = {each.event_id: each for each in (*trace.ops, *trace.calls, *trace.gpu)}
         event = None if part.event_id is None else every[part.event_id]
@@ -119,7 +119,7 @@ class Graph:
         return op.name if op else None, event.name
 
     def within(self, event: Slice | None, name: str) -> bool:
-        """Whether an operator of that name is around the launch of a GPU row."""
+        """Whether an operator with this name encloses the launch of a GPU activity."""
         call = self.rank.call.get(event) if event else None
         return call is not None and any(
             op.thread == call.thread and op.name == name and op.start <= call.start and call.end <= op.end
@@ -127,13 +127,13 @@ class Graph:
         )
 
     def weight(self, lead: Lead, node: Node) -> int:
-        """The least time that a lead takes."""
+        """The minimum time of a dependency."""
         if lead is self.decisive(node):
             return node.at - lead.source.at
         return lead.at - lead.source.at if lead.type == "earlier" else 0
 
     def longest(self, scale: Any) -> int:
-        """The longest way, each lead `scale(lead)` times as long: all of them again, until nothing moves."""
+        """The longest path with scaled dependencies: repeats over all of them until nothing changes."""
         length = dict.fromkeys(self.nodes, 0)
         moved = True
         while moved:
@@ -147,7 +147,7 @@ class Graph:
 
 
 def read_syncs(path: Path) -> list[Sync]:
-    """The profiler's rows about waits, in the order of the file."""
+    """The events of the profiler about waits, in file order."""
     found = []
     for event in json.loads(path.read_text())["traceEvents"]:
         if event.get("cat") == "cuda_sync":
@@ -167,19 +167,19 @@ def read_syncs(path: Path) -> list[Sync]:
 
 
 class Rank:
-    """What each GPU row and each blocking call of a rank waited for."""
+    """The dependencies of each GPU activity and each blocking call of a rank."""
 
     def __init__(self, trace: Trace, syncs: list[Sync]) -> None:
         self.trace, self.syncs = trace, syncs
         self.call = {row: trace.launch(row) for row in trace.gpu}
 
     def before(self, rows: list[Slice], at: int) -> Slice | None:
-        """The last of the rows to end by then, of those that take time."""
+        """The activity with a duration that ends last, up to a time."""
         done = [row for row in rows if row.length and row.end <= at]
         return max(done, key=lambda row: (row.end, row.start, row.event_id), default=None)
 
     def put(self, device: int, stream: int, later: Any) -> dict[int, list[Slice]]:
-        """Start of a launching call → what it put on the stream."""
+        """Start of a launching call → its activities on the stream."""
         found: dict[int, list[Slice]] = {}
         for row, call in self.call.items():
             if call and (row.device, row.stream) == (device, stream) and later(call.start):
@@ -187,14 +187,14 @@ class Rank:
         return found
 
     def last_put(self, device: int, stream: int, until: int) -> Slice | None:
-        """Of what was last put on a stream before then and takes time, the row that ends last."""
+        """The activity that ends last among those launched last on a stream before a time."""
         puts = self.put(device, stream, lambda at: at < until)
         lasting = {at: some for at, rows in puts.items() if (some := [row for row in rows if row.length])}
         rows = lasting[max(lasting)] if lasting else []
         return max(rows, key=lambda row: (row.end, row.event_id), default=None)
 
     def marked(self, sync: Sync) -> list[Slice]:
-        """The call that recorded the event that is waited for."""
+        """The call that recorded the awaited event."""
         if (sync.mark or 0) <= 0:
             return []
         return [c for c in self.trace.calls if c.correlation == sync.mark and "EventRecord" in c.name]
@@ -207,7 +207,7 @@ class Rank:
         )
 
     def waits(self) -> Iterator[tuple[Slice, Slice]]:
-        """(waiting row, row waited for) by the profiler's rows about waits of streams."""
+        """(waiting activity, awaited activity) from the profiler's events about stream waits."""
         for sync in self.syncs:
             if sync.kind != "Stream Wait Event":
                 continue
@@ -222,7 +222,7 @@ class Rank:
                     yield first, source
 
     def starts(self, row: Slice) -> list[tuple[Slice, str, str, int, bool]]:
-        """(source, type, evidence, over at, explains) of a row."""
+        """(source, type, evidence, end, explains) of an activity."""
         found: list[tuple[Slice, str, int, int]] = []
         call = self.call[row]
         if call and call.start <= row.start:
@@ -246,7 +246,7 @@ class Rank:
         return list(dict.fromkeys(links))
 
     def returns(self, call: Slice) -> tuple[Slice | None, str] | None:
-        """(row, evidence) of a blocking call; a None row where a long wait has no reason."""
+        """(activity, evidence) of a blocking call; None for a long wait without a known reason."""
         found = [(row, evidence) for row, evidence in self.awaited(call) if call.start < row.end <= call.end]
         if found:
             return max(found, key=lambda item: (item[0].end, item[0].event_id))
@@ -270,7 +270,7 @@ class Rank:
                 yield early, evidence
 
     def targets(self, call: Slice) -> Iterator[tuple[int, int, int, str]]:
-        """(device, stream, before when it was put there, evidence)."""
+        """(device, stream, latest launch time, evidence)."""
         lanes = sorted({(row.device, row.stream) for row in self.trace.gpu})
         rows = [s for s in self.syncs if s.kind != "Stream Wait Event" and self.caller(s) is call]
         for sync in rows:
@@ -306,7 +306,7 @@ class Rank:
 
 
 def graph(rank: Rank, step: Slice) -> Graph:
-    """The nodes of a step and what leads to them."""
+    """The nodes of a step and their dependencies."""
     trace = rank.trace
     inside = lambda slice_: slice_ is not None and step.start <= slice_.start < step.end  # noqa: E731
     host = [each for each in (*trace.ops, *trace.calls) if inside(each)]
@@ -362,7 +362,7 @@ def _from(
     event: Slice,
     explains: bool,
 ) -> None:
-    """A lead from a node of the scope, or from its start where the source lies before it."""
+    """A dependency from a node of the scope, or from its start if the source is before it."""
     if source is not None:
         made.leads[to].append(Lead(source, type_, at, event, evidence, explains))
     elif at > made.nodes[0].at:
@@ -379,7 +379,7 @@ def _to_row(rank: Rank, made: Graph, row: Slice, node: dict[tuple[Slice, str], N
 
 
 def _on_host(rank: Rank, made: Graph, step: Slice) -> None:
-    """Leads along each thread, and from thread to thread."""
+    """Dependencies along each thread, and between threads."""
     lanes: dict[Any, list[Node]] = {}
     for n in made.nodes:
         if n.thread is not None and n is not made.nodes[0]:
@@ -413,7 +413,7 @@ def _on_host(rank: Rank, made: Graph, step: Slice) -> None:
 
 
 def _along(rank: Rank, first: Node, before: Node | None, n: Node, open_: list[Slice]) -> Lead:
-    """What leads to a node on its own thread."""
+    """The dependency of a node on its thread."""
     if before is None:
         return Lead(first, "host_gap", first.at)
     if not open_:

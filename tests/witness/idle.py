@@ -1,4 +1,4 @@
-"""When and why devices and streams stood idle, by brute force: rows asked between all neighbouring edges."""
+"""Idle time of devices and streams by cause, by brute force: all activities between all adjacent edges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KERNEL_WAIT_NS = 60  # the random traces have no gap as long as the default
 
 @dataclass(frozen=True)
 class Gap:
-    """Nothing runs from `start` to `end`; none of the rows ends there or begins there where one is None."""
+    """An idle interval from `start` to `end`; without an activity that ends or begins there, it is None."""
 
     start: int
     end: int
@@ -23,7 +23,7 @@ class Gap:
 
 
 def gaps(trace: Trace, rows: list[Slice], first: int, last: int) -> Iterator[Gap]:
-    """The gaps of the rows between two moments."""
+    """The gaps between the activities in a time range."""
     edges = sorted({first, last, *(edge for row in rows for edge in (row.start, row.end))})
     for start, end in zip(edges, edges[1:], strict=False):
         if any(row.start <= start and row.end >= end for row in rows):
@@ -39,13 +39,13 @@ def gaps(trace: Trace, rows: list[Slice], first: int, last: int) -> Iterator[Gap
 
 
 def order(trace: Trace, row: Slice) -> tuple[int, ...]:
-    """Of rows that begin together: shorter, launched earlier (if known), lower stream, file order."""
+    """Order of activities that begin together: shorter, launched earlier (if known), lower stream, file."""
     call = trace.launch(row)
     return (row.end, call is None, call.start if call else 0, row.stream, row.event_id)
 
 
 def cause(trace: Trace, gap: Gap) -> str:
-    """Why nothing ran."""
+    """The cause of the idle time."""
     if gap.before is None:
         return "before_first"
     if gap.after is None:
@@ -86,7 +86,7 @@ def breakdown(trace: Trace, by_stream: bool) -> list[Row]:
 
 
 def intervals(trace: Trace, by_stream: bool) -> list[Row]:
-    """Each gap, the rows around it, and what launched the one after it."""
+    """Each gap with the activities before and after it, and the launch of the latter."""
     return [
         lane | _interval(trace, gap, by_stream) for lane, found in lanes(trace, by_stream) for gap in found
     ]

@@ -1,4 +1,4 @@
-"""What the analyses of memory must say of a trace, by brute force: from its JSON, one row after the other."""
+"""Expected results of memory analyses for a trace, by brute force, event by event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Device = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Change:
-    """An allocation or a free, and the operator it was made in."""
+    """An allocation or free, and its operator."""
 
     event_id: int
     at: int | None
@@ -35,7 +35,7 @@ class Change:
 
 
 def read(path: Path) -> dict[Device, list[Change]]:
-    """Each device's rows, in the order of the file."""
+    """The events of each device, in file order."""
     data = path.read_bytes()
     text = gzip.decompress(data) if path.suffix == ".gz" else data
     trace = json.loads(text, parse_float=Decimal)
@@ -57,7 +57,7 @@ def _timed(event: Row, base_ns: int) -> Row:
 
 
 def usable(changes: list[Change]) -> list[Change]:
-    """Those with time and bytes, in order: time, the profiler's number, and without it frees first."""
+    """Those with time and bytes, sorted by time, the profiler's number, and without it frees first."""
     there = [each for each in changes if each.at is not None and each.args.get("Bytes") is not None]
 
     def place(each: Change) -> tuple[Any, ...]:
@@ -139,7 +139,7 @@ def memory_by_op(changes: list[Change]) -> list[Row]:
 
 
 def memory_live(changes: list[Change]) -> list[Row]:
-    """A heap, played until the peak."""
+    """The heap, replayed until the peak."""
     (peak,) = memory_peak(changes)
     if peak["peak_bytes"] is None:
         return []

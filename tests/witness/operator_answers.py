@@ -1,4 +1,4 @@
-"""What the analyses about classes, launches and operators must say of one rank, by brute force.
+"""Expected results of analyses of classes, launches and operators for one rank, by brute force.
 
 Operators and annotations are looked for by time alone: around a moment of a thread are those that started
 before it, in the order of nesting, and end after it. No tree is built.
@@ -15,8 +15,8 @@ from typing import Any
 from witness.answers import Row, pieces, statistics, union
 from witness.trace import Slice, Trace, devices, nesting
 
-Launch = tuple[Slice | None, list[Slice]]  # a call, if there is one, and its GPU rows
-Key = tuple[str | None, str | None]  # an operator's name, and the shapes of its inputs
+Launch = tuple[Slice | None, list[Slice]]  # a call, if known, and its GPU activities
+Key = tuple[str | None, str | None]  # the name of an operator and its input shapes
 NO_OPERATOR: Key = (None, None)
 KINDS = ("computation", "communication", "memory", "other")
 LAUNCH = re.compile(r"launch.*kernel|graphlaunch|memcpy|memset", re.IGNORECASE)
@@ -39,7 +39,7 @@ def kernel_type_breakdown(trace: Trace) -> list[Row]:
 
 
 def comm_by_group(trace: Trace) -> list[Row]:
-    """Communication of each group, and what of it lies under computation."""
+    """Communication of each group, and its overlap with computation."""
     answer = []
     for device, rows in devices(trace.gpu).items():
         computation = [row for row in rows if row.kind == "computation"]
@@ -66,7 +66,7 @@ def comm_by_group(trace: Trace) -> list[Row]:
 def launch_summary(
     trace: Trace, runtime_cutoff_ns: int = 50_000, delay_cutoff_ns: int = 100_000
 ) -> list[Row]:
-    """Calls by function, each with its rows on one device."""
+    """Calls by function, each with its activities on one device."""
     found: dict[tuple[int | None, str, str | None], list[tuple[Slice | None, list[Slice]]]] = defaultdict(
         list
     )
@@ -130,7 +130,7 @@ def _statistics(lengths: list[int]) -> Row:
 
 
 def kernels_by_annotation(trace: Trace) -> list[Row]:
-    """Each GPU row with the annotations that hold the start of its call."""
+    """Each GPU activity with the annotations enclosing the start of its call."""
     answer = []
     for row in trace.gpu:
         call = trace.launch(row)
@@ -151,13 +151,13 @@ def kernels_by_annotation(trace: Trace) -> list[Row]:
 
 
 def _open(notes: Iterable[Slice], call: Slice) -> list[Slice]:
-    """The annotations on the call's thread that hold its start, outermost first."""
+    """The annotations on the thread of the call that enclose its start, outermost first."""
     held = [note for note in notes if note.thread == call.thread and note.start <= call.start < note.end]
     return sorted(held, key=nesting)
 
 
 def op_summary(trace: Trace, by_shapes: bool = False) -> list[Row]:
-    """Operators by name, with host time by thread and the GPU rows under them."""
+    """Operators by name, with host time by thread and the GPU activities launched within them."""
 
     def key(op: Slice) -> Key:
         shapes = op.args.get("Input Dims") if by_shapes else None
@@ -196,7 +196,7 @@ def op_summary(trace: Trace, by_shapes: bool = False) -> list[Row]:
 
 
 def _innermost_time(ops: list[Slice]) -> Iterator[tuple[Slice, int]]:
-    """Each piece of a thread's time between two edges, with the operator that began last of those open."""
+    """Each segment of a thread's time between two edges, with the open operator that began last."""
     threads: dict[Any, list[Slice]] = defaultdict(list)
     for op in ops:
         threads[op.thread].append(op)
@@ -215,19 +215,19 @@ def _gpu_time(what: str, rows: list[Slice], known: bool) -> Row:
 
 
 def _holders(trace: Trace, row: Slice) -> list[Slice]:
-    """The operators around the launch of a GPU row, outermost first."""
+    """The operators enclosing the launch of a GPU activity, outermost first."""
     call = trace.launch(row)
     return [] if call is None else around(trace.ops, call)
 
 
 def _innesting(trace: Trace, rows: Iterable[Slice]) -> list[tuple[Slice, Slice]]:
-    """(call, GPU row) in the order of launch."""
+    """(call, GPU activity) in launch order."""
     pairs = [(call, row) for row in rows if (call := trace.launch(row)) is not None]
     return sorted(pairs, key=lambda pair: (pair[0].start, pair[1].start, pair[1].event_id))
 
 
 def op_kernel_delays(trace: Trace, with_memory: bool = True) -> list[Row]:
-    """What each operator launched itself, and how late the first of it started."""
+    """The activities that each operator launched directly, and the delay of the first one."""
     occurrences: dict[Slice, list[Slice]] = defaultdict(list)
     for row in trace.gpu:
         held = _holders(trace, row)
@@ -262,7 +262,7 @@ def kernel_sequences(
     by_stream: bool = False,
     with_memory: bool = True,
 ) -> list[Row]:
-    """What the outermost of the operators meant launched, all of it."""
+    """All activities launched within the outermost matching operators."""
     occurrences: dict[tuple[Slice, int | None, int | None], list[Slice]] = defaultdict(list)
     for row in trace.gpu:
         held = [op for op in _holders(trace, row) if operator in op.name]
@@ -290,7 +290,7 @@ def kernel_sequences(
 
 
 def around(slices: Iterable[Slice], inner: Slice) -> list[Slice]:
-    """The slices of the same thread that stand around the start of `inner`, outermost first."""
+    """The slices of the same thread that enclose the start of `inner`, outermost first."""
     before = [
         each
         for each in slices
@@ -300,7 +300,7 @@ def around(slices: Iterable[Slice], inner: Slice) -> list[Slice]:
 
 
 def name_summary(trace: Trace, by_step: bool = False) -> list[Row]:
-    """Rows of the host and of the GPU by name, in each step or in all."""
+    """Host slices and GPU activities by name, per step or in total."""
     groups: dict[tuple[int | None, bool, str, str], list[int]] = defaultdict(list)
     notes = [note for note in trace.notes if note.category == "user_annotation"]
     for row in (*trace.ops, *trace.calls, *trace.frames, *notes):

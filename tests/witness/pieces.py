@@ -1,4 +1,4 @@
-"""The time of a rank between all neighbouring edges, by brute force: who owns it, or why it is idle."""
+"""The segments of a rank between all adjacent edges, by brute force: their activity, or the idle cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATA = "enumerate(DataLoader)#"
 
 @dataclass(frozen=True)
 class Piece:
-    """From one edge to the next: its owner, or the cause of idling and the gap it is part of."""
+    """A segment from one edge to the next: its activity, or the idle cause and the gap that contains it."""
 
     start: int
     end: int
@@ -29,7 +29,7 @@ class Piece:
 
 
 def pieces(trace: Trace, more: Iterable[int] = ()) -> Iterator[Piece]:
-    """All pieces of a rank, cut at more moments too."""
+    """All segments of a rank, split at additional times."""
     data = [note for note in trace.notes + trace.ops if note.name.startswith(DATA)]
     periods = list(_periods(trace))
     edges = {edge for row in trace.gpu + data for edge in (row.start, row.end)}
@@ -95,13 +95,13 @@ def _blocking(trace: Trace, thread: object) -> Iterator[Slice]:
 
 
 def gap_ns(piece: Piece) -> int:
-    """Length of the gap that the piece is part of."""
+    """The duration of the gap that contains the segment."""
     assert piece.gap is not None
     return piece.gap.end - piece.gap.start
 
 
 def waited_in(trace: Trace, piece: Piece) -> Slice:
-    """The blocking call before the launch that an idle piece waits for; the one that reaches furthest."""
+    """The blocking call before the launch that an idle segment waits for; the one that ends last."""
     assert piece.gap is not None and piece.gap.after is not None
     call = trace.launch(piece.gap.after)
     assert call is not None
@@ -110,7 +110,7 @@ def waited_in(trace: Trace, piece: Piece) -> Slice:
 
 
 def judged(trace: Trace) -> tuple[int, int, int]:
-    """By what a rank is judged: how many complete steps and their time, else its GPU rows and none."""
+    """The analyzed interval of a rank: number of complete steps and their time, else 0 and the GPU window."""
     partial = {row["step"] for row in answers.step_summary(trace) if row["partial"]}
     whole = [(start, end) for step, start, end in _periods(trace) if step not in partial and end > start]
     if whole:
@@ -119,7 +119,7 @@ def judged(trace: Trace) -> tuple[int, int, int]:
 
 
 def step_account(trace: Trace) -> list[Row]:
-    """Time of each step's period by part."""
+    """Time of each step's period by category."""
     sums: dict[tuple[int, str], int] = defaultdict(int)
     periods: dict[int, int] = defaultdict(int)
     for piece in pieces(trace):
@@ -142,7 +142,7 @@ def _part(piece: Piece) -> str:
 
 
 def step_kernels(trace: Trace) -> list[Row]:
-    """What each kernel added to each step's period, and how often it started there."""
+    """The exclusive time of each kernel in each step's period, and how often it started there."""
     counts: dict[tuple[int, str, str], int] = defaultdict(int)
     sums: dict[tuple[int, str, str], int] = defaultdict(int)
     for row in trace.gpu:
@@ -158,7 +158,7 @@ def step_kernels(trace: Trace) -> list[Row]:
 
 
 def spans(trace: Trace, annotation: str | None) -> dict[int, tuple[int, int]]:
-    """The window, or each time inside the annotation that is not within an earlier one."""
+    """The window, or each occurrence of the annotation that is not within an earlier one."""
     if annotation is None:
         return {1: (min(row.start for row in trace.gpu), max(row.end for row in trace.gpu))}
     notes = [note for note in trace.notes if note.name == annotation and note.length]
@@ -176,7 +176,7 @@ def _turn(note: Slice) -> tuple[int, int, int]:
 
 
 def window_account(trace: Trace, annotation: str | None) -> dict[tuple[int, str], int]:
-    """Time of each span by part; what lies beyond all pieces is outside."""
+    """Time of each interval by category; time beyond all segments is outside."""
     sums: dict[tuple[int, str], int] = defaultdict(int)
     for number, (start, end) in spans(trace, annotation).items():
         inside = [piece for piece in pieces(trace, (start, end)) if start <= piece.start and piece.end <= end]
@@ -189,7 +189,7 @@ def window_account(trace: Trace, annotation: str | None) -> dict[tuple[int, str]
 
 
 def window_kernels(trace: Trace, annotation: str | None) -> dict[tuple[int, str, str], list[int]]:
-    """Rows that start in each span, their whole lengths, and the time there that each kernel owns."""
+    """Activities that start in each interval, their full durations, and the exclusive time of each kernel."""
     sums: dict[tuple[int, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for number, (start, end) in spans(trace, annotation).items():
         for row in trace.gpu:

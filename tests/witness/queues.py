@@ -1,4 +1,4 @@
-"""How many rows waited in each stream's queue, by brute force: all rows asked at every moment."""
+"""Queue depth of each stream by brute force: all activities are checked at every time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FULL = 2  # the random traces have no queue as long as the default
 
 
 def streams(trace: Trace) -> Iterator[tuple[Row, list[Slice], list[tuple[int, int]]]]:
-    """Each stream with its rows, and when those with a launch came into the queue and left it."""
+    """Each stream with its activities, and when those with a launch entered and left the queue."""
     for device, stream in sorted({(row.device, row.stream) for row in trace.gpu}):
         rows = [row for row in trace.gpu if (row.device, row.stream) == (device, stream)]
         calls = [(trace.launch(row), row.start) for row in rows]
@@ -21,17 +21,17 @@ def streams(trace: Trace) -> Iterator[tuple[Row, list[Slice], list[tuple[int, in
 
 
 def moments(waits: list[tuple[int, int]]) -> list[int]:
-    """When anything comes or goes."""
+    """The times of all changes."""
     return sorted({at for wait in waits for at in wait})
 
 
 def length(waits: list[tuple[int, int]], at: int) -> int:
-    """Rows in the queue once all that happens at that moment has."""
+    """The queue depth after all changes at a time."""
     return sum(came <= at < went for came, went in waits)
 
 
 def pieces(waits: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(length, ns) between neighbouring moments."""
+    """(depth, ns) between adjacent times."""
     times = moments(waits)
     return [
         (length(waits, start), end - start) for start, end in zip(times, [*times[1:], times[-1]], strict=True)
@@ -39,7 +39,7 @@ def pieces(waits: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def changes(waits: list[tuple[int, int]]) -> list[int]:
-    """The length after each change: at each moment first the launches one by one, then the starts."""
+    """The depth after each change: at each time first the launches one by one, then the starts."""
     found: list[int] = []
     for at in moments(waits):
         before = sum(came < at <= went for came, went in waits)

@@ -1,6 +1,6 @@
-"""A random run of many ranks that meet at collectives: groups, clocks that are off, rows that are lost.
+"""A random run of many ranks with collectives: groups, clock offsets, lost activities.
 
-Each row carries, in `truth`, which collective it really is: the witness reads it, the program does not.
+The argument `truth` of each event is its true collective, which only the brute-force check reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small random traces with everything that a critical path turns on, in the sketch language.
+"""Small random traces with all kinds of dependencies of a critical path, in the sketch language.
 
 Times lie on a grid of 5 us, so that things meet and some waits are longer than others. There are two streams
 and sometimes two devices, graph launches, copies that block, waits of streams for events, waits of the host
@@ -23,7 +23,7 @@ def run(name: str, seed: int, ranks: int) -> str:
 
 
 class Rank:
-    """One rank in the making."""
+    """A rank under construction."""
 
     def __init__(self, run: str, rank: int, dice: Random) -> None:
         self.dice = dice
@@ -61,14 +61,16 @@ class Rank:
         return self.dice.randint(0, most) * GRID_NS
 
     def phase(self, thread: int, name: str, at: int) -> int:
-        """Operators and calls one after the other; returns when the thread is done."""
+        """Operators and calls in sequence; returns when the thread is done."""
         for _ in range(self.dice.randint(1, 4)):
             at += self.time(3)
             start = at
             at += self.time(2)
             for _ in range(self.dice.randint(0, 3)):
                 at = self.call(thread, at) + self.time(1)
-            at += self.time(1) + GRID_NS  # an operator is longer than a call in it, so that it is around it
+            at += (
+                self.time(1) + GRID_NS
+            )  # an operator is longer than a call in it, so that it encloses the call
             if self.dice.random() < 0.8:
                 self.line(f"op t{thread} '{name}' {start} {at - start}")
                 if at - start > 4 * GRID_NS and self.dice.random() < 0.3:
@@ -129,7 +131,7 @@ class Rank:
         return end
 
     def wait_of_the_host(self, thread: int, at: int) -> int:
-        """A call that blocks until a stream, an event or the device is done; now and then for nothing."""
+        """A call that blocks until a stream, an event or the device is done; sometimes without reason."""
         device, stream = self.dice.randrange(self.devices), self.dice.choice([7, 20])
         kind = self.dice.choice(["Device", "Stream", "Event"])
         mark = self.next_id

@@ -1,6 +1,6 @@
 """Random traces about operators, in the sketch language, on top of `random_traces`.
 
-Operators nest, call themselves, hold Python frames, stand out beyond what is around them, take no time, and
+Operators nest, recurse, contain Python frames, extend beyond enclosing slices, have zero duration, and
 come from more than one thread; annotations nest and cross; communication belongs to process groups; some
 calls launch nothing, or launch by functions that no rule knows.
 """
@@ -18,10 +18,10 @@ GROUPS = ("tp", "tp", "dp", None)
 
 
 class Rank(random_traces.Rank):
-    """One rank in the making."""
+    """A rank under construction."""
 
     def thread(self, thread: int) -> None:
-        """Trees of operators one after the other, with annotations over them."""
+        """Trees of operators in sequence, with annotations enclosing them."""
         at = self.time(100)
         for _ in range(self.dice.randint(0, 9)):
             at = self.operator(thread, at, 1) + self.time(40)
@@ -37,7 +37,7 @@ class Rank(random_traces.Rank):
             )
 
     def operator(self, thread: int, start: int, depth: int) -> int:
-        """An operator with what it holds; returns its end, or a time soon after for one that stands out."""
+        """An operator with its contents; returns its end, or a later time if it extends beyond its parent."""
         name, shapes = self.dice.choice(OPERATORS), self.dice.choice(SHAPES)
         at = start + self.dice.choice([0, GRID_NS, self.time(30)])
         for _ in range(self.dice.choice([0, 1, 1, 2, 3])):

@@ -1,4 +1,4 @@
-"""Small random traces, in the sketch language: everything that makes the first analyses hard.
+"""Small random traces in the sketch language, with all difficult cases of the basic analyses.
 
 Times lie on a coarse grid, so that edges meet; there are rows without length, streams that overlap
 themselves, two devices, copies without bytes, graph launches, launches without GPU rows, GPU rows without
@@ -22,7 +22,7 @@ def run(name: str, seed: int, ranks: int) -> str:
 
 
 class Rank:
-    """One rank in the making."""
+    """A rank under construction."""
 
     def __init__(self, run: str, rank: int, dice: Random) -> None:
         self.dice = dice
@@ -58,7 +58,7 @@ class Rank:
             at += length + self.dice.choice([0, 0, self.time(200)])
 
     def thread(self, thread: int) -> None:
-        """Operators one after the other, with calls inside and outside."""
+        """Operators in sequence, with calls inside and outside."""
         at = self.time(100)
         for _ in range(self.dice.randint(0, 8)):
             if self.dice.random() < 0.3:
@@ -90,7 +90,7 @@ class Rank:
         return end
 
     def orphan(self) -> None:
-        """A GPU row that nothing in the trace launched."""
+        """A GPU activity without a launch in the trace."""
         identity = self.dice.choice(["", "id=0", "id=-1", f"id={self.dice.randint(5000, 9000)}"])
         self.gpu(self.time(1_500), identity)
 

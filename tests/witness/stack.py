@@ -1,4 +1,4 @@
-"""Nesting of slices by a plain stack: the second witness for `nesting`."""
+"""Nesting of slices with a plain stack, to check `nesting`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Slice:
 
 @dataclass
 class Place:
-    """Where a slice stands in the tree of its thread."""
+    """The position of a slice in the tree of its thread."""
 
     parent_id: int | None
     depth: int
@@ -28,7 +28,7 @@ class Place:
 
 
 def nest(slices: Iterable[Slice]) -> dict[int, Place]:
-    """The place of each slice, by its event_id: parent is the last started slice that is still open."""
+    """Event id → position: the parent is the last started slice that is still open."""
     places: dict[int, Place] = {}
     stack: list[Slice] = []
     for pre, new in enumerate(sorted(slices, key=_order), start=1):
@@ -44,7 +44,7 @@ def nest(slices: Iterable[Slice]) -> dict[int, Place]:
 
 
 def ancestors(places: dict[int, Place], event_id: int) -> Iterator[int]:
-    """The slices around one, innermost first."""
+    """The enclosing slices, innermost first."""
     parent = places[event_id].parent_id
     while parent is not None:
         yield parent

@@ -1,4 +1,4 @@
-"""Waits, offsets and stragglers of random runs against plain Python over the rows of the files."""
+"""Waits, offsets and stragglers of random runs, compared with plain Python over the files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def rows_of(paths: Iterable[Path]) -> list[Row]:
-    """The collectives of all ranks, in ns, with what really met."""
+    """The collectives of all ranks, in ns, with their true instances."""
     found = []
     for path in paths:
         for event_id, event in enumerate(json.loads(path.read_text())["traceEvents"]):
@@ -33,7 +33,7 @@ def rows_of(paths: Iterable[Path]) -> list[Row]:
 
 
 def meetings(rows: list[Row]) -> dict[str, list[Row]]:
-    """By what rows can be matched: by number, else by place, where all ranks show as many of the kind."""
+    """The key that matches collectives: sequence number, else position if all ranks have the same count."""
     kinds: dict[tuple[Any, ...], dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in sorted(rows, key=lambda row: (row["start"], row["end"])):
         args = row["args"]
@@ -82,7 +82,7 @@ def offsets(met: Iterable[list[Row]]) -> dict[int, tuple[int, int, int | None]]:
 
 
 def apart(rows: list[Row], known: dict[int, tuple[int, int, int | None]]) -> bool:
-    """On aligned clocks somebody had gone before somebody came, beyond twice the uncertainty."""
+    """Whether a rank left before another arrived, on aligned clocks, beyond twice the uncertainty."""
     if len({known[row["rank"]][0] for row in rows}) > 1:
         return False
     slack = {row["rank"]: 2 * (known[row["rank"]][2] or 0) for row in rows}
@@ -92,7 +92,7 @@ def apart(rows: list[Row], known: dict[int, tuple[int, int, int | None]]) -> boo
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Warehouse, dict[str, list[Row]]]:
-    """A warehouse with the random runs, and the collectives of each as the files have them."""
+    """A warehouse with the random runs, and the collectives of each from the files."""
     folder = tmp_path_factory.mktemp("collectives")
     warehouse, files = tw.open(folder / "warehouse"), {}
     for seed in SEEDS:
@@ -137,7 +137,7 @@ def test_waits(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
     assert seen == {"complete", "partial", "unmatched", "ambiguous", "inconsistent_clocks"}
 
 
-def test_what_is_matched_really_met(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
+def test_matches_are_true_instances(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
     warehouse, files = drawn
     truth = {(n, r["rank"], r["id"]): r["args"]["truth"] for n, rows in files.items() for r in rows}
     by_meeting: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -149,7 +149,7 @@ def test_what_is_matched_really_met(drawn: tuple[tw.Warehouse, dict[str, list[Ro
     assert by_meeting and wrong == 0
 
 
-def test_stragglers_add_up(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
+def test_stragglers_sum_to_the_waits(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
     warehouse, files = drawn
     caused: dict[tuple[str, int], int] = defaultdict(int)
     waits: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -176,7 +176,7 @@ def test_stragglers_add_up(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> 
     assert set(GROUPS) == {"dp", "tp", "tq", "far"}
 
 
-def test_slow_collectives_save_what_is_over_the_usual(
+def test_slow_collectives_save_the_time_above_the_typical_duration(
     drawn: tuple[tw.Warehouse, dict[str, list[Row]]],
 ) -> None:
     warehouse, _ = drawn

@@ -1,4 +1,4 @@
-"""The critical path against brute force: random traces as ranks of one run, every step of them."""
+"""The critical path compared with brute force: every step of random traces, as ranks of one run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Graphs = dict[Key, Graph]
 def drawn(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Warehouse, Graphs]:
-    """A warehouse with all steps derived, and each step's graph as the witness has it."""
+    """A warehouse with all steps derived, and the graph of each step by brute force."""
     folder = tmp_path_factory.mktemp("critical")
     paths = sketch.write(random_critical.run("random", request.param, RANKS), folder)
     warehouse = tw.open(folder / "warehouse")
@@ -81,7 +81,7 @@ SCALES: dict[str, Callable[[Graph, Lead], float]] = {
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_what_would_be_is_the_longest_of_what_is_scaled(scale: str, drawn: tuple[Warehouse, Graphs]) -> None:
+def test_whatif_is_the_longest_path_of_the_scaled_graph(scale: str, drawn: tuple[Warehouse, Graphs]) -> None:
     warehouse, graphs = drawn
     ranks = sorted({rank for rank, _ in graphs})[:6]
     rows = warehouse.whatif("random", scale, ranks=ranks, steps=range(3)).rows()
@@ -91,7 +91,7 @@ def test_what_would_be_is_the_longest_of_what_is_scaled(scale: str, drawn: tuple
     }
 
 
-def test_parts_belong_to_the_operators_around_them(drawn: tuple[Warehouse, Graphs]) -> None:
+def test_segments_belong_to_their_enclosing_operators(drawn: tuple[Warehouse, Graphs]) -> None:
     warehouse, graphs = drawn
     wanted: Counter[tuple[Any, ...]] = Counter()
     for key, made in graphs.items():

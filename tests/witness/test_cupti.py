@@ -1,4 +1,4 @@
-"""Counters of kernels against plain Python that reads the JSON itself, on a recorded trace."""
+"""Kernel counters of a recorded trace, compared with plain Python over the JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRACE = "hta-singles/a100_cupti_profiler_range.json.gz"
 
 
 def stack(events: list[dict[str, Any]], call: dict[str, Any]) -> list[str]:
-    """Names of the operators around a call, outermost first: each operator of its thread is asked."""
+    """Names of the operators enclosing a call, outermost first."""
     ops = [
         event
         for event in events
@@ -47,6 +47,6 @@ def test_counters_and_stacks_are_those_of_the_file(tmp_path: Path) -> None:
         (row["position"], row["counter"]): (row["name"], row["value"], row["op_stack"]) for row in found
     } == wanted
     sixth = next(row for row in found if row["position"] == 6 and "_fadd_" in row["counter"])
-    assert len({row["event_id"] for row in found}) == 77  # as HTA's own tests have it, and so on
+    assert len({row["event_id"] for row in found}) == 77  # as in HTA's tests
     assert (sixth["name"].split("<")[0], sixth["value"]) == ("void fft2d_r2c_32x32", 86_114_304)
     assert (sixth["top_op"], sixth["op"]) == ("aten::conv2d", "aten::cudnn_convolution")

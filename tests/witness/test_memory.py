@@ -1,4 +1,4 @@
-"""The analyses of memory against brute force: random traces, ranks of one run, one query per analysis."""
+"""Memory analyses compared with brute force: random traces as ranks of one run, one query per analysis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS = [20_261, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2,
 
 
 class Heap:
-    """One rank in the making: nested operators on two threads, allocations on two devices, some not told."""
+    """A rank under construction: nested operators on two threads, allocations on two devices."""
 
     def __init__(self, rank: int, dice: Random) -> None:
         self.dice, self.head, self.lines = dice, f"random {rank}", list[str]()
@@ -61,7 +61,7 @@ class Heap:
         self.totals[device] = max(self.totals[device] + size, 0)
         self.index += 1
         if self.dice.random() < 0.1:
-            return  # the trace does not tell
+            return  # missing in the trace
         self.tell(self.dice.randint(1, 2), at, device, size, address)
 
     def tell(self, thread: int, at: int, device: int, size: int, address: int) -> None:
@@ -84,7 +84,7 @@ class Heap:
 def drawn(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[tw.Warehouse, Any]:
-    """A warehouse with the random run, and each rank as the witness reads it."""
+    """A warehouse with the random run, and each rank as read by the brute-force check."""
     folder = tmp_path_factory.mktemp("memory")
     lines = [line for rank in range(RANKS) for line in Heap(rank, Random(f"{request.param}/{rank}")).draw()]
     paths = sketch.write("\n".join(lines), folder)
@@ -94,7 +94,7 @@ def drawn(
 
 
 def wanted(name: str, ranks: dict[int, Any]) -> list[str]:
-    """The witness's rows, each as text, its columns by name."""
+    """The expected rows as text, with columns by name."""
     answer: Callable[[list[memory.Change]], list[memory.Row]] = getattr(memory, name)
     return sorted(
         line({"rank": rank, "device_type": kind, "device": device} | row)
@@ -109,7 +109,7 @@ def line(row: memory.Row) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_analysis_says_what_brute_force_says(name: str, drawn: tuple[tw.Warehouse, Any]) -> None:
+def test_analysis_equals_brute_force(name: str, drawn: tuple[tw.Warehouse, Any]) -> None:
     warehouse, ranks = drawn
     result = warehouse.run(name)
     assert {each.rank for each in result.abstained} == {
@@ -133,8 +133,8 @@ def test_real_traces_too(place: str, tmp_path: Path) -> None:
         assert sorted(map(line, warehouse.run(name).rows())) == wanted(name, ranks), name
 
 
-def test_parts_add_up(drawn: tuple[tw.Warehouse, Any]) -> None:
-    """Operators to the net of a device, what is live to its peak."""
+def test_categories_sum_to_the_total(drawn: tuple[tw.Warehouse, Any]) -> None:
+    """Operators sum to the net change of a device, live allocations to its peak."""
     warehouse, _ = drawn
     peaks = {(row["rank"], row["device_type"]): row for row in warehouse.run("memory_peak").rows()}
     net: dict[Any, int] = dict.fromkeys(peaks, 0)

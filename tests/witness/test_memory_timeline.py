@@ -1,4 +1,4 @@
-"""A raw memory timeline as a run: taken in whole; its categories against brute force and known numbers."""
+"""A raw memory timeline as a run; its categories compared with brute force and known numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(path: Path, rows: Rows) -> Path:
 
 
 def drawn(seed: int) -> Rows:
-    """A timeline as torch writes it: by time, what was there before at -1."""
+    """A timeline as PyTorch writes it: by time, with earlier allocations at -1."""
     dice = Random(seed)
     times = sorted(dice.choice([-1, dice.randrange(1_700_000_000_000_000_000, 1_700_000_000_000_000_040)])
                    for _ in range(dice.randint(1, 200)))  # fmt: skip
@@ -46,7 +46,7 @@ def drawn(seed: int) -> Rows:
 
 
 def moments(rows: Rows) -> Iterator[tuple[int | None, list[int]]]:
-    """Each time with the bytes of the eight categories after it."""
+    """Each time with the bytes of the eight categories after the change."""
     sizes = [0] * len(COLUMNS)
     for number, (at, _, size, category) in enumerate(rows):
         sizes[category] += size
@@ -64,7 +64,7 @@ def categories(rows: Rows) -> list[tuple[Any, ...]]:
     table = []
     for number in sorted({row[3] for row in rows}):
         own = [row for row in rows if row[3] == number]
-        # Before it changes for the first time a category has no moment of its own.
+        # A category has no row before its first change.
         times = {None if row[0] < 0 else row[0] for row in own}
         most_at, most = max((each for each in found if each[0] in times), key=lambda each: each[1][number])
         table.append(
@@ -93,7 +93,7 @@ def test_random_timelines(tmp_path: Path) -> None:
 
 
 def test_a_recorded_timeline(tmp_path: Path) -> None:
-    """The numbers of its 744th moment and of its peak are those that others found."""
+    """The values at its 744th time and at its peak equal published ones."""
     traces = real_traces()
     if traces is None:
         pytest.skip("no real traces here")
@@ -110,7 +110,7 @@ def test_a_recorded_timeline(tmp_path: Path) -> None:
     assert max(row[-1] for row in found) == found[762][-1] == 3_082_832_104
 
 
-def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_it_round_trips(tmp_path: Path) -> None:
     rows = drawn(5)
     path = write(tmp_path / "m.raw.json.gz", rows)
     wh = tw.open(tmp_path / "warehouse")
@@ -126,10 +126,10 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     times = [row[0] for row in rows if row[0] > 0]
     assert (row["start_ns"], row["end_ns"], row["memory_timeline"]) == (min(times), max(times), True)
     abstained = wh.run("temporal_breakdown").abstained
-    assert [each.reason for each in abstained] == ["no GPU rows recorded"]
+    assert [each.reason for each in abstained] == ["no GPU activities recorded"]
 
 
-def test_it_is_taken_where_it_is_named(tmp_path: Path) -> None:
+def test_it_is_ingested_if_named(tmp_path: Path) -> None:
     path = write(tmp_path / "traces" / "m.raw.json.gz", drawn(1))
     walked = call("ingest", tmp_path / "traces", "-w", tmp_path / "warehouse")
     assert walked.code == 0 and "name it, and it becomes a run of its own" in walked.err
@@ -137,7 +137,7 @@ def test_it_is_taken_where_it_is_named(tmp_path: Path) -> None:
     assert named.code == 0 and "ingested 1 rank" in named.out
 
 
-def test_one_cut_short_keeps_what_is_whole(tmp_path: Path) -> None:
+def test_a_truncated_one_keeps_complete_elements(tmp_path: Path) -> None:
     rows = drawn(2)
     path = tmp_path / "m.raw.json"
     path.write_text(json.dumps(rows)[:-9])
@@ -147,7 +147,7 @@ def test_one_cut_short_keeps_what_is_whole(tmp_path: Path) -> None:
     check(wh, "cut", rows[:-1])
 
 
-def test_one_with_other_elements_is_refused(tmp_path: Path) -> None:
+def test_other_elements_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     path.write_text("[[-1, 0, [1, 0], 5], [17, 1, [2, 0], 6]]")
     told = call("ingest", path, "-w", tmp_path / "warehouse")

@@ -1,4 +1,4 @@
-"""The account of steps against brute force: random traces with waits for data and blocking calls in them."""
+"""The breakdown of steps compared with brute force: random traces with waits for data and blocking calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(seed: int) -> str:
 
 
 def waits(dice: Random, number: int) -> list[str]:
-    """One more wait of a thread: for data, for a stream, or in a call that copies."""
+    """Another wait of a thread: for data, for a stream, or in a copying call."""
     thread, start, length = dice.randint(1, 2), 10 * dice.randrange(150), 10 * dice.randrange(1, 40)
     copied = start + 10 * dice.randrange(length // 10 + 1)
     data = f"'enumerate(DataLoader)#_X.__next__' {start} {length}"
@@ -38,7 +38,7 @@ def waits(dice: Random, number: int) -> list[str]:
         [
             [f"ann t{thread} {data}"],
             [f"ann t{thread} inside {start} {length}"],
-            [f"op t{thread + 2} {data}"],  # another thread's: it explains nothing
+            [f"op t{thread + 2} {data}"],  # on another thread: it explains nothing
             [f"call t{thread} cudaStreamSynchronize {start} {length} id={number}"],
             [
                 f"call t{thread} cudaMemcpyAsync {start} {length} id={number}",
@@ -52,7 +52,7 @@ def waits(dice: Random, number: int) -> list[str]:
 def drawn(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Any, dict[int, Trace]]:
-    """A warehouse with the random run, and each rank with GPU rows as the witness reads it."""
+    """A warehouse with the random run, and each rank with GPU activities as read by the brute-force check."""
     folder = tmp_path_factory.mktemp("pieces")
     paths = sketch.write(run(request.param), folder)
     warehouse = tw.open(folder / "warehouse")
@@ -61,7 +61,7 @@ def drawn(
     return warehouse, {rank: trace for rank, trace in traces.items() if trace.gpu}
 
 
-def test_each_piece_is_as_brute_force_says(drawn: tuple[Any, dict[int, Trace]]) -> None:
+def test_each_segment_equals_brute_force(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
     found: dict[int, list[Row]] = defaultdict(list)
     for row in warehouse.query("SELECT * FROM device_segments ORDER BY rank, start_ns").rows():
@@ -80,7 +80,7 @@ TOLD = ("step", "kernel_id", "cause", "after_id", "gap_ns")
 
 
 def told(piece: pieces.Piece) -> tuple[object, ...]:
-    """What the view says of the piece."""
+    """The row of the view for the segment."""
     owner, gap = piece.owner, piece.gap
     after = gap.after if gap else None
     return (
@@ -136,8 +136,8 @@ def test_window_account_and_kernels(drawn: tuple[Any, dict[int, Trace]], annotat
     assert owned == {(rank, *key): sums for rank, named in kernels.items() for key, sums in named.items()}
 
 
-SHORT_GAP_NS = 120  # of the random gaps some are longer and some are not
-# Each rule that looks at pieces: its parameters, and which pieces count.
+SHORT_GAP_NS = 120  # some of the random gaps are longer, others are not
+# Each rule that reads segments: its parameters, and which segments count.
 RULES: dict[str, tuple[dict[str, int], Callable[[Trace, pieces.Piece], bool]]] = {
     "low_gpu_use": ({}, lambda _, piece: piece.owner is None),
     "exposed_comm": ({}, lambda _, piece: piece.owner is not None and piece.owner.kind == "communication"),
@@ -165,10 +165,8 @@ RULES: dict[str, tuple[dict[str, int], Callable[[Trace, pieces.Piece], bool]]] =
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_finding_saves_no_more_than_brute_force_says(
-    drawn: tuple[Any, dict[int, Trace]], rule: str
-) -> None:
-    """What each rule says could be saved, and of how much time, over the time by which a rank is judged."""
+def test_the_saving_of_a_finding_equals_brute_force(drawn: tuple[Any, dict[int, Trace]], rule: str) -> None:
+    """The saving of each rule, and its analyzed interval."""
     warehouse, traces = drawn
     params, counts = RULES[rule]
     rows = {row["rank"]: row for row in warehouse.run(rule, **params).rows()}

@@ -1,4 +1,4 @@
-"""The analyses against brute force: 100 random traces, ranks of one run, one query per analysis.
+"""Analyses compared with brute force: 100 random traces as ranks of one run, one query per analysis.
 
 Half of the traces are small and dense, half have trees of operators, annotations and process groups.
 """
@@ -49,9 +49,9 @@ GRAINS: dict[str, tuple[str, ...]] = {
     "op_kernel_delays": ("name", "kernels"),
     "kernel_sequences": ("name", "device", "stream", "kernels"),
 }
-# The modules that have a function of an analysis' name.
+# Modules with a function per analysis.
 WITNESSES = (answers, copies, idle, queues, operator_answers)
-# What a witness takes as given.
+# Inputs of the brute-force functions.
 PARAMS = {name: {"kernel_wait_ns": idle.KERNEL_WAIT_NS} for name in GRAINS if "idle" in name}
 PARAMS["queue_blocked"] = {"max_length": queues.FULL}
 WITHOUT_GPU = {"annotation_breakdown", "name_summary", "op_summary"}
@@ -74,7 +74,7 @@ def run(seed: int) -> str:
 def drawn(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Any, dict[int, Trace]]:
-    """A warehouse with the random run, and each rank as the witness reads it."""
+    """A warehouse with the random run, and each rank as read by the brute-force check."""
     folder = tmp_path_factory.mktemp("witness")
     paths = sketch.write(run(request.param), folder)
     warehouse = tw.open(folder / "warehouse")
@@ -83,7 +83,7 @@ def drawn(
 
 
 def can_say(name: str, trace: Trace) -> bool:
-    """Whether the trace carries what the analysis is about."""
+    """Whether the trace has the data of the analysis."""
     if name == "step_summary":
         return bool(trace.steps)
     if name == "comm_by_group":
@@ -94,7 +94,7 @@ def can_say(name: str, trace: Trace) -> bool:
 
 
 def agree(name: str, drawn: tuple[Any, dict[int, Trace]], **params: Any) -> list[Row]:
-    """Every row and column the witness gives is what the analysis gives, rank by rank; the rows."""
+    """Compares all expected rows and columns with the analysis, rank by rank; returns the rows."""
     warehouse, traces = drawn
     witness: Callable[..., list[Row]] = next(
         getattr(module, name) for module in WITNESSES if hasattr(module, name)
@@ -120,7 +120,7 @@ def agree(name: str, drawn: tuple[Any, dict[int, Trace]], **params: Any) -> list
 
 
 @pytest.mark.parametrize("name", FIRST_GRAINS)
-def test_analysis_says_what_brute_force_says(name: str, drawn: tuple[Any, dict[int, Trace]]) -> None:
+def test_analysis_equals_brute_force(name: str, drawn: tuple[Any, dict[int, Trace]]) -> None:
     agree(name, drawn)
 
 
@@ -132,7 +132,7 @@ def test_classes_and_groups(drawn: tuple[Any, dict[int, Trace]]) -> None:
     assert any(0 < row["overlap_ns"] < row["comm_ns"] for row in groups)
 
 
-def test_classes_add_up_to_busy_time(drawn: tuple[Any, dict[int, Trace]]) -> None:
+def test_classes_sum_to_busy_time(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, _ = drawn
     busy = {(row["rank"], row["device"]): row["busy_ns"] for row in warehouse.temporal_breakdown().rows()}
     sums = dict.fromkeys(busy, 0)
@@ -151,7 +151,7 @@ def test_launches(drawn: tuple[Any, dict[int, Trace]]) -> None:
     agree("launch_summary", drawn, runtime_cutoff_ns=20, delay_cutoff_ns=0)
 
 
-def test_launches_add_up_to_coverage(drawn: tuple[Any, dict[int, Trace]]) -> None:
+def test_launches_sum_to_coverage(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, _ = drawn
     wanted = {(row["rank"], row["device"]): row["gpu_ns"] for row in warehouse.coverage().rows()}
     sums = dict.fromkeys(wanted, 0)
@@ -184,7 +184,7 @@ def test_operators(drawn: tuple[Any, dict[int, Trace]], by_shapes: bool) -> None
     assert {row["shapes"] is None for row in rows} == ({True, False} if by_shapes else {True})
 
 
-def test_operators_cross_and_call_themselves(drawn: tuple[Any, dict[int, Trace]]) -> None:
+def test_operators_cross_and_recurse(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, _ = drawn
     sql = """
         SELECT count(*) FILTER (inner_op.name = outer_op.name) AS itself,
@@ -196,7 +196,7 @@ def test_operators_cross_and_call_themselves(drawn: tuple[Any, dict[int, Trace]]
     assert found["crossing"] > 30
 
 
-def test_kernels_of_operators_add_up_to_coverage(drawn: tuple[Any, dict[int, Trace]]) -> None:
+def test_kernels_of_operators_sum_to_coverage(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, _ = drawn
     found, wanted = Counter[Any](), Counter[Any]()
     for row in warehouse.op_summary().rows():
@@ -227,7 +227,7 @@ def test_sequences(drawn: tuple[Any, dict[int, Trace]], params: dict[str, Any]) 
     assert {row["stream"] is None for row in rows} == {"by_stream" not in params}
 
 
-def test_the_random_run_is_hard_enough(drawn: tuple[Any, dict[int, Trace]]) -> None:
+def test_the_random_run_has_all_difficult_cases(drawn: tuple[Any, dict[int, Trace]]) -> None:
     _, traces = drawn
     rows = [(trace, row) for trace in traces.values() for row in trace.gpu]
     states = {trace.launch_state(row) for trace, row in rows}

@@ -1,4 +1,4 @@
-"""The first analyses on real traces, against plain Python that reads the JSON itself."""
+"""The basic analyses on real traces, compared with plain Python over the JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEEP = (
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.deep) for name in DEEP)])
-def test_python_says_the_same(name: str, tmp_path: Path) -> None:
+def test_analyses_equal_plain_python(name: str, tmp_path: Path) -> None:
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")
@@ -55,7 +55,7 @@ def compare(warehouse: tw.Warehouse, trace: Trace) -> None:
 
 
 def agree(warehouse: tw.Warehouse, analysis: str, grain: tuple[str, ...], wanted: list[answers.Row]) -> None:
-    """The columns that both have are the same in every row."""
+    """Common columns are equal in every row."""
     found = answers.by_grain(warehouse.run(analysis).rows(), grain)
     said = answers.by_grain(wanted, grain)
     assert found.keys() == said.keys()

@@ -1,4 +1,4 @@
-"""The profiler's own sums are those of our rows, once torch's rules are applied to them. CPU runs only."""
+"""The profiler's own sums equal those of our rows under PyTorch's rules. CPU runs only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GPU = ("kernel", "cuda_runtime", "cuda_driver", "gpu_memcpy", "gpu_memset", "gpu
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Rows, Said]]:
-    """What is compared: the rows of each trace in the warehouse, and what the profiler says of them."""
+    """The rows of each trace in the warehouse, and the profiler's averages."""
     warehouse = tw.open(tmp_path_factory.mktemp("torch"))
     report = warehouse.ingest(DATA / "torch-cpu", DATA / "gloo-cpu", jobs=1)
     assert [file.state for file in report.files] == ["intact"] * 7
@@ -63,7 +63,7 @@ TRACES = ("threads", "memory", "stacks", "gloo 0", "gloo 1", "gloo 2", "gloo 3")
 
 
 @pytest.mark.parametrize("trace", TRACES)
-def test_calls_total_and_own_time_are_what_the_profiler_says(
+def test_calls_total_and_self_time_equal_those_of_the_profiler(
     trace: str, recorded: dict[str, tuple[Rows, Said]]
 ) -> None:
     here, said = recorded[trace]
@@ -80,7 +80,7 @@ def only_frames(keys: set[Key], here: Rows) -> bool:
 
 
 def any_child(events: list[rules.Event]) -> None:
-    """As `build_tree`, but for what reaches over the end of its parent."""
+    """Like `build_tree`, except for events that extend beyond the end of their parent."""
     last: dict[object, list[rules.Event]] = {}
     for event in events:
         around = last.setdefault(event.thread, [])

@@ -1,4 +1,4 @@
-"""What `prof.key_averages()` of torch 2.13 makes of a CPU run, applied to our rows.
+"""`prof.key_averages()` of PyTorch 2.13 for a CPU run, computed from our rows.
 
 Each function is one rule of `torch/autograd/profiler.py` (how events are parsed) or `profiler_util.py` (how
 they are folded), named in its first line. Together they take rows of `events` to calls, total and own time by
@@ -24,7 +24,7 @@ WORK_OF_A_GROUP = re.compile(r"(gloo|nccl|mpi|ucc|xccl):\w+")
 
 @dataclass(eq=False)
 class Event:
-    """A FunctionEvent: a span on a thread, in ns, and its place in the tree."""
+    """A FunctionEvent: an interval on a thread, in ns, and its position in the tree."""
 
     name: str
     is_annotation: bool
@@ -99,7 +99,8 @@ def memory_outside(events: Sequence[Event], memory: Sequence[Mapping[str, object
 def build_tree(events: Sequence[Event]) -> None:
     """`EventList._populate_cpu_children`: the innermost event of a thread that holds all of another.
 
-    What reaches over the end of an event is no child of it, and closes it. Async events have no place.
+    An event that extends beyond the end of another is not its child, and closes it. Async events have no
+    position.
     """
     threads: dict[object, list[Event]] = defaultdict(list)
     for event in events:

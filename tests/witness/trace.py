@@ -1,4 +1,4 @@
-"""A trace as the witnesses see it: read from the JSON alone, without any of the program's code."""
+"""A trace for the brute-force checks, read from the JSON without any code of the package."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ class Slice:
 
 @dataclass(frozen=True)
 class Trace:
-    """One rank: its slices, by what they are."""
+    """One rank: its slices by kind."""
 
     gpu: list[Slice]
     calls: list[Slice]
     ops: list[Slice]
     steps: list[Slice]
-    notes: list[Slice] = field(default_factory=list)  # annotations, steps and copies on a GPU among them
+    notes: list[Slice] = field(default_factory=list)  # including annotations, steps and copies on a GPU
     frames: list[Slice] = field(default_factory=list)  # of Python
 
     @cached_property
     def calls_by_id(self) -> dict[int | None, list[Slice]]:
-        """The host calls of each correlation, the outermost first."""
+        """The host calls of each correlation id, outermost first."""
         found: dict[int | None, list[Slice]] = defaultdict(list)
         for call in sorted(self.calls, key=lambda call: (call.start, -call.end, call.event_id)):
             found[call.correlation].append(call)
@@ -78,7 +78,7 @@ class Trace:
 
     @cached_property
     def first_linked(self) -> dict[tuple[int, int], int]:
-        """Of each stream the start of its first row with a launch."""
+        """The start of the first activity with a launch of each stream."""
         found: dict[tuple[int, int], int] = {}
         for row in self.gpu:
             if self.launch(row) is not None:
@@ -87,7 +87,7 @@ class Trace:
         return found
 
     def launch(self, row: Slice) -> Slice | None:
-        """The outermost host call with the row's correlation."""
+        """The outermost host call with the correlation id of the activity."""
         if row.correlation in NO_ID:
             return None
         return next(iter(self.calls_by_id.get(row.correlation, [])), None)
@@ -100,14 +100,14 @@ class Trace:
         return "missing" if first is None or row.start >= first else "before_window"
 
     def op(self, call: Slice | None) -> Slice | None:
-        """The innermost operator that stands around the start of the call, on its thread."""
+        """The innermost operator enclosing the start of the call, on its thread."""
         if call is None:
             return None
         before = [op for op in self.ops if op.thread == call.thread and nesting(op) < nesting(call)]
         return max((op for op in before if op.end > call.start), key=nesting, default=None)
 
     def step(self, call: Slice | None) -> int | None:
-        """The number of the profiler step that holds the start of the call."""
+        """The number of the profiler step that contains the start of the call."""
         if call is None:
             return None
         found = [step for step in self.steps if step.start <= call.start < step.end]
@@ -115,7 +115,7 @@ class Trace:
 
 
 def nesting(each: Slice) -> tuple[int, int, int]:
-    """The order in which slices of a thread nest: what stands around comes before what is inside."""
+    """The order of nested slices of a thread: enclosing slices first."""
     return each.start, -each.length, each.event_id
 
 
@@ -125,7 +125,7 @@ def step_number(step: Slice) -> int:
 
 
 def read(path: Path) -> Trace:
-    """The slices of a file; times exact."""
+    """The slices of a file with exact times."""
     data = path.read_bytes()
     text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     top = json.loads(text, parse_float=Decimal)
@@ -165,7 +165,7 @@ def _ns(micros: Any) -> int:
 
 
 def devices(rows: Iterable[Slice]) -> dict[int, list[Slice]]:
-    """The GPU rows of each device."""
+    """The GPU activities of each device."""
     found: dict[int, list[Slice]] = defaultdict(list)
     for row in rows:
         found[row.device].append(row)

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
-from tracewarehouse.cli.session import Session, examples, pass_session, rank_option, result_options
+from tracewarehouse.cli.session import (
+    Session,
+    complete_runs,
+    examples,
+    pass_session,
+    rank_option,
+    result_options,
+)
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES
@@ -53,7 +59,7 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     """Find performance problems in runs, with suggested fixes.
 
     Each finding has the evidence, a confidence, an upper bound on the saving and what limits it, a
-    suggestion, and a command that shows the data. Savings of several findings do not add up. Severity info:
+    suggestion, and a command that shows the data. Savings overlap and cannot be summed. Severity info:
     the trace has no complete step, so it may not be representative. `tw list` shows the rules in group
     findings; `tw describe RULE` shows what a rule tests and its threshold.
     """

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracewarehouse.cli.complete import complete_contracts
-from tracewarehouse.cli.session import Session, examples, output_options, pass_session, result_options
+from tracewarehouse.cli.session import (
+    Session,
+    complete_contracts,
+    examples,
+    output_options,
+    pass_session,
+    result_options,
+)
 
 if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import (
     Command,
     RankListParam,
     RenamedOption,
     Session,
+    complete_runs,
     examples,
     output_options,
     pass_session,

@@ -53,14 +53,14 @@ def sync(session: Session, /) -> None:
 @output_options
 @pass_session
 def new(session: Session, /, name: str, group: str) -> None:
-    """Write the skeleton of an analysis and of its golden file.
+    """Write skeletons of an analysis and its golden file.
 
-    Both are ready to edit. Generated files are brought up to date.
+    Generated files are updated too.
     """
-    from tracewarehouse.devtools import authoring
+    from tracewarehouse.devtools import skeleton
 
     root = Path.cwd()
-    paths = [str(path.relative_to(root)) for path in authoring.new(root, name, group)]
+    paths = [str(path.relative_to(root)) for path in skeleton.new(root, name, group)]
     text = "".join(f"wrote {path}\n" for path in paths)
     steps = f"edit the first two, then: tw dev sync && tw dev check {name}\n"
     session.out.print_text(text + steps, [{"path": path} for path in paths])
@@ -78,18 +78,20 @@ def new(session: Session, /, name: str, group: str) -> None:
 def check(session: Session, /, name: str | None) -> int:
     """Check contracts, golden files and generated files.
 
-    It needs no traces. With NAME it runs everything that CI checks of one contract, its golden files and laws
-    included. Exit code 1 if there is a problem.
+    No traces are needed. With NAME, all checks of one contract are run as in CI, including its golden files
+    and laws. Exit code 1 if there is a problem.
     """
-    from tracewarehouse.devtools import authoring
     from tracewarehouse.devtools import release as devtools
+    from tracewarehouse.devtools import skeleton
 
     root = Path.cwd()
-    findings = devtools.check(root) if name is None else authoring.check_contract(root, name)
-    lines = [f"{each.place}: {each.message}\n    {each.remedy}\n" for each in findings]
-    error = ContractError(plural(len(findings), "problem")) if findings else None
-    session.out.print_text("".join(lines) or "no problems found\n", [vars(each) for each in findings], error)
-    return 1 if findings else 0
+    violations = devtools.check(root) if name is None else skeleton.check_contract(root, name)
+    lines = [f"{each.location}: {each.message}\n    {each.remedy}\n" for each in violations]
+    error = ContractError(plural(len(violations), "problem")) if violations else None
+    session.out.print_text(
+        "".join(lines) or "no problems found\n", [vars(each) for each in violations], error
+    )
+    return 1 if violations else 0
 
 
 @dev.command(

@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 
 import click
 
-from tracewarehouse.cli.complete import complete_analyses, complete_runs
 from tracewarehouse.cli.session import (
     RankListParam,
     Session,
+    complete_analyses,
+    complete_runs,
     examples,
     force_option,
     pass_session,
@@ -242,8 +243,8 @@ def _row(change: Change) -> dict[str, object]:
             {"gate": each.gate.text, **{key: getattr(each, key) for key in _GATE_FIELDS}}
             for each in change.gates
         ],
-        "account": None if change.breakdown is None else change.rows().rows(),
-        "lacks": change.no_breakdown_reason,
+        "breakdown": None if change.breakdown is None else change.rows().rows(),
+        "no_breakdown_reason": change.no_breakdown_reason,
     }
 
 
@@ -273,11 +274,11 @@ def junit(change: Change, strict: bool) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
-def _fails(judged: GateResult, strict: bool) -> bool:
-    return judged.outcome == "fail" or strict and judged.outcome == "inconclusive"
+def _fails(result: GateResult, strict: bool) -> bool:
+    return result.outcome == "fail" or strict and result.outcome == "inconclusive"
 
 
-def _gate_message(judged: GateResult) -> str:
-    return f"{judged.outcome}: base {judged.base}, head {judged.head}" + (
-        f", {judged.reason}" if judged.reason else ""
+def _gate_message(result: GateResult) -> str:
+    return f"{result.outcome}: base {result.base}, head {result.head}" + (
+        f", {result.reason}" if result.reason else ""
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tracewarehouse.display_names import LEVELS
 from tracewarehouse.hints import cli_text
 from tracewarehouse.render.table import markdown, table
 from tracewarehouse.render.text import one_line, show
 from tracewarehouse.result import Field
-from tracewarehouse.wording import LEVELS
 
 if TYPE_CHECKING:
     from tracewarehouse.diff.change import Change
@@ -70,7 +70,7 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
     ]
     if verdict:
         lines += ["", change.line]
-    if change.verdict.reason and change.verdict.unit != "window":
+    if change.verdict.reason and change.verdict.sample != "window":
         lines.append(f"{mark}{change.verdict.reason}")
     if change.no_breakdown_reason:
         lines.append(f"{mark}no breakdown: {cli_text(change.no_breakdown_reason)}")
@@ -108,19 +108,19 @@ def _gates(change: Change, layout: Layout) -> Iterator[str]:
         yield layout(fields, [_gate_row(each) for each in change.gates])
 
 
-def _gate_row(judged: GateResult) -> list[object]:
-    unit = judged.gate.metric.column.unit
-    base, head = (None if value is None else show(value, unit) for value in (judged.base, judged.head))
-    return [judged.gate.text, judged.outcome, base, head, _gate_value(judged), judged.reason]
+def _gate_row(result: GateResult) -> list[object]:
+    unit = result.gate.metric.column.unit
+    base, head = (None if value is None else show(value, unit) for value in (result.base, result.head))
+    return [result.gate.text, result.outcome, base, head, _gate_value(result), result.reason]
 
 
-def _gate_value(judged: GateResult) -> str | None:
+def _gate_value(result: GateResult) -> str | None:
     """The value compared with the bound, with its interval."""
-    if judged.value is None:
+    if result.value is None:
         return None
-    if not judged.gate.relative:
-        return show(judged.value, judged.gate.metric.column.unit)
-    change = f"{100 * judged.value:+.1f} %"
-    if judged.low is None or judged.high is None:
+    if not result.gate.relative:
+        return show(result.value, result.gate.metric.column.unit)
+    change = f"{100 * result.value:+.1f} %"
+    if result.low is None or result.high is None:
         return change
-    return f"{change} [{100 * judged.low:.1f}, {100 * judged.high:.1f}]"
+    return f"{change} [{100 * result.low:.1f}, {100 * result.high:.1f}]"

@@ -7,8 +7,14 @@ from typing import Any
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
-from tracewarehouse.cli.session import RankListParam, Session, examples, output_options, pass_session
+from tracewarehouse.cli.session import (
+    RankListParam,
+    Session,
+    complete_runs,
+    examples,
+    output_options,
+    pass_session,
+)
 from tracewarehouse.errors import TwError
 
 
@@ -128,8 +134,9 @@ def _check_destination(output: Path, sources: set[str | None]) -> None:
     """Raises TwError if the file exists, or if its folder contains a source trace of the run."""
     if output.exists():
         raise TwError(f"{output} already exists", "choose a new file name")
-    beside = sorted(name for name in sources if name and (output.parent / name).exists())
-    if beside:
+    sources_there = sorted(name for name in sources if name and (output.parent / name).exists())
+    if sources_there:
         raise TwError(
-            f"{output.parent} contains {beside[0]}, a source trace of this run", "choose another folder"
+            f"{output.parent} contains {sources_there[0]}, a source trace of this run",
+            "choose another folder",
         )

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from tracewarehouse import hints
-from tracewarehouse.cli.complete import complete_analyses, complete_runs
-from tracewarehouse.cli.session import Session, examples, output_options, pass_session, result_options
+from tracewarehouse.cli.session import (
+    Session,
+    complete_analyses,
+    complete_runs,
+    examples,
+    output_options,
+    pass_session,
+    result_options,
+)
 from tracewarehouse.errors import TwError
 from tracewarehouse.hints import cli_text
 

@@ -181,7 +181,7 @@ def summary(report: IngestReport) -> str:
 
 
 def _headline(report: IngestReport) -> str:
-    """Ranks that were ingested, then files by what else became of them."""
+    """The number of ingested ranks, then files by other outcomes."""
     runs = {file.run for file in report.stored}
     ingested = f"ingested {plural(len(report.stored), 'rank')} of {plural(len(runs), 'run')}"
     others = {

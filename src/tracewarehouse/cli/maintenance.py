@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import (
     DurationParam,
     Session,
+    complete_runs,
     examples,
     output_options,
     pass_session,
@@ -54,7 +54,7 @@ def verify(session: Session, /) -> None:
 @click.command(
     epilog=examples(
         "tw clean",
-        "tw clean --grace 0s      # while nobody else reads or writes",
+        "tw clean --grace 0s      # while no other process uses the warehouse",
     )
 )
 @click.option(

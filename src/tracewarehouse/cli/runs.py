@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.cli.session import (
     LabelParam,
     Session,
+    complete_runs,
     examples,
     output_options,
     pass_session,

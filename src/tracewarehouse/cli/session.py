@@ -1,9 +1,9 @@
-"""The options that all commands share, and the values they have in one call."""
+"""Options that commands share, their values in one call, and shell completion of their arguments."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from tracewarehouse.cli.complete import complete_runs
 from tracewarehouse.durations import age_ns
 
 if TYPE_CHECKING:
+    from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.render.output import Output
     from tracewarehouse.warehouse import Warehouse
 
@@ -136,6 +137,39 @@ class RenamedOption(click.Option):
         shown = copy(self)
         shown.opts = self.opts[:1]
         return click.Option.get_help_record(shown, ctx)
+
+
+def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of stored runs, @latest and @previous."""
+    names = [*_stored_runs(ctx), "@latest", "@previous"]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of analyses with their summaries."""
+    from tracewarehouse.contracts.catalog import Catalog
+
+    return _items(Catalog.load().analyses(), incomplete)
+
+
+def complete_contracts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of tables, views and analyses with their summaries."""
+    from tracewarehouse.contracts.catalog import Catalog
+
+    catalog = Catalog.load()
+    return _items((*catalog.analyses(), *catalog.views(), *catalog.tables()), incomplete)
+
+
+def _stored_runs(ctx: click.Context) -> list[str]:
+    try:
+        return list(ctx.obj.open().store.runs())
+    except Exception:
+        return []  # completion never prints errors
+
+
+def _items(contracts: Iterable[Contract], incomplete: str) -> list[CompletionItem]:
+    matches = [each for each in contracts if each.name.startswith(incomplete)]
+    return [CompletionItem(each.name, help=each.summary) for each in matches]
 
 
 def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:

@@ -59,8 +59,8 @@ def shell(session: Session, /, args: tuple[str, ...]) -> int:
 
 def _shell_program() -> str | None:
     """The duckdb command of this environment, else of the PATH; None if there is none."""
-    beside = Path(sys.executable).parent / "duckdb"
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which("duckdb")
+    installed = Path(sys.executable).parent / "duckdb"
+    return str(installed) if os.access(installed, os.X_OK) else shutil.which("duckdb")
 
 
 def _run(command: Sequence[str]) -> int:

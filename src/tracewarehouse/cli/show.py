@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.complete import complete_analyses, complete_runs
 from tracewarehouse.cli.session import (
     Session,
+    complete_analyses,
+    complete_runs,
     examples,
     force_option,
     output_options,
@@ -197,7 +198,7 @@ def report(session: Session, /, run: str, head_run: str | None, force: bool) -> 
     check_installed()  # before any work
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
-    page = session.open().report(run, head_run, force=force, say=session.out.notice)
+    page = session.open().report(run, head_run, force=force, notify=session.out.notice)
     path = session.output or Path(f"{page.name}.html")
     session.out.notice("rendering")
     out = replace(session.out, path=None if str(path) == "-" else path)

@@ -1,9 +1,9 @@
-"""Bases: what several contracts declare alike, written once under `sql/bases/`.
+"""Bases: declarations that several contracts share, written once under `sql/bases/`.
 
-A contract with `like = "findings_base@1"` inherits the base's `grain`, `order`, parameters and columns; keys
-that it writes itself replace those of the base, also single ones (`share = { doc = "…" }`). The SELECT of the
-base reads the contract's own SELECT as `base_input`. The result is one contract like any other: hashes, style
-checks and documentation cover what is inherited.
+A contract with `like = "findings_base@1"` inherits the base's `grain`, `order`, parameters and columns; its
+keys replace those of the base, also single ones (`share = { doc = "…" }`). The SELECT of the base reads the
+contract's SELECT as `base_input`. The result is a contract like any other: hashes, style checks and
+documentation cover what is inherited.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def reader(folder: Path) -> ReadBase:
 def inherit(
     head: Mapping[str, Any], body: str, place: Place, read: ReadBase | None
 ) -> tuple[dict[str, Any], str]:
-    """The front matter and SELECT of a contract with those of the base that `like` names.
+    """The front matter and SELECT of a contract, merged with those of the base that `like` names.
 
-    The own SELECT begins on the second line. Raises ContractError.
+    The contract's SELECT begins on the second line. Raises ContractError.
     """
     base, sql = _base(head["like"], place, read)
     own = {key: value for key, value in head.items() if key != "like"}
@@ -44,21 +44,21 @@ def inherit(
         if key in base or key in own:
             merged[key] = _merge(base.get(key, {}), own.get(key, {}))
     if not body:
-        raise place.error("there is no SELECT", f"write the one that the base reads as {INPUT}")
+        raise place.error("the SELECT is missing", f"write the SELECT that the base reads as {INPUT}")
     return merged, f"WITH {INPUT} AS (\n{body}\n)\n{sql}"
 
 
 def _base(ref: object, place: Place, read: ReadBase | None) -> tuple[dict[str, Any], str]:
     match = _REF.fullmatch(ref) if isinstance(ref, str) else None
     if match is None:
-        raise place.error(f"like {ref!r} is not a base", 'write "name@version"', "like")
+        raise place.error(f"like {ref!r} is not a reference to a base", 'write "name@version"', "like")
     path = PurePosixPath("sql", FOLDER, f"{match[1]}.v{match[2]}.sql")
     try:
         text = read(path) if read else None
     except FileNotFoundError:
         text = None
     if text is None:
-        raise place.error(f"base {ref} does not exist", f"write {path}, or name another base", "like")
+        raise place.error(f"base {ref} does not exist", f"create {path}, or name another base", "like")
     head, base_place, body, _ = split(text, path)
     check_keys(head, KEYS, base_place)
     if INPUT not in body:
@@ -67,7 +67,7 @@ def _base(ref: object, place: Place, read: ReadBase | None) -> tuple[dict[str, A
 
 
 def _merge(base: Any, own: Any) -> Any:
-    """The entries of a section in the order of the base, own ones last; keys of an entry that are own win."""
+    """The entries of a section in the order of the base, then the contract's; the contract's keys win."""
     if not (isinstance(base, dict) and isinstance(own, dict)):
         return own or base
     return {name: _entry(base.get(name), own.get(name)) for name in base | own}

@@ -1,4 +1,4 @@
-"""All contracts: found in the package's `sql/` or the checkout's, hashed, and joined by `requires`."""
+"""The catalog of contracts: read from `sql/`, hashed, and linked by `requires`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tracewarehouse.contracts.references import cycle, cycles, reference_error, 
 from tracewarehouse.contracts.sql_tokens import names_read, token_texts
 from tracewarehouse.errors import ContractError, UnknownName
 
-LOCK_HEADER = "# Written by `tw dev release`. A released version never changes: its hashes stand here.\n"
+LOCK_HEADER = "# Written by `tw dev release`. A released version never changes: this file has its hashes.\n"
 
 
 @dataclass(frozen=True)
 class Locked:
-    """A line of `released.lock`; status is released or retired."""
+    """A line of `released.lock`; the status is `released` or `retired`."""
 
     ref: Ref
     status: str
@@ -42,15 +42,15 @@ class Catalog:
 
     @classmethod
     def load(cls, root: Path | None = None) -> Catalog:
-        """The contracts under `root`, a folder like `sql/`, each read when it is asked for; cached.
+        """The contracts under `root`, a folder like `sql/`, each read on first use; cached.
 
-        Raises ContractError, here for a file that cannot be a contract, later for what is wrong in one.
+        Raises ContractError: here for a file that is not a contract, on first use for an invalid one.
         """
         return _load(root or sql_folder())
 
     @classmethod
     def read(cls, folder: Path) -> Catalog:
-        """Reads every file anew; raises ContractError for whatever is wrong."""
+        """Reads every file without the cache; raises the first ContractError."""
         catalog, errors = cls.scan(folder)
         for error in errors:
             raise error
@@ -58,7 +58,7 @@ class Catalog:
 
     @classmethod
     def scan(cls, folder: Path) -> tuple[Catalog, list[ContractError]]:
-        """What can be read under `folder`, and everything that is wrong with the rest."""
+        """The readable contracts under `folder`, and the errors of the others."""
         found: dict[Ref, Contract] = {}
         errors = []
         for path in contract_files(folder):
@@ -71,7 +71,7 @@ class Catalog:
         return catalog, errors or list(catalog.reference_errors())
 
     def get(self, name: str, version: int | None = None, kind: Kind | None = None) -> Contract:
-        """The contract of that name, newest unless a version is given (`name@2` too)."""
+        """The contract with that name, the newest unless a version is given (also as `name@2`)."""
         name, _, text = name.partition("@")
         refs = [ref for ref in self.refs(kind) if ref.name == name]
         if not refs:
@@ -84,7 +84,7 @@ class Catalog:
         return self.contracts[ref]
 
     def _unknown(self, name: str, kind: Kind | None) -> UnknownName:
-        """The error for a name that no contract of that kind has; one of another kind is said to be that."""
+        """The error for an unknown name; the hint names a contract of another kind."""
         others = [self.contracts[ref] for ref in self.refs() if ref.name == name]
         if kind and others and not others[-1].transient:
             return UnknownName(
@@ -105,17 +105,17 @@ class Catalog:
         return self._newest("analysis")
 
     def all(self, kind: Kind) -> tuple[Contract, ...]:
-        """Every version of every contract of that kind, by name and version."""
+        """Every version of every contract of a kind, by name and version."""
         return tuple(self.contracts[ref] for ref in self.refs(kind))
 
     def refs(self, kind: Kind | None = None) -> tuple[Ref, ...]:
-        """Name and version of every contract of that kind, sorted; reads none of them."""
+        """Name and version of every contract of a kind, sorted; reads none of them."""
         if kind not in self._refs:
             self._refs[kind] = tuple(ref for ref in sorted(self.contracts) if kind in (None, self._kind(ref)))
         return self._refs[kind]
 
     def closure(self, contract: Contract) -> tuple[Contract, ...]:
-        """What it requires, and what that requires, each after what it stands on; not itself."""
+        """All direct and indirect requirements, each after its own; without the contract."""
         known = self._closures.get(contract.ref)
         if known is None:
             known = self._closures[contract.ref] = self._closure(contract)
@@ -135,19 +135,19 @@ class Catalog:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over all that every contract says, docs and comments too."""
-        said = [repr(self.contracts[ref]) for ref in sorted(self.contracts)]
-        return sha256(repr(said).encode()).hexdigest()
+        """sha256 over all contracts with their docs and comments."""
+        texts = [repr(self.contracts[ref]) for ref in sorted(self.contracts)]
+        return sha256(repr(texts).encode()).hexdigest()
 
     def own_hash(self, contract: Contract) -> str:
-        """sha256 over what the contract means: not its docs, comments, spacing or order."""
+        """sha256 over the meaning of a contract: without docs, comments, spacing and order."""
         return own_hash(contract)
 
     def effective_hash(self, contract: Contract) -> str:
-        """sha256 over its own hash and the hashes of what it requires.
+        """sha256 over its own hash and the hashes of its requirements.
 
-        Of a table without a SELECT only the columns that the contract names count, so that another column
-        moves no hash but those of the contracts that name it.
+        For a table without a SELECT only the columns that the contract names count, so that a new column
+        changes only the hashes of contracts that name it.
         """
         known = self._hashes.get(contract.ref)
         if known is None:
@@ -159,9 +159,9 @@ class Catalog:
         return known
 
     def hash_as_read(self, required: Contract, names: Collection[str] | None) -> str:
-        """The hash of a table or view for a consumer that names these columns, None for all.
+        """The hash of a table or view for a consumer that names these columns (None: all).
 
-        Versions of a table that are compatible have the same hash for the columns that both of them have.
+        Compatible versions of a table have the same hash for the columns that both have.
         """
         if required.body:
             return self.effective_hash(required)
@@ -171,9 +171,9 @@ class Catalog:
         return sha256("\n".join([own_hash(read), *below]).encode()).hexdigest()
 
     def compatible(self, contract: Contract) -> tuple[Contract, ...]:
-        """Every version of a table whose rows its consumers can read, newest first; itself is one of them.
+        """Every version of a table that its consumers can read, newest first, including itself.
 
-        An older one lacks nullable columns of it.
+        Older ones lack some nullable columns.
         """
         if contract.ref not in self._serving:
             versions = (self.contracts[ref] for ref in reversed(self.refs()) if ref.name == contract.name)
@@ -189,7 +189,7 @@ class Catalog:
         return known.kind(ref) if isinstance(known, SqlFiles) else known[ref].kind
 
     def reference_errors(self) -> Iterator[ContractError]:
-        """What is wrong between contracts: `requires` that cannot be, names used twice."""
+        """Errors between contracts: invalid `requires`, names used twice."""
         kinds: dict[str, str] = {}
         for contract in self.contracts.values():
             if kinds.setdefault(contract.name, contract.kind) != contract.kind:
@@ -211,7 +211,7 @@ def _load(folder: Path) -> Catalog:
 
 
 def own_hash(contract: Contract) -> str:
-    """sha256 over all that the contract means, down to the body's tokens or the number of its definition."""
+    """sha256 over the meaning of a contract, with the tokens of its body or the number of its definition."""
     meaning = {
         "kind": contract.kind,
         "scope": contract.scope,
@@ -230,7 +230,7 @@ def own_hash(contract: Contract) -> str:
 
 
 def read_lock(folder: Path) -> dict[Ref, Locked]:
-    """What `released.lock` says; empty where nothing was released. Raises ContractError."""
+    """The content of `released.lock`; empty if nothing was released. Raises ContractError."""
     import tomllib
 
     path = folder / "released.lock"
@@ -240,8 +240,8 @@ def read_lock(folder: Path) -> dict[Ref, Locked]:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
         return {locked.ref: locked for locked in (_locked(k, v) for k, v in entries.items())}
     except (tomllib.TOMLDecodeError, ValueError, KeyError, TypeError) as error:
-        hint = "take it back from version control; only `tw dev release` writes it"
-        raise ContractError(f"sql/released.lock: not readable: {error}", hint) from None
+        hint = "restore it from version control; only `tw dev release` writes it"
+        raise ContractError(f"sql/released.lock: cannot be read: {error}", hint) from None
 
 
 def _locked(key: str, entry: Mapping[str, str]) -> Locked:
@@ -259,9 +259,9 @@ def write_lock(entries: Mapping[Ref, Locked]) -> str:
 
 
 class SqlFiles(Mapping[Ref, Contract]):
-    """The contracts under a folder by name and version; one and all it requires are read on first use.
+    """The contracts under a folder by name and version, read on first use with all they require.
 
-    Raises ContractError: for a path that is none of a contract at once, for what is wrong in a file then.
+    Raises ContractError: at once for an invalid path, on first use for an invalid file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -287,7 +287,7 @@ class SqlFiles(Mapping[Ref, Contract]):
         return len(self._paths)
 
     def kind(self, ref: Ref) -> Kind:
-        """What a contract is, by its folder: read from the path alone."""
+        """The kind of a contract, by its folder; reads no file."""
         return FOLDERS[self._paths[ref].relative_to(self.folder).parts[0]]
 
     def _checked(self, ref: Ref, contract: Contract) -> Contract:
@@ -301,7 +301,7 @@ class SqlFiles(Mapping[Ref, Contract]):
 
 
 def sql_folder() -> Path:
-    """The `sql/` inside the installed package, else the one of the checkout."""
+    """The `sql/` folder of the installed package, else of the checkout."""
     package = Path(__file__).parents[1]
     for folder in (package / "sql", package.parent.parent / "sql"):
         if folder.is_dir():
@@ -310,7 +310,7 @@ def sql_folder() -> Path:
 
 
 def contract_files(folder: Path) -> list[Path]:
-    """Every `.sql` file that holds a contract, in a stable order."""
+    """Every `.sql` file of a contract, sorted."""
     return sorted(path for name in FOLDERS for path in (folder / name).rglob("*.sql"))
 
 

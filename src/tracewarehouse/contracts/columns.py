@@ -1,4 +1,7 @@
-"""The columns that a contract declares: type, unit, goal, and how several rows become one."""
+"""Columns of a contract: type, unit, goal, and how rows are aggregated.
+
+A small module, because most packages need columns without the rest of a contract.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from typing import Literal
 class Column:
     """A column of the result; with a unit it is a measure.
 
-    `fold` says what it is of several rows taken as one: their sum, min or max, or `a/b`, a sum over another.
-    Without it they do not tell.
+    `fold` aggregates several rows: `sum`, `min`, `max`, or `a/b`, the ratio of two sums. Without it the
+    column cannot be aggregated.
     """
 
     name: str
@@ -31,7 +34,7 @@ Printer = Literal[
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit: `time_power` says how a column scales when all times are stretched."""
+    """A unit; scaling all times by f scales its columns by f to the power of `time_power`."""
 
     name: str
     time_power: int

@@ -1,4 +1,4 @@
-"""What a `.sql` file declares: a table, view or analysis as frozen values."""
+"""Contracts: tables, views and analyses as `.sql` files declare them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracewarehouse.contracts.params import Param
 Kind = Literal["table", "view", "analysis"]
 Scope = Literal["rank", "run"]
 
-# Built from published versions when they are read.
+# Tables that are built from published versions on read.
 _BUILT = ("runs", "ranks", "rank_sources")
 FOLDERS: dict[str, Kind] = {
     "tables": "table",
@@ -26,7 +26,7 @@ NEEDS = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
     "collectives", "counters", "kernel_counters", "device_properties",
 )  # fmt: skip
-# Needs that `tw derive` meets: each is the name of a derivation, and of the table that it ends in.
+# Needs that `tw derive` meets: each names a derivation and its last table.
 DERIVED_NEEDS = ("critical_path",)
 COUNTED_NEEDS = re.compile(r"(steps|ranks)>=[1-9]\d*")
 RUN_TABLES = ("runs", "ranks", "rank_sources")
@@ -47,7 +47,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Change:
-    """What a version changed. A compatible one only added nullable columns to the version before it."""
+    """The change of a version. A compatible one only adds nullable columns to the previous version."""
 
     version: int
     text: str
@@ -56,7 +56,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Contract:
-    """A table, view or analysis: what it reads, what it promises, and the SELECT that does it."""
+    """A table, view or analysis: its inputs, its columns, and its SELECT."""
 
     kind: Kind
     scope: Scope
@@ -91,7 +91,7 @@ class Contract:
 
     @property
     def compatible_since(self) -> int:
-        """The oldest version whose consumers can read this one: later ones only added nullable columns."""
+        """The oldest version whose consumers can read this one: later ones only add nullable columns."""
         since = self.version
         for change in self.changes:
             if not change.compatible:
@@ -106,12 +106,12 @@ class Contract:
 
     @property
     def is_constant(self) -> bool:
-        """True for a table of rules: it is made of nothing, so the same for every run."""
+        """True for a table of rules: it reads no table, so it is the same for every run."""
         return self.kind == "table" and bool(self.body) and not self.requires
 
     @property
     def is_built(self) -> bool:
-        """True for a table that is built from published versions when it is read."""
+        """True for a table that is built from published versions on read."""
         return self.kind == "table" and self.name in _BUILT
 
     @property
@@ -121,6 +121,6 @@ class Contract:
 
 
 def ref_of(path: PurePath) -> Ref | None:
-    """The name and version that a file is called, None where it is not called like a contract."""
+    """Name and version in a file name, None if it is not the name of a contract file."""
     match = FILE_NAME.fullmatch(path.name)
     return Ref(match[1], int(match[2])) if match else None

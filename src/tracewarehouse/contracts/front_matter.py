@@ -1,4 +1,4 @@
-"""The TOML block on top of a `.sql` file: its grammar as Structs; an error names file, line and remedy."""
+"""Front matter, the TOML block of a `.sql` file: its grammar as Structs; errors name file and line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UnitName = Literal[
 ]
 _Text = Annotated[str, Meta(pattern=r"\S")]
 _Shape = TypeVar("_Shape")
-# What msgspec says of a wrong key, and of a wrong value with its path below `$`.
+# Messages of msgspec for a wrong key, and for a wrong value with its path below `$`.
 _KEY = re.compile(r"Object (missing required|contains unknown) field `(\w+)`")
 _PATH = re.compile(r" - at `\$\.(\w+)[^`]*`$")
 
@@ -51,14 +51,14 @@ class ParamEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChangeEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry of `[changes]`; a text alone stands for one that is not compatible."""
+    """An entry of `[changes]`; plain text is short for an incompatible change."""
 
     text: _Text
     compatible: bool = False
 
 
 class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The block; the entries of its sections are converted one by one, so that errors name them."""
+    """The entire block; entries of sections are converted one by one, so that errors name them."""
 
     kind: Kind
     scope: Scope = "rank"
@@ -80,13 +80,13 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Place:
-    """Where the block is in its file, so that an error can name the line."""
+    """The file and lines of the block, so that errors can name the line."""
 
     source: str
     lines: Sequence[str]
 
     def error(self, message: str, hint: str, key: str = "", section: str = "") -> ContractError:
-        """An error about a key, of a section if it is in one."""
+        """An error about a key, optionally in a section."""
         return ContractError(f"{self.source}:{self._line(key, section)}: {message}", hint)
 
     def convert(self, value: object, shape: type[_Shape], name: str = "", section: str = "") -> _Shape:
@@ -127,7 +127,7 @@ class Place:
 
 
 def _hint(key: str, annotation: Any) -> str:
-    """What to write for a key of this type."""
+    """A hint what to write for a key of this type."""
     if choices := _choices(annotation):
         return f"write one of {', '.join(choices)}"
     text = str(annotation)
@@ -138,7 +138,7 @@ def _hint(key: str, annotation: Any) -> str:
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """The values of a Literal, also of an optional one."""
+    """The values of a Literal, also if it is optional."""
     nested = [_choices(each) for each in get_args(annotation) if not isinstance(each, str)]
     return tuple(each for each in get_args(annotation) if isinstance(each, str)) or sum(nested, ())
 
@@ -152,28 +152,28 @@ def entries(found: Mapping[str, Any], shape: type[_Shape], place: Place, section
 
 
 def distinct(names: tuple[str, ...], key: str, place: Place) -> tuple[str, ...]:
-    """The names; raises ContractError if one occurs twice."""
+    """The names unchanged; raises ContractError if one occurs twice."""
     if len(set(names)) < len(names):
         raise place.error(f"{key} names something twice", "name each once", key)
     return names
 
 
 def check_keys(found: Mapping[str, Any], known: Sequence[str], place: Place) -> None:
-    """Raises ContractError for a key that is not known."""
+    """Raises ContractError for an unknown key."""
     for key in found:
         if key not in known:
             raise place.error(f"unknown key `{key}`", f"known are {', '.join(known)}", key)
 
 
 def split(text: str, path: PurePath) -> tuple[dict[str, Any], Place, str, int]:
-    """The block's TOML, its place, the SELECT below it and the line of that. Raises ContractError."""
+    """The parsed block, its place, the SELECT below it, and the line of the SELECT. Raises ContractError."""
     lines = text.split("\n")
     source = path.as_posix()
     if lines[0].rstrip() != "-- /// tw":
         raise ContractError(f"{source}:1: no contract", "begin the file with the line `-- /// tw`")
     end = next((n for n, line in enumerate(lines) if n and line.rstrip() == "-- ///"), None)
     if end is None:
-        raise ContractError(f"{source}:1: the contract has no end", "close it with the line `-- ///`")
+        raise ContractError(f"{source}:1: the block has no end", "close it with the line `-- ///`")
     for number, line in enumerate(lines[1:end], start=2):
         if not line.startswith("-- ") and line.rstrip() != "--":
             raise ContractError(

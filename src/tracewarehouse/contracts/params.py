@@ -1,4 +1,4 @@
-"""Parameters of contracts: a value from Python or the command line becomes one of the declared type."""
+"""Parameters of contracts: values from Python or the command line are converted to the declared type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(?:\.0+)?")
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a table or analysis; without a default it is NULL unless given."""
+    """A parameter of a table or analysis; the default None means NULL."""
 
     name: str
     type: str
@@ -39,7 +39,7 @@ def python_type(param: Param) -> Any:
 
 
 def bind(params: Iterable[Param], values: Mapping[str, object], owner: str) -> dict[str, object]:
-    """Every parameter with its value of the declared type; raises ParamError."""
+    """Every parameter with its value in the declared type; raises ParamError."""
     known = {param.name: param for param in params}
     for name in values:
         if name not in known:
@@ -48,7 +48,7 @@ def bind(params: Iterable[Param], values: Mapping[str, object], owner: str) -> d
 
 
 def cast(param: Param, value: object) -> object:
-    """The value as the parameter's type, `30us` too where the unit is ns; raises ParamError."""
+    """The value in the parameter's type; if the unit is ns, also text like `30us`. Raises ParamError."""
     if value is None:
         if param.default is not None:
             raise ParamError(f"{param.name}: a value is needed", f"the default is {param.default}")

@@ -1,8 +1,8 @@
-"""Parses a `.sql` file into its contract, every rule checked.
+"""Parsing a `.sql` file into a contract, with all checks.
 
 The grammar: a `-- /// tw` line, TOML in comments, a `-- ///` line, then one SELECT. A table that the
-program fills has no SELECT. What a builder or a format fills for each rank has a `definition` in its place:
-a number that is raised when the same trace gives other rows.
+program fills has no SELECT; if a builder or a format fills it for each rank, it has a `definition` instead:
+a number that is raised when the same trace results in other rows.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
 
 
 def _group(block: Head, path: PurePath, place: Place) -> str | None:
-    """The group of an analysis; raises ContractError where block and path disagree."""
+    """The group of an analysis; raises ContractError if block and path disagree."""
     match = FILE_NAME.fullmatch(path.name)
     parts = path.parts[:-1]
     group = parts[-1] if block.kind == "analysis" and parts else None
@@ -197,7 +197,7 @@ def _param(name: str, entry: ParamEntry, place: Place) -> Param:
 
 
 def _check_kind(contract: Contract, place: Place) -> None:
-    """Keys that belong to some kinds only."""
+    """Checks keys that only some kinds may have."""
     kind, name = contract.kind, contract.name
     if contract.needs and kind != "analysis":
         raise place.error(f"a {kind} has no needs", "move them to the analyses that read it", "needs")
@@ -218,9 +218,9 @@ def _check_kind(contract: Contract, place: Place) -> None:
 
 
 def _check_shape(contract: Contract, place: Place) -> None:
-    """The key columns that every relation carries."""
+    """Checks the key columns, which every relation has."""
     if contract.is_constant:
-        return  # it belongs to no run
+        return  # it is independent of runs
     if contract.kind != "table" and contract.scope == "run" or contract.name == "runs":
         keys = {"run_id": "VARCHAR"}
     else:
@@ -238,11 +238,11 @@ def _check_body(contract: Contract, place: Place) -> None:
         if contract.kind != "table":
             raise place.error("there is no SELECT", "write it under the block")
         if contract.requires and not (contract.derived or contract.transient):
-            raise place.error("without a SELECT nothing is required", "leave it out", "requires")
+            raise place.error("without a SELECT nothing is required", "remove it", "requires")
         _check_definition(contract, place)
         return
     if contract.definition is not None:
-        raise place.error("the SELECT is the definition", "leave the number out", "definition")
+        raise place.error("the SELECT is the definition", "remove the number", "definition")
     found = token_texts(contract.body)
     if not found or found[0].upper() not in ("WITH", "SELECT") or ";" in found:
         raise ContractError(
@@ -255,7 +255,7 @@ def _check_body(contract: Contract, place: Place) -> None:
 
 
 def _check_definition(contract: Contract, place: Place) -> None:
-    """Stored rows of a rank have a SELECT or a number for what a builder or a format does."""
+    """A stored table of a rank has a SELECT, or the number of a builder's or format's definition."""
     elsewhere = contract.scope == "run" or contract.transient or contract.derived
     if contract.definition is None and not elsewhere:
         raise place.error("the table has neither SELECT nor definition", "write definition = 1")
@@ -274,7 +274,7 @@ def _check_param_use(contract: Contract, texts: Sequence[str], place: Place) -> 
     for mark in ("$", "?"):
         if mark in found:
             hint = "write $name and declare it in [params]"
-            raise _in_body(contract, mark, "a value comes in without a name", hint)
+            raise _in_body(contract, mark, "a parameter has no name", hint)
     words = {text.strip('"').lower() for text in found} | {column.name for column in contract.columns}
     for name in sorted(declared & words):
         hint = "rename the parameter: in a macro it would capture the column"
@@ -329,7 +329,7 @@ def _check_goal(column: Column, place: Place) -> None:
 
 
 def _check_fold(column: Column, columns: Sequence[Column], place: Place) -> None:
-    """A fold is of a number; one over the other, of columns that are summed."""
+    """Checks that a fold is of a number, and a ratio of two summed columns."""
     if column.fold is None:
         return
     summed = {each.name for each in columns if each.fold == "sum"}

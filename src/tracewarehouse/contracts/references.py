@@ -1,4 +1,4 @@
-"""What can be wrong between contracts: impossible `requires`, names used twice, cycles."""
+"""Checks between contracts: invalid `requires`, names used twice, cycles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.errors import ContractError, UnknownName
 
-# The public names of `Warehouse`, which no contract may have: every analysis is a method beside them.
+# The public names of `Warehouse`, which no contract may have, because every analysis becomes a method.
 WAREHOUSE_NAMES = frozenset((
     "acknowledge", "catalog", "check", "clean", "derive", "diff", "export_trace", "history", "info", "ingest",
     "label", "query", "record", "refresh", "remove", "report", "root", "run", "runs", "scan", "select",
@@ -18,13 +18,13 @@ RUN_SCOPE_TABLES = ("runs", "ranks", "rank_sources", "data_quality")
 
 
 def reference_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
-    """What is wrong between one contract and the others; looks at what it requires, and no further."""
+    """Errors between one contract and its direct requirements."""
     yield from _name_errors(contract, contracts)
     yield from _require_errors(contract, contracts)
 
 
 def cycles(contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
-    """An error for each contract that requires itself through others."""
+    """An error for each contract that requires itself indirectly."""
     done: set[Ref] = set()
 
     def visit(ref: Ref, above: tuple[Ref, ...]) -> Iterator[ContractError]:
@@ -40,12 +40,12 @@ def cycles(contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
 
 
 def cycle(contract: Contract, path: tuple[Ref, ...]) -> ContractError:
-    """The error about a contract whose `requires` lead back to it along this path."""
+    """The error for a cycle of `requires` along this path."""
     return reference_error(contract, f"requires itself: {' → '.join(map(str, path))}", "break the cycle")
 
 
 def _name_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
-    # `Warehouse.runs()` gives the table `runs`: one meaning, so one name.
+    # `Warehouse.runs()` returns the table `runs`: one meaning, so one name.
     if contract.name in _RESERVED and contract.ref.name != "runs":
         yield reference_error(contract, f"{contract.name} is a method of Warehouse", "rename the contract")
     if contract.group in (None, contract.name):
@@ -55,9 +55,7 @@ def _name_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Itera
         other.kind == "view" or other.kind == "analysis" and other.group != contract.group
     )
     if taken or contract.group in _RESERVED:
-        yield reference_error(
-            contract, f"group {contract.group} is another name already", "rename the folder"
-        )
+        yield reference_error(contract, f"group {contract.group} is already in use", "rename the folder")
 
 
 def _require_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
@@ -71,24 +69,24 @@ def _require_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> It
 
 
 def reference_error(contract: Contract, message: str, hint: str) -> ContractError:
-    """The error about a contract as a whole."""
+    """An error about an entire contract."""
     return ContractError(f"{contract.source}:1: {message}", hint)
 
 
 def _why_not(contract: Contract, required: Contract) -> str | None:
-    """The remedy where the one may not read the other, else None."""
+    """The hint if the contract may not read the other, else None."""
     if required.kind == "analysis":
-        return "make what you need of it a view"
+        return "turn what you need of it into a view"
     if contract.kind == "table" and required.kind == "view":
-        return "tables are made at ingest: read tables"
+        return "tables are built at ingest: read tables"
     if contract.kind == "table" and required.derived not in (None, contract.derived):
         return f"only tables with derived = {required.derived!r} may read it"
     later = contract.kind != "table" or contract.derived is not None and required.derived is None
     if later and required.transient and not required.is_constant:
-        return "a transient table is gone after ingest: read a stored one"
+        return "a transient table exists only during ingest: read a stored one"
     if contract.kind != "table" and contract.scope == "run":
         if required.kind == "table" and required.name not in RUN_SCOPE_TABLES:
-            return f"with scope run read views, {', '.join(RUN_SCOPE_TABLES)}: make what you need a view"
+            return f"with scope run read views, {', '.join(RUN_SCOPE_TABLES)}: turn what you need into a view"
     elif required.scope == "run" and (contract.kind, required.kind) != ("analysis", "table"):
-        return 'what a rank holds does not depend on its run; what looks at a whole run says scope = "run"'
+        return 'data of a rank does not depend on its run; to read an entire run, write scope = "run"'
     return None

@@ -1,4 +1,4 @@
-"""SQL text as tokens: what the contracts' hashes and style checks are made of. Pure Python."""
+"""SQL tokens, for hashes and style checks of contracts. Pure Python."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _KINDS = {
 }
 _BETWEEN = ("space", "comment")
 _TOKEN = re.compile("|".join(f"(?P<{kind}>{text})" for kind, text in _KINDS.items()), re.DOTALL)
-# The same without what stands between them, for a search that makes no object of each.
+# Matches a token with the spaces and comments before it, for a search without an object per token.
 _TEXT = re.compile(
     f"(?:{'|'.join(_KINDS[kind] for kind in _BETWEEN)})*+"
     f"({'|'.join(text for kind, text in _KINDS.items() if kind not in _BETWEEN)}|\\Z)",
     re.DOTALL,
 )
 
-# What reads columns that the text does not name: a star after these, FROM without SELECT, these words.
+# Text that reads unnamed columns: a star after these, FROM without SELECT, these words.
 _STARS = frozenset(("SELECT", "DISTINCT", ",", "."))
 _FIRST = frozenset(("(", "SELECT"))
 UNNAMED_COLUMNS = frozenset(
@@ -39,7 +39,7 @@ UNNAMED_COLUMNS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of SQL, its line in the file and how many brackets it stands in."""
+    """A token, its line in the file, and its depth in brackets."""
 
     kind: TokenKind
     text: str
@@ -49,12 +49,12 @@ class Token:
 
 @lru_cache(maxsize=256)
 def token_texts(sql: str) -> tuple[str, ...]:
-    """The tokens' texts without comments and spacing: equal texts mean the same SQL."""
+    """The texts of the tokens without comments and spacing; equal texts mean equal SQL."""
     return tuple(text for text in _TEXT.findall(sql) if text)
 
 
 def names_read(sql: str) -> frozenset[str] | None:
-    """All names that the SQL can mean a column by, in lower case; None where it may read more."""
+    """All names that may refer to a column, in lower case; None if the SQL may read unnamed columns."""
     texts = token_texts(sql)
     before = ("SELECT", *map(str.upper, texts))
     for text, earlier in zip(before[1:], before, strict=False):
@@ -70,7 +70,7 @@ def names_read(sql: str) -> frozenset[str] | None:
 
 
 def tokens(sql: str, first_line: int = 1) -> list[Token]:
-    """The tokens without comments; a bracket has the depth of what it stands in."""
+    """The tokens without comments; a bracket has the depth outside it."""
     return list(_walk(sql, first_line))
 
 
@@ -88,7 +88,7 @@ def _walk(sql: str, line: int) -> Iterator[Token]:
 
 
 def replace_params(sql: str, literals: dict[str, str]) -> str:
-    """The SQL with each `$name` replaced; strings and comments stay as they are."""
+    """The SQL with each `$name` replaced, except in strings and comments."""
 
     def literal(match: re.Match[str]) -> str:
         text = match.group()
@@ -108,9 +108,9 @@ def quote_text(text: str) -> str:
 
 
 def split_statements(text: str) -> tuple[list[str], str]:
-    """The statements that a semicolon ends, without it, and what is left behind the last one.
+    """The statements before each semicolon, and the text after the last one.
 
-    A semicolon within a string, a comment or a quoted name ends nothing, nor behind one that is still open.
+    Semicolons in strings, comments and quoted names, or after an unclosed one, do not count.
     """
     done: list[str] = []
     start = 0

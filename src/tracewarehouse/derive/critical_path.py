@@ -10,19 +10,19 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, stored
+from tracewarehouse.derive.derived_files import too_much, write_tables
 from tracewarehouse.derive.scopes import READS, ScopeRequest, ScopeRow, find_scopes, scope_names
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.ingest import machine
-from tracewarehouse.ingest.upgrade import rebuilt, table_versions_fact
-from tracewarehouse.ingest.write import too_much, write_tables
+from tracewarehouse.ingest import resources
+from tracewarehouse.ingest.upgrade.rebuild import rebuilt, table_versions_fact
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store
 
 _FACT = "derived"
-# For less trace text than this, starting a process takes longer than the work.
+# Below this size of the trace text, starting a process takes longer than the work.
 _MIN_BYTES_PER_PROCESS = 16 << 20
 
 
@@ -159,7 +159,7 @@ def _publish(
     sources = [rank.main for rank in selected.by_rank if rank.rank in todo]
     headers = store.headers(sources)
     size = sum(source.text_bytes for source in sources)
-    jobs = min(machine.cores(), len(todo), 1 + size // _MIN_BYTES_PER_PROCESS)
+    jobs = min(resources.cores(), len(todo), 1 + size // _MIN_BYTES_PER_PROCESS)
     with store.staging() as staging, LocalEngine(jobs) as engine:
         tasks = [
             _DeriveTask(
@@ -170,8 +170,8 @@ def _publish(
                 todo[source.rank],
                 staging / f"{source.rank:06d}",
                 catalog.folder,
-                machine.threads(jobs),
-                f"{machine.memory_bytes(jobs)}B",
+                resources.threads(jobs),
+                f"{resources.memory_bytes(jobs)}B",
             )
             for source in sources
         ]

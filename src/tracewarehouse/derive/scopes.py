@@ -15,7 +15,7 @@ _ANNOTATION = re.compile(r"annotation (?P<name>.+)#\d+", re.DOTALL)
 
 ScopeRow = dict[str, Any]  # a row of `critical_scopes`, and whether it was requested
 
-# All scopes with their thread. If every step is partial, they count as complete: there is nothing better.
+# All scopes with their thread. If every step is partial, all of them count as complete.
 _SCOPES = """
 WITH
   step AS (

@@ -1,4 +1,4 @@
-"""What is checked of every contract without a trace: it binds, reads what it says, and keeps the style."""
+"""Checks of every contract without a trace: it binds, reads what it requires, and follows the style."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tracewarehouse.contracts.catalog import Catalog, Locked, read_lock
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.devtools.compatibility import check_compatible
-from tracewarehouse.devtools.sql_style import Finding, check_style
+from tracewarehouse.devtools.sql_style import Violation, check_style
 from tracewarehouse.duck import engine
 from tracewarehouse.errors import ContractError
 
 
-def check_catalog(catalog: Catalog) -> list[Finding]:
-    """Findings over all contracts and the lock, in the order of the files."""
+def check_catalog(catalog: Catalog) -> list[Violation]:
+    """The violations of all contracts and of the lock, by file."""
     found = []
     with engine.connect(threads=1) as con:
         con.execute("SET enable_external_access = false")
@@ -28,31 +28,33 @@ def check_catalog(catalog: Catalog) -> list[Finding]:
     return found + list(check_lock(catalog))
 
 
-def check_binding(con: engine.Connection, contract: Contract, required: list[Contract]) -> list[Finding]:
-    """Binds the SELECT against empty tables of what it requires: all of it, then all but one."""
+def check_binding(con: engine.Connection, contract: Contract, required: list[Contract]) -> list[Violation]:
+    """Binds the SELECT against empty tables: of all its requirements, then without one at a time."""
     for other in required:
         engine.create_table(con, other)
     try:
-        return list(_bound(con, contract)) or list(_spare(con, contract, required))
+        return list(_binding_errors(con, contract)) or list(_unread(con, contract, required))
     finally:
         for other in required:
             con.execute(f"DROP TABLE {quote_name(other.name)}")
 
 
-def _bound(con: engine.Connection, contract: Contract) -> Iterator[Finding]:
+def _binding_errors(con: engine.Connection, contract: Contract) -> Iterator[Violation]:
     sql = engine.sql_with_params(contract, {})
     try:
         engine.check_columns(contract, engine.result_columns(con, sql))
     except ContractError as error:
-        yield finding(error)
+        yield violation(error)
     except engine.Error as error:
-        known = ", ".join(map(str, contract.requires)) or "nothing"
+        required = ", ".join(map(str, contract.requires)) or "nothing"
         reason = str(error).partition("\n")[0]
-        place = engine.error_place(contract, error)
-        yield Finding(place, f"does not bind: {reason}", f"it may read what it requires: {known}")
+        location = engine.error_place(contract, error)
+        yield Violation(
+            location, f"does not bind: {reason}", f"it can only read what it requires: {required}"
+        )
 
 
-def _spare(con: engine.Connection, contract: Contract, required: list[Contract]) -> Iterator[Finding]:
+def _unread(con: engine.Connection, contract: Contract, required: list[Contract]) -> Iterator[Violation]:
     sql = engine.sql_with_params(contract, {})
     for other in required:
         con.execute(f"DROP TABLE {quote_name(other.name)}")
@@ -61,38 +63,38 @@ def _spare(con: engine.Connection, contract: Contract, required: list[Contract])
         except engine.Error:
             pass
         else:
-            remedy = "take it out of requires, or read it"
-            yield Finding(f"{contract.source}:1", f"requires {other.ref}, but does not read it", remedy)
+            remedy = "remove it from requires, or read it"
+            yield Violation(f"{contract.source}:1", f"requires {other.ref}, but does not read it", remedy)
         engine.create_table(con, other)
 
 
-def check_lock(catalog: Catalog) -> Iterator[Finding]:
-    """Released contracts that are gone or changed, and retired numbers used again."""
+def check_lock(catalog: Catalog) -> Iterator[Violation]:
+    """Released contracts that were deleted or changed, and retired versions that are used again."""
     for ref, locked in read_lock(catalog.folder).items():
         contract = catalog.contracts.get(ref)
         if locked.status == "retired":
             if contract is not None:
-                yield Finding(f"{contract.source}:1", f"{ref} is retired", "take the next number")
+                yield Violation(f"{contract.source}:1", f"{ref} is retired", "use the next number")
         elif contract is None:
-            remedy = "put its file back; a version that is given up is marked retired"
-            yield Finding("sql/released.lock", f"{ref} is released, but its file is gone", remedy)
+            remedy = "restore its file, or retire the version (tw dev release --retire)"
+            yield Violation("sql/released.lock", f"{ref} is released, but its file was deleted", remedy)
         elif catalog.effective_hash(contract) != locked.effective:
-            yield _moved(catalog, contract, locked)
+            yield _changed(catalog, contract, locked)
 
 
-def _moved(catalog: Catalog, contract: Contract, locked: Locked) -> Finding:
-    new = f"leave it as released and write {contract.name}.v{contract.version + 1}.sql"
+def _changed(catalog: Catalog, contract: Contract, locked: Locked) -> Violation:
+    new = f"restore the released file and write {contract.name}.v{contract.version + 1}.sql"
     if catalog.own_hash(contract) != locked.own:
-        return Finding(f"{contract.source}:1", f"{contract.ref} is released, but it changed", new)
-    below = ", ".join(map(str, _changed_below(catalog, contract))) or "what it requires"
-    return Finding(
+        return Violation(f"{contract.source}:1", f"{contract.ref} is released, but was changed", new)
+    changed = ", ".join(map(str, _changed_dependencies(catalog, contract))) or "a dependency"
+    return Violation(
         f"{contract.source}:1",
-        f"{contract.ref} is released, but {below} under it changed",
-        "give what changed a new version; the released one keeps the old",
+        f"{contract.ref} is released, but its dependency {changed} was changed",
+        "add a new version of the dependency; the released contract keeps the old one",
     )
 
 
-def _changed_below(catalog: Catalog, contract: Contract) -> list[Ref]:
+def _changed_dependencies(catalog: Catalog, contract: Contract) -> list[Ref]:
     lock = read_lock(catalog.folder)
     return [
         other.ref
@@ -101,7 +103,7 @@ def _changed_below(catalog: Catalog, contract: Contract) -> list[Ref]:
     ]
 
 
-def finding(error: ContractError) -> Finding:
-    """A ContractError as a finding; its message begins with `file:line: `."""
-    place, _, message = error.message.partition(": ")
-    return Finding(place, message, error.hint or "")
+def violation(error: ContractError) -> Violation:
+    """A ContractError as a violation; its message starts with `file:line: `."""
+    location, _, message = error.message.partition(": ")
+    return Violation(location, message, error.hint or "")

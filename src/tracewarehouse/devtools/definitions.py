@@ -1,8 +1,8 @@
-"""The lock on golden rows of tables that builders fill: rows change only with a new definition or version.
+"""The lock of golden rows of tables without a SELECT: they change only with a new definition or version.
 
-A SELECT has a hash that changes with it; a builder has none, so its golden rows stand for what it does.
-`sql/definitions.lock` has a line for each golden file of such a table: the definition, a hash of the trace
-and one of the rows.
+The hash of a SELECT changes with it. Tables that a builder fills have no such hash, so their golden rows are
+locked instead: `sql/definitions.lock` has a line per golden file with the definition, a hash of the trace and
+a hash of the rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.devtools.sql_style import Finding
+from tracewarehouse.devtools.sql_style import Violation
 from tracewarehouse.errors import ContractError
 
 FILE = "definitions.lock"
@@ -23,16 +23,16 @@ _SYNC = "run `tw dev sync`"
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a golden file shows: the definition in force, hashes of what is given and of the rows."""
+class LockedGolden:
+    """The state of a golden file: the table's definition, a hash of the trace (`given`), one of the rows."""
 
     definition: int
     given: str
     rows: str
 
 
-def shown(catalog: Catalog, root: Path) -> dict[str, Shown]:
-    """Golden file in `tests/golden/tables` → what it shows, of all tables with a definition."""
+def current(catalog: Catalog, root: Path) -> dict[str, LockedGolden]:
+    """Golden file in `tests/golden/tables` → its state, for all tables with a definition."""
     found = {}
     for contract in catalog.all("table"):
         if contract.definition is None:
@@ -40,14 +40,14 @@ def shown(catalog: Catalog, root: Path) -> dict[str, Shown]:
         stem = f"{contract.name}.v{contract.version}"
         for path in sorted((root / "tests" / "golden" / "tables").glob(f"{stem}.*golden")):
             given, rows = _parts(path.read_text(encoding="utf-8"))
-            found[path.name] = Shown(contract.definition, _hash(given), _hash(rows))
+            found[path.name] = LockedGolden(contract.definition, _hash(given), _hash(rows))
     return found
 
 
 def lock_text(catalog: Catalog, root: Path) -> str:
-    """The lock as it should be: lines that still hold are kept, so no run of it allows other rows."""
-    known, now = read(catalog.folder), shown(catalog, root)
-    kept = {name: known[name] if name in known and _moved(known[name], new) else new
+    """The updated lock; lines that `check` reports are kept, so updating cannot accept changed rows."""
+    known, now = read(catalog.folder), current(catalog, root)
+    kept = {name: known[name] if name in known and _has_changed_rows(known[name], new) else new
             for name, new in now.items()}  # fmt: skip
     lines = [
         f'"{name}" = {{ definition = {one.definition}, given = "{one.given}", rows = "{one.rows}" }}\n'
@@ -56,39 +56,39 @@ def lock_text(catalog: Catalog, root: Path) -> str:
     return _HEADER + "".join(lines) if lines else ""
 
 
-def check(catalog: Catalog, root: Path) -> Iterator[Finding]:
-    """Golden rows that changed under one definition, and lines that are missing or left over."""
-    known, now = read(catalog.folder), shown(catalog, root)
+def check(catalog: Catalog, root: Path) -> Iterator[Violation]:
+    """Golden rows that changed without a new definition, and missing or obsolete lines."""
+    known, now = read(catalog.folder), current(catalog, root)
     for name, new in now.items():
-        place = f"tests/golden/tables/{name}"
-        if name in known and _moved(known[name], new):
-            remedy = "raise its `definition`, or give it a new version; if the rows are wrong, correct them"
-            yield Finding(place, f"other rows of the same trace under definition {new.definition}", remedy)
+        location = f"tests/golden/tables/{name}"
+        if name in known and _has_changed_rows(known[name], new):
+            remedy = "raise `definition` or add a version; if the rows are wrong, correct them"
+            yield Violation(location, f"the rows changed, but not definition {new.definition}", remedy)
         elif known.get(name) != new:
-            yield Finding(place, f"sql/{FILE} does not say what it shows", _SYNC)
+            yield Violation(location, f"sql/{FILE} is out of date", _SYNC)
     for name in sorted(known.keys() - now.keys()):
-        yield Finding(f"sql/{FILE}", f"{name} is gone", _SYNC)
+        yield Violation(f"sql/{FILE}", f"{name} does not exist", _SYNC)
 
 
-def read(folder: Path) -> Mapping[str, Shown]:
-    """What the lock says; empty where there is none. Raises ContractError."""
+def read(folder: Path) -> Mapping[str, LockedGolden]:
+    """The lines of the lock; empty without a lock. Raises ContractError."""
     path = folder / FILE
     if not path.exists():
         return {}
     try:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
-        return {name: Shown(**entry) for name, entry in entries.items()}
+        return {name: LockedGolden(**entry) for name, entry in entries.items()}
     except (tomllib.TOMLDecodeError, ValueError, TypeError) as error:
         raise ContractError(f"sql/{FILE}: not readable: {error}", "restore it from version control") from None
 
 
-def _moved(known: Shown, new: Shown) -> bool:
-    """The same trace gives other rows under the same definition."""
+def _has_changed_rows(known: LockedGolden, new: LockedGolden) -> bool:
+    """Whether the same trace has other rows under the same definition."""
     return (known.definition, known.given) == (new.definition, new.given) and known.rows != new.rows
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """What a golden file gives, without comments and blank lines, and the rows that come out."""
+    """The input of a golden file, without comments and blank lines, and the expected rows."""
     given, _, rows = text.partition("\nresult\n")
     lines = [line.rstrip() for line in given.splitlines()]
     return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("#")), rows

@@ -1,4 +1,4 @@
-"""The style of the bodies, checked on tokens: each finding names file and line and says what to do."""
+"""Checks the style of SQL bodies on tokens: each violation has its file, line and remedy."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tracewarehouse.contracts.sql_tokens import UNNAMED_COLUMNS, Token, tokens
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Something that breaks a rule: where, what, and the remedy."""
+class Violation:
+    """A violation of a rule, with its location and remedy."""
 
-    place: str
+    location: str
     message: str
     remedy: str
 
 
-# Keywords that DuckDB also takes as names, but that the bodies use as keywords only.
+# Keywords that DuckDB also accepts as names, but that the bodies use only as keywords.
 ALWAYS_UPPER = frozenset(
     ("by", "over", "partition", "join", "left", "right", "full", "inner", "outer", "cross", "asof")
     + ("semi", "anti", "natural", "is", "like", "ilike", "between", "exists", "values", "interval")
@@ -59,18 +59,18 @@ Rule = Callable[[Contract, Sequence[Token]], Iterator[tuple[Token, str, str]]]
 
 def check_style(
     contract: Contract, required: Iterable[Contract], keywords: Mapping[str, str]
-) -> list[Finding]:
-    """What breaks the style of the SELECT; `keywords` are DuckDB's, with their category."""
+) -> list[Violation]:
+    """The violations of a SELECT, by line; `keywords` maps DuckDB's keywords to their category."""
     found = tokens(contract.body, contract.body_line)
     hits = [hit for rule in RULES for hit in rule(contract, found)]
     hits += _spelling(found, keywords)
     hits += _windows(found, _keys((contract, *required), found))
     hits.sort(key=lambda hit: hit[0].line)
-    return [Finding(f"{contract.source}:{token.line}", message, remedy) for token, message, remedy in hits]
+    return [Violation(f"{contract.source}:{token.line}", message, remedy) for token, message, remedy in hits]
 
 
 def _near(found: Sequence[Token], index: int) -> str:
-    """The text at an index, upper case; empty beyond the ends."""
+    """The text at an index in upper case; empty outside the range."""
     return found[index].text.upper() if 0 <= index < len(found) else ""
 
 
@@ -79,23 +79,23 @@ def _wildcards(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str
         before = _near(found, n - 1)
         star = token.text == "*" and (before in ("SELECT", "DISTINCT", ",", ".") or n == 0)
         if star or token.text == "*" and before == "(" and _near(found, n - 2) == "COLUMNS":
-            yield token, "SELECT * hides what is read", "name the columns"
+            yield token, "SELECT * hides which columns are read", "name the columns"
         if token.text.upper() == "FROM" and before == "(":
-            yield token, "FROM without SELECT hides what is read", "write SELECT and the columns"
+            yield token, "FROM without SELECT hides which columns are read", "write SELECT and the columns"
         columns_of_all = _near(found, n + 1) == "(" and _near(found, n + 2) == "*"
         if token.kind == "word" and token.text.upper() in UNNAMED_COLUMNS and not columns_of_all:
-            yield token, f"{token.text.upper()} hides what is read", "name the columns"
+            yield token, f"{token.text.upper()} hides which columns are read", "name the columns"
 
 
-def _cuts(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+def _truncations(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
     for n, token in enumerate(found):
         word = token.text.upper() if token.kind == "word" else ""
         if word in ("LIMIT", "OFFSET", "FETCH", "TABLESAMPLE") or (
             word == "SAMPLE" and _near(found, n - 1) == "USING"
         ):
-            yield token, f"{word} cuts the result", "leave it out: whoever shows the result cuts it"
+            yield token, f"{word} truncates the result", "remove it: output options limit the rows"
         if word == "ORDER" and token.depth == 0:
-            yield token, "ORDER BY at the top", 'leave it out and write order = ["…"] in the block'
+            yield token, "ORDER BY at the top level", 'remove it and write order = ["…"] in the front matter'
 
 
 def _functions(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
@@ -105,7 +105,7 @@ def _functions(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str
         name, called = token.text.lower(), _near(found, n + 1) == "("
         bare = name.startswith(("current_", "local"))
         if name in NOT_REPEATABLE and (called or bare):
-            yield token, f"{name} differs from run to run", "let the value come from a table or a parameter"
+            yield token, f"{name} is not deterministic", "read the value from a table or a parameter"
         elif called and (name in NOT_EXACT or INEXACT.fullmatch(name)):
             remedy = NOT_EXACT.get(name, "use integers and exact functions; divide once, at the end")
             yield token, f"{name}() is not exact", remedy
@@ -115,16 +115,16 @@ def _constants(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str
     for n, token in enumerate(found):
         if token.kind != "number" or token.text in PLAIN_NUMBERS:
             continue
-        beside = {_near(found, n - 1), _near(found, n + 1)}
-        if beside & FACTORS and re.fullmatch(r"10+", token.text):
-            continue  # a change of units
-        if beside & COMPARISONS or _near(found, n - 3) == "BETWEEN":
+        neighbors = {_near(found, n - 1), _near(found, n + 1)}
+        if neighbors & FACTORS and re.fullmatch(r"10+", token.text):
+            continue  # a conversion of units
+        if neighbors & COMPARISONS or _near(found, n - 3) == "BETWEEN":
             remedy = "make it a parameter in [params], with a unit"
             yield token, f"{token.text} is a tuning constant", remedy
 
 
 def _older_shells(contract: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
-    """What DuckDB 2 stores in a file in a way that the 1.5 shell cannot read back."""
+    """Expressions that DuckDB 2 stores in a file in a form that the DuckDB 1.5 shell cannot read."""
     for n, token in enumerate(found):
         if contract.kind == "table" or token.text not in ("lead", "lag") or _near(found, n + 1) != "(":
             continue
@@ -132,16 +132,16 @@ def _older_shells(contract: Contract, found: Sequence[Token]) -> Iterator[tuple[
         end = next((k for k, each in enumerate(inside) if each.depth == token.depth), len(inside))
         if any(each.text == "," and each.depth == token.depth + 1 for each in inside[:end]):
             remedy = f"write coalesce({token.text}(x) OVER …, other)"
-            yield token, f"{token.text} of several arguments cannot be read by the DuckDB 1.5 shell", remedy
+            yield token, f"{token.text} with several arguments cannot be read by the DuckDB 1.5 shell", remedy
 
 
-RULES: tuple[Rule, ...] = (_wildcards, _cuts, _functions, _constants, _older_shells)
+RULES: tuple[Rule, ...] = (_wildcards, _truncations, _functions, _constants, _older_shells)
 
 
 def _spelling(found: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[tuple[Token, str, str]]:
     for n, token in enumerate(found):
         if token.kind not in ("word", "quoted") or token.kind == "quoted" and _near(found, n - 1) == ".":
-            continue  # a quoted key of a struct is the trace's own spelling
+            continue  # a quoted key of a struct is spelled as in the trace
         text, name = token.text.strip('"'), token.text.strip('"').lower()
         before = _near(found, n - 1)
         if token.kind == "word" and text != text.upper() and before != ".":
@@ -157,7 +157,7 @@ def _spelling(found: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[t
 
 
 def _keys(contracts: Iterable[Contract], found: Sequence[Token]) -> set[str]:
-    """Names that tell rows apart: grain and id columns, row numbers, and what they are renamed to."""
+    """Names that identify rows: grain and id columns, row numbers, and their aliases."""
     keys = {name for c in contracts for name in c.grain}
     keys |= {column.name for c in contracts for column in c.columns if column.unit == "id"}
     keys -= {"run_id", "rank"}
@@ -181,14 +181,14 @@ def _windows(found: Sequence[Token], keys: Collection[str]) -> Iterator[tuple[To
             continue
         order = _order_of(found, n)
         if order is not None and not order & set(keys):
-            remedy = "end its ORDER BY with a column that is unique, such as event_id"
-            yield token, "a window with ROWS has no unique order", remedy
+            remedy = "end its ORDER BY with a unique column such as event_id"
+            yield token, "the order of a window with ROWS is not unique", remedy
 
 
 def _order_of(found: Sequence[Token], rows: int) -> set[str] | None:
-    """The words of the ORDER BY before a ROWS; None where the window builds on a named one.
+    """The words of the ORDER BY before a ROWS; None if the window extends a named one.
 
-    A window that says nothing else takes rows as they come: from the last ORDER BY above it.
+    A window without an order has the rows in input order: that of the last ORDER BY above it.
     """
     start = rows
     while start and not (found[start].text == "(" and found[start].depth == found[rows].depth - 1):
@@ -202,7 +202,7 @@ def _order_of(found: Sequence[Token], rows: int) -> set[str] | None:
 
 
 def _last_order(found: Sequence[Token]) -> list[str]:
-    """The words of the last ORDER BY among these, up to where its parenthesis closes; none without one."""
+    """The words of the last ORDER BY, up to its closing parenthesis; none without an ORDER BY."""
     at = max((n for n, token in enumerate(found) if token.text == "ORDER"), default=len(found))
     within = takewhile(lambda token: token.depth >= found[at].depth, found[at:])
     return ["(", *(token.text for token in within)]

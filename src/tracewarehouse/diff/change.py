@@ -85,7 +85,7 @@ class Change:
         contract, provenance = results[0].contract, results[0].provenance
         assert contract is not None
         summary = "Change of the mean by several levels that each sum to the total."
-        contract = replace(contract, name="account", summary=summary, grain=("level", "name"), order=())
+        contract = replace(contract, name="breakdown", summary=summary, grain=("level", "name"), order=())
         table = table_of(contract, [row for result in results for row in result.rows()])
         return Result(table, provenance, contract)
 
@@ -163,4 +163,4 @@ def _step_time_test(step_verdict: Verdict) -> ShiftTest | None:
     change, low, high, p = step_verdict.change, step_verdict.low, step_verdict.high, step_verdict.p
     if change is None or low is None or high is None or p is None:
         return None
-    return ShiftTest(change, low, high, p, step_verdict.unit)
+    return ShiftTest(change, low, high, p, step_verdict.sample)

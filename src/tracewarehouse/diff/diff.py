@@ -20,7 +20,7 @@ from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.diff.join import Comparison, classifiers, compare, join_sql
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.metric import BY_STEP, COMPLETE
+from tracewarehouse.metric import BY_STEP, COMPLETE_STEPS_SQL
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import SelectedRun, Selection
 from tracewarehouse.stats import MIN_SAMPLES
@@ -106,7 +106,7 @@ class Diff(Analyses[Result]):
         """The complete steps of both sides, if values are per step."""
         if self.by_rank or self.all_steps or "step" not in contract.grain:
             return None
-        steps = [side.query(COMPLETE).arrow() for side in (self.base, self.head)]
+        steps = [side.query(COMPLETE_STEPS_SQL).arrow() for side in (self.base, self.head)]
         if all(table.num_rows for table in steps):
             return steps
         if any(param.name == BY_STEP for param in contract.params):

@@ -1,4 +1,4 @@
-"""Contracts as Arrow schemas, and rows as Arrow tables of a contract; no DuckDB."""
+"""Arrow schemas of contracts, and Arrow tables from rows; without DuckDB."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def table_of(contract: Contract, rows: Iterable[Mapping[str, object]]) -> pa.Table:
-    """Rows that no SQL made as an Arrow table with the contract's columns and metadata."""
+    """Rows as an Arrow table with the contract's columns and metadata."""
     import pyarrow as pa
 
     return pa.Table.from_pylist(list(rows), schema=schema_of(contract))
 
 
 def schema_of(contract: Contract) -> pa.Schema:
-    """The columns as Arrow fields; each carries unit, doc and better as metadata."""
+    """The columns as Arrow fields with unit, doc and better as metadata."""
     import pyarrow as pa
 
     return pa.schema([_field(column) for column in contract.columns])
@@ -35,7 +35,7 @@ def _field(column: Column) -> pa.Field:
 
 
 def type_of(type_: str) -> pa.DataType:
-    """The Arrow type that DuckDB gives for a type of the contracts."""
+    """The Arrow type that DuckDB returns for a type of the contracts."""
     import pyarrow as pa
 
     if type_.endswith("[]"):

@@ -1,4 +1,4 @@
-"""DuckDB, and the only module that imports it: connections, contracts run as SQL, results checked."""
+"""DuckDB connections, and contracts run as SQL; the only module that imports duckdb."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ T = TypeVar("T")
 Connection = duckdb.DuckDBPyConnection
 Error = duckdb.Error
 OutOfMemory = duckdb.OutOfMemoryException
-# A name that the connection does not have.
-NotThere = (duckdb.CatalogException, duckdb.BinderException)
+# Errors for a name that the connection does not have.
+MISSING_NAME = (duckdb.CatalogException, duckdb.BinderException)
 DUCKDB_VERSION: str = duckdb.__version__
 
 
@@ -42,12 +42,12 @@ def connect(
 ) -> Connection:
     """A connection to an in-memory database, or to the file `database`.
 
-    It never looks names up among Python variables and never fetches an extension.
+    It never looks up names among Python variables and never downloads an extension.
     """
     config: dict[str, str | bool | int | float | list[str]] = {
         "python_enable_replacements": False,
         "autoinstall_known_extensions": False,
-        # Row counts are estimates: a join for few rows would compare each of them with each of many.
+        # Row counts are estimates: nested loops over underestimated inputs would take minutes.
         "asof_loop_join_threshold": 0,
         "nested_loop_join_threshold": 0,
         "merge_join_threshold": 0,
@@ -62,12 +62,12 @@ def connect(
 
 
 def bind(contract: Contract, values: Mapping[str, object]) -> dict[str, object]:
-    """Each parameter with its value of the declared type; `30us` is 30000 ns. Raises ParamError."""
+    """Each parameter with its value in the declared type; `30us` is 30000 ns. Raises ParamError."""
     return params.bind(contract.params, values, str(contract.ref))
 
 
 def literal(value: object, type_: str) -> str:
-    """The value as SQL of that type, NULL included."""
+    """The value as a SQL literal of that type, also NULL."""
     if value is None:
         return f"CAST(NULL AS {type_})"
     text = repr(value) if isinstance(value, float) else str(value)
@@ -75,7 +75,7 @@ def literal(value: object, type_: str) -> str:
 
 
 def sql_with_params(contract: Contract, bound: Mapping[str, object]) -> str:
-    """The body with each `$name` as a literal of its declared type, the default if it is not bound."""
+    """The body with each `$name` as a literal of its declared type; unbound ones get the default."""
     if not contract.params:
         return contract.body
     values = {each.name: literal(bound.get(each.name, each.default), each.type) for each in contract.params}
@@ -83,7 +83,7 @@ def sql_with_params(contract: Contract, bound: Mapping[str, object]) -> str:
 
 
 def order_by(contract: Contract) -> str:
-    """`ORDER BY` the contract's order, then its grain; nulls come last."""
+    """`ORDER BY` the contract's order, then its grain, nulls last."""
     keys = [(key.removeprefix("-"), key.startswith("-")) for key in (*contract.order, *contract.grain)]
     first = dict(reversed(keys))
     terms = [f"{quote_name(name)}{' DESC' if first.pop(name) else ''}" for name, _ in keys if name in first]
@@ -101,8 +101,8 @@ def execute(
 ) -> pa.Table:
     """The rows of the contract's SELECT, in its order, with its field metadata.
 
-    `bound` has the values of its parameters, from `bind`; the default of one that is missing. `given` is the
-    `WITH` of what it reads and the connection does not have; `few`: it reads little. Raises QueryError, and
+    `bound` has the values of its parameters, from `bind`; missing ones get the default. `given` is a `WITH`
+    clause with relations that the connection does not have; `few`: it reads little. Raises QueryError, and
     ContractError if names or types differ from the contract.
     """
     body = sql_with_params(contract, bound)
@@ -111,7 +111,7 @@ def execute(
             table = _sorted(cursor, contract, body, given, few)
         except Error as error:
             failure = query_error(error, f"{error_place(contract, error)}: ")
-            # A checked SELECT fails over what it reads more likely than by itself.
+            # The SELECT was checked, so the input is the more likely cause.
             failure.with_hint(failure.hint or hints.fill("{} checks the stored files", hints.call("verify")))
             raise failure from error
     return _as(table, schema_of(contract))
@@ -120,8 +120,8 @@ def execute(
 def _sorted(con: Connection, contract: Contract, body: str, given: str, few: bool) -> pa.Table:
     """The rows of the body in the contract's order, its columns checked."""
     try:
-        asked = f"{given}SELECT {_all(contract)} FROM (\n{body}\n)\n{order_by(contract)}"
-        columns, rows = _rows(con, asked, few)
+        statement = f"{given}SELECT {_all(contract)} FROM (\n{body}\n)\n{order_by(contract)}"
+        columns, rows = _rows(con, statement, few)
     except Error:
         check_columns(contract, result_columns(con, body))
         raise
@@ -130,7 +130,7 @@ def _sorted(con: Connection, contract: Contract, body: str, given: str, few: boo
 
 
 def _all(contract: Contract) -> str:
-    """All columns; `given` may have the run as an ENUM."""
+    """All columns; `run_id` may be an ENUM in the input."""
     runs = any(column.name == "run_id" for column in contract.columns)
     return "* REPLACE (CAST(run_id AS VARCHAR) AS run_id)" if runs else "*"
 
@@ -144,13 +144,13 @@ def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], 
     _interruptible(con, lambda: con.execute(sql))
     columns = [(name, str(type_)) for name, type_, *_ in con.description or ()]
     with warnings.catch_warnings():
-        # It warns of a copy of the rows; a relation would parse and bind the text again, and take longer.
+        # It warns that it copies the rows; a relation would parse and bind the text again, which is slower.
         warnings.filterwarnings("ignore", "Arrow output on a DB-API result")
         return columns, con.to_arrow_table()
 
 
 def _interruptible(con: Connection, call: Callable[[], T]) -> T:
-    """The result of the call; Ctrl-C stops it at once, which DuckDB only does between its tasks."""
+    """The result of the call; Ctrl-C interrupts it at once, not only between two tasks of DuckDB."""
     if current_thread() is not main_thread():
         return call()
     results: list[T] = []
@@ -170,7 +170,7 @@ def _interruptible(con: Connection, call: Callable[[], T]) -> T:
         done.wait()
     except KeyboardInterrupt:
         con.interrupt()
-        while not done.wait(0.1):  # a query that has not begun is not stopped by the first
+        while not done.wait(0.1):  # the first interrupt has no effect on a query that has not started
             con.interrupt()
         raise
     if failed:
@@ -179,7 +179,7 @@ def _interruptible(con: Connection, call: Callable[[], T]) -> T:
 
 
 def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all tables, in their order."""
+    """The rows of all tables, in order."""
     import pyarrow as pa
 
     return pa.concat_tables(tables)
@@ -209,23 +209,23 @@ def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
     if table.schema.types == schema.types:
         return pa.Table.from_arrays(table.columns, schema=schema)
-    return table.cast(schema)  # imports pyarrow.compute, which takes longer than most queries
+    return table.cast(schema)  # imports pyarrow.compute, which is slower than most queries
 
 
 def query_error(error: Exception, place: str = "") -> QueryError:
-    """DuckDB's error as ours: its first line is the message, the rest the hint."""
+    """DuckDB's error as QueryError: its first line is the message, the rest the hint."""
     first, _, rest = str(error).strip().partition("\n")
     return QueryError(f"{place}{first}", rest.strip() or None)
 
 
 def result_columns(con: Connection, sql: str) -> list[tuple[str, str]]:
-    """Name and type of each column of a SELECT, by binding it alone."""
+    """Name and type of each column of a SELECT, which is bound but not run."""
     bound = relation(con, sql)
     return list(zip(bound.columns, map(str, bound.types), strict=True))
 
 
 def logical_plan(con: Connection, sql: str) -> str:
-    """DuckDB's plan of a SELECT before it is optimized: what is read, and from where."""
+    """DuckDB's unoptimized plan of a SELECT, as JSON."""
     with con.cursor() as cursor:
         cursor.execute("SET explain_output = 'all'")
         plans = dict(cursor.execute(f"EXPLAIN (FORMAT json) {sql}").fetchall())
@@ -234,11 +234,11 @@ def logical_plan(con: Connection, sql: str) -> str:
 
 
 def relation(con: Connection, sql: str) -> duckdb.DuckDBPyRelation:
-    """The SELECT, bound but not run; DuckDB's error names the line if it does not bind."""
+    """The SELECT, bound but not run; raises DuckDB's error, which names the line."""
     try:
         return con.sql(sql)
     except (duckdb.BinderException, duckdb.CatalogException):
-        con.execute(sql)  # fails too, and unlike sql() it names the line
+        con.execute(sql)  # fails, too, and unlike sql() names the line
         raise
 
 
@@ -249,13 +249,13 @@ def error_place(contract: Contract, error: Exception) -> str:
 
 
 def check_columns(contract: Contract, found: Iterable[tuple[str, str]]) -> None:
-    """Raises ContractError with a diff where names, types or their order are not as declared."""
+    """Raises ContractError with a diff if names, types or their order differ from the contract."""
     declared = [f"{column.name} {column.type}" for column in contract.columns]
     got = [f"{name} {type_}" for name, type_ in found]
     if declared == got:
         return
     raise ContractError(
-        f"{contract.source}:{contract.body_line}: the SELECT gives other columns than declared\n"
+        f"{contract.source}:{contract.body_line}: the SELECT returns other columns than declared\n"
         + _column_diff(declared, got),
         _column_hint(declared, got),
     )
@@ -284,7 +284,7 @@ def _column_hint(declared: list[str], found: list[str]) -> str:
 def create_table(
     con: Connection, contract: Contract, sql: str | None = None, name: str | None = None
 ) -> None:
-    """Creates the table of the contract, empty or from a SELECT of its columns; `name` replaces its own."""
+    """Creates the table of a contract, empty or from a SELECT of its columns, as `name` if given."""
     columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in contract.columns)
     con.execute(f"CREATE TABLE {quote_name(name or contract.name)} ({columns})")
     if sql is not None:
@@ -292,13 +292,13 @@ def create_table(
 
 
 def fill_table(con: Connection, contract: Contract, sql: str) -> None:
-    """Adds the rows of a SELECT of its columns to the table of the contract."""
+    """Inserts the rows of a SELECT into the table of a contract, by column name."""
     con.execute(_parsed(f"INSERT INTO {quote_name(contract.name)} BY NAME {sql}"))
 
 
 @lru_cache(maxsize=128)
 def _parsed(sql: str) -> duckdb.Statement:
-    """A statement of a contract, parsed: it runs for every rank, and parsing is a tenth of a small one's."""
+    """A parsed statement: it runs for every rank, and parsing takes a tenth of its time on a small one."""
     (statement,) = duckdb.extract_statements(sql)
     return statement
 
@@ -306,7 +306,7 @@ def _parsed(sql: str) -> duckdb.Statement:
 def create_from_rows(
     con: Connection, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]]
 ) -> None:
-    """Creates a table of that name, columns and types with the rows."""
+    """Creates a table with these columns, types and rows."""
     columns = ", ".join(f"{quote_name(column)} {type_}" for column, type_ in types.items())
     con.execute(f"CREATE TABLE {quote_name(name)} ({columns})")
     insert_rows(con, name, types, rows)
@@ -315,7 +315,7 @@ def create_from_rows(
 def insert_rows(
     con: Connection, name: str, types: Mapping[str, str], rows: Sequence[Mapping[str, object]]
 ) -> None:
-    """Adds rows to a table of those columns and types."""
+    """Inserts rows into a table with these columns and types."""
     if not rows:
         return
     import pyarrow as pa
@@ -328,7 +328,7 @@ def insert_rows(
 
 
 def statement_kind(con: Connection, sql: str) -> str:
-    """DuckDB's type of the one statement in the text, `SELECT` say; raises QueryError."""
+    """DuckDB's type of the only statement in the text, such as `SELECT`; raises QueryError."""
     try:
         statements = con.extract_statements(sql)
     except Error as error:

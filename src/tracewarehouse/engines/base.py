@@ -14,9 +14,9 @@ from typing import Protocol
 from tracewarehouse import hints
 from tracewarehouse.errors import TwError, is_interrupt
 
-# Called by a task with the work done so far and the total, in any unit.
+# Called by a task with the work done and the total, in any unit.
 TaskProgress = Callable[[int, int], None]
-# Called by an engine with the number of a task, its work done so far and its total.
+# Called by an engine with the number of a task, its work done and its total.
 OnProgress = Callable[[int, int, int], None]
 
 
@@ -81,7 +81,7 @@ def results_in_order(engine: Engine, tasks: Sequence[Task]) -> list[object]:
 
 
 def _ignore(number: int, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Discards progress."""
 
 
 def attempt(task: Task, progress: TaskProgress) -> object:

@@ -35,13 +35,13 @@ class Exported:
     `is_new` is False for an unchanged copy of a stored trace.
     """
 
-    pieces: Iterator[str]
+    chunks: Iterator[str]
     ranks: tuple[int, ...]
     is_new: bool
     notices: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
-        return self.pieces
+        return self.chunks
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.history.history import History
-from tracewarehouse.history.recorded import RecordedAnalysis, filter_values, recorded_values
+from tracewarehouse.history.results import RecordedAnalysis, filter_values, recorded_values
 from tracewarehouse.history.series import Point, Series, build_series
 from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.render.text import plural
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
-from tracewarehouse.runs.selection import SelectedRun, in_order, known, narrow
+from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, run_attributes
 from tracewarehouse.stats.points import MIN_RUNS
 from tracewarehouse.storage import Recorded, Store, acknowledgement_key, same_rows
 from tracewarehouse.version import __version__
@@ -168,8 +168,9 @@ def _points_by_group(
     for run in runs:
         version, value = run.selected.version, values[run.selected.selector]
         name = ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
+        start_ns, _ = run_attributes(version).order
         point = Point(
-            version.run, version.number, version.source, known(version).when[0], not version.tombstone,
+            version.run, version.number, version.source, start_ns, not version.tombstone,
             value.value, value.reason,
         )  # fmt: skip
         groups.setdefault(name, []).append(point)

@@ -10,9 +10,9 @@ from pathlib import Path
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
-from tracewarehouse.history.recorded import RecordedAnalysis
+from tracewarehouse.history.results import RecordedAnalysis
 from tracewarehouse.metric import Ranks
-from tracewarehouse.metric.measure import COMPLETE, ranks_with_data
+from tracewarehouse.metric.values import COMPLETE_STEPS_SQL, ranks_with_data
 from tracewarehouse.query.dependencies import dependencies
 from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.notices import notices
@@ -228,7 +228,7 @@ class _Recorder:
 def _complete_steps(side: Selection) -> dict[str, Steps]:
     """Run → rank → complete steps, for the runs that have any."""
     steps: dict[str, dict[int, list[int]]] = {}
-    for row in side.query(COMPLETE).rows():
+    for row in side.query(COMPLETE_STEPS_SQL).rows():
         steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
     return dict(steps)
 

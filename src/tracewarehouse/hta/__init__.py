@@ -10,7 +10,7 @@ Intended differences:
   kernels, memcpy and memset, by category.
 - Time range. HTA: without the last profiler step, and only activities whose launch is in the trace. Here: the
   entire recording; `include_last_profiler_step` has no effect.
-- Correlation ids. HTA: joined over the whole rank, which duplicates rows and keeps one kernel per graph
+- Correlation ids. HTA: joined over the entire rank, which duplicates rows and keeps one kernel per graph
   launch. Here: the outermost call of the process; a graph launch has all its kernels.
 - Timestamps. HTA: starts are rounded up and ends down to µs, as floats. Here: exact to the ns.
 - Kernel types. HTA: by name prefix, so RCCL and prefixed NCCL kernels are computation, HIP copies are

@@ -75,12 +75,12 @@ def kernels(traces: LoadedTraces, duration_ratio: float, num_kernels: int, memor
     return ordered[[*COLUMNS, "kernel_type", "rank"]]
 
 
-def fold_small(frame: Any, keys: list[str], ratio: float, most: int, spared: tuple[str, ...]) -> Any:
+def fold_small(frame: Any, keys: list[str], ratio: float, most: int, never_folded: tuple[str, ...]) -> Any:
     """The largest rows of each group, and the others combined into one row named `others`.
 
     These are the rows that together account for `ratio` of the time of the group, at most `most`, and the
-    names in `spared`. Groups of at most `most` rows are not changed. `others` has the sum, extremes, mean and
-    standard deviation of all its durations.
+    names in `never_folded`. Groups of at most `most` rows are not changed. `others` has the sum, extremes,
+    mean and standard deviation of all its durations.
     """
     if not 0 < ratio <= 1 or most < 1:
         raise ParamError(
@@ -94,7 +94,7 @@ def fold_small(frame: Any, keys: list[str], ratio: float, most: int, spared: tup
     before = groups["sum_ns"].cumsum() - frame.sum_ns
     within = (groups.cumcount() < most) & (before < ratio * groups["sum_ns"].transform("sum"))
     few = groups["sum_ns"].transform("size") <= most
-    keep = few | within | frame.name.isin(spared)
+    keep = few | within | frame.name.isin(never_folded)
     frame["name"] = frame["name"].where(keep, "others")
     return _in_us(_combine_statistics(frame, [*keys, "name"]))
 
@@ -139,8 +139,8 @@ def annotation_summary(
     frame = frame[frame.on_gpu == on_gpu]
     if frame.empty:
         return None
-    spared = tuple(name for name in frame.name.unique() if _matches(name, allowed or []))
-    folded = fold_small(_combine_statistics(frame, ["rank", "name"]), ["rank"], ratio, most, spared)
+    never_folded = tuple(name for name in frame.name.unique() if _matches(name, allowed or []))
+    folded = fold_small(_combine_statistics(frame, ["rank", "name"]), ["rank"], ratio, most, never_folded)
     ordered = folded.sort_values(["rank", "name"], ignore_index=True)
     return ordered[[*COLUMNS, "rank"]]
 

@@ -36,7 +36,7 @@ class LabeledTrace:
     ) -> None:
         if (t is None) == (trace_dir is None):
             raise ParamError(
-                "give either t or trace_dir", "LabeledTrace(label='before', trace_dir='traces/')"
+                "specify either t or trace_dir", "LabeledTrace(label='before', trace_dir='traces/')"
             )
         self.traces: LoadedTraces = t.traces if t else load_traces(None, trace_dir, None)
         self.label = label or self.traces.run

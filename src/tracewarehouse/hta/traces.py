@@ -84,7 +84,7 @@ def load_traces(
     Raises ParamError unless exactly one of the two is given, TwError if no file can be read.
     """
     if (trace_files is None) == (trace_dir is None):
-        raise ParamError("give either trace_dir or trace_files", "TraceAnalysis(trace_dir='traces/')")
+        raise ParamError("specify either trace_dir or trace_files", "TraceAnalysis(trace_dir='traces/')")
     root = Path(mkdtemp(prefix="tw-hta-")) if warehouse is None else Path(warehouse)
     try:
         traces = _ingest(Warehouse(root), trace_files, trace_dir, run)

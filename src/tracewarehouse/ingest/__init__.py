@@ -1,1 +1,1 @@
-"""Files and folders to a published version of a run."""
+"""Ingest: from trace files to published versions of runs."""

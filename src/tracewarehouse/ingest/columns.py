@@ -1,7 +1,7 @@
-"""The columns of one rank by position: an event's id is the number of its row.
+"""Columns of one rank: the id of an event is its row number.
 
-Builders ask for the columns that they name, whole or for some rows, as NumPy arrays or as Arrow. This class
-holds them in memory, as the format handed them out.
+Builders read columns by name, whole or for some rows, as NumPy arrays or as Arrow. `Columns` holds them in
+memory as the format returned them.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 class Codes(NamedTuple):
-    """Texts as positions in `words`, -1 where null. Equal texts have equal codes."""
+    """Texts as indexes into `words`, -1 for null. Equal texts have equal codes."""
 
     codes: NDArray[np.int32]
     words: pa.Array
 
     def where(self, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The rows whose text is wanted; `wanted` has one entry per word. False for null."""
+        """Whether the text of each row is selected; `wanted` has one entry per word. False for null."""
         return np.take(np.append(wanted, False), self.codes, mode="wrap")  # -1 is the last
 
     def is_one_of(self, texts: Iterable[str]) -> NDArray[np.bool_]:
-        """The rows whose text is one of these."""
+        """Whether each row's text is one of these."""
         return self.where(among(self.words, texts))
 
 
 def among(words: pa.Array, texts: Iterable[str]) -> NDArray[np.bool_]:
-    """Which words are among these texts."""
+    """Whether each word is one of these texts."""
     selected = pc.is_in(words, value_set=pa.array(list(texts), pa.string()))
     return selected.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
 
@@ -95,11 +95,11 @@ class Columns:
         return found if rows is None else Codes(found.codes[rows], found.words)
 
     def words(self, name: str) -> pa.Array:
-        """What the codes of a text column point into."""
+        """The words that the codes of a text column index."""
         return self.codes(name).words
 
     def where(self, name: str, wanted: NDArray[np.bool_], rows: Rows = None) -> NDArray[np.bool_]:
-        """Whether the text of each row is wanted; `wanted` has one entry per word. False for null."""
+        """Whether the text of each row is selected; `wanted` has one entry per word. False for null."""
         return self.codes(name, rows).where(wanted)
 
     def is_one_of(self, name: str, texts: Iterable[str], rows: Rows = None) -> NDArray[np.bool_]:
@@ -112,7 +112,7 @@ class Columns:
         return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
     def arrow(self, name: str, rows: Rows = None) -> pa.Array:
-        """A column as Arrow, dictionary-encoded where it is stored so; nulls where nobody gave it."""
+        """A column as Arrow, dictionary-encoded if it is stored so; all null if it does not exist."""
         return self._taken(name, rows, pa.null())
 
     def put(self, name: str, values: NDArray[np.generic], valid: NDArray[np.bool_] | None = None) -> None:
@@ -155,18 +155,18 @@ class Columns:
 
 
 def _rows_of(column: pa.ChunkedArray, rows: NDArray[np.integer]) -> pa.ChunkedArray:
-    """The given rows; ascending ones chunk by chunk, as Arrow would first copy all chunks into one."""
+    """The given rows; ascending ones are taken chunk by chunk, as Arrow would first join all chunks."""
     if column.num_chunks <= 1 or not (rows[1:] >= rows[:-1]).all():
         return column.take(pa.array(rows))
     ends = np.cumsum([len(chunk) for chunk in column.chunks])
     cuts = [0, *np.searchsorted(rows, ends).tolist()]
     starts = [0, *ends.tolist()]
-    pieces = [
+    parts = [
         chunk.take(pa.array(rows[low:high] - start))
         for chunk, start, low, high in zip(column.chunks, starts, cuts, cuts[1:], strict=False)
         if high > low
     ]
-    return pa.chunked_array(pieces, column.type)
+    return pa.chunked_array(parts, column.type)
 
 
 def _valid(column: pa.Array) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""From the training script: traces dropped into a warehouse's inbox as the profiler produces them."""
+"""Trace handler for training scripts: spools each profiler trace to the inbox of a warehouse."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import Protocol
 
 from tracewarehouse.errors import TwError
-from tracewarehouse.ingest.inbox import beside, inbox
+from tracewarehouse.ingest.inbox import inbox_folder, note_path
 from tracewarehouse.storage.layout import check_labels, run_name
 
-# The launchers' names for a process' place, most telling first: torchrun, Slurm, Open MPI, MPICH.
-_RANK_NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_SIZE_NAMES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+# Environment variables of launchers, most reliable first: torchrun, Slurm, Open MPI, MPICH.
+_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
 class Profiler(Protocol):
-    """The one thing the handler asks of `torch.profiler.profile`."""
+    """The part of `torch.profiler.profile` that the handler uses."""
 
     def export_chrome_trace(self, path: str) -> None: ...
 
 
 @dataclass(frozen=True)
-class Place:
-    """A process' rank and world size as its launcher tells them; None where it does not."""
+class ProcessRank:
+    """Rank and world size of a process according to its launcher; None if unknown."""
 
     rank: int | None
     world_size: int | None
@@ -43,25 +43,25 @@ def trace_handler(
     labels: Mapping[str, str] | None = None,
     wait: bool = False,
 ) -> Callable[[Profiler], None]:
-    """A function for `torch.profiler.profile(on_trace_ready=…)` that hands each trace to a warehouse.
+    """A function for `torch.profiler.profile(on_trace_ready=…)` that spools each trace to a warehouse.
 
-    Each span the profiler finishes becomes one file in `WAREHOUSE/inbox/RUN/`, complete or not there at all;
-    `tw ingest --inbox` takes it in. With `wait=True` it is taken in before the handler returns. The first
-    span is the run itself, the k-th the run `RUN~k`. A failure is a warning: it never ends the training.
+    Each profiling window becomes one file in `WAREHOUSE/inbox/RUN/`, written atomically; `tw ingest --inbox`
+    ingests it. With `wait=True` it is ingested before the handler returns. The first window is run `RUN`,
+    window k is run `RUN~k`. A failure is a warning and never stops the training.
 
-    Raises ParamError for a run name or label that cannot be used.
+    Raises ParamError for an invalid run name or label.
     """
     check_labels(labels or {})
     return _Handler(Path(warehouse), run_name(run)[0], dict(labels or {}), wait)
 
 
-def place_of_this_process(environment: Mapping[str, str]) -> Place:
-    """Rank and world size from the launcher's variables; a lone LOCAL_RANK counts on one machine."""
-    rank = _first_number(environment, _RANK_NAMES)
-    world_size = _first_number(environment, _SIZE_NAMES)
+def process_rank(environment: Mapping[str, str]) -> ProcessRank:
+    """Rank and world size from the launcher's variables; LOCAL_RANK counts only on a single machine."""
+    rank = _first_number(environment, _RANK_VARIABLES)
+    world_size = _first_number(environment, _SIZE_VARIABLES)
     if rank is None and world_size == _first_number(environment, ("LOCAL_WORLD_SIZE",)):
         rank = _first_number(environment, ("LOCAL_RANK",))
-    return Place(rank, world_size)
+    return ProcessRank(rank, world_size)
 
 
 def _first_number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
@@ -75,18 +75,20 @@ class _Handler:
     run: str
     labels: Mapping[str, str]
     wait: bool
-    spans: int = field(default=0)
+    windows: int = field(default=0)
 
     def __call__(self, profiler: Profiler) -> None:
-        self.spans += 1
+        self.windows += 1
         try:
-            path = drop(profiler, self.warehouse, self.run, self.labels, self.spans)
+            path = spool(profiler, self.warehouse, self.run, self.labels, self.windows)
             if self.wait:
-                self._take_in(path)
+                self._ingest(path)
         except (OSError, TwError) as error:
-            warnings.warn(f"trace of span {self.spans} not stored: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"trace of profiling window {self.windows} not stored: {error}", RuntimeWarning, stacklevel=2
+            )
 
-    def _take_in(self, path: Path) -> None:
+    def _ingest(self, path: Path) -> None:
         from tracewarehouse.contracts.catalog import Catalog
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -99,33 +101,37 @@ class _Handler:
                 warnings.warn(f"{file.path}: {file.reason}", RuntimeWarning, stacklevel=3)
 
 
-def drop(profiler: Profiler, warehouse: Path, run: str, labels: Mapping[str, str], span: int) -> Path:
-    """Write one trace into the inbox, its labels beside it, and return its path.
+def spool(
+    profiler: Profiler, warehouse: Path, run: str, labels: Mapping[str, str], window_number: int
+) -> Path:
+    """Writes a trace and its note into the inbox and returns the path of the trace.
 
-    Both appear under their names by a rename, the labels first: who sees the trace sees its labels.
+    Both are renamed into process, the note first: a reader that sees the trace also sees its note.
     """
-    folder = inbox(warehouse) / run
+    folder = inbox_folder(warehouse) / run
     folder.mkdir(parents=True, exist_ok=True)
-    place = place_of_this_process(os.environ)
-    name = _file_name(place, span)
+    process = process_rank(os.environ)
+    name = _file_name(process, window_number)
     temporary = folder / f".{uuid.uuid4().hex}.json.gz"
     try:
         profiler.export_chrome_trace(str(temporary))
-        _write_beside(folder / name, {"span": span, "world_size": place.world_size, "labels": dict(labels)})
+        _write_note(
+            folder / name, {"span": window_number, "world_size": process.world_size, "labels": dict(labels)}
+        )
         temporary.replace(folder / name)
     finally:
         temporary.unlink(missing_ok=True)
     return folder / name
 
 
-def _file_name(place: Place, span: int) -> str:
-    who = f"{socket.gethostname()}_{os.getpid()}"
-    if place.rank is not None:
-        who = f"rank{place.rank}" + (f"of{place.world_size}" if place.world_size else "")
-    return f"{who}.span{span}.{time.time_ns()}.pt.trace.json.gz"
+def _file_name(process: ProcessRank, window_number: int) -> str:
+    name = f"{socket.gethostname()}_{os.getpid()}"
+    if process.rank is not None:
+        name = f"rank{process.rank}" + (f"of{process.world_size}" if process.world_size else "")
+    return f"{name}.span{window_number}.{time.time_ns()}.pt.trace.json.gz"
 
 
-def _write_beside(path: Path, facts: Mapping[str, object]) -> None:
+def _write_note(path: Path, facts: Mapping[str, object]) -> None:
     temporary = path.with_name(f".{uuid.uuid4().hex}.tw")
     temporary.write_text(json.dumps(facts), encoding="utf-8")
-    temporary.replace(beside(path))
+    temporary.replace(note_path(path))

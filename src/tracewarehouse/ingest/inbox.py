@@ -1,6 +1,7 @@
-"""What training jobs dropped into a warehouse, waiting to be taken in.
+"""The inbox of a warehouse: traces that training jobs spooled and that wait to be ingested.
 
-No lock: two who take the same file store the same content once, and a kill leaves the file for the next.
+There is no lock: two processes that ingest the same file store its content once, and a killed process leaves
+the file for the next.
 """
 
 from __future__ import annotations
@@ -12,56 +13,55 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tracewarehouse.ingest.discover import Candidate, Found
-from tracewarehouse.ingest.facts import number
+from tracewarehouse.ingest.naming.header import number
 
-BESIDE = ".tw"
-# A note whose trace is gone is left by a kill between the two removals; a younger one may await its trace.
+NOTE_SUFFIX = ".tw"
+# A note without a trace is left over by a kill between two removals; a younger one may precede its trace.
 _ORPHAN_AGE_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """What the handler knew of a trace; `span` and `world_size` are None for a file put there by hand."""
+class SpoolNote:
+    """What the trace handler wrote about a trace; empty for a file that was copied into the inbox."""
 
     run: str
-    span: int | None = None
+    window_number: int | None = None
     world_size: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def inbox(root: Path) -> Path:
-    """The folder that holds a folder per run."""
+def inbox_folder(root: Path) -> Path:
+    """The folder with a subfolder per run."""
     return root / "inbox"
 
 
-def beside(path: Path) -> Path:
-    """The file that carries what the handler knew of a trace."""
-    return path.with_name(path.name + BESIDE)
+def note_path(path: Path) -> Path:
+    """The file with the handler's note about a trace."""
+    return path.with_name(path.name + NOTE_SUFFIX)
 
 
-def waiting_files(root: Path) -> Found:
-    """The files of every run in the inbox, finished ones only."""
+def spooled_files(root: Path) -> list[Path]:
+    """The finished trace files of every run in the inbox."""
     files = []
-    for folder in sorted(path for path in _entries(inbox(root)) if path.is_dir()):
+    for folder in sorted(path for path in _entries(inbox_folder(root)) if path.is_dir()):
         for path in sorted(_entries(folder)):
-            if path.name.endswith(BESIDE):
+            if path.name.endswith(NOTE_SUFFIX):
                 _drop_orphan(path)
             elif not path.name.startswith(".") and path.is_file():
-                files.append(Candidate(path, named=False))
-    return Found(tuple(files), ())
+                files.append(path)
+    return files
 
 
-def dropped(path: Path) -> Dropped:
-    """What is known of a file of the inbox: its run is its folder, the rest stands beside it."""
+def spool_note(path: Path) -> SpoolNote:
+    """The note about a file of the inbox; its run is the name of its folder."""
     try:
-        facts = json.loads(beside(path).read_text(encoding="utf-8"))
+        facts = json.loads(note_path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         facts = {}
     if not isinstance(facts, dict):
-        return Dropped(path.parent.name)
+        return SpoolNote(path.parent.name)
     labels = facts.get("labels")
-    return Dropped(
+    return SpoolNote(
         path.parent.name,
         number(facts.get("span")),
         number(facts.get("world_size")),
@@ -69,10 +69,10 @@ def dropped(path: Path) -> Dropped:
     )
 
 
-def take_away(path: Path) -> None:
-    """Remove a file that is published; the trace first, so that a note never outlives its use by much."""
+def remove(path: Path) -> None:
+    """Removes a published file and its note. The trace goes first: a note alone is removed as an orphan."""
     path.unlink(missing_ok=True)
-    beside(path).unlink(missing_ok=True)
+    note_path(path).unlink(missing_ok=True)
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -84,6 +84,6 @@ def _entries(folder: Path) -> list[Path]:
 
 def _drop_orphan(note: Path) -> None:
     with suppress(OSError):
-        trace = note.with_name(note.name.removesuffix(BESIDE))
+        trace = note.with_name(note.name.removesuffix(NOTE_SUFFIX))
         if not trace.exists() and time.time() - note.stat().st_mtime > _ORPHAN_AGE_S:
             note.unlink()

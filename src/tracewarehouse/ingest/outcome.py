@@ -1,4 +1,4 @@
-"""What is asked of an ingest and what came of it: options, a line per file, the report."""
+"""Options and results of an ingest: what a source holds, what happened to each file and run, the report."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from tracewarehouse.formats.base import Outcome
 from tracewarehouse.hints import Hint
+from tracewarehouse.ingest.naming.assignment import TimeWindow
+from tracewarehouse.storage import Json, RankSource
+from tracewarehouse.storage.conversion_losses import UnconvertedRank
 from tracewarehouse.storage.layout import check_labels
-from tracewarehouse.storage.unconverted import Unconverted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.tables.build import Built
+
 
 State = Literal["intact", "repaired", "damaged", "refused", "skipped", "same", "pending"]
 Stage = Literal["survey", "read", "tables", "done"]
@@ -19,14 +29,14 @@ Stage = Literal["survey", "read", "tables", "done"]
 
 @dataclass(frozen=True)
 class Options:
-    """What may be asked of an ingest; the defaults are those of `tw ingest`.
+    """Options of an ingest, with the defaults of `tw ingest`.
 
-    `jobs`: processes at most, None for one per core. `settle_s`: a file cut short that was written to less
-    than this many seconds ago is left for later. `strict`: nothing is stored unless every file can be, whole.
-    `inbox`: the files lie in the warehouse's inbox, and go from there once they are published. `temp_dir`:
-    where what does not fit into memory lies meanwhile, None for the warehouse's own disk. `time_unit`: the
-    unit of the times in the files, where it is not the one that their format says. `step_range`: a regular
-    expression for names of annotations that mark steps.
+    `jobs`: maximum number of processes, None for one per core. `settle_s`: a truncated file that was modified
+    less than this many seconds ago is skipped for now. `strict`: nothing is stored unless every file is
+    intact. `inbox`: the files are in the warehouse's inbox and are removed once published. `temp_dir`: folder
+    for temporary files, None for the disk of the warehouse. `time_unit`: the unit of the times in the files,
+    if it differs from the one that the format defines. `step_range`: a regular expression for annotations
+    that mark steps.
     """
 
     run: str | None = None
@@ -48,7 +58,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a file is, in bytes: of the file in stage `survey`, of its text afterwards."""
+    """Progress of a file in bytes: of the file in stage `survey`, of its text afterwards."""
 
     path: Path
     stage: Stage
@@ -61,10 +71,10 @@ Watch = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Content:
-    """What a trace turned out to hold; times are those of its GPU rows.
+    """What a trace contains; times are those of its GPU activities.
 
-    `launch_known_ns` is GPU time whose launch is known, `with_op_ns` whose operator is. `quality`: rule →
-    rows.
+    `launch_known_ns` is GPU time with a known launch, `with_op_ns` with a known operator. `quality`: rule →
+    number of rows.
     """
 
     status: Literal["intact", "repaired", "damaged"]
@@ -82,10 +92,10 @@ class Content:
 
 @dataclass(frozen=True)
 class FileOutcome:
-    """What became of one file. `content` is None where it was not read in this call.
+    """The outcome of one file. `content` is None if it was not read in this call.
 
-    `same`: already stored, nothing written. `pending`: left for later, or waiting for other ranks.
-    A file that holds several ranks has an outcome for each.
+    `same`: already stored, nothing written. `pending`: skipped for now, or waiting for other ranks. A file
+    with several ranks has an outcome for each.
     """
 
     path: Path
@@ -101,10 +111,10 @@ class FileOutcome:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """A run this call had to do with, as readers see it now; `version` None: nothing published yet.
+    """A run that this call read or changed, in its current state; `version` is None if it is unpublished.
 
-    `written` is False where the call changed nothing. `waiting` = (ranks there, ranks expected).
-    `rules`: what the run's ranks show side by side, as (rule, what).
+    `written` is False if the call did not change the run. `waiting` = (ranks present, ranks expected).
+    `rules`: data-quality rules that compare ranks, as (rule, example).
     """
 
     run: str
@@ -118,7 +128,7 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class IngestReport:
-    """Every file looked at, in order of path, and every run touched."""
+    """Every file in order of path, and every run that was read or changed."""
 
     files: tuple[FileOutcome, ...]
     runs: tuple[RunOutcome, ...] = ()
@@ -127,7 +137,7 @@ class IngestReport:
     strict: bool = False
 
     def __repr__(self) -> str:
-        """What a notebook shows: the runs, and what became of how many files."""
+        """A summary for notebooks: the runs, and the number of files per state."""
         runs = ", ".join(run.run if run.version is None else f"{run.run}@v{run.version}" for run in self.runs)
         states = Counter(file.state for file in self.files)
         files = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
@@ -139,7 +149,7 @@ class IngestReport:
 
     @property
     def stored(self) -> tuple[FileOutcome, ...]:
-        """The files that became ranks in this call, waiting ones included."""
+        """The files that became ranks in this call, including those that wait for other ranks."""
         return tuple(file for file in self.files if file.content and file.state not in ("refused", "same"))
 
     @property
@@ -188,7 +198,7 @@ class IngestReport:
 
     @property
     def exit_code(self) -> int:
-        """0 done, 1 nothing could be stored, 4 stored something and something is missing."""
+        """0 success, 1 nothing could be stored, 4 something was stored and something is missing."""
         refused, damaged = self.of("refused"), self.of("damaged")
         if self.strict and (refused or damaged):
             return 1
@@ -200,12 +210,82 @@ class IngestReport:
 
 @dataclass(frozen=True)
 class UpgradeReport:
-    """What an upgrade did: a line per run converted and per table and run rebuilt; the ranks it left out."""
+    """Result of an upgrade: a line per converted run and per rebuilt table and run; unconverted ranks."""
 
     lines: tuple[str, ...]
-    unconverted: tuple[Unconverted, ...] = ()
+    unconverted: tuple[UnconvertedRank, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """0 done, 4 something is missing."""
+        """0 success, 4 something is missing."""
         return 4 if self.unconverted else 0
+
+
+def lost_events(outcome: Outcome) -> int | None:
+    """Number of events in the bytes that could not be read; None if unknown."""
+    counts = [loss.events_lost for loss in outcome.losses]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def window(activities: Columns | pa.Table | None) -> TimeWindow:
+    """First start and last end of the slices of a source; None if no slice has a time."""
+    import numpy as np
+
+    from tracewarehouse.ingest.tables.rows import slabs
+
+    if activities is None:
+        return None, None
+    assert not hasattr(activities, "schema")
+    timed = activities.valid("ts_ns") & activities.is_one_of("ph", ["X"])
+    if not timed.any():
+        return None, None
+    first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    for part in slabs(len(timed)):
+        starts = activities.ints("ts_ns", part).values[timed[part]]
+        ends = starts + np.maximum(activities.ints("dur_ns", part).values[timed[part]], 0)
+        first, last = min(first, int(starts.min(initial=first))), max(last, int(ends.max(initial=last)))
+    return first, last
+
+
+def content_of(outcome: Outcome, facts: Mapping[str, Json], built: Built) -> Content:
+    """The content of one source for the summary of an ingest."""
+
+    def fact(name: str) -> int:
+        value = facts.get(name)
+        return value if isinstance(value, int) else 0
+
+    return Content(
+        status=outcome.status,
+        text_bytes=outcome.text_bytes,
+        events=fact("events"),
+        non_events=fact("non_events"),
+        lost_bytes=fact("lost_bytes"),
+        lost_events=lost_events(outcome),
+        steps=fact("steps"),
+        gpu_ns=built.coverage.gpu_ns,
+        launch_known_ns=built.coverage.launch_known_ns,
+        with_op_ns=built.coverage.with_op_ns,
+        quality=built.quality,
+    )
+
+
+def left_content(source: RankSource) -> Content:
+    """The content of a source that an earlier call committed: its counts, without quality."""
+
+    def fact(name: str) -> int:
+        value = source.facts.get(name)
+        return value if isinstance(value, int) else 0
+
+    lost = source.facts.get("lost_events")
+    return Content(
+        status=source.status,
+        text_bytes=0,
+        events=fact("events"),
+        non_events=fact("non_events"),
+        lost_bytes=fact("lost_bytes"),
+        lost_events=lost if isinstance(lost, int) else None,
+        steps=fact("steps"),
+        gpu_ns=fact("gpu_ns"),
+        launch_known_ns=fact("launch_known_ns"),
+        with_op_ns=fact("with_op_ns"),
+    )

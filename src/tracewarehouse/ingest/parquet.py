@@ -1,11 +1,14 @@
-"""Tables of the builders as Parquet files: of one rank, streamed, or of several small ranks in one file."""
+"""Parquet files of the stored tables: one large rank streamed, or several small ranks side by side."""
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,24 +19,33 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
+from tracewarehouse.ingest.resources import release_memory
+from tracewarehouse.storage import StagedTable
 from tracewarehouse.storage.encoding import (
     ROW_GROUP_ROWS,
-    FileFacts,
     bare_columns,
     encoding_of,
-    file_facts,
     writer_options,
 )
+from tracewarehouse.storage.parquet_file import FileFacts, file_facts
 
-# What says whose rows they are; texts but these get no minimum and maximum.
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
+
+
+# Columns that identify the rank of a row. No other text column gets minimum and maximum.
 _KEYS = ("run_id", "rank")
 _TEXT = ("VARCHAR", "JSON")
 _BUFFER_BYTES = 1 << 18
+# Maximum size of tables of a large rank that are built and not yet written.
+_QUEUED_BYTES: Final = 48 << 20
 
 
 @dataclass(frozen=True)
 class WrittenTable:
-    """A Parquet file with the rows of one table: of each rank in turn, `ranks` ascending."""
+    """A Parquet file with the rows of one table, rank by rank; `ranks` ascends."""
 
     table: str
     version: int
@@ -45,7 +57,7 @@ class WrittenTable:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What is the same in every file of a contract: columns by name in order, and what its footer says."""
+    """Properties of all files of a contract: columns in order, and the metadata of the footer."""
 
     contract: Contract
     types: dict[str, pa.DataType]
@@ -55,7 +67,7 @@ class _Layout:
 
 @dataclass(frozen=True)
 class _Group:
-    """Rows of one rank that become a row group."""
+    """Rows of one rank that form a row group."""
 
     run_id: str
     rank: int
@@ -64,7 +76,7 @@ class _Group:
 
 @dataclass
 class TableWriter:
-    """Writes Parquet files of contracts; keep one per process, as it remembers what each contract takes."""
+    """Writes Parquet files of contracts; keep one per process, as it caches the layout of each contract."""
 
     catalog: Catalog
     _layouts: dict[Ref, _Layout] = field(default_factory=dict)
@@ -78,11 +90,11 @@ class TableWriter:
         rank: int,
         path: Path,
     ) -> WrittenTable | None:
-        """One rank's rows as a file; None, and no file, where there are none.
+        """Writes one rank's rows as a file; returns None, and writes no file, if there are none.
 
-        `rows` have the contract's columns in its order of rows; `run_id` and `rank` may be missing. Texts may
-        be dictionary-encoded, JSON is text. Of batches no more than a row group is held at a time. Raises
-        TwError where columns differ from the contract, OSError where the disk does.
+        `rows` have the columns and row order of the contract; `run_id` and `rank` may be missing. Texts may
+        be dictionary-encoded, JSON is text. Batches are held in memory only up to a row group. Raises TwError
+        if columns differ from the contract, OSError if writing fails.
         """
         groups = (_Group(run_id, rank, group) for group in _row_groups(rows))
         count = _write(self._layout(contract), groups, path)
@@ -93,9 +105,9 @@ class TableWriter:
     def write_packed(
         self, contract: Contract, tables: Sequence[tuple[int, pa.Table]], *, run_id: str, path: Path
     ) -> WrittenTable | None:
-        """Several ranks of a run as one file, at least a row group each, so that readers skip by rank.
+        """Writes several ranks of a run as one file, at least a row group each, so that readers skip by rank.
 
-        Ranks without rows are left out. Encodings are chosen by the rank with the most rows.
+        Ranks without rows are omitted. The rank with the most rows determines the encodings.
         """
         held = sorted(((rank, table) for rank, table in tables if len(table)), key=lambda one: one[0])
         if not held:
@@ -123,7 +135,7 @@ def _stored_type(type_: str) -> pa.DataType:
 
 
 def _row_groups(rows: pa.Table | Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows in groups of equal size, the last one smaller; none for no rows."""
+    """The rows in groups of equal size, the last one smaller; nothing for no rows."""
     if isinstance(rows, pa.Table):
         yield from (rows.slice(at, ROW_GROUP_ROWS) for at in range(0, len(rows), ROW_GROUP_ROWS))
         return
@@ -142,14 +154,14 @@ def _row_groups(rows: pa.Table | Iterable[pa.RecordBatch]) -> Iterator[pa.Table]
 
 
 def _write(layout: _Layout, groups: Iterator[_Group], path: Path, like: _Group | None = None) -> int:
-    """The groups as a file, encoded as is good for `like` or the first of them; gives the rows written."""
+    """Writes the groups with encodings that suit `like` (else the first group); returns the row count."""
     first = next(groups, None)
     if first is None:
         return 0
     rows = _conformed(layout, first)
     options = _options(layout, rows if like is None else _conformed(layout, like))
     count = 0
-    # A writer that fails leaves a file that it opened itself open.
+    # A failing writer does not close a file that it opened itself.
     with (
         pa.output_stream(str(path), compression=None, buffer_size=_BUFFER_BYTES) as file,
         pq.ParquetWriter(file, rows.schema, **options) as writer,
@@ -173,7 +185,7 @@ def _options(layout: _Layout, rows: pa.Table) -> dict[str, Any]:
 
 
 def _conformed(layout: _Layout, group: _Group, like: pa.Schema | None = None) -> pa.Table:
-    """The contract's columns in its types, with those that say whose they are, or in the types of `like`."""
+    """The contract's columns, with `run_id` and `rank`, in the types of the contract or of `like`."""
     given = dict(zip(group.rows.column_names, group.rows.columns, strict=True))
     for name, value in zip(_KEYS, (group.run_id, group.rank), strict=True):
         if name in layout.types and name not in given:
@@ -209,8 +221,8 @@ def _column(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     values = values.unify_dictionaries() if values.num_chunks > 1 else values
     if not values.num_chunks:
         return values
-    # A row group stores its dictionary as a whole: one of a large file would be stored in each of them.
-    # Parquet has no null in a dictionary.
+    # Each row group stores the whole dictionary: that of a large file would be stored in every row group.
+    # Parquet allows no null in a dictionary.
     words = values.chunk(0).dictionary
     if len(words) > len(values) or words.null_count:
         return values.cast(type_).dictionary_encode()
@@ -218,7 +230,101 @@ def _column(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
 
 
 def _as_before(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """A column of a later row group as the first one had it: all texts, or all codes."""
+    """A column of a later row group in the form of the first one: plain texts, or dictionary-encoded."""
     if values.type == type_:
         return values
     return values.dictionary_encode() if pa.types.is_dictionary(type_) else values.cast(type_)
+
+
+@dataclass
+class RankFiles:
+    """The Parquet files of the ranks of one run.
+
+    With `single` there is one large rank, and a thread writes each of its tables while the next ones are
+    built; with `low_memory` before the next one is built. Otherwise tables are held until all ranks are
+    built, and written side by side.
+    """
+
+    catalog: Catalog
+    folder: Path
+    single: bool
+    low_memory: bool = False
+    _held: dict[str, list[tuple[int, pa.Table]]] = field(default_factory=lambda: defaultdict(list))
+    _writing: list[Future[WrittenTable | None]] = field(default_factory=list)
+    _queued: deque[tuple[Future[WrittenTable | None], int]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._writer = _writer(self.catalog.folder)
+        self._thread = ThreadPoolExecutor(1)
+
+    def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
+        """Adds the rows of a table of a rank, which must not change any more."""
+        if not self.single:
+            self._held[table].append((rank, _whole_table(rows)))
+            return
+        contract = self.catalog.get(table, kind="table")
+        write = partial(self._writer.write, contract, rows, run_id=run, rank=rank, path=self._path(contract))
+        self._writing.append(self._thread.submit(write))
+        self._queued.append((self._writing[-1], _bytes(rows)))
+        self._wait_for_room()
+        if self.low_memory:
+            release_memory()
+
+    def _wait_for_room(self) -> None:
+        """Waits for the writer, because queued tables occupy memory."""
+        while self._queued and (self.low_memory or self._queued_bytes() > _QUEUED_BYTES):
+            self._queued.popleft()[0].exception()
+
+    def _queued_bytes(self) -> int:
+        return sum(size for writing, size in self._queued if not writing.done())
+
+    def drop(self, rank: int) -> None:
+        """Drops a rank whose source failed after some of its tables were built."""
+        for table, held in self._held.items():
+            self._held[table] = [one for one in held if one[0] != rank]
+
+    def staged(self, run: str) -> dict[int, tuple[StagedTable, ...]]:
+        """Rank → its written tables, by name; a table without rows has no file."""
+        written = [each.result() for each in self._writing]
+        for table, held in self._held.items():
+            contract = self.catalog.get(table, kind="table")
+            written.append(self._writer.write_packed(contract, held, run_id=run, path=self._path(contract)))
+        self._held.clear()
+        found: dict[int, list[StagedTable]] = defaultdict(list)
+        for one in sorted(filter(None, written), key=lambda one: (one.table, one.version)):
+            for rank, rows in zip(one.ranks, one.rows, strict=True):
+                found[rank].append(_staged(one, rows))
+        return {rank: tuple(tables) for rank, tables in found.items()}
+
+    def __enter__(self) -> RankFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # After a failure, queued tables are not written.
+        self._thread.shutdown(cancel_futures=True)
+
+    def _path(self, contract: Contract) -> Path:
+        return self.folder / f"{contract.name}.v{contract.version}.parquet"
+
+
+def _bytes(rows: Rows) -> int:
+    """The size of a table in memory; batches are built only when they are written."""
+    import pyarrow as pa
+
+    return rows.nbytes if isinstance(rows, pa.Table) else 0
+
+
+def _whole_table(rows: Rows) -> pa.Table:
+    import pyarrow as pa
+
+    return rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
+
+
+def _staged(one: WrittenTable, rows: int) -> StagedTable:
+    return StagedTable(one.table, one.version, one.path, rows, sum(one.rows), one.ranks)
+
+
+@cache
+def _writer(sql: Path) -> TableWriter:
+    """One writer per process: it caches the layout of each contract."""
+    return TableWriter(Catalog.load(sql))

@@ -1,4 +1,4 @@
-"""From paths to published runs: survey, build at provisional places, name, build what was wrong, publish."""
+"""The phases of an ingest: survey, build at provisional ranks, assign final ones, rebuild, publish."""
 
 from __future__ import annotations
 
@@ -16,22 +16,37 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
 from tracewarehouse.formats.registry import is_picklable
-from tracewarehouse.ingest import inbox, machine
+from tracewarehouse.ingest import inbox, resources
 from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, Settings, definitions
-from tracewarehouse.ingest.content import left_content
-from tracewarehouse.ingest.discover import Found, discover
-from tracewarehouse.ingest.facts import header_of, rank_of
-from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch
-from tracewarehouse.ingest.plan import Item, Stored, groups, item, provisional
-from tracewarehouse.ingest.publish import publish, relabel, run_outcomes
-from tracewarehouse.ingest.reports import NotRead, Read, Report
+from tracewarehouse.ingest.naming.header import header_of, rank_of
+from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch, left_content
+from tracewarehouse.ingest.plan import (
+    Item,
+    ReadSource,
+    Report,
+    StoredSources,
+    UnreadSource,
+    item_of,
+    provisional_assignments,
+    task_groups,
+)
+from tracewarehouse.ingest.publication import (
+    Decisions,
+    ReadySource,
+    assign_all,
+    conflict,
+    decide,
+    publish,
+    relabel,
+    run_outcomes,
+    unread_outcome,
+)
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.survey import Surveyed, survey
-from tracewarehouse.ingest.verdict import Ready, Verdicts, conflict, judge, name_all, not_read
+from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
 from tracewarehouse.storage import Store, layout
 from tracewarehouse.storage.manifests import now
 
-# Once a trace is published there is no need for its file in the inbox, but of a damaged one more may come.
+# Published traces are removed from the inbox; of a damaged one a longer file may still arrive.
 _STORED = ("intact", "repaired", "same")
 
 
@@ -42,31 +57,35 @@ def ingest(
     options: Options = Options(),  # noqa: B008  frozen
     progress: Watch | None = None,
 ) -> IngestReport:
-    """Ingest files and folders into the warehouse; with `inbox` and no paths, what lies in its inbox.
+    """Ingests files and folders into the warehouse; with `inbox` and no paths, the files in its inbox.
 
-    A file that cannot be ingested stops no other: the report says what became of each. Raises ParamError for
-    a run name that cannot be used, WarehouseError where the disk refuses. Nothing is ever half published.
+    A file that cannot be ingested does not affect others: the report has an outcome for each. Publishing is
+    atomic. Raises ParamError for an invalid run name, WarehouseError if writing fails.
     """
     started = time.monotonic()
-    found = _found(store, list(paths), options)
-    # Workers are new processes: a format that only this one has is read here.
-    jobs = machine.jobs(options.jobs, [file.path for file in found.files]) if is_picklable() else 1
+    found = _discovered(store, list(paths), options)
+    # Workers are new processes: a format that is registered only in this process is read here.
+    jobs = resources.jobs(options.jobs, [file.path for file in found.files]) if is_picklable() else 1
     with LocalEngine(jobs) as engine, _staging(store) as staging:
-        report = _Call(store, catalog, options, progress or _unwatched, engine, staging).run(found)
+        report = _Call(store, catalog, options, progress or _ignored, engine, staging).run(found)
     return replace(report, seconds=time.monotonic() - started, strict=options.strict)
 
 
-def _unwatched(_: Progress) -> None:
-    """Nobody looks."""
+def _ignored(_: Progress) -> None:
+    """Ignores progress."""
 
 
-def _found(store: Store, paths: list[str | PathLike[str]], options: Options) -> Found:
-    return inbox.waiting_files(store.root) if options.inbox and not paths else discover(paths)
+def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> DiscoveredFiles:
+    if options.inbox and not paths:
+        return DiscoveredFiles(
+            tuple(Candidate(path, named=False) for path in inbox.spooled_files(store.root)), ()
+        )
+    return discover(paths)
 
 
 @contextmanager
 def _staging(store: Store) -> Iterator[Path]:
-    """Where engine make folders for what is not committed yet; gone afterwards."""
+    """A folder for uncommitted files of tasks, which is deleted afterwards."""
     folder = store.root / layout.STAGING / secrets.token_hex(8)
     try:
         yield folder
@@ -84,19 +103,19 @@ class _Call:
     staging: Path
     started_at: str = field(default_factory=now)
 
-    def run(self, found: Found) -> IngestReport:
+    def run(self, found: DiscoveredFiles) -> IngestReport:
         if self.options.step_range is not None:
             rules_of(self.catalog.folder).check_pattern(self.options.step_range)
         files = [FileOutcome(one.path, "refused", reason=one.reason, hint=one.hint) for one in found.refused]
-        files += [FileOutcome(one.path, "skipped", reason=one.reason) for one in found.passed]
+        files += [FileOutcome(one.path, "skipped", reason=one.reason) for one in found.skipped]
         sources, others = survey(self.engine, found.files, self.options, self.watch)
         named = {one.path for one in found.files if one.named}
         reads, failed = self._read(sources, named)
-        naming = name_all(sources, reads, self.options)
-        verdicts = judge(self._stored, self.options, sources, reads, naming)
-        self._build_again(sources, named, verdicts)
-        files += [*others, *failed, *verdicts.settled]
-        done, written = self._publish(verdicts.ready, files)
+        naming = assign_all(sources, reads, self.options)
+        decisions = decide(self._stored, self.options, sources, reads, naming)
+        self._build_again(sources, named, decisions)
+        files += [*others, *failed, *decisions.outcomes]
+        done, written = self._publish(decisions.ready, files)
         files += done
         if self.options.inbox:
             self._empty_inbox(files)
@@ -104,76 +123,83 @@ class _Call:
         return IngestReport(ordered, run_outcomes(self.store, ordered, written), naming.notes)
 
     @cached_property
-    def _stored(self) -> Stored:
-        return Stored(self.store, definitions(self.catalog), self.options.time_unit, self.options.step_range)
+    def _stored(self) -> StoredSources:
+        return StoredSources(
+            self.store, definitions(self.catalog), self.options.time_unit, self.options.step_range
+        )
 
-    def _settings(self, sources: Sequence[Surveyed]) -> Settings:
+    def _settings(self, sources: Sequence[SurveyedSource]) -> Settings:
         options = self.options
-        lone = len(sources) == 1
+        is_single = len(sources) == 1
         return Settings(
             root=self.store.root,
             sql=self.catalog.folder,
             temp_dir=options.temp_dir,
             replace=options.replace,
             settle_s=options.settle_s,
-            hold=options.strict,
-            lone=lone,
-            keep_rank=lone and options.rank is not None,
+            stage_only=options.strict,
+            single_source=is_single,
+            force_rank=is_single and options.rank is not None,
             time_unit=options.time_unit,
             step_range=options.step_range,
             started_at=self.started_at,
         )
 
     def _read(
-        self, sources: Sequence[Surveyed], named: Collection[Path]
-    ) -> tuple[dict[int, Read], list[FileOutcome]]:
-        """Reads every source once, and builds its tables where its provisional place may be right."""
-        places = provisional(sources, self.options)
+        self, sources: Sequence[SurveyedSource], named: Collection[Path]
+    ) -> tuple[dict[int, ReadSource], list[FileOutcome]]:
+        """Reads every source once, and builds its tables for its provisional run and rank, if it has one."""
+        assignments = provisional_assignments(sources, self.options)
         items = [
-            item(self._stored, number, source, places.get(number)) for number, source in enumerate(sources)
+            item_of(self._stored, number, source, assignments.get(number))
+            for number, source in enumerate(sources)
         ]
-        reads: dict[int, Read] = {}
+        reads: dict[int, ReadSource] = {}
         failed: list[FileOutcome] = []
         for report in self._build(sources, items, "first"):
             source = sources[report.number]
-            if isinstance(report, Read):
-                reads[report.number] = self._as_known(source, items[report.number], report)
+            if isinstance(report, ReadSource):
+                reads[report.number] = self._completed(source, items[report.number], report)
             else:
-                failed.append(not_read(source, report, self.options, named=source.path in named))
+                failed.append(unread_outcome(source, report, self.options, named=source.path in named))
         return dict(sorted(reads.items())), failed
 
-    def _build_again(self, sources: Sequence[Surveyed], named: Collection[Path], verdicts: Verdicts) -> None:
-        """Builds the sources whose provisional place was wrong; what was built there is never published."""
-        for report in self._build(sources, verdicts.again, "again"):
-            source, place = sources[report.number], verdicts.places[report.number]
-            if isinstance(report, NotRead):
-                verdicts.settled.append(
-                    not_read(source, report, self.options, named=source.path in named, place=place)
+    def _build_again(
+        self, sources: Sequence[SurveyedSource], named: Collection[Path], decisions: Decisions
+    ) -> None:
+        """Builds sources with a wrong provisional run or rank again; the first build is never published."""
+        for report in self._build(sources, decisions.rebuilds, "again"):
+            source, assignment = sources[report.number], decisions.assignments[report.number]
+            if isinstance(report, UnreadSource):
+                decisions.outcomes.append(
+                    unread_outcome(
+                        source, report, self.options, named=source.path in named, assignment=assignment
+                    )
                 )
-            elif report.made is None:
-                verdicts.settled.append(conflict(place, None))
+            elif report.built_tables is None:
+                decisions.outcomes.append(conflict(assignment, None))
             else:
-                verdicts.ready.append(Ready(source, place, report, report.made))
+                decisions.ready.append(ReadySource(source, assignment, report, report.built_tables))
 
-    def _build(self, sources: Sequence[Surveyed], items: Sequence[Item], name: str) -> Iterator[Report]:
-        """A report of each item. The sources of a task whose worker dies are tried once more, one by one."""
+    def _build(self, sources: Sequence[SurveyedSource], items: Sequence[Item], name: str) -> Iterator[Report]:
+        """A report per item. The sources of a task whose worker dies are retried once, one by one."""
         settings = self._settings(sources)
         tasks = [
             BuildRanks(group, self.staging / f"{name}-{number:06d}", settings)
-            for number, group in enumerate(groups(items, self.engine.slots))
+            for number, group in enumerate(task_groups(items, self.engine.slots))
         ]
-        steps = _Steps(self.watch)
-        lost: list[BuildRanks] = []
-        for number, found in self.engine.run(tasks, steps.of(tasks), retry=False):
+        progress = _FileProgress(self.watch)
+        remaining: list[BuildRanks] = []
+        for number, found in self.engine.run(tasks, progress.of(tasks), retry=False):
             if isinstance(found, WorkerDied):
-                lost += tasks[number].one_by_one()
+                remaining += tasks[number].one_by_one()
             else:
-                yield from steps.finished(tasks[number], found)
-        for number, found in self.engine.run_alone(lost, steps.of(lost)):
-            yield from steps.finished(lost[number], found)
+                yield from progress.finished(tasks[number], found)
+        for number, found in self.engine.run_alone(remaining, progress.of(remaining)):
+            yield from progress.finished(remaining[number], found)
 
-    def _as_known(self, source: Surveyed, one: Item, read: Read) -> Read:
-        """What stored content says itself: from the store, where its beginning does not say."""
+    def _completed(self, source: SurveyedSource, one: Item, read: ReadSource) -> ReadSource:
+        """A report of known content, completed from what is stored."""
         stored = self._stored.known(one) if read.known else None
         if stored is None or stored.digest != read.digest:
             return read
@@ -185,21 +211,21 @@ class _Call:
             rank=rank if rank is not None else rank_of(header_of(self.store.headers([stored])[stored.name])),
             world_size=source.part.world_size,
             window=(start, end) if is_timed else (None, None),  # type: ignore[arg-type]
-            content=left_content(stored) if read.made else None,
+            content=left_content(stored) if read.built_tables else None,
         )
 
     def _publish(
-        self, ready: Sequence[Ready], before: Sequence[FileOutcome]
+        self, ready: Sequence[ReadySource], before: Sequence[FileOutcome]
     ) -> tuple[list[FileOutcome], set[str]]:
-        """Publishes what is ready. Without it the warehouse is not touched, but for labels asked for."""
+        """Publishes what is ready, and sets the labels of the options on otherwise unchanged runs."""
         same = {file.run for file in before if file.state == "same" and file.run}
         if self._is_incomplete(ready, before):
-            return [_held_back(one) for one in ready], set()
+            return [_not_stored(one) for one in ready], set()
         done, written = publish(self.store, self.options, ready)
         return done, written | relabel(self.store, self.options, same - written)
 
-    def _is_incomplete(self, ready: Iterable[Ready], files: Iterable[FileOutcome]) -> bool:
-        """Whether a file is refused or damaged where --strict wants all of them whole."""
+    def _is_incomplete(self, ready: Iterable[ReadySource], files: Iterable[FileOutcome]) -> bool:
+        """Whether --strict is set and a file is refused or damaged."""
         return self.options.strict and (
             any(file.state == "refused" for file in files)
             or any(one.read.status == "damaged" for one in ready)
@@ -208,25 +234,25 @@ class _Call:
     def _empty_inbox(self, files: Iterable[FileOutcome]) -> None:
         for file in files:
             if file.state in _STORED and not _stored_damaged(self.store, file):
-                inbox.take_away(file.path)
+                inbox.remove(file.path)
 
 
 @dataclass
-class _Steps:
-    """Progress of the files from what the tasks report."""
+class _FileProgress:
+    """Translates the progress of tasks to that of files."""
 
     watch: Watch
     done: dict[int, int] = field(default_factory=dict)
 
     def of(self, tasks: Sequence[BuildRanks]) -> OnProgress:
-        """What hears of the progress of these tasks."""
+        """The callback for the progress of these tasks."""
 
-        def told(task: int, position: int, done_bytes: int) -> None:
-            self._told(tasks[task].items[position], done_bytes)
+        def on_progress(task: int, position: int, done_bytes: int) -> None:
+            self._report(tasks[task].items[position], done_bytes)
 
-        return told
+        return on_progress
 
-    def _told(self, one: Item, done_bytes: int) -> None:
+    def _report(self, one: Item, done_bytes: int) -> None:
         before = self.done.get(one.number, 0)
         if done_bytes == BUILDING:
             self.watch(Progress(one.path, "tables", before, before))
@@ -235,23 +261,25 @@ class _Steps:
             self.watch(Progress(one.path, "read", done, max(done, one.text_bytes)))
 
     def finished(self, task: BuildRanks, found: object) -> Iterator[Report]:
-        """The reports of a task; each of its files is done."""
+        """The reports of a finished task."""
         for position, one in enumerate(task.items):
             if isinstance(found, Failure):
-                report: Report = NotRead(one.number, "failed", found)
+                report: Report = UnreadSource(one.number, "failed", found)
             else:
                 report = found[position]  # type: ignore[index]
-            read_bytes = report.text_bytes if isinstance(report, Read) else one.text_bytes
+            read_bytes = report.text_bytes if isinstance(report, ReadSource) else one.text_bytes
             total = max(1, self.done.get(one.number, 0), read_bytes)
             self.watch(Progress(one.path, "done", total, total))
             yield report
 
 
-def _held_back(one: Ready) -> FileOutcome:
-    place = one.place
+def _not_stored(one: ReadySource) -> FileOutcome:
+    assignment = one.assignment
     reason = "is damaged" if one.read.status == "damaged" else "another file is refused or damaged"
     hint = hints.fill("with {}, nothing is stored unless all files are intact", hints.option("strict"))
-    return FileOutcome(place.path, "refused", place.run, place.rank, reason, hint, place.notes)
+    return FileOutcome(
+        assignment.path, "refused", assignment.run, assignment.rank, reason, hint, assignment.notes
+    )
 
 
 def _stored_damaged(store: Store, file: FileOutcome) -> bool:

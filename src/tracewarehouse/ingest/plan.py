@@ -1,4 +1,4 @@
-"""Where each source would go by what is known before it is read, and which sources are read by one task."""
+"""Provisional placement of each source, tasks that read sources, and what a task reports."""
 
 from __future__ import annotations
 
@@ -7,41 +7,43 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal, TypeAlias
 
+from tracewarehouse.engines import Failure
 from tracewarehouse.formats.base import Format, Part, Status
-from tracewarehouse.ingest.names import split_name, stem
-from tracewarehouse.ingest.naming import Assignment, TraceFile, assign
-from tracewarehouse.ingest.outcome import Options
-from tracewarehouse.ingest.spans import Window
-from tracewarehouse.ingest.survey import Mark, Surveyed
+from tracewarehouse.ingest.naming.assignment import Assignment, TimeWindow, assign
+from tracewarehouse.ingest.naming.file_names import split_name, stem
+from tracewarehouse.ingest.naming.run_names import TraceFile
+from tracewarehouse.ingest.outcome import Content, Options
+from tracewarehouse.ingest.survey import FileStamp, SurveyedSource
 from tracewarehouse.storage import RankSource, Store
 
-# A task holds what it made of small ranks until it writes them side by side into one file per table.
+# A task holds the tables of small ranks in memory until it writes them side by side, one file per table.
 GROUP_RANKS = 64
 GROUP_BYTES = 64 << 20
-# `clean` deletes an unpublished commit after its grace, unless it waits: one this young is in no danger.
+# `clean` deletes unpublished commits after a grace period, unless they wait; younger ones can be reused.
 _FRESH = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Held:
-    """The source of the same format that is stored at a place. `is_current`: as it would be built now."""
+class PublishedSource:
+    """The published source of the same format for a target; `is_current` if a build now would be equal."""
 
     digest: str
     status: Status
     text_bytes: int
     is_current: bool
 
-    def gives_way(self, status: Status, text_bytes: int, replace: bool) -> bool:
-        """Whether other content may take its place: publishing decides for good, by what is stored then."""
+    def may_be_replaced_by(self, status: Status, text_bytes: int, replace: bool) -> bool:
+        """Whether other content may replace it. Publishing decides finally, by what is stored then."""
         if replace:
             return True
         return self.status == "damaged" and (status != "damaged" or text_bytes > self.text_bytes)
 
 
 @dataclass(frozen=True)
-class Left:
-    """A commit for a place that a broken-off call did not publish."""
+class UnpublishedSource:
+    """A commit for a target that an interrupted call did not publish."""
 
     digest: str
     status: Status
@@ -50,66 +52,71 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A rank of a run that a source would be, and what is there. `world_size` is what its file name says."""
+class Target:
+    """The run and rank that a source will be stored as, and what is stored. `world_size`: as in the name."""
 
     run: str
     rank: int
     world_size: int | None = None
-    held: Held | None = None
-    left: Left | None = None
+    published: PublishedSource | None = None
+    unpublished: UnpublishedSource | None = None
 
     @property
     def known_digest(self) -> str | None:
-        """The content that need not be read as a whole."""
-        if self.held and self.held.is_current:
-            return self.held.digest
-        return self.left.digest if self.left else None
+        """The digest of content that need not be read completely."""
+        if self.published and self.published.is_current:
+            return self.published.digest
+        return self.unpublished.digest if self.unpublished else None
 
 
 @dataclass(frozen=True)
 class Item:
-    """A source to read; `number` counts the sources of the call. Without a place no tables are built of it.
+    """A source to read; `number` is its index in the call. Without a target its tables are not built.
 
-    `mark` is what the file has to have still, as is `digest` where it was read before.
+    The file must still have this `stamp`, and this `digest` if it was read before.
     """
 
     number: int
     path: Path
     format: Format
     part: Part
-    mark: Mark
+    stamp: FileStamp
     text_bytes: int
-    place: Place | None
+    target: Target | None
     digest: str | None = None
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What is stored already, asked of the warehouse once per run.
+class StoredSources:
+    """What is already stored, read once per run.
 
-    `definitions` are those by which tables are built now. With `time_unit` what was read in another unit is
-    not what it would be now; without, the unit that was asked for before holds.
+    `definitions` are the current definitions of tables. With `time_unit`, sources that were read in another
+    unit are outdated; without it, the unit of the earlier call stays. The same applies to `step_range`.
     """
 
     store: Store
     definitions: Mapping[str, int]
     time_unit: str | None = None
     step_range: str | None = None
-    _left: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
+    _unpublished_by_run: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
 
-    def place(self, format_: Format, place: Assignment) -> Place | None:
-        """A place and what is there; None where its run's name is taken in another spelling."""
-        version = self.store.newest(place.run)
-        if version and version.run != place.run:
+    def target(self, format_: Format, assignment: Assignment) -> Target | None:
+        """The target of an assignment; None if its run exists in another spelling."""
+        version = self.store.newest(assignment.run)
+        if version and version.run != assignment.run:
             return None
-        source, left = self.source(place.run, place.rank, format_), self.left(place.run, place.rank, format_)
-        return Place(
-            place.run,
-            place.rank,
-            place.world_size,
-            self._held(source, format_) if source else None,
-            Left(left.digest, left.status, left.uid, left.manifest) if left else None,
+        source, unpublished = (
+            self.source(assignment.run, assignment.rank, format_),
+            self.unpublished(assignment.run, assignment.rank, format_),
+        )
+        return Target(
+            assignment.run,
+            assignment.rank,
+            assignment.world_size,
+            self._published(source, format_) if source else None,
+            UnpublishedSource(unpublished.digest, unpublished.status, unpublished.uid, unpublished.manifest)
+            if unpublished
+            else None,
         )
 
     def source(self, run: str, rank: int, format_: Format) -> RankSource | None:
@@ -119,15 +126,15 @@ class Stored:
         sources = found.sources if found else ()
         return next((one for one in sources if one.format == format_.name), None)
 
-    def left(self, run: str, rank: int, format_: Format) -> RankSource | None:
-        """A commit as it would be built now that no version holds and `clean` will not delete yet."""
-        if run not in self._left:
-            self._left[run] = self._find_left(run)
-        found = [one for one in self._left[run].get(rank, []) if one.format == format_.name]
+    def unpublished(self, run: str, rank: int, format_: Format) -> RankSource | None:
+        """An unpublished, current commit that `clean` will not delete yet."""
+        if run not in self._unpublished_by_run:
+            self._unpublished_by_run[run] = self._find_unpublished(run)
+        found = [one for one in self._unpublished_by_run[run].get(rank, []) if one.format == format_.name]
         return next((one for one in found if self._is_current(one, format_)), None)
 
-    def _find_left(self, run: str) -> dict[int, list[RankSource]]:
-        waiting = {one.source.name for one in self.store.waiting(run)}
+    def _find_unpublished(self, run: str) -> dict[int, list[RankSource]]:
+        waiting = {one.source.name for one in self.store.pending(run)}
         found: dict[int, list[RankSource]] = defaultdict(list)
         for source in self.store.unpublished(run):
             age = datetime.now(UTC) - datetime.fromisoformat(source.committed_at)
@@ -136,32 +143,30 @@ class Stored:
         return found
 
     def known(self, one: Item) -> RankSource | None:
-        """The source whose content an item need not read as a whole."""
-        if one.place is None or one.place.known_digest is None:
+        """The source whose content an item need not read completely."""
+        if one.target is None or one.target.known_digest is None:
             return None
-        if one.place.held and one.place.held.is_current:
-            return self.source(one.place.run, one.place.rank, one.format)
-        return self.left(one.place.run, one.place.rank, one.format)
+        if one.target.published and one.target.published.is_current:
+            return self.source(one.target.run, one.target.rank, one.format)
+        return self.unpublished(one.target.run, one.target.rank, one.format)
 
-    def _held(self, source: RankSource, format_: Format) -> Held:
-        return Held(source.digest, source.status, source.text_bytes, self._is_current(source, format_))
-
-    def _is_current(self, source: RankSource, format_: Format) -> bool:
-        """Whether a source was read and built as it would be now."""
-        is_same_unit = self.time_unit in (None, source.facts.get("time_unit"))
-        is_same_range = self.step_range in (None, source.facts.get("step_range"))
-        return (
-            is_same_unit
-            and is_same_range
-            and source.is_current(format_.name, format_.version, self.definitions)
+    def _published(self, source: RankSource, format_: Format) -> PublishedSource:
+        return PublishedSource(
+            source.digest, source.status, source.text_bytes, self._is_current(source, format_)
         )
 
+    def _is_current(self, source: RankSource, format_: Format) -> bool:
+        """Whether a source would be read and built the same now."""
+        options = {"time_unit": self.time_unit, "step_range": self.step_range}
+        is_same = all(value in (None, source.facts.get(name)) for name, value in options.items())
+        return is_same and source.is_current(format_.name, format_.version, self.definitions)
 
-def provisional(sources: Sequence[Surveyed], options: Options) -> dict[int, Assignment]:
-    """Number of a source → its place by file names, hints and options; without one it is read only.
 
-    The rules are those of the final naming. Files that contend for one place mostly are successive profiling
-    windows, in the order of their names.
+def provisional_assignments(sources: Sequence[SurveyedSource], options: Options) -> dict[int, Assignment]:
+    """Index of a source → its run and rank by file names, format hints and options, where known.
+
+    The rules are those of the final assignment. Files that compete for a rank are assumed to be successive
+    profiling windows, in the order of their names.
     """
     numbers = {(one.path, one.part.name): number for number, one in enumerate(sources)}
     files = [_as_read(one) for one in sources]
@@ -170,16 +175,18 @@ def provisional(sources: Sequence[Surveyed], options: Options) -> dict[int, Assi
     return {numbers[one.path, one.part]: one for one in naming.assigned}
 
 
-def _as_read(source: Surveyed) -> TraceFile:
-    """A source as if no two had the same content."""
-    part, dropped = source.part, source.dropped
-    world_size = part.world_size if part.world_size is not None or dropped is None else dropped.world_size
-    run, span = (dropped.run, dropped.span) if dropped else (None, None)
-    return TraceFile(source.path, str(source.path), part.rank, world_size, False, run, span, part.name)
+def _as_read(source: SurveyedSource) -> TraceFile:
+    """A source as if all sources had different content."""
+    part, note = source.part, source.note
+    world_size = part.world_size if part.world_size is not None or note is None else note.world_size
+    run, window_number = (note.run, note.window_number) if note else (None, None)
+    return TraceFile(
+        source.path, str(source.path), part.rank, world_size, False, run, window_number, part.name
+    )
 
 
-def _guess(paths: Sequence[Path], sources: Sequence[Surveyed]) -> dict[Path, Window]:
-    """Windows by hints; else successive ones where names of a rank differ in time only; else one for all."""
+def _guess(paths: Sequence[Path], sources: Sequence[SurveyedSource]) -> dict[Path, TimeWindow]:
+    """Windows by format hints; else successive ones if names of a rank differ only in time; else the same."""
     wanted = frozenset(paths)
     parts = [(one.path, one.part) for one in sources if one.path in wanted]
     hints = {path: part.window for path, part in parts if part.window is not None}
@@ -191,48 +198,50 @@ def _guess(paths: Sequence[Path], sources: Sequence[Surveyed]) -> dict[Path, Win
 
 
 def _are_successive(parts: Iterable[tuple[Path, Part]]) -> bool:
-    """Whether no file of a rank has the name of another rank, or that of another file with another ending."""
+    """Whether the files of each rank name the same rank, and do not differ only in their suffix."""
     by_rank: dict[int | None, list[tuple[int | None, str]]] = defaultdict(list)
     for path, part in parts:
-        said = split_name(path.name).rank
-        by_rank[part.rank if part.rank is not None else said].append((said, stem(path.name)))
+        in_name = split_name(path.name).rank
+        by_rank[part.rank if part.rank is not None else in_name].append((in_name, stem(path.name)))
     return all(
-        len({said for said, _ in names}) == 1 and len({text for _, text in names}) == len(names)
+        len({in_name for in_name, _ in names}) == 1 and len({text for _, text in names}) == len(names)
         for names in by_rank.values()
     )
 
 
-def item(stored: Stored, number: int, source: Surveyed, place: Assignment | None) -> Item:
-    """A source with its place and what is stored there."""
+def item_of(
+    stored: StoredSources, number: int, source: SurveyedSource, assignment: Assignment | None
+) -> Item:
+    """A source with its target."""
     return Item(
         number,
         source.path,
         source.format,
         source.part,
-        source.mark,
+        source.stamp,
         source.text_bytes,
-        stored.place(source.format, place) if place else None,
+        stored.target(source.format, assignment) if assignment else None,
     )
 
 
-def groups(items: Iterable[Item], jobs: int) -> list[tuple[Item, ...]]:
+def task_groups(items: Iterable[Item], jobs: int) -> list[tuple[Item, ...]]:
     """The items of each task: one large source, or small ones of one run in order of rank; largest first.
 
-    As many tasks as processes, at least: no core is left idle while another packs many small ranks.
+    There are at least as many tasks as processes, so that no core idles while another one packs small ranks.
     """
     by_run: dict[str | None, list[Item]] = defaultdict(list)
     for one in items:
-        by_run[one.place.run if one.place else None].append(one)
+        by_run[one.target.run if one.target else None].append(one)
     total_bytes = sum(one.text_bytes for members in by_run.values() for one in members)
     limit = min(GROUP_BYTES, -(-total_bytes // jobs))
-    found = [group for members in by_run.values() for group in _cut(members, limit)]
+    found = [group for members in by_run.values() for group in _consecutive_groups(members, limit)]
     return sorted(found, key=lambda group: -sum(one.text_bytes for one in group))
 
 
-def _cut(members: Sequence[Item], limit: int) -> Iterable[tuple[Item, ...]]:
+def _consecutive_groups(members: Sequence[Item], limit: int) -> Iterable[tuple[Item, ...]]:
     group: list[Item] = []
     size = 0
-    for one in sorted(members, key=lambda one: (one.place.rank if one.place else 0, one.number)):
+    for one in sorted(members, key=lambda one: (one.target.rank if one.target else 0, one.number)):
         if group and (len(group) == GROUP_RANKS or size + one.text_bytes > limit):
             yield tuple(group)
             group, size = [], 0
@@ -240,3 +249,51 @@ def _cut(members: Sequence[Item], limit: int) -> Iterable[tuple[Item, ...]]:
         size += one.text_bytes
     if group:
         yield tuple(group)
+
+
+@dataclass(frozen=True)
+class BuiltTables:
+    """Where the built tables of a source are: in a commit, by its manifest, or staged in a folder."""
+
+    run: str
+    rank: int
+    uid: str
+    manifest: str = ""
+    staged: Path | None = None
+
+
+@dataclass(frozen=True)
+class ReadSource:
+    """A source that was read; `known` if it was only read enough to see that it is already stored.
+
+    `rank` and `world_size` are those in the source, `window` is the first start and last end of its slices.
+    Without `built` its tables were not built.
+    """
+
+    number: int
+    digest: str
+    status: Status
+    text_bytes: int
+    rank: int | None = None
+    world_size: int | None = None
+    window: TimeWindow = (None, None)
+    known: bool = False
+    content: Content | None = None
+    built_tables: BuiltTables | None = None
+
+
+@dataclass(frozen=True)
+class UnreadSource:
+    """Why a source was not read.
+
+    `changed`: its file was written to; `unfinished`: it is truncated and was just modified; `other`: it is of
+    another `kind`, which only reading it showed.
+    """
+
+    number: int
+    why: Literal["failed", "changed", "unfinished", "other"]
+    failure: Failure | None = None
+    kind: str = ""
+
+
+Report: TypeAlias = ReadSource | UnreadSource

@@ -1,7 +1,7 @@
 """Rules that classify names, from the VALUES lists of `sql/`, evaluated once per distinct text.
 
-DuckDB evaluates the patterns, so that a regular expression means the same here as in an analysis (RE2). What
-was asked before is in a dictionary: a call without a new text costs no query.
+DuckDB evaluates the patterns, so that a regular expression means the same here as in an analysis (RE2).
+Results are cached: a call without new texts runs no query.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
     from tracewarehouse.duck.engine import Connection
 
-# Distinct texts that are remembered for one question; beyond it, memory counts more than time.
+# Maximum number of cached texts per expression, to bound memory.
 _REMEMBERED: Final = 200_000
-# A function's name without its return type, template arguments and parameters, and what compilers append.
+# A function name without return type, template arguments, parameters and compiler suffixes.
 _SHORT_NAME: Final = r"^(?:void |static |__global__ )*((?:\(anonymous namespace\)|[^<(])+)"
 _COMPILER_SUFFIX: Final = r"( \[clone [^]]*\]|\.kd| )+$"
 
 
 class QualityRule(NamedTuple):
-    """How severe a finding is, and its source: the reading of the file ("file") or its events ("events")."""
+    """Severity of a finding, and its source: the file reader ("file") or the events ("events")."""
 
     severity: str
     source: str
@@ -45,7 +45,7 @@ class Rules:
 
     @cached_property
     def categories(self) -> Mapping[str, tuple[str, str]]:
-        """Category as a file spells it → category in Kineto's spelling of today, and its role."""
+        """Category as in the file → category in Kineto's current spelling, and its role."""
         rows = self._values("categories", "raw_category, category, role")
         return {str(raw): (str(category), str(role)) for raw, category, role in rows}
 
@@ -59,7 +59,7 @@ class Rules:
         return frozenset(category for category, role in self.roles.items() if role in roles)
 
     def category(self, raw: str) -> tuple[str, str] | None:
-        """Category and role of a category as the file spells it; None where it is not known."""
+        """Category and role of a category as in the file; None if unknown."""
         return self.categories.get(raw)
 
     @cached_property
@@ -85,10 +85,10 @@ class Rules:
     def device_kinds(
         self, pairs: Sequence[tuple[str, str | None]]
     ) -> list[tuple[str | None, str | None, str]]:
-        """Of each (category, name): activity and kind as the first kernel rule of that category that matches
-        says, None where none does, and the name made short. A null name is an empty one.
+        """Activity, kind and short name of each (category, name).
 
-        The category `uncategorized` has the rules for device rows without one.
+        Activity and kind are those of the first matching kernel rule of the category, None without a match. A
+        null name counts as empty. The category `uncategorized` has the rules for GPU activities without one.
         """
         found: dict[tuple[str, str | None], tuple[Any, ...]] = {}
         by_category: dict[str, list[str | None]] = {}
@@ -101,7 +101,7 @@ class Rules:
         return [found[pair] for pair in pairs]
 
     def calls(self, names: Sequence[str | None]) -> list[tuple[bool, bool]]:
-        """Of each function's name: whether it launches work, and whether it waits for a device."""
+        """Whether each function launches work, and whether it waits for a device, according to its name."""
         rows = self._evaluated(self._call_terms, [name or "" for name in names])
         return [
             (name is not None and bool(launch), name is not None and bool(sync))
@@ -114,24 +114,24 @@ class Rules:
         return [text is not None and bool(row[0]) for text, row in zip(texts, rows, strict=True)]
 
     def extracted(self, pattern: str, texts: Sequence[str | None], group: int = 0) -> list[str | None]:
-        """What a group of the pattern (RE2) matched first in each text; "" without a match, None for null."""
+        """The first match of a group of the pattern (RE2) in each text; "" without a match, None for null."""
         term = f"regexp_extract(text, {quote_text(pattern)}, {group})"
         rows = self._evaluated(term, [text or "" for text in texts])
         return [None if text is None else str(row[0]) for text, row in zip(texts, rows, strict=True)]
 
     def numbers(self, texts: Sequence[str | None]) -> list[float | None]:
-        """Each text as DOUBLE as SQL casts it; None where it does not."""
+        """Each text cast to DOUBLE by SQL; None if that fails."""
         rows = self._evaluated("TRY_CAST(text AS DOUBLE)", [text or "" for text in texts])
         return [row[0] for row in rows]
 
     def query(self, sql: str, rows: pa.Table) -> pa.Table:
-        """The answer to SQL over the relation `given`, for what columns have no operation for (JSON)."""
+        """The result of SQL over the relation `given`, for operations that columns lack (JSON)."""
         with self._lock, self._con.cursor() as cursor:
             cursor.register("given", rows)
             return cursor.sql(sql).to_arrow_table()
 
     def whole_numbers(self, texts: Sequence[str | None]) -> list[int | None]:
-        """Each text as BIGINT as SQL casts it; None where it does not."""
+        """Each text cast to BIGINT by SQL; None if that fails."""
         rows = self._evaluated("TRY_CAST(text AS BIGINT)", [text or "" for text in texts])
         return [row[0] for row in rows]
 
@@ -184,12 +184,12 @@ class Rules:
 
 
 def _matches(patterns: Iterable[str]) -> str:
-    """SQL: one of the patterns is found in `text`. As constants they are compiled once, not per row."""
+    """SQL: whether `text` matches one of the patterns. Constant patterns are compiled once, not per row."""
     return "(" + " OR ".join(f"regexp_matches(text, {quote_text(p)})" for p in patterns) + ")"
 
 
 def _first(ruled: Sequence[tuple[str, object]]) -> str:
-    """SQL: the value of the first pattern that is found in `text`, else NULL."""
+    """SQL: the value of the first pattern that `text` matches, else NULL."""
     if not ruled:
         return "CAST(NULL AS VARCHAR)"
     cases = (f"WHEN {_matches([pattern])} THEN {quote_text(str(value))}" for pattern, value in ruled)
@@ -198,5 +198,5 @@ def _first(ruled: Sequence[tuple[str, object]]) -> str:
 
 @cache
 def rules_of(folder: Path | None = None) -> Rules:
-    """The rules of a folder like `sql/`, the package's where None is given; one object per process."""
+    """The rules of an `sql/` folder (None: the package's); one object per process."""
     return Rules(Catalog.load(folder))

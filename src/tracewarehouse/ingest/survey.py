@@ -1,52 +1,206 @@
-"""What each file is before any is read as a whole: its format, and what its beginning says of its rank."""
+"""Sources among the given paths: files in folders, their formats, and the parts that describe one rank.
+
+Only the beginning of a file is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from tracewarehouse import hints
 from tracewarehouse.engines import Engine, Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import Format, Part
 from tracewarehouse.formats.other_formats import DESCRIPTIONS, UnsupportedFormatError
 from tracewarehouse.ingest import inbox
-from tracewarehouse.ingest.discover import Candidate
 from tracewarehouse.ingest.outcome import FileOutcome, Options, Progress, Watch
 
-# Size and time of change: they differ when someone wrote to the file in between.
-Mark: TypeAlias = tuple[int, int]
-
+TRACE_NAMES = re.compile(
+    r"\.(?:(?:json|jsonl|ndjson|trace|raw)(?:\.gz)?|sqlite|sqlite3|db|rpd)$", re.IGNORECASE
+)
+# Other files that are often stored beside traces: reported as skipped by their suffix, without opening them.
+OTHER_FILES = {
+    ".nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
+    ".ncu-rep": "is an Nsight Compute report",
+    ".pftrace": "is a Perfetto trace",
+    ".pickle": "is a pickle",
+    ".pkl": "is a pickle",
+}
+TEMPORARY = re.compile(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
+# Size and modification time: a difference means that the file was written to.
+FileStamp: TypeAlias = tuple[int, int]
 TRACES = (
     "supported are Chrome JSON with a list of events (torch.profiler's export_chrome_trace)"
     " and SQLite exports of Nsight Systems (nsys export --type sqlite)"
 )
 MEMORY_TIMELINE = "memory_timeline"
-# Compressed traces are 10 to 17 times as large as text; memory is planned for the most.
+# Traces compress to between a tenth and a seventeenth; memory is planned for the larger text.
 _TEXT_BYTES_PER_GZIP_BYTE = 17
 _GZIP = b"\x1f\x8b"
-# As many files are opened in this process without asking engine.
+# Up to this number of files form a single task.
 _FEW_FILES = 64
 _FILES_PER_TASK = 32
 
 
 @dataclass(frozen=True)
-class Surveyed:
-    """A source that may become a rank; `mark` is from before it was opened, `text_bytes` an estimate."""
+class Candidate:
+    """A file to survey; `named` if the caller named the file itself, not a folder."""
 
     path: Path
-    mark: Mark
-    format: Format
-    part: Part
-    text_bytes: int
-    dropped: inbox.Dropped | None = None
+    named: bool
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What the beginning of a file says. `format` None: it is a file of `kind`, which nothing here reads."""
+class RefusedPath:
+    """A path that cannot be ingested, and why."""
 
-    mark: Mark
+    path: Path
+    reason: str
+    hint: str | None
+
+
+@dataclass(frozen=True)
+class SkippedFile:
+    """A file in a folder that is known not to be a trace, and what it is."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class DiscoveredFiles:
+    """Candidates by path, each physical file once; refused paths; skipped files."""
+
+    files: tuple[Candidate, ...]
+    refused: tuple[RefusedPath, ...]
+    skipped: tuple[SkippedFile, ...] = ()
+
+
+def discover(paths: Iterable[str | os.PathLike[str]]) -> DiscoveredFiles:
+    """The files to survey: named ones and those found in folders. Raises nothing: problems are listed."""
+    files: dict[tuple[int, int], Candidate] = {}
+    refused: list[RefusedPath] = []
+    skipped: dict[Path, SkippedFile] = {}
+    for given in (os.fspath(each) for each in paths):
+        # An empty name comes from an unset variable; it does not mean the current folder.
+        for found in _resolve(Path(given)) if given else [_no_such(Path(given))]:
+            if isinstance(found, RefusedPath):
+                refused.append(found)
+                continue
+            if isinstance(found, SkippedFile):
+                skipped[found.path.absolute()] = found
+                continue
+            key = _identity(found.path)
+            # A file may be named and also found in a folder: being named counts.
+            if key not in files or (found.named and not files[key].named):
+                files[key] = found
+    ordered = sorted(files.values(), key=lambda file: _order(file.path))
+    return DiscoveredFiles(tuple(ordered), tuple(refused), tuple(skipped.values()))
+
+
+def is_warehouse(folder: Path) -> bool:
+    """Whether a folder is a warehouse, whose files are not traces to ingest."""
+    # Unlike Path.is_file, this is False for an unreadable folder, which the walk reports.
+    return os.path.isfile(folder / "_tw" / "warehouse.json")  # noqa: PTH113
+
+
+def _no_such(path: Path) -> RefusedPath:
+    return RefusedPath(path, "no such file or folder", "check the path; folders are searched to any depth")
+
+
+def _resolve(path: Path) -> Iterator[Candidate | RefusedPath | SkippedFile]:
+    try:
+        is_folder = path.is_dir()
+        is_file = path.is_file()
+    except OSError as error:
+        yield RefusedPath(path, _reason(error), None)
+        return
+    if is_file:
+        yield Candidate(path, named=True)
+    elif is_folder:
+        yield from _folder_files(path)
+    elif path.exists():
+        yield RefusedPath(path, "neither a file nor a folder", "name trace files or folders of them")
+    else:
+        yield _no_such(path)
+
+
+def _folder_files(folder: Path) -> Iterator[Candidate | RefusedPath | SkippedFile]:
+    if is_warehouse(folder):
+        hint = hints.fill("{} ingests the inbox of a warehouse", hints.ingest_inbox())
+        yield RefusedPath(folder, "is a warehouse, not a folder of traces", hint)
+        return
+    empty = True
+    for found in _walk(folder, seen=set()):
+        empty = False
+        yield found
+    if empty:
+        hint = "traces end in .json, .json.gz, .jsonl, .trace, .sqlite or .rpd; name other files explicitly"
+        yield RefusedPath(folder, "no traces found in this folder", hint)
+
+
+def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | RefusedPath | SkippedFile]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        identity = _identity(folder)
+    except OSError as error:
+        yield RefusedPath(folder, _reason(error), "check the folder's permissions")
+        return
+    # A link to a parent folder would never end.
+    if identity in seen:
+        return
+    seen.add(identity)
+    for entry in entries:
+        if entry.name.startswith(".") or TEMPORARY.search(entry.name):
+            continue
+        path = Path(entry.path)
+        try:
+            is_folder, is_file = entry.is_dir(), entry.is_file()
+        except OSError as error:  # a link to itself, say
+            yield RefusedPath(path, _reason(error), "remove it, or name the trace files")
+            continue
+        if is_folder and not is_warehouse(path):
+            yield from _walk(path, seen)
+        elif is_file and TRACE_NAMES.search(entry.name):
+            yield Candidate(path, named=False)
+        elif entry.is_file() and path.suffix.lower() in OTHER_FILES:
+            yield SkippedFile(path, OTHER_FILES[path.suffix.lower()])
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    info = path.stat()
+    return info.st_dev, info.st_ino
+
+
+def _order(path: Path) -> tuple[str, ...]:
+    return path.absolute().parts
+
+
+def _reason(error: OSError) -> str:
+    return f"cannot be read: {error.strerror or error}"
+
+
+@dataclass(frozen=True)
+class SurveyedSource:
+    """A source that may become a rank; `stamp` is from before it was opened, `text_bytes` is an estimate."""
+
+    path: Path
+    stamp: FileStamp
+    format: Format
+    part: Part
+    text_bytes: int
+    note: inbox.SpoolNote | None = None
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """What the beginning of a file shows. `format` is None for a `kind` of file that cannot be read."""
+
+    stamp: FileStamp
     kind: str
     format: Format | None = None
     parts: tuple[Part, ...] = ()
@@ -54,39 +208,39 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Open:
-    """Opens files, one after the other; gives an Opened or a Failure for each."""
+class OpenFiles:
+    """Opens files one after the other; returns an OpenedFile or a Failure for each."""
 
     paths: tuple[Path, ...]
 
-    def run(self, progress: TaskProgress) -> tuple[Opened | Failure, ...]:
+    def run(self, progress: TaskProgress) -> tuple[OpenedFile | Failure, ...]:
         found = []
         for number, path in enumerate(self.paths):
-            opened = attempt(_OpenOne(path), progress)
-            assert isinstance(opened, Opened | Failure)
+            opened = attempt(_OpenFile(path), progress)
+            assert isinstance(opened, OpenedFile | Failure)
             found.append(opened)
             progress(number, 0)
         return tuple(found)
 
 
 @dataclass(frozen=True)
-class _OpenOne:
+class _OpenFile:
     path: Path
 
-    def run(self, progress: TaskProgress) -> Opened:
+    def run(self, progress: TaskProgress) -> OpenedFile:
         from tracewarehouse.formats.registry import detect
 
-        before = mark(self.path)
+        before = file_stamp(self.path)
         try:
             found = detect(self.path)
         except UnsupportedFormatError as error:
-            return Opened(before, error.format)
+            return OpenedFile(before, error.format)
         parts = found.open(self.path).parts()
-        return Opened(before, found.name, found, parts, text_bytes(self.path, before[0]))
+        return OpenedFile(before, found.name, found, parts, text_bytes(self.path, before[0]))
 
 
-def mark(path: Path) -> Mark:
-    """What changes when someone writes to a file; (-1, -1) where there is none."""
+def file_stamp(path: Path) -> FileStamp:
+    """Size and modification time of a file; (-1, -1) if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -95,7 +249,7 @@ def mark(path: Path) -> Mark:
 
 
 def text_bytes(path: Path, stored_bytes: int) -> int:
-    """About how much text a file holds."""
+    """The estimated size of a file's text."""
     with path.open("rb") as file:
         is_compressed = file.read(2) == _GZIP
     return stored_bytes * _TEXT_BYTES_PER_GZIP_BYTE if is_compressed else stored_bytes
@@ -103,49 +257,49 @@ def text_bytes(path: Path, stored_bytes: int) -> int:
 
 def survey(
     engine: Engine, files: Sequence[Candidate], options: Options, watch: Watch
-) -> tuple[list[Surveyed], list[FileOutcome]]:
-    """The sources among the files, in order of path, and what becomes of the other files."""
+) -> tuple[list[SurveyedSource], list[FileOutcome]]:
+    """The sources among the files, in order of path, and the outcomes of the other files."""
     size = len(files) if len(files) <= _FEW_FILES else _FILES_PER_TASK
     chunks = [files[first : first + size] for first in range(0, len(files), size or 1)]
-    sources: list[Surveyed] = []
-    others: list[FileOutcome] = []
+    sources: list[SurveyedSource] = []
+    outcomes: list[FileOutcome] = []
 
-    def told(task: int, number: int, _: int) -> None:
+    def on_progress(task: int, number: int, _: int) -> None:
         path = chunks[task][number].path
-        stored_bytes = max(0, mark(path)[0])
+        stored_bytes = max(0, file_stamp(path)[0])
         watch(Progress(path, "survey", stored_bytes, stored_bytes))
 
-    tasks = [Open(tuple(one.path for one in chunk)) for chunk in chunks]
-    for task, found in engine.run(tasks, told):
+    tasks = [OpenFiles(tuple(one.path for one in chunk)) for chunk in chunks]
+    for task, found in engine.run(tasks, on_progress):
         chunk = chunks[task]
         each = [found] * len(chunk) if isinstance(found, Failure) else found
         for file, opened in zip(chunk, each, strict=True):  # type: ignore[call-overload]
-            _judge(file, opened, options, sources, others)
-    return sorted(sources, key=lambda one: (one.path, one.part.name)), others
+            _classify(file, opened, options, sources, outcomes)
+    return sorted(sources, key=lambda one: (one.path, one.part.name)), outcomes
 
 
-def _judge(
+def _classify(
     file: Candidate,
-    opened: Opened | Failure,
+    opened: OpenedFile | Failure,
     options: Options,
-    sources: list[Surveyed],
-    others: list[FileOutcome],
+    sources: list[SurveyedSource],
+    outcomes: list[FileOutcome],
 ) -> None:
     path = file.path
     if options.inbox and not path.exists():
-        others.append(FileOutcome(path, "skipped", reason="already ingested by another process"))
+        outcomes.append(FileOutcome(path, "skipped", reason="already ingested by another process"))
     elif isinstance(opened, Failure):
-        others.append(_failed(path, opened))
+        outcomes.append(_failed(path, opened))
     elif opened.format is None:
-        others.append(other_format(file, opened.kind))
+        outcomes.append(other_format(file, opened.kind))
     elif opened.format.name == MEMORY_TIMELINE and not file.named:
-        # Beside traces a timeline would split their run by names of files: it is ingested where it is named.
-        reason = f"is {DESCRIPTIONS[MEMORY_TIMELINE]}: name it, and it becomes a run of its own"
-        others.append(FileOutcome(path, "skipped", reason=reason))
+        # Beside traces, a timeline would split their run by file name: it is ingested only if it is named.
+        reason = f"is {DESCRIPTIONS[MEMORY_TIMELINE]}: name the file to ingest it as a separate run"
+        outcomes.append(FileOutcome(path, "skipped", reason=reason))
     else:
-        dropped = inbox.dropped(path) if options.inbox else None
+        note = inbox.spool_note(path) if options.inbox else None
         sources += (
-            Surveyed(path, opened.mark, opened.format, part, opened.text_bytes, dropped)
+            SurveyedSource(path, opened.stamp, opened.format, part, opened.text_bytes, note)
             for part in opened.parts
         )
 
@@ -156,7 +310,7 @@ def _failed(path: Path, failure: Failure) -> FileOutcome:
 
 
 def other_format(file: Candidate, kind: str) -> FileOutcome:
-    """What becomes of a file that no format here reads: in a folder such files are no surprise."""
+    """The outcome of a file that no format reads: skipped in a folder, refused if named."""
     reason = f"is {DESCRIPTIONS.get(kind, f'of format {kind}')}"
     if not file.named:
         return FileOutcome(file.path, "skipped", reason=reason)

@@ -5,14 +5,13 @@ over another. Sums are per rank; if the rows have steps, per complete step and r
 lengths are comparable. A measure of entire steps (`step_time`) is the median of the complete steps, each the
 mean of its ranks. A column without a `fold` needs filters that leave one row."""
 
-from tracewarehouse.metric.measure import COMPLETE, measure
 from tracewarehouse.metric.model import BY_STEP, Measured, Metric, RunValue
 from tracewarehouse.metric.parse import parse_metric, parse_metric_prefix
-from tracewarehouse.metric.values import Ranks, check_filters
+from tracewarehouse.metric.values import COMPLETE_STEPS_SQL, Ranks, check_filters, measure
 
 __all__ = [
     "BY_STEP",
-    "COMPLETE",
+    "COMPLETE_STEPS_SQL",
     "Measured",
     "Metric",
     "Ranks",

@@ -1,4 +1,4 @@
-"""The value of a metric for each run, from rows of its analysis: summed exactly, divided once."""
+"""Measures a metric: its value for each run from rows of its analysis, summed exactly and divided once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracewarehouse.duck.engine import Connection
+    from tracewarehouse.result import Result
+    from tracewarehouse.runs.selection import SelectedRun, Selection
 
-ROWS, COMPLETE = "result_rows", "complete"  # relations: rows of the analysis; complete steps
+ROWS, STEPS = "result_rows", "complete_steps"  # relations: rows of the analysis; complete steps
+COMPLETE_STEPS_SQL = "SELECT run_id, rank, step FROM steps WHERE NOT partial"
 Step = tuple[str, int, int]  # a complete step of a rank of a run
 RankStep = tuple[int, int | None]  # a rank and, if values are per step, a complete step of it
 
@@ -39,6 +42,36 @@ class _Aggregate:
     under: float | None
 
 
+def measure(metric: Metric, *sides: Selection) -> tuple[Measured, ...]:
+    """The metric of every run of each side; its analysis runs with the same parameters on all of them.
+
+    An analysis with optional steps is run by step if every side has complete ones. Raises TwError if a run
+    has several rows and the column has no fold, UnknownName if no row of any side has the filters' values.
+    """
+    complete = [side.query(COMPLETE_STEPS_SQL).arrow() if metric.has_steps else None for side in sides]
+    all_complete = all(table is not None and table.num_rows for table in complete)
+    by_step = metric.has_steps and (all_complete or not metric.steps_optional)
+    contract, params = metric.contract, metric.params(by_step)
+    results = [side.run(contract.name, contract.version, **params) for side in sides]
+    measured = tuple(
+        evaluate(metric, result.arrow(), ranks_with_data(result, side.selected()), steps if by_step else None)
+        for result, side, steps in zip(results, sides, complete, strict=True)
+    )
+    check_filters(metric, measured, [result.arrow() for result in results])
+    return measured
+
+
+def ranks_with_data(result: Result, selected: Iterable[SelectedRun]) -> dict[str, Ranks]:
+    """Run → its ranks with data in a result, and why others have none."""
+    reasons = {(each.run_id, each.rank): each.reason for each in result.abstained}
+    found = {}
+    for each in selected:
+        with_data = tuple(rank for rank in each.ranks if (each.run, rank) not in reasons)
+        missing = {reasons[each.run, rank] for rank in each.ranks if (each.run, rank) in reasons}
+        found[each.run] = Ranks(with_data, ", ".join(sorted(missing)) or None)
+    return found
+
+
 def evaluate(
     metric: Metric, rows: pa.Table, ranks: Mapping[str, Ranks], complete: pa.Table | None
 ) -> Measured:
@@ -53,7 +86,7 @@ def evaluate(
         con.register(ROWS, rows)
         if complete is None:
             return evaluate_in(con, metric, ranks, None)
-        con.register(COMPLETE, complete)
+        con.register(STEPS, complete)
         names = ("run_id", "rank", "step")
         steps = list(zip(*(complete[name].to_pylist() for name in names), strict=True))
         return evaluate_in(con, metric, ranks, steps)
@@ -67,7 +100,7 @@ def threads_for(metric: Metric) -> int | None:
 def evaluate_in(
     con: Connection, metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
 ) -> Measured:
-    """Like `evaluate`, over the relations `ROWS` and, with `complete`, `COMPLETE` of a connection."""
+    """Like `evaluate`, over the relations `ROWS` and, with `complete`, `STEPS` of a connection."""
     by_step = complete is not None
     scopes, rows = _scopes(metric, ranks, complete), _filtered_rows(metric, by_step)
     if metric.column.fold:
@@ -130,7 +163,7 @@ def _scopes(
 
 def _filtered_rows(metric: Metric, by_step: bool) -> str:
     """The rows that match the filters, of complete steps if values are per step, as a SELECT."""
-    join = f" SEMI JOIN {COMPLETE} USING (run_id, rank, step)" if by_step else ""
+    join = f" SEMI JOIN {STEPS} USING (run_id, rank, step)" if by_step else ""
     return f"SELECT result.* FROM {ROWS} AS result{join} WHERE {condition(metric)}"
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracewarehouse.wording import category
+from tracewarehouse.display_names import category
 
 Spec = dict[str, Any]
 FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"  # the fonts that vl-convert measures text with
 
-# Category: color on a light and on a dark page. Hues stay distinguishable for color-blind readers, idle time
-# that nobody can act on is gray, and neighbors in a stack differ in lightness.
+# Category: color on a light and on a dark page. Hues are distinguishable for color-blind readers, idle time
+# without a remedy is gray, and neighbors in a stack differ in lightness.
 COLORS: Mapping[str, tuple[str, str]] = {
     "compute": ("#2c6fb5", "#6caef0"),
     "exposed_comm": ("#e2920f", "#f2b64a"),

@@ -1,4 +1,4 @@
-"""Connections that see the selected ranks and nothing else."""
+"""Connections with views over the selected ranks only, and a pool of them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tracewarehouse.runs.selection import SelectedRun
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Idle connections: base and head of a comparison, each in full and in part.
+# Idle connections: base and head of a comparison, each with all ranks and with some.
 _IDLE = 4
-# Up to so many events the rows of views are kept for later queries: about 1 GB at most.
+# Up to this number of events, rows of views are cached for later queries: about 1 GB at most.
 _CACHED_EVENTS = 2_000_000
-# Up to so many events it takes longer to plan a query than to run it.
+# Up to this number of events, planning a query takes longer than running it.
 _FEW_EVENTS = 300_000
 
 
@@ -41,7 +41,7 @@ def connection(
 ) -> Iterator[Connection]:
     """A new connection with views over the files of the selected ranks.
 
-    It has what `contracts` read (None: every table and view, in the newest version). Raises
+    It has all dependencies of `contracts` (None: every table and view in its newest version). Raises
     WarehouseError if a file is missing.
     """
     contracts = queryable(catalog) if contracts is None else contracts
@@ -51,9 +51,9 @@ def connection(
 
 
 class ConnectionPool:
-    """Connections over selected ranks that are reused, with their views, by later queries.
+    """Connections over selected ranks that later queries reuse with their views.
 
-    Each is used by one caller at a time. A published version of a run never changes, nor do its views.
+    A connection has one user at a time. Views stay valid because published versions never change.
     """
 
     def __init__(self, root: Path, catalog: Catalog) -> None:
@@ -88,7 +88,7 @@ class ConnectionPool:
             except (Error, ContractError, QueryError) as error:
                 if isinstance(error.__cause__, OutOfMemory):
                     raise
-                # On views the error names what it is about: a table's file, a line of the analysis.
+                # With views instead of a `WITH` clause, the error names the file or line of the analysis.
                 opened.add(relations)
                 return execute(opened.con, contract, bound)
 
@@ -110,7 +110,7 @@ class ConnectionPool:
 
     @contextmanager
     def _borrowed(self, relations: Relations) -> Iterator[_PooledConnection]:
-        # A connection does not outlive a fork.
+        # A connection cannot be used after a fork, so the process id is part of the key.
         key = (os.getpid(), tuple((each.selector, each.ranks) for each in relations.selected))
         opened = self._take(key, relations.names) or _PooledConnection(_connect())
         try:
@@ -139,14 +139,14 @@ class ConnectionPool:
 
 @dataclass
 class _PooledConnection:
-    """A connection, the version behind each relation created in it, and the views that a query has read."""
+    """A connection, the versions of the relations created in it, and the views that a query has read."""
 
     con: Connection
     created: dict[str, Ref] = field(default_factory=dict)
     read_before: set[Ref] = field(default_factory=set)
 
     def agrees(self, names: Mapping[Ref, str]) -> bool:
-        """Whether no relation here is another version of what is wanted by its name."""
+        """Whether no relation created here is another version of one with the same name."""
         return all(self.created.get(name, ref) == ref for ref, name in names.items())
 
     def add(self, relations: Relations) -> None:
@@ -156,9 +156,9 @@ class _PooledConnection:
                 self._create(relations, contract)
 
     def with_clause(self, relations: Relations, query: Contract) -> str:
-        """The `WITH` of a query that reads these relations: binding them there once is the cheapest way.
+        """The `WITH` clause of a query on these relations, in which each is bound only once.
 
-        A view's rows become a table when a second query reads it.
+        A view is materialized when a second query reads it.
         """
         names = relations.names
         missing = [each for each in relations.dependencies.contracts if names[each.ref] not in self.created]
@@ -174,10 +174,10 @@ class _PooledConnection:
     def _still_missing(
         self, relations: Relations, query: Contract, missing: Sequence[Contract]
     ) -> list[Contract]:
-        """What a query reads and no relation has, without what only existing relations read."""
+        """The missing relations that a query needs, except those that only existing ones read."""
         read = set(query.requires)
         found = []
-        for contract in reversed(missing):  # readers before what they read
+        for contract in reversed(missing):  # readers before their dependencies
             if contract.ref in read and relations.names[contract.ref] not in self.created:
                 found.append(contract)
                 read |= set(contract.requires) if contract.kind == "view" else set()

@@ -1,4 +1,4 @@
-"""The relations that contracts read: in order, with their names, and the stored versions that serve them."""
+"""Dependencies of contracts in order, with the names of their relations and compatible stored versions."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 
 _WORD: Final = re.compile(r"\w+")
-# A word that begins like this lists relations, so that all of them must exist.
+# Words with these prefixes list relations, so all of them must exist.
 _LISTS_RELATIONS: Final = ("show", "describe", "summarize", "duckdb_", "pragma", "information_schema", "pg_")
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The tables and views that contracts read, each after what it reads itself.
+    """The tables and views that contracts read, each after its own dependencies.
 
     `names` has the name of each relation. `compatible` has the versions of each stored table whose rows can
-    be read for it, newest first; an older one than it lacks nullable columns.
+    be read in its place, newest first; older versions lack some nullable columns.
     """
 
     contracts: tuple[Contract, ...]
@@ -29,7 +29,7 @@ class Dependencies:
 
     @classmethod
     def of(cls, catalog: Catalog, contracts: Iterable[Contract]) -> Dependencies:
-        """What these contracts read; tables and views among them are included."""
+        """The dependencies of these contracts, including the tables and views among them."""
         contracts = tuple(contracts)
         direct = [ref for contract in contracts for ref in contract.requires]
         return cls.over(catalog, dependencies(catalog, contracts), direct)
@@ -42,7 +42,7 @@ class Dependencies:
         unqualified: Iterable[Ref] = (),
         others: Iterable[Contract] = (),
     ) -> Dependencies:
-        """These relations; `others` are named too. A version in `unqualified` has the bare name."""
+        """These relations; `others` get names too. Versions in `unqualified` have names without a version."""
         names = relation_names((*contracts, *others), unqualified)
         return cls(
             contracts, names, {each.ref: catalog.compatible(each) for each in contracts if each.is_stored}
@@ -50,13 +50,13 @@ class Dependencies:
 
 
 def queryable(catalog: Catalog) -> tuple[Contract, ...]:
-    """The newest version of every table and view that users can query, each after what it reads."""
+    """The newest version of every table and view that users can query, each after its dependencies."""
     tables = [table for table in catalog.tables() if not table.transient]
     return dependencies(catalog, (*tables, *catalog.views()))
 
 
 def mentioned(catalog: Catalog, sql: str) -> tuple[Contract, ...]:
-    """The queryable tables and views that the SQL may name, with what they read, each after that.
+    """The queryable tables and views that the SQL may name, each after its dependencies.
 
     All of them if the SQL lists relations.
     """
@@ -69,11 +69,11 @@ def mentioned(catalog: Catalog, sql: str) -> tuple[Contract, ...]:
 
 
 def dependencies(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contract, ...]:
-    """The contracts (except analyses) and all tables and views that they read, each after what it reads."""
+    """The contracts (except analyses) and all tables and views they read, each after its dependencies."""
     order: dict[Ref, Contract] = {}
 
     def visit(contract: Contract) -> None:
-        if contract.kind != "table":  # what a table is built from was read at ingest
+        if contract.kind != "table":  # dependencies of tables are read at ingest only
             for ref in contract.requires:
                 visit(catalog.contracts[ref])
         if contract.kind != "analysis":
@@ -85,7 +85,7 @@ def dependencies(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contr
 
 
 def relation_names(contracts: Iterable[Contract], unqualified: Iterable[Ref] = ()) -> dict[Ref, str]:
-    """Ref → name of its relation: bare for `unqualified`, else for the newest; else `kernels_v1`."""
+    """Ref → name of its relation: `kernels` for the one in `unqualified` or the newest, else `kernels_v1`."""
     refs = {contract.ref for contract in contracts}
     bare = {ref.name: ref for ref in sorted(refs)} | {ref.name: ref for ref in unqualified}
     return {ref: ref.name if bare[ref.name] == ref else f"{ref.name}_v{ref.version}" for ref in refs}

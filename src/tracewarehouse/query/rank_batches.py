@@ -1,4 +1,4 @@
-"""Batches of ranks: an analysis of ranks gives the same rows for each, however many are read at once."""
+"""Splits the selected ranks into batches for analyses whose ranks are independent of each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank
 
-# Sorting and grouping more events at once takes longer for each of them.
+# Sorting and grouping larger batches takes longer per event.
 BATCH_EVENTS = 2_000_000
 _RANK_ORDER = ["run_id", "rank"]
 
@@ -24,7 +24,7 @@ def rank_batches(
 ) -> list[tuple[SelectedRun, ...]]:
     """The selected ranks in batches, in the order of the result; one batch unless ranks are independent.
 
-    `read` is all that the analysis reads.
+    `read` are all dependencies of the analysis.
     """
     of_run = contract.scope == "run" or any(each.is_built or each.name == "data_quality" for each in read)
     order = list(dict.fromkeys((*contract.order, *contract.grain)))[:2]

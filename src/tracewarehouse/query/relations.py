@@ -21,7 +21,7 @@ from tracewarehouse.duck.engine import (
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.result import FileGroup, lazy_frame
-from tracewarehouse.runs.quality import run_rules
+from tracewarehouse.runs.quality import run_issues
 from tracewarehouse.runs.rows import built_rows
 from tracewarehouse.runs.selection import SelectedRun
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 _QUALITY = "data_quality"
-# For the rows of at most so many ranks, literals are the fastest way in.
+# Up to this number of ranks, literals in the SQL are faster than a table.
 _INLINE_RANKS = 256
 _RUN = "run_id"
 
 
 @dataclass(frozen=True)
 class Relations:
-    """How tables and views become relations over the selected ranks."""
+    """Creates the relations of tables and views over the selected ranks."""
 
     root: Path
     selected: tuple[SelectedRun, ...]
@@ -72,14 +72,14 @@ class Relations:
         return self.body(contract, sql_with_params(contract, {}))
 
     def files_sql(self, contract: Contract) -> str:
-        """The rows of a stored table as its files have them: in their types, perhaps with more columns."""
+        """The rows of a stored table with the types in its files, which may have more columns."""
         types = {column.name: column.type for column in contract.columns}
         selects = []
         for group in self._files(contract):
             nulls = [f"{literal(None, types[name])} AS {quote_name(name)}" for name in sorted(group.missing)]
             selects.append(_rows_sql(", ".join(["*", *nulls]), group))
-        if contract.name == _QUALITY and (fired := run_rules(self.selected)):
-            selects.append(_values_sql(contract.columns, map(vars, fired)))
+        if contract.name == _QUALITY and (issues := run_issues(self.selected)):
+            selects.append(_values_sql(contract.columns, map(vars, issues)))
         return "\nUNION ALL BY NAME\n".join(selects) if selects else _empty_sql(contract.columns)
 
     def _files(self, contract: Contract) -> tuple[FileGroup, ...]:
@@ -88,9 +88,9 @@ class Relations:
     def body(
         self, contract: Contract, sql: str, schema: str | None = None, keep: Mapping[Ref, str] | None = None
     ) -> str:
-        """`sql` with each name it requires bound to its relation, whatever name that has.
+        """`sql` with each required name bound to its relation.
 
-        `schema` qualifies them, as a macro must; `keep` has a WHERE clause for the rows that are read.
+        `schema` qualifies the relations, as macros require; `keep` has a WHERE clause per relation.
         """
         aliases = []
         for ref in contract.requires:
@@ -107,11 +107,10 @@ class Relations:
         return f"WITH\n  {listed}\nSELECT {columns} FROM (\n{sql}\n)"
 
     def with_clause(self, contracts: Iterable[Contract], query: str = "") -> str:
-        """`WITH` and these tables and views for a query, each after what it reads; empty for none of them.
+        """The `WITH` clause of these tables and views, each after its dependencies; empty without any.
 
-        Of a table's rows each reader takes what it needs, and only columns that someone names are read; a
-        view that several read is computed once. A single run is an ENUM of one value: joining, grouping and
-        sorting by it costs next to nothing.
+        Tables are inlined into each reader with only the columns that are named; a view with several readers
+        is computed once. A single run is an ENUM with one value, which is cheap to join, group and sort by.
         """
         listed = tuple(contracts)
         named = [names_read(sql) for sql in (query, *(each.body for each in listed if each.kind == "view"))]
@@ -121,7 +120,7 @@ class Relations:
         return f"WITH\n{', '.join(ctes)}\n" if ctes else ""
 
     def can_inline(self, contract: Contract) -> bool:
-        """Whether the rows of a built table can be literals of a query; else the table must be created."""
+        """Whether a built table is small enough for literals in the query; otherwise it must be created."""
         return contract.name == "ranks" and sum(len(each.ranks) for each in self.selected) <= _INLINE_RANKS
 
     def _cte(self, contract: Contract, names: Collection[str] | None) -> str:
@@ -138,19 +137,19 @@ class Relations:
     def _stored_sql(
         self, contract: Contract, names: Collection[str] | None = None, run: str | None = None
     ) -> str:
-        """Only the columns of these names, None for all; `run` if no other is selected."""
+        """Only the columns with these names, None for all; `run` if it is the only selected run."""
         columns = _of_run(_named(contract, None if contract.name == _QUALITY else names), run)
         selects = [_rows_sql(_casts(columns, run, group.missing), group) for group in self._files(contract)]
-        fired = run_rules(self.selected) if contract.name == _QUALITY else []
-        if fired:
-            selects.append(_values_sql(columns, map(vars, fired)))
+        issues = run_issues(self.selected) if contract.name == _QUALITY else []
+        if issues:
+            selects.append(_values_sql(columns, map(vars, issues)))
         return "\nUNION ALL\n".join(selects) if selects else _empty_sql(columns)
 
 
 def data_files(
     root: Path, contract: Contract, compatible: Sequence[Contract], selected: Sequence[SelectedRun]
 ) -> tuple[FileGroup, ...]:
-    """The Parquet files of a stored table; each source is read in the newest compatible version it holds."""
+    """The Parquet files of a stored table, of each source in its newest compatible version."""
     wanted = {column.name for column in contract.columns}
     missing = {each.version: wanted - {column.name for column in each.columns} for each in compatible}
     found: dict[tuple[tuple[int, ...] | None, frozenset[str]], list[str]] = {}
@@ -162,19 +161,19 @@ def data_files(
 
 
 def _rows_sql(columns: str, group: FileGroup) -> str:
-    # Hive partitions are never guessed from a path: with two of them ASOF JOIN gives wrong rows.
+    # Never infer Hive partitions from paths: with two of them, ASOF JOIN returns wrong rows.
     listed = ", ".join(map(quote_text, group.paths))
     sql = f"SELECT {columns} FROM read_parquet([{listed}], hive_partitioning = false)"
     return sql if group.ranks is None else f"{sql} WHERE rank IN ({', '.join(map(str, group.ranks))})"
 
 
 def typed_sql(contract: Contract, source: str) -> str:
-    """A SELECT of the contract's columns in their declared types from rows that have them by name."""
+    """A SELECT that casts the contract's columns in `source` to their declared types."""
     return f"SELECT {_casts(contract.columns, None)} FROM {source}"
 
 
 def _casts(columns: Iterable[Column], run: str | None, missing: Collection[str] = ()) -> str:
-    """Each column in its declared type; a run's name and a missing column are not read but constants."""
+    """Each column cast to its declared type; the single run and missing columns are constants."""
     constants = dict.fromkeys(map(quote_name, missing), "NULL")
     if run is not None:
         constants[quote_name(_RUN)] = quote_text(run)
@@ -183,7 +182,7 @@ def _casts(columns: Iterable[Column], run: str | None, missing: Collection[str] 
 
 
 def _of_run(columns: Iterable[Column], run: str | None) -> list[Column]:
-    """The columns, with the one run, if there is one, as an ENUM of its name."""
+    """The columns; with a single run, `run_id` is an ENUM of its name."""
     if run is None:
         return list(columns)
     type_ = f"ENUM({quote_text(run)})"
@@ -196,7 +195,7 @@ def _empty_sql(columns: Iterable[Column]) -> str:
 
 
 def _values_sql(columns: Sequence[Column], rows: Iterable[Mapping[str, object]]) -> str:
-    """The rows as literals; empty for none."""
+    """The rows as literals; empty without rows."""
     listed = [", ".join(literal(row.get(column.name), column.type) for column in columns) for row in rows]
     names = ", ".join(quote_name(column.name) for column in columns)
     values = ", ".join(f"({row})" for row in listed)
@@ -204,7 +203,7 @@ def _values_sql(columns: Sequence[Column], rows: Iterable[Mapping[str, object]])
 
 
 def _named(contract: Contract, names: Collection[str] | None) -> list[Column]:
-    """The columns of these names, None for all; never none at all."""
+    """The columns with these names, None for all; all of them if none matches."""
     named = [column for column in contract.columns if names is None or column.name in names]
     return named or list(contract.columns)
 
@@ -212,10 +211,7 @@ def _named(contract: Contract, names: Collection[str] | None) -> list[Column]:
 def scan(
     root: Path, contract: Contract, compatible: Sequence[Contract], selected: Sequence[SelectedRun]
 ) -> polars.LazyFrame:
-    """The table's columns and no others; of a file shared by ranks only the selected ones.
-
-    Raises UnknownName for what is not stored: views and analyses are SQL.
-    """
+    """The table's columns of the selected ranks. Raises UnknownName for views and analyses."""
     if not (contract.is_stored or contract.is_built):
         raise UnknownName("stored table", contract.name, [], "views and analyses are read with query or run")
     files = data_files(root, contract, compatible, selected) if contract.is_stored else ()
@@ -223,9 +219,9 @@ def scan(
 
 
 def _rows(root: Path, contract: Contract, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:
-    """The rows that are in no file."""
+    """The rows that are not stored in files."""
     if contract.is_built:
         return built_rows(root, contract, selected)
     if contract.name == _QUALITY:
-        return [vars(fired) for fired in run_rules(selected)]
+        return [vars(issue) for issue in run_issues(selected)]
     return []

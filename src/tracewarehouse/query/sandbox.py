@@ -1,4 +1,4 @@
-"""What a query from outside may do: read the warehouse it was given, and nothing else."""
+"""Restricts a user's query to reading the warehouse."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _PIVOT_BEGINS = frozenset({"PIVOT", "PIVOT_WIDER", "WITH", "FROM"})
 
 
 def lock(con: Connection, folder: Path) -> None:
-    """From here on the connection reaches no file outside `folder`, and nothing can change that."""
+    """Limits the connection to files in `folder` until it is closed."""
     con.execute(f"SET allowed_directories = [{quote_text(str(folder))}]")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")
 
 
 def check_reads_only(con: Connection, sql: str) -> None:
-    """Raises QueryError for anything but one SELECT-like statement, by DuckDB's own statement type."""
+    """Raises QueryError unless the SQL is one statement that DuckDB classifies as SELECT."""
     kind = _kind(con, sql)
     if kind == "EXPLAIN":
         kind = _kind(con, _explained(sql))  # EXPLAIN ANALYZE runs what it explains
     if kind != "SELECT":
-        raise QueryError(f"a {kind} statement is not allowed: queries only read", "write one SELECT")
+        raise QueryError(f"a {kind} statement is not allowed: queries are read-only", "write one SELECT")
 
 
 def _kind(con: Connection, sql: str) -> str:
     kind = statement_kind(con, sql)
-    # DuckDB takes a PIVOT apart: a type in memory for its columns, then the SELECT.
+    # DuckDB splits a PIVOT into two statements: it creates a temporary type for the columns, then selects.
     begins = token_texts(sql)[0].upper()
     return "SELECT" if kind == "MULTI" and begins in _PIVOT_BEGINS else kind
 

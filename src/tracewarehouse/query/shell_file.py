@@ -1,7 +1,7 @@
-"""`warehouse.duckdb`: the warehouse for DuckDB shells. It is derived and always written in full.
+"""`warehouse.duckdb`: the warehouse for DuckDB shells, a derived file that is always rewritten entirely.
 
-It holds no events, only views over the Parquet files by absolute path. `tw ingest`, `tw refresh` and
-`tw shell` write it; whatever else publishes leaves it stale: its stamp says which versions it was made of.
+It contains no events, only views over the Parquet files by absolute path. `tw ingest`, `tw refresh` and
+`tw shell` write it; other commands leave it out of date. Its stamp identifies the versions it was built from.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ NAME = "warehouse.duckdb"
 
 
 def refresh(store: Store, catalog: Catalog) -> Path:
-    """Writes the file over the newest version of every run, and gives its path.
+    """Writes the file over the newest version of every run, and returns its path.
 
-    It ends when nobody has published meanwhile, so of several calls the last to rename has seen the last
-    version. Raises WarehouseError.
+    It starts over if a version was published in the meantime, so that the last of several concurrent calls
+    includes the newest versions. Raises WarehouseError.
     """
     path = store.root / NAME
     while True:
         selected = select_runs(store)
-        # DuckDB misplaces the log of a file whose path holds a "?": a warehouse's path may.
-        with TemporaryDirectory(prefix="tw-") as made, store.staging() as staging:
-            write(Path(made, NAME), store, catalog, selected)
+        # DuckDB writes the log to a wrong place if the path contains a "?", so the file is built elsewhere.
+        with TemporaryDirectory(prefix="tw-") as folder, store.staging() as staging:
+            write(Path(folder, NAME), store, catalog, selected)
             with disk_errors(store.root):
-                copyfile(Path(made, NAME), staging / NAME)
+                copyfile(Path(folder, NAME), staging / NAME)
                 (staging / NAME).replace(path)
         if [each.selector for each in select_runs(store)] == [each.selector for each in selected]:
             return path
 
 
 def is_current(path: Path, root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> bool:
-    """Whether the file is over just these ranks, by these contracts and in this place."""
+    """Whether the file was written for exactly these ranks, contracts and this folder."""
     if not path.exists():
         return False
     try:
@@ -82,7 +82,7 @@ def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[Selecte
     root, con = store.root, connect()
     try:
         attach(con, path)
-        con.execute("BEGIN")  # one for all: each statement alone would wait for the disk
+        con.execute("BEGIN")  # a single transaction: otherwise each statement would wait for the disk
         latest = tuple(selected[-1:])
         relations, contracts = relations_of(catalog, root, tuple(selected))
         for schema, part in zip(SCHEMAS, (relations, replace(relations, selected=latest)), strict=True):
@@ -101,14 +101,14 @@ def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[Selecte
 
 
 def _set_files(con: Connection, relations: Relations, contracts: Contracts) -> None:
-    """Puts the files of some runs under the views of the current schema, which has none yet."""
+    """Sets the files that the views of the current schema read; before, they read none."""
     for contract in contracts:
         if contract.is_stored and relations.has_rows(contract):
             set_files(con, relations, contract)
 
 
 def _fill(con: Connection, catalog: Catalog, relations: Relations, contracts: Contracts) -> None:
-    """Fills the tables that hold rows: about the runs, what analyses leave out, and the file itself."""
+    """Fills the tables: runs and ranks, ranks that analyses skip, and facts about the file."""
     root, selected = relations.root, relations.selected
     for contract in contracts:
         if contract.is_built:
@@ -123,12 +123,12 @@ def _fill(con: Connection, catalog: Catalog, relations: Relations, contracts: Co
 def _abstained_rows(
     selected: Sequence[SelectedRun], abstained: Mapping[Contract, Sequence[Abstained]]
 ) -> list[tuple[object, ...]]:
-    """A row per rank that an analysis leaves out, and one without a rank where no rank of a run is left."""
+    """A row per rank that an analysis skips, and one without a rank if it skips all ranks of a run."""
     rows: list[tuple[object, ...]] = []
     ranks = {each.run: len(each.ranks) for each in selected}
-    for contract, left_out in abstained.items():
-        rows += [(contract.name, contract.version, each.run_id, each.rank, each.reason) for each in left_out]
-        for run, count in Counter(each.run_id for each in left_out).items():
+    for contract, skipped in abstained.items():
+        rows += [(contract.name, contract.version, each.run_id, each.rank, each.reason) for each in skipped]
+        for run, count in Counter(each.run_id for each in skipped).items():
             if count == ranks[run]:
-                rows.append((contract.name, contract.version, run, None, "no rank is left"))
+                rows.append((contract.name, contract.version, run, None, "all ranks are skipped"))
     return rows

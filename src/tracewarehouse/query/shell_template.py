@@ -1,9 +1,9 @@
-"""All tables, views and analyses as a DuckDB file without runs: `warehouse.duckdb` is a copy with runs in it.
+"""The template of `warehouse.duckdb`: a DuckDB file with all tables, views and analyses, but no runs.
 
-Views and macros do not depend on the runs, and binding them takes seconds: it is done once. What
-differs by run is in macros that the views call: `tw_files_kernels()` names the files of a table,
-`latest.tw_run()` the latest run. Replacing a macro costs little, and its view keeps its types and comments.
-Tables of rows are in `main` only, and `latest` has views of them; of files it reads just those of its run.
+Binding the views and macros takes seconds, but does not depend on the runs, so it is done once and cached.
+What depends on the runs is in small macros that the views call: `tw_files_kernels()` reads the files of a
+table, `latest.tw_run()` returns the latest run. Replacing them is fast, and the views keep their types and
+comments. Schema `latest` has views on the tables in `main`, and reads only the files of the latest run.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ ABSTAINED = "tw_abstained"
 ABOUT = "tw_about"
 _HELP = "tw_help"
 _RUN = "tw_run"
-# The newest format that the shell on PyPI reads as well as we do.
+# The newest format that both this package and the DuckDB shell on PyPI can read.
 _STORAGE_VERSION = "v1.4.0"
-_LAYOUT = 2  # of what this module makes of the same contracts
+_LAYOUT = 2  # raised when this module builds another file from the same contracts
 COLUMNS = {
     ABOUT: {"stamp": "VARCHAR", "warehouse": "VARCHAR"},
     ABSTAINED: {
@@ -71,17 +71,17 @@ COLUMNS = {
 
 
 def attach(con: Connection, path: Path) -> None:
-    """Opens a file for writing under the name `tw_file`, a new one if it does not exist."""
+    """Attaches a file for writing as `tw_file`; creates it if it does not exist."""
     con.execute(f"ATTACH {quote_text(str(path))} AS tw_file (STORAGE_VERSION '{_STORAGE_VERSION}')")
 
 
 def template_key(catalog: Catalog) -> str:
-    """A hash of all that determines a template."""
+    """A hash of everything that determines the template."""
     return sha256(repr((_LAYOUT, __version__, catalog.digest)).encode()).hexdigest()[:16]
 
 
 def template(catalog: Catalog) -> bytes:
-    """The file's bytes, built once per process. Raises WarehouseError."""
+    """The bytes of the template, cached per process and user. Raises WarehouseError."""
     key = template_key(catalog)
     with _lock:
         if key not in _templates:
@@ -101,7 +101,7 @@ def _build(catalog: Catalog) -> bytes:
 
 
 def _code_hash() -> str:
-    """A hash of what turns contracts into a file: DuckDB's version and the modules of `query` and `runs`."""
+    """A hash of the code that builds the file: DuckDB's version and the modules of `query` and `runs`."""
     package = Path(__file__).parents[1]
     modules = sorted(path for name in ("query", "runs") for path in (package / name).glob("*.py"))
     parts = [DUCKDB_VERSION.encode(), *(module.read_bytes() for module in modules)]
@@ -115,7 +115,7 @@ _lock = Lock()
 def _write(path: Path, catalog: Catalog) -> None:
     with connect() as con:
         attach(con, path)
-        con.execute("BEGIN")  # one for all: each statement alone would wait for the disk
+        con.execute("BEGIN")  # a single transaction: otherwise each statement would wait for the disk
         for schema in SCHEMAS:
             con.execute(f"CREATE SCHEMA IF NOT EXISTS tw_file.{schema}")
             con.execute(f"USE tw_file.{schema}")
@@ -130,7 +130,7 @@ def _write(path: Path, catalog: Catalog) -> None:
 def relations_of(
     catalog: Catalog, root: Path, selected: tuple[SelectedRun, ...]
 ) -> tuple[Relations, Contracts]:
-    """All that a file holds but the analyses, over some runs, and its contracts in order."""
+    """All tables and views of a file over some runs, and their contracts in order."""
     tables = [table for table in catalog.all("table") if not table.transient]
     analyses = catalog.all("analysis")
     contracts = dependencies(catalog, (*tables, *catalog.all("view"), *analyses))
@@ -138,19 +138,19 @@ def relations_of(
 
 
 def set_files(con: Connection, relations: Relations, contract: Contract) -> None:
-    """Sets the files that a stored table's view in the current schema reads."""
+    """Sets the files that the view of a stored table in the current schema reads."""
     name = quote_name(f"tw_files_{relations.names[contract.ref]}")
     con.execute(f"CREATE OR REPLACE MACRO {name}() AS TABLE\n{relations.files_sql(contract)}")
 
 
 def set_latest_run(con: Connection, run: str | None) -> None:
-    """Sets the latest run, None for none."""
+    """Sets the latest run; None without runs."""
     con.execute(f"CREATE OR REPLACE MACRO {_LATEST}.{_RUN}() AS {literal(run, 'VARCHAR')}")
 
 
 @dataclass(frozen=True)
 class _Schema:
-    """All tables, views and analyses, without runs, as the current schema of a connection."""
+    """Builds all tables, views and analyses, without runs, in the current schema of a connection."""
 
     con: Connection
     catalog: Catalog
@@ -166,7 +166,7 @@ class _Schema:
         self._create_table(ABSTAINED, [], by_run=True)
         for contract in analyses:
             self._analysis(relations, contract)
-        # Readers before what they read: whatever is bound reads tables, not views upon views.
+        # Readers before their dependencies: binding against tables is faster than against nested views.
         for contract in reversed(contracts):
             self.con.execute(f"DROP TABLE {quote_name(relations.names[contract.ref])}")
             self._relation(relations, contract)
@@ -184,15 +184,15 @@ class _Schema:
             create(self.con, relations, contract)
 
     def _of_main(self, name: str, by_run: bool) -> None:
-        """A view of the relation of that name in `main`, with `by_run` of the latest run only."""
+        """A view on the relation with that name in `main`; with `by_run`, on its rows of the latest run."""
         where = f" WHERE run_id = {_RUN}()" if by_run else ""
         self.con.execute(f"CREATE VIEW {quote_name(name)} AS FROM {_MAIN}.{quote_name(name)}{where}")
 
     def _analysis(self, relations: Relations, contract: Contract) -> None:
-        """A macro with the contract's parameters, and a view of its rows for their defaults.
+        """A macro with the contract's parameters, and a view of its rows with their defaults.
 
-        A macro is read where it is called, so it names the schema of what it reads; in a view it is read
-        where the view stands, so that the view also answers in a database that is attached.
+        DuckDB resolves names of a macro at its caller, so they are qualified with a schema. It resolves those
+        of a view in the view's database, so the view also works in an attached database.
         """
         name = quote_name(relations.names[contract.ref])
         defaults = bind(contract, {})
@@ -241,16 +241,16 @@ class _Schema:
 
 
 def _not_abstained(analysis: Contract, required: Contract, schema: str | None) -> str:
-    """The condition that leaves out ranks that abstain."""
+    """The condition that excludes skipped ranks."""
     if required.is_constant:
         return ""
-    place = f"{quote_name(schema)}.{ABSTAINED}" if schema else ABSTAINED
+    table = f"{quote_name(schema)}.{ABSTAINED}" if schema else ABSTAINED
     by_rank = any(column.name == "rank" for column in required.columns)
-    rank = "(left_out.rank IS NULL OR left_out.rank = relation.rank)" if by_rank else "left_out.rank IS NULL"
+    rank = "(skipped.rank IS NULL OR skipped.rank = relation.rank)" if by_rank else "skipped.rank IS NULL"
     return (
-        f"WHERE NOT EXISTS (SELECT 1 FROM {place} AS left_out"
-        f" WHERE left_out.analysis = {quote_text(analysis.name)} AND left_out.version = {analysis.version}"
-        f" AND left_out.run_id = relation.run_id AND {rank})"
+        f"WHERE NOT EXISTS (SELECT 1 FROM {table} AS skipped"
+        f" WHERE skipped.analysis = {quote_text(analysis.name)} AND skipped.version = {analysis.version}"
+        f" AND skipped.run_id = relation.run_id AND {rank})"
     )
 
 
@@ -264,10 +264,7 @@ def _help_rows(contract: Contract, name: str) -> list[tuple[object, ...]]:
 
 
 def _comments(contract: Contract, name: str, schema: str) -> Iterator[str]:
-    """The comments on a relation, and in `main` on each of its columns.
-
-    There are over a thousand columns: once is enough.
-    """
+    """The comments on a relation and, in `main` only, on each of its columns: over a thousand in total."""
     comment = quote_text(contract.summary)
     table = contract.is_built and schema == _MAIN
     yield f"COMMENT ON {'TABLE' if table else 'VIEW'} {name} IS {comment}"

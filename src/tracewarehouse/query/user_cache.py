@@ -1,7 +1,7 @@
-"""Files that take seconds to build, cached for the user across warehouses.
+"""A cache per user, shared by all warehouses, of files that take seconds to build.
 
-The folder is the user's alone, and bounded. Nothing depends on it: if it cannot be used, or holds something
-else, the file is built again. Entries hold no data of a warehouse, so removing runs leaves them alone.
+The folder is private to the user and limited in size. If it is not usable, or an entry is damaged, the file
+is built again. Entries contain no data of a warehouse, so removing runs need not delete them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 _DIGEST_BYTES = sha256().digest_size
-# Entries of other versions of the tool, or of its contracts.
+# Entries differ by version of the tool and of its contracts.
 _MAX_FILES = 8
 _MAX_BYTES = 256 << 20
 
@@ -25,7 +25,7 @@ def folder() -> Path:
 
 
 def get(name: str) -> bytes | None:
-    """The bytes cached under that name, None if there are none or they are damaged."""
+    """The bytes cached under that name; None if they are missing or damaged."""
     with suppress(OSError, RuntimeError):
         path = folder() / name
         stored = path.read_bytes()
@@ -37,7 +37,7 @@ def get(name: str) -> bytes | None:
 
 
 def put(name: str, data: bytes) -> None:
-    """Caches the bytes if that is possible, and deletes what was not used for longest."""
+    """Caches the bytes if possible, and deletes the least recently used files above the limits."""
     with suppress(OSError, RuntimeError):
         target = folder()
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def put(name: str, data: bytes) -> None:
 
 
 def _trim(target: Path) -> None:
-    """Deletes the files that were not used for longest, down to the limits."""
+    """Deletes the least recently used files until the limits are met."""
     known = [(path.stat(), path) for path in target.iterdir()]
     total = 0
     for number, (stat, path) in enumerate(sorted(known, key=lambda each: -each[0].st_mtime_ns)):

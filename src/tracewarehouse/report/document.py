@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tracewarehouse.display_names import category_name
 from tracewarehouse.pages import render_page
 from tracewarehouse.plot import svg
 from tracewarehouse.plot.theme import Spec
 from tracewarehouse.result import Field
-from tracewarehouse.wording import category_name
 
 
 @dataclass(frozen=True)

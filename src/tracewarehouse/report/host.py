@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracewarehouse.display_names import CATEGORIES, idle_cause
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.render.text import plural
@@ -10,7 +11,6 @@ from tracewarehouse.report.document import Card, Figure, Section, Table
 from tracewarehouse.report.overview import idle_times, time_by_category
 from tracewarehouse.report.tables import combined_ranks, first_rows
 from tracewarehouse.report.text import label, percent
-from tracewarehouse.wording import CATEGORIES, idle_cause
 
 _MAX_BARS = 10
 _CALLS = """

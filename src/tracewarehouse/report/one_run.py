@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from tracewarehouse.display_names import CATEGORIES
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.render.text import plural
 from tracewarehouse.report.communication import communication_section
@@ -26,7 +27,6 @@ from tracewarehouse.report.text import duration, percent
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.version import __version__
-from tracewarehouse.wording import CATEGORIES
 
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import RunInfo
@@ -40,13 +40,13 @@ _SECTIONS: dict[str, Callable[[ReportData], Section]] = {
 }
 
 
-def one_run(side: Selection, info: RunInfo, findings: Result, say: Callable[[str], None]) -> Page:
-    """The report of a run with its findings; `say` receives progress messages."""
+def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[str], None]) -> Page:
+    """The report of a run with its findings; `notify` receives progress messages."""
     with report_data(side) as data:
-        say("computing overview")
+        notify("computing overview")
         sections = [overview_section(data), findings_section(data, findings)]
         for name, build in _SECTIONS.items():
-            say(f"computing {name}")
+            notify(f"computing {name}")
             sections.append(build(data))
         used = _used_categories(data)
         return Page(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracewarehouse.display_names import CATEGORIES, SHORT_CATEGORIES, idle_cause
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.grids import Cell, Segment, heat_map, stacked_bars
@@ -14,7 +15,6 @@ from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
 from tracewarehouse.report.tables import first_rows
 from tracewarehouse.report.text import and_list, duration, percent
-from tracewarehouse.wording import CATEGORIES, SHORT_CATEGORIES, idle_cause
 
 _STACK_ORDER = [name for name in COLORS if name in CATEGORIES]
 _ENDS = 10  # ranks shown of either end, if there are more than twice as many

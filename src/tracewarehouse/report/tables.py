@@ -105,7 +105,7 @@ def relative_row(row: Sequence[object], timestamps: Sequence[int], start_ns: int
 def _aggregate(column: Column) -> str | None:
     """SQL that combines a column over ranks; None if it cannot be combined."""
     if column.fold is None or column.unit == "ratio" and column.fold == "sum":
-        return None  # a share refers to the total of its own rank
+        return None  # the denominator of a share is the total of its rank
     name = quote_name(column.name)
     over, _, under = column.fold.partition("/")
     if under:

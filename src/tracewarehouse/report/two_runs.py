@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tracewarehouse.display_names import CATEGORIES, LEVELS, category_name
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.lines import Point, point_chart, strip_chart
@@ -13,7 +14,6 @@ from tracewarehouse.render.text import plural
 from tracewarehouse.report.document import Card, Figure, Page, Section, Table, Tile
 from tracewarehouse.report.text import and_list, duration, label, percent, sentence
 from tracewarehouse.version import __version__
-from tracewarehouse.wording import CATEGORIES, LEVELS, category_name
 
 if TYPE_CHECKING:
     from tracewarehouse.diff.breakdown import Breakdown
@@ -27,10 +27,10 @@ _NOISE = {"run": "estimated across runs", "step": "estimated across steps of the
 
 
 def two_runs(
-    change: Change, times: Sequence[Measured], history: History | None, say: Callable[[str], None]
+    change: Change, times: Sequence[Measured], history: History | None, notify: Callable[[str], None]
 ) -> Page:
     """The comparison, the step times of both sides, and the history of step times if it is recorded."""
-    say("computing the page")
+    notify("computing the page")
     breakdown = change.breakdown
     categories = {row.part for row in breakdown.level("breakdown").rows} if breakdown else set()
     sections = (
@@ -66,7 +66,7 @@ def _facts(change: Change) -> Iterator[tuple[str, str]]:
             f"{breakdown.base_intervals:,} of base, {breakdown.head_intervals:,} of head: "
             f"one per {sample} and rank",
         )
-    yield "Noise", _NOISE.get(change.verdict.unit, "unknown: one sample per side")
+    yield "Noise", _NOISE.get(change.verdict.sample, "unknown: one sample per side")
 
 
 def _tiles(change: Change) -> Iterator[Tile]:

@@ -1,4 +1,4 @@
-"""What an analysis needs of a trace: ranks that lack it abstain, each with a reason."""
+"""Data that analyses need: ranks whose trace lacks it are skipped, each with a reason."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tracewarehouse.runs.table_versions import stored_versions
 from tracewarehouse.storage import Rank
 
 _MISSING = {
-    "gpu": "no GPU rows recorded",
+    "gpu": "no GPU activities recorded",
     "launches": "no launches recorded",
-    "shapes": "no shapes recorded",
-    "stacks": "no stacks recorded",
+    "shapes": "no input shapes recorded",
+    "stacks": "no Python stacks recorded",
     "modules": "no modules recorded",
     "memory_events": "no memory events recorded",
     "memory_timeline": "no memory timeline",
-    "collective_args": "no arguments of collectives recorded",
+    "collective_args": "no collective arguments recorded",
     "collectives": "no collectives recorded",
     "counters": "no counters recorded",
-    "kernel_counters": "no counters of kernels recorded",
-    "device_properties": "no properties of devices recorded",
+    "kernel_counters": "no kernel counters recorded",
+    "device_properties": "no device properties recorded",
 }
 
 # Reasons are stored with recorded results, so they name no command; `missing_derivations` does.
@@ -33,21 +33,21 @@ _NOT_DERIVED = "{} is not derived"
 
 @dataclass(frozen=True)
 class CapableRanks:
-    """The ranks that have what an analysis needs, and those that abstain."""
+    """The ranks that have the data an analysis needs, and the skipped ones."""
 
     selected: tuple[SelectedRun, ...]
     abstained: tuple[Abstained, ...]
 
 
 def missing_derivations(abstained: Iterable[Abstained]) -> tuple[hints.Hint, ...]:
-    """The commands that derive what ranks lack, one per run."""
+    """The commands that derive missing tables, one per run."""
     needs = {_NOT_DERIVED.format(need): need for need in DERIVED_NEEDS}
     missing = dict.fromkeys((needs[each.reason], each.run_id) for each in abstained if each.reason in needs)
     return tuple(hints.derive(need, run) for need, run in missing)
 
 
 def with_capabilities(contract: Contract, selected: Sequence[SelectedRun]) -> CapableRanks:
-    """The selected ranks that have what the contract needs; the rest with the first thing they lack."""
+    """The selected ranks that have the data the contract needs; the others with the first missing kind."""
     capable: list[SelectedRun] = []
     abstained: list[Abstained] = []
     for each in selected:
@@ -63,17 +63,18 @@ def _reasons(contract: Contract, selected: SelectedRun) -> dict[int, str]:
     ranks = selected.by_rank
     rank_needs = [need for need in contract.needs if not need.startswith("ranks>=")]
     versions = {ref.name: ref.version for ref in contract.requires}
-    lacks = {rank.rank: _lack(rank, rank_needs, versions) for rank in ranks}
-    reasons = {rank: reason for rank, reason in lacks.items() if reason}
+    checked = {rank.rank: _missing_data(rank, rank_needs, versions) for rank in ranks}
+    reasons = {rank: reason for rank, reason in checked.items() if reason}
     capable_ranks = len(ranks) - len(reasons)
     for need in contract.needs:
         if need.startswith("ranks>=") and capable_ranks < _number(need):
-            few = f"{_plural(capable_ranks, 'rank')}, needs {_number(need)}"
-            return {rank.rank: reasons.get(rank.rank, few) for rank in ranks}
+            too_few = f"requires {_plural(_number(need), 'rank')}, found {capable_ranks}"
+            return {rank.rank: reasons.get(rank.rank, too_few) for rank in ranks}
     return reasons
 
 
-def _lack(rank: Rank, needs: Sequence[str], versions: Mapping[str, int]) -> str | None:
+def _missing_data(rank: Rank, needs: Sequence[str], versions: Mapping[str, int]) -> str | None:
+    """Why the rank is skipped; None if it has all the data."""
     for need in needs:
         if need in DERIVED_NEEDS:
             if versions.get(need) not in (stored_versions(rank, need) or ()):
@@ -82,7 +83,7 @@ def _lack(rank: Rank, needs: Sequence[str], versions: Mapping[str, int]) -> str 
         if need.startswith("steps>="):
             steps = rank.facts.get("steps") or 0
             if not isinstance(steps, int) or steps < _number(need):
-                return f"{_plural(steps, 'step')}, needs {_number(need)}"
+                return f"requires {_plural(_number(need), 'step')}, found {steps}"
         elif rank.facts.get(need) is not True:
             return _MISSING[need]
     return None
@@ -92,5 +93,5 @@ def _number(need: str) -> int:
     return int(need.partition(">=")[2])
 
 
-def _plural(count: object, word: str) -> str:
+def _plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"

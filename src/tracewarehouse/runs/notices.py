@@ -1,4 +1,4 @@
-"""What comes with the rows of a result: notices of damage and gaps, and the provenance."""
+"""Notices about damaged and missing data, and the provenance of a result."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ NOTHING_STORED = hints.fill("the warehouse is empty: {} ingests traces", hints.i
 
 
 def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -> tuple[str, ...]:
-    """One line each for GPU time without a launch (where launches matter), damaged ranks, missing ranks."""
+    """A line each for GPU time without a known launch (if launches are needed), damaged and missing ranks."""
     lines = _coverage(selected) if contract and "launches" in contract.needs else []
     damaged = [rank for each in selected for rank in each.by_rank if rank.status == "damaged"]
     if damaged:
         named = ", ".join(f"{rank.run} rank {rank.rank}" for rank in damaged[:3])
         more = ", …" if len(damaged) > 3 else ""
-        lines.append(f"{len(damaged)} damaged {'rank' if len(damaged) == 1 else 'ranks'} ({named}{more})")
+        ranks = "rank has a damaged trace" if len(damaged) == 1 else "ranks have damaged traces"
+        lines.append(f"{len(damaged)} {ranks} ({named}{more})")
     for each in selected:
         expected = expected_ranks(each.version) or 0
         missing = set(range(expected)) - set(each.version.ranks)
         if missing:
-            lines.append(f"{each.run} has {expected - len(missing)} of {expected} ranks")
+            lines.append(f"{each.run} is incomplete: {expected - len(missing)} of {expected} ranks")
     return tuple(lines)
 
 
 def nothing_stored(selected: Sequence[SelectedRun]) -> tuple[str, ...]:
-    """The notice of an empty warehouse, so that an empty result is not taken for good news."""
+    """The notice of an empty warehouse, so that an empty result is not misread."""
     return () if selected else (NOTHING_STORED,)
 
 
 def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
-    """How much of the GPU time has a known launch; nothing where all has."""
+    """The share of GPU time with a known launch; nothing if it is 100 %."""
     gpu_ns, launch_known_ns = (_total(selected, fact) for fact in ("gpu_ns", "launch_known_ns"))
     if launch_known_ns >= gpu_ns:
         return []
@@ -58,7 +59,7 @@ def provenance_of(
     read: Iterable[Contract] | None = None,
     sql: str | None = None,
 ) -> Provenance:
-    """Where a result comes from; `read` are the tables and views below the contract, None for itself."""
+    """The provenance of a result; `read` are the tables and views it depends on, by default the contract."""
     analysis = contract if contract and contract.kind == "analysis" else None
     if read is None:
         read = [contract] if contract else []

@@ -1,4 +1,4 @@
-"""Removal of runs: which ones the conditions match, by selector, label or age, and what is taken out."""
+"""Removal of runs that match conditions on name, labels and age."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import ParamError
-from tracewarehouse.runs.selection import SelectedRun, known
+from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.runs.selectors import parse_labels
 from tracewarehouse.storage import Store
 
@@ -25,10 +25,10 @@ class Removed:
 
 @dataclass(frozen=True)
 class Removal:
-    """What a removal takes out: published runs, runs that only wait for ranks, results kept of others."""
+    """What to remove: published runs, pending runs (name → ranks), and results kept of removed runs."""
 
     published: tuple[SelectedRun, ...]
-    waiting: Mapping[str, int]
+    pending: Mapping[str, int]
     kept: tuple[str, ...]
     keep_results: bool = False
 
@@ -37,27 +37,27 @@ class Removal:
         versions = (each.version for each in self.published)
         results = store.results_of(versions) if self.keep_results else {}
         return (
-            *(_published(each, results.get(each.run, 0)) for each in self.published),
-            *(Removed(run, ranks, 0) for run, ranks in self.waiting.items()),
+            *(_removed(each, results.get(each.run, 0)) for each in self.published),
+            *(Removed(run, ranks, 0) for run, ranks in self.pending.items()),
             *(Removed(run, 0, 0) for run in self.kept),
         )
 
     def apply(self, store: Store) -> None:
         """Removes the runs. Older versions stay readable until `clean`."""
-        for run in (*(each.run for each in self.published), *self.waiting):
+        for run in (*(each.run for each in self.published), *self.pending):
             store.remove(run, self.keep_results)
         for run in self.kept:
             store.drop_kept(run)
 
 
-def _published(selected: SelectedRun, results: int) -> Removed:
+def _removed(selected: SelectedRun, results: int) -> Removed:
     return Removed(selected.run, len(selected.version.ranks), selected.version.bytes, results)
 
 
-def waiting_only(store: Store, names: Iterable[str]) -> dict[str, int]:
-    """The runs of these names that only wait for other ranks, each with the number of its ranks."""
+def pending_runs(store: Store, names: Iterable[str]) -> dict[str, int]:
+    """The runs with these names that are not published yet, with their numbers of ingested ranks."""
     wanted = set(names)
-    waiting = store.waiting_runs() if wanted else {}
+    waiting = store.pending_runs() if wanted else {}
     return {
         run: len({one.source.rank for one in waits})
         for run, waits in waiting.items()
@@ -65,15 +65,15 @@ def waiting_only(store: Store, names: Iterable[str]) -> dict[str, int]:
     }
 
 
-def kept_only(store: Store, names: Iterable[str]) -> tuple[str, ...]:
-    """The runs of these names that were removed earlier and whose recorded results were kept."""
+def runs_with_kept_results(store: Store, names: Iterable[str]) -> tuple[str, ...]:
+    """The runs with these names that were removed earlier and whose recorded results were kept."""
     names = tuple(dict.fromkeys(names))
     kept = {version.run for version in store.kept()} if names else set()
     return tuple(run for run in names if run in kept and not store.newest(run))
 
 
 def parse_where(texts: Iterable[str]) -> dict[str, str]:
-    """`label.K=V` texts as labels. Raises ParamError for anything else."""
+    """The labels of `label.K=V` texts. Raises ParamError for anything else."""
     listed = list(texts)
     for text in listed:
         if not text.startswith("label.") or "=" not in text:
@@ -94,11 +94,11 @@ def parse_age_ns(age: str | timedelta) -> int:
 def matching(
     selected: Sequence[SelectedRun], labels: dict[str, str], older_than_ns: int | None, now_ns: int
 ) -> tuple[SelectedRun, ...]:
-    """The runs that have all the labels and are older; their age is by the time that orders runs."""
+    """The runs that have all labels and are older; the age counts from the time that orders runs."""
     limit = None if older_than_ns is None else now_ns - older_than_ns
     return tuple(
         each
         for each in selected
         if labels.items() <= each.version.labels.items()
-        and (limit is None or known(each.version).when[0] < limit)
+        and (limit is None or run_attributes(each.version).order[0] < limit)
     )

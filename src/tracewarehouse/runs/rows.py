@@ -1,4 +1,4 @@
-"""The tables `runs`, `ranks` and `rank_sources`: made from published versions on reading, never stored."""
+"""The tables `runs`, `ranks` and `rank_sources`: built from published versions when read, never stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.runs.quality import expected_ranks, world_size
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Rank, RankSource, RunVersion, Versions, Waiting
+from tracewarehouse.storage import PendingSource, Rank, RankSource, RunVersion, Versions
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
@@ -25,10 +25,9 @@ _HEADER = "header"
 def built_rows(
     root: Path, contract: Contract, selected: Sequence[SelectedRun], columns: Iterable[Column] | None = None
 ) -> list[dict[str, Any]]:
-    """The rows of `runs` (each run as a whole), `ranks` or `rank_sources` (the chosen ones), keyed like the
-    contract.
+    """The rows of `runs` (entire runs), or of `ranks` or `rank_sources` (selected ranks), by column name.
 
-    The headers of ranks are read from the manifests, and only where `columns` (None: all) has them.
+    Headers are read from the manifests only if `columns` (None: all) includes them.
     """
     wanted = contract.columns if columns is None else tuple(columns)
     if contract.name == "runs":
@@ -43,7 +42,7 @@ def built_rows(
 
 
 def run_row(version: RunVersion) -> dict[str, Any]:
-    """What there is to say about a run, keyed like the contract `runs`."""
+    """The row of the table `runs`, by column name."""
     ranks = version.by_rank
     return {
         "run_id": version.run,
@@ -53,11 +52,11 @@ def run_row(version: RunVersion) -> dict[str, Any]:
         "world_size": world_size(version),
         "ranks_present": len(ranks),
         "ranks_expected": expected_ranks(version),
-        "device_names": _words(ranks, "device_name"),
-        "framework_versions": _words(ranks, "framework_version"),
+        "device_names": _texts(ranks, "device_name"),
+        "framework_versions": _texts(ranks, "framework_version"),
         "schema_versions": {table: numbers[-1] for table, numbers in version.table_versions().items()},
         "tool_version": version.tool,
-        "ingested_at": moment(max((rank.committed_at for rank in ranks), default=version.created_at)),
+        "ingested_at": parse_utc(max((rank.committed_at for rank in ranks), default=version.created_at)),
         "version": version.number,
         "state": state(version),
         "bytes": version.bytes,
@@ -65,20 +64,20 @@ def run_row(version: RunVersion) -> dict[str, Any]:
 
 
 def state(version: RunVersion) -> str:
-    """`complete`, or `incomplete` where ranks are missing or damaged."""
+    """`complete`, or `incomplete` if ranks are missing or damaged."""
     missing = set(range(expected_ranks(version) or 0)) - set(version.ranks)
     damaged = any(rank.status == "damaged" for rank in version.by_rank)
     return "incomplete" if missing or damaged else "complete"
 
 
-def moment(text: str) -> datetime:
-    """A time in UTC, without its zone, as the tables keep it."""
-    found = datetime.fromisoformat(text)
-    return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+def parse_utc(text: str) -> datetime:
+    """An ISO time in UTC without its time zone, as in the tables."""
+    time = datetime.fromisoformat(text)
+    return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
 
 
-def pending_row(waiting: Sequence[Waiting]) -> dict[str, Any]:
-    """A run of which nothing is published yet, because it waits for announced ranks."""
+def pending_row(waiting: Sequence[PendingSource]) -> dict[str, Any]:
+    """The row of a run that is not published yet because expected ranks are missing."""
     first = waiting[0]
     sources = tuple(each.source for each in waiting)
     version = RunVersion(first.source.run, 0, sources, {}, first.expected_ranks, sources[-1].committed_at, "")
@@ -86,23 +85,23 @@ def pending_row(waiting: Sequence[Waiting]) -> dict[str, Any]:
 
 
 def _rank_row(columns: Iterable[Column], rank: Rank, headers: Mapping[str, str]) -> dict[str, Any]:
-    """What the main source says, and the facts of all."""
-    known = _known(rank.main) | {"status": rank.status, "ingested_at": rank.committed_at}
-    row = {**rank.facts, **known, _HEADER: headers.get(rank.main.name)}
+    """The row of a rank: facts of all its sources, and the ingest of its main source."""
+    ingest = _ingest_columns(rank.main) | {"status": rank.status, "ingested_at": rank.committed_at}
+    row = {**rank.facts, **ingest, _HEADER: headers.get(rank.main.name)}
     return {column.name: _value(row.get(column.name), column.type) for column in columns}
 
 
 def _source_row(columns: Iterable[Column], source: RankSource) -> dict[str, Any]:
     row = {
         **source.facts,
-        **_known(source),
+        **_ingest_columns(source),
         "tables": json.dumps(sorted({file.table for file in source.files})),
     }
     return {column.name: _value(row.get(column.name), column.type) for column in columns}
 
 
-def _known(source: RankSource) -> dict[str, Any]:
-    """The columns that are no facts of the trace, but of its ingest."""
+def _ingest_columns(source: RankSource) -> dict[str, Any]:
+    """The columns that describe the ingest, not the trace."""
     return {
         "run_id": source.run,
         "rank": source.rank,
@@ -121,7 +120,7 @@ def _value(value: Any, type_: str) -> Any:
     if value is None:
         return None
     if type_ == "TIMESTAMP":
-        return moment(value)
+        return parse_utc(value)
     if type_ == "JSON" and not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     return value
@@ -131,13 +130,13 @@ def _numbers(ranks: Iterable[Rank], fact: str) -> list[int]:
     return [value for rank in ranks if isinstance(value := rank.facts.get(fact), int)]
 
 
-def _words(ranks: Iterable[Rank], fact: str) -> list[str]:
+def _texts(ranks: Iterable[Rank], fact: str) -> list[str]:
     return sorted({value for rank in ranks if isinstance(value := rank.facts.get(fact), str)})
 
 
 @dataclass(frozen=True)
 class TableSize:
-    """A table of a run: rows of its ranks, and bytes of the files, where one shared by ranks counts once."""
+    """A stored table of a run: rows of its ranks, bytes of its files (shared files count once)."""
 
     table: str
     version: int
@@ -148,7 +147,7 @@ class TableSize:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run in full: its row of `runs`, its `ranks`, its tables, the numbers of its published versions."""
+    """A run: its row of `runs`, its `ranks`, its tables, and the numbers of its published versions."""
 
     run: Mapping[str, Any]
     ranks: Result
@@ -157,7 +156,7 @@ class RunInfo:
 
 
 def table_sizes(selected: SelectedRun) -> tuple[TableSize, ...]:
-    """The stored tables of the chosen ranks, by name and version."""
+    """The stored tables of the selected ranks, by name and version."""
     rows: dict[tuple[str, int], int] = {}
     sizes: dict[tuple[str, int], dict[str, int]] = {}
     for source in selected.sources:

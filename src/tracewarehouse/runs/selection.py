@@ -1,4 +1,4 @@
-"""The ranks that someone asked for, each run in one published version: what everything above reads from."""
+"""Selected runs, each in one published version, and their selected ranks: the input of every query."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from tracewarehouse import hints
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.runs.selectors import Known, Pick, pick
+from tracewarehouse.runs.selectors import Match, RunAttributes, match_runs
 from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectedRun:
-    """A published version of a run, and the ranks of it to look at, ascending."""
+    """A published version of a run and its selected ranks, ascending."""
 
     version: RunVersion
     ranks: tuple[int, ...]
@@ -30,36 +30,36 @@ class SelectedRun:
 
     @property
     def selector(self) -> str:
-        """`RUN@vN`: selects the same again."""
+        """`RUN@vN`, which selects the same version again."""
         return f"{self.run}@v{self.version.number}"
 
     @property
     def by_rank(self) -> tuple[Rank, ...]:
-        """The chosen ranks with their sources."""
+        """The selected ranks with their sources."""
         wanted = frozenset(self.ranks)
         return tuple(rank for rank in self.version.by_rank if rank.rank in wanted)
 
     @property
     def sources(self) -> tuple[RankSource, ...]:
-        """The sources of the chosen ranks."""
+        """The sources of the selected ranks."""
         wanted = frozenset(self.ranks)
         return tuple(source for source in self.version.sources if source.rank in wanted)
 
     @property
     def is_part(self) -> bool:
-        """Whether ranks of the run are left out."""
+        """Whether some ranks of the run are not selected."""
         return len(self.ranks) < len(self.version.by_rank)
 
 
 class StoredRuns:
-    """The runs of a store, as selectors look at them."""
+    """The runs of a store, as a `RunIndex`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._listed: dict[str, Brief] = {}
 
     def find(self, run: str, number: int | None) -> str | None:
-        """The stored spelling of a run of just this name, None where there is none."""
+        """The stored spelling of a run with exactly this name; None without one."""
         try:
             found = self.store.newest(run) if number is None else self.store.get(run, number)
         except (ParamError, UnknownName):
@@ -67,40 +67,39 @@ class StoredRuns:
         return found.run if found else None
 
     def names(self, prefix: str = "") -> Sequence[str]:
-        """The names of all runs that readers see, or of those that begin so."""
+        """The names of all published runs, or of those with a prefix."""
         briefs = self.store.briefs(prefix)
         self._listed |= {brief.run: brief for brief in briefs}
         return sorted(brief.run for brief in briefs if brief.run.startswith(prefix))
 
-    def known(self, run: str) -> Known:
-        """What orders and labels a run."""
+    def attributes(self, run: str) -> RunAttributes:
+        """The attributes of a run. Raises UnknownName."""
         brief = self._listed.get(run) or self.store.brief(run)
         if brief is None:
             raise UnknownName("run", run, self.store.runs())
-        return _known(brief)
+        return _attributes(brief)
 
 
-def known(version: RunVersion) -> Known:
-    """What orders and labels a version of a run: start from its traces, time of its first commit."""
-    return _known(version.brief)
+def run_attributes(version: RunVersion) -> RunAttributes:
+    """The attributes of a run in this version: start from its traces, time of its first commit."""
+    return _attributes(version.brief)
 
 
-def _known(brief: Brief) -> Known:
-    return Known(brief.run, brief.labels, brief.start_ns, brief.ingested_at)
+def _attributes(brief: Brief) -> RunAttributes:
+    return RunAttributes(brief.run, brief.labels, brief.start_ns, brief.ingested_at)
 
 
 def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[SelectedRun, ...]:
-    """The runs that the selectors mean (None: all), with all their ranks, in order of time.
+    """The runs that match the selectors (None: all), with all their ranks, in time order.
 
     Raises UnknownName for a selector without a match.
     """
     if selectors is None:
         return in_order(SelectedRun(version, version.ranks) for version in store.present())
-    shelf = StoredRuns(store)
     try:
-        picks = pick(selectors, shelf)
+        matches = match_runs(selectors, StoredRuns(store))
     except UnknownName as unknown:
-        if unknown.kind == "run" and (waiting := store.waiting_runs().get(unknown.name)):
+        if unknown.kind == "run" and (waiting := store.pending_runs().get(unknown.name)):
             unknown.with_hint(
                 hints.fill(
                     "pending: {} of {} ranks ingested; {} adds the others",
@@ -108,21 +107,20 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
                 )
             )  # fmt: skip
         raise
-    versions = [_version(store, each) for each in picks]
+    versions = [_version(store, each) for each in matches]
     return in_order(SelectedRun(version, version.ranks) for version in versions if version)
 
 
 def narrow(selected: Sequence[SelectedRun], runs: Iterable[str]) -> tuple[SelectedRun, ...]:
-    """Those of the chosen runs that the selectors mean."""
-    picks = pick(runs, _ChosenRuns(selected))
-    numbers = {each.run: each.number for each in picks}
+    """The selected runs that match the selectors."""
+    numbers = {each.run: each.number for each in match_runs(runs, _SelectedRuns(selected))}
     return tuple(
         each for each in selected if each.run in numbers and numbers[each.run] in (None, each.version.number)
     )
 
 
 def only_ranks(selected: Sequence[SelectedRun], ranks: Iterable[int]) -> tuple[SelectedRun, ...]:
-    """The chosen runs with just these ranks; a run without any of them drops out.
+    """The selected runs narrowed to these ranks; runs without any of them are dropped.
 
     Raises UnknownName for a rank that no run has.
     """
@@ -136,11 +134,11 @@ def only_ranks(selected: Sequence[SelectedRun], ranks: Iterable[int]) -> tuple[S
 
 def in_order(selected: Iterable[SelectedRun]) -> tuple[SelectedRun, ...]:
     """By start time, ties by name."""
-    return tuple(sorted(selected, key=lambda each: known(each.version).when))
+    return tuple(sorted(selected, key=lambda each: run_attributes(each.version).order))
 
 
-class _ChosenRuns:
-    """A selection as selectors look at it."""
+class _SelectedRuns:
+    """The runs of a selection, as a `RunIndex`."""
 
     def __init__(self, selected: Sequence[SelectedRun]) -> None:
         self.versions = {each.run: each.version for each in selected}
@@ -153,13 +151,13 @@ class _ChosenRuns:
     def names(self, prefix: str = "") -> Sequence[str]:
         return sorted(name for name in self.versions if name.startswith(prefix))
 
-    def known(self, run: str) -> Known:
-        return known(self.versions[run])
+    def attributes(self, run: str) -> RunAttributes:
+        return run_attributes(self.versions[run])
 
 
-def _version(store: Store, each: Pick) -> RunVersion | None:
-    # A run that is removed while we look is as gone as one removed before.
-    return store.newest(each.run) if each.number is None else store.get(each.run, each.number)
+def _version(store: Store, match: Match) -> RunVersion | None:
+    """The version of a match; None if its run was removed in the meantime."""
+    return store.newest(match.run) if match.number is None else store.get(match.run, match.number)
 
 
 class Selection(Protocol):

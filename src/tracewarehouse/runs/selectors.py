@@ -1,4 +1,4 @@
-"""Which runs a selector means: name, unique prefix, `@latest`, `@previous`, `label:K=V[,K=V]`, `RUN@vN`."""
+"""Run selectors: name, unique prefix, `@latest`, `@previous`, `label:K=V[,K=V]`, `RUN@vN`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tracewarehouse import hints
 from tracewarehouse.errors import TwError, UnknownName
 
 _VERSIONED = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
-_WALL_CLOCK_NS = 10**17  # 1973: a smaller time counts from some start of its own, and orders nothing
+_WALL_CLOCK_NS = 10**17  # 1973; smaller times are relative to an unknown start, and cannot order runs
 _EXAMPLES = "a name, a unique prefix, @latest, @previous, label:KEY=VALUE, or RUN@vN"
 
 
 @dataclass(frozen=True)
-class Known:
-    """What selectors go by: a run's name, labels, first event (None where unknown) and time of ingest."""
+class RunAttributes:
+    """What selectors match: a run's name, labels, first event (None if unknown) and time of ingest."""
 
     run: str
     labels: Mapping[str, str]
@@ -26,90 +26,92 @@ class Known:
     ingested_at: str
 
     @property
-    def when(self) -> tuple[int, str]:
-        """The order of runs: start time from the trace, else time of ingest; ties by name."""
+    def order(self) -> tuple[int, str]:
+        """The sort key of runs: start time from the trace, else time of ingest; ties by name."""
         if self.start_ns is not None and self.start_ns >= _WALL_CLOCK_NS:
             return self.start_ns, self.run
         return _iso_ns(self.ingested_at), self.run
 
 
 @dataclass(frozen=True)
-class Pick:
-    """A run that was selected; `number` is the published version asked for, None for the newest."""
+class Match:
+    """A matching run; `number` is the requested version, None for the newest."""
 
     run: str
     number: int | None = None
 
 
-class Shelf(Protocol):
-    """What selectors look at; `names` and `known` read versions of the runs they are asked for."""
+class RunIndex(Protocol):
+    """Runs that selectors can match; `names` and `attributes` read only versions of the requested runs."""
 
     def find(self, run: str, number: int | None) -> str | None:
-        """The stored spelling of a run of just this name that has this version (None: one to be seen)."""
+        """The stored spelling of a run with exactly this name and version (None: any); None without one."""
 
-    def names(self, prefix: str = "") -> Sequence[str]: ...
+    def names(self, prefix: str = "") -> Sequence[str]:
+        """The names of all runs, or of those with a prefix."""
 
-    def known(self, run: str) -> Known: ...
+    def attributes(self, run: str) -> RunAttributes:
+        """The attributes of a run."""
 
 
-def pick(selectors: Iterable[str], shelf: Shelf) -> tuple[Pick, ...]:
-    """The runs that any of the selectors means, each once.
+def match_runs(selectors: Iterable[str], index: RunIndex) -> tuple[Match, ...]:
+    """The runs that match any of the selectors, each once.
 
-    Raises UnknownName, with close matches, for one that means nothing, TwError for one that is ambiguous.
+    Raises UnknownName, with close matches, for a selector without a match, TwError for an ambiguous one.
     """
-    found: dict[str, Pick] = {}
+    found: dict[str, Match] = {}
     for selector in selectors:
-        for each in _picks(selector, shelf):
+        for each in _matches(selector, index):
             if found.setdefault(each.run, each) != each:
-                raise TwError(f"run {each.run} is asked for in two versions", "select one of them at a time")
+                raise TwError(f"run {each.run} was selected in two versions", "select one version at a time")
     return tuple(found.values())
 
 
-def _picks(selector: str, shelf: Shelf) -> list[Pick]:
+def _matches(selector: str, index: RunIndex) -> list[Match]:
     if selector in ("@latest", "@previous"):
-        return [_by_age(selector, shelf)]
+        return [_by_age(selector, index)]
     if selector.startswith("label:"):
-        return _by_label(selector, shelf)
+        return _by_label(selector, index)
     if selector.startswith("@"):
         raise UnknownName("selector", selector, ["@latest", "@previous"], f"a run is {_EXAMPLES}")
     versioned = _VERSIONED.fullmatch(selector)
     if versioned:
         number = int(versioned["number"])
-        return [Pick(_by_name(versioned["run"], shelf, number), number)]
-    return [Pick(_by_name(selector, shelf))]
+        return [Match(_by_name(versioned["run"], index, number), number)]
+    return [Match(_by_name(selector, index))]
 
 
-def _by_name(name: str, shelf: Shelf, number: int | None = None) -> str:
-    exact = shelf.find(name, number)
+def _by_name(name: str, index: RunIndex, number: int | None = None) -> str:
+    exact = index.find(name, number)
     if exact is not None:
         return exact
-    found = sorted(shelf.names(name)) if name else []
+    found = sorted(index.names(name)) if name else []
     if len(found) > 1:
         shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
-        raise TwError(f"{name} is the beginning of {len(found)} runs", f"one of {shown}")
+        raise TwError(f"'{name}' matches {len(found)} runs", f"use one of {shown}")
     if not found:
-        names = shelf.names()
-        raise UnknownName("run", name, names, _nothing(names))
+        names = index.names()
+        raise UnknownName("run", name, names, _empty_hint(names))
     return found[0]
 
 
-def _by_age(selector: str, shelf: Shelf) -> Pick:
-    names = shelf.names()
+def _by_age(selector: str, index: RunIndex) -> Match:
+    names = index.names()
     back = {"@latest": 1, "@previous": 2}[selector]
     if len(names) < back:
-        holds = "no run" if not names else "one run only"
-        raise UnknownName("run", selector, [], f"the warehouse holds {holds}")
-    return Pick(sorted(shelf.known(name).when for name in names)[-back][1])
+        stored = "one run" if names else "no runs"
+        raise UnknownName("run", selector, [], f"the warehouse has {stored}")
+    return Match(sorted(index.attributes(name).order for name in names)[-back][1])
 
 
-def _by_label(selector: str, shelf: Shelf) -> list[Pick]:
+def _by_label(selector: str, index: RunIndex) -> list[Match]:
     wanted = parse_labels(selector.removeprefix("label:").split(","))
-    known = [shelf.known(name) for name in shelf.names()]
+    known = [index.attributes(name) for name in index.names()]
     found = [each for each in known if wanted.items() <= each.labels.items()]
     if not found:
         labels = {f"label:{key}={value}" for each in known for key, value in each.labels.items()}
         raise UnknownName("label", selector, labels, None if labels else "no run has a label")
-    return [Pick(run) for _, run in sorted(each.when for each in found)]
+    return [Match(run) for _, run in sorted(each.order for each in found)]
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
@@ -123,12 +125,12 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
     return labels
 
 
-def _nothing(names: Sequence[str]) -> str | None:
+def _empty_hint(names: Sequence[str]) -> str | None:
     return None if names else hints.fill("the warehouse is empty; {} ingests traces", hints.ingest())
 
 
 def _iso_ns(text: str) -> int:
-    moment = datetime.fromisoformat(text)
-    seconds = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-    passed = (moment if moment.tzinfo else moment.replace(tzinfo=seconds.tzinfo)) - seconds
-    return (passed.days * 86_400 + passed.seconds) * 10**9 + passed.microseconds * 1_000
+    time = datetime.fromisoformat(text)
+    epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    since_epoch = (time if time.tzinfo else time.replace(tzinfo=epoch.tzinfo)) - epoch
+    return (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1_000

@@ -1,6 +1,6 @@
-"""Versions of tables that stored runs hold: runs that lack what a query reads are left out, with a notice.
+"""Versions of stored tables: runs without a version that a query can read are excluded, with a notice.
 
-Reading never writes: only `tw upgrade` builds a table that a stored run lacks.
+Reading never writes: only `tw upgrade` builds a missing table.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _UPGRADE = hints.fill("{} rebuilds the newest version of each run", hints.call("
 
 @dataclass(frozen=True)
 class ReadableRuns:
-    """The selected runs whose ranks all hold what is read, and notices about the others."""
+    """The selected runs whose ranks all have the tables that are read, and notices about the others."""
 
     selected: tuple[SelectedRun, ...]
     notices: tuple[str, ...] = ()
 
 
 def stored_versions(source: Rank | RankSource, table: str) -> frozenset[int] | None:
-    """The versions of a table that a source or a rank holds, without rows too; None if that is unknown."""
+    """The stored versions of a table of a source or rank, including empty ones; None if unknown."""
     in_files = frozenset(file.version for file in source.files if file.table == table)
     tables = source.facts.get("tables")
     if not isinstance(tables, dict):
@@ -40,10 +40,10 @@ def stored_versions(source: Rank | RankSource, table: str) -> frozenset[int] | N
 def readable_runs(
     catalog: Catalog, contracts: Iterable[Contract], selected: Sequence[SelectedRun]
 ) -> ReadableRuns:
-    """The runs that hold every column of these tables, in this version or a later compatible one.
+    """The runs that have these tables in this version or a later compatible one.
 
-    A run is left out as a whole: its ranks never have rows of different definitions. Raises
-    SchemaVersionError if no run is left.
+    A run with a rank that lacks one is excluded entirely, so that all its rows have the same definition.
+    Raises SchemaVersionError if no run remains.
     """
     tables = [each for each in contracts if _is_checked(each)]
     serving = [
@@ -59,9 +59,9 @@ def queryable_runs(
     selected: Sequence[SelectedRun],
     names: Collection[str] | None,
 ) -> ReadableRuns:
-    """Like `readable_runs`, for SQL of a user: a column that a run was stored without is null there.
+    """Like `readable_runs`, for a user's SQL: columns that a run was stored without are null.
 
-    A notice says so if the SQL names the column (`names`; None: it may name all of them).
+    A notice reports this if the SQL names such a column (`names`; None: it may name all of them).
     """
     tables = [each for each in contracts if _is_checked(each)]
     serving = [{each.version for each in catalog.compatible(table)} for table in tables]
@@ -70,7 +70,7 @@ def queryable_runs(
 
 
 def why_outdated(catalog: Catalog, contracts: Iterable[Contract], run: SelectedRun) -> str | None:
-    """Why a run does not have the tables of this release: it lacks some, or they were built earlier."""
+    """Why a run lacks tables of this release: they are missing, or were built by an earlier definition."""
     try:
         notices = readable_runs(catalog, contracts, [run]).notices
     except SchemaVersionError as error:
@@ -79,7 +79,7 @@ def why_outdated(catalog: Catalog, contracts: Iterable[Contract], run: SelectedR
 
 
 def _is_checked(contract: Contract) -> bool:
-    """Derived tables are a need of the analyses that read them: `tw derive` builds them."""
+    """Whether the table must be stored; derived tables are checked as needs of analyses instead."""
     return contract.is_stored and not contract.derived
 
 
@@ -90,22 +90,22 @@ def _split(
     selected: Sequence[SelectedRun],
     notices: Iterable[str],
 ) -> ReadableRuns:
-    """The runs that hold each table in one of the versions that serve it, and notices about the others."""
+    """The runs that have each table in one of its `serving` versions, and notices about the others."""
     missing: list[tuple[Contract, list[SelectedRun]]] = []
     for table, versions in zip(tables, serving, strict=True):
         runs = _lacking(selected, table, versions)
         missing += [(table, runs)] if runs else []
-    left_out = {each.run for _, runs in missing for each in runs}
-    readable = tuple(each for each in selected if each.run not in left_out)
-    if left_out and not readable:
+    excluded = {each.run for _, runs in missing for each in runs}
+    readable = tuple(each for each in selected if each.run not in excluded)
+    if excluded and not readable:
         refs = ", ".join(str(table.ref) for table, _ in missing)
         verb = "does" if len(selected) == 1 else "do"
         raise SchemaVersionError(
-            f"{', '.join(each.selector for each in selected)} {verb} not hold {refs}",
+            f"{', '.join(each.selector for each in selected)} {verb} not have {refs}",
             _remedy(catalog, [table for table, _ in missing]),
         )
     lines = (
-        hints.fill("{} left out, stored without {}: {}", _named(runs), table.ref, _remedy(catalog, [table]))
+        hints.fill("excluded {}, stored without {}: {}", _named(runs), table.ref, _remedy(catalog, [table]))
         for table, runs in missing
     )
     return ReadableRuns(readable, (*lines, *notices))
@@ -114,7 +114,7 @@ def _split(
 def _lacking(
     selected: Iterable[SelectedRun], table: Contract, versions: Collection[int]
 ) -> list[SelectedRun]:
-    """The runs of which a rank holds the table in none of these versions."""
+    """The runs with a rank that has the table in none of these versions."""
     return [each for each in selected if any(_lacks(rank, table, versions) for rank in each.by_rank)]
 
 
@@ -124,7 +124,7 @@ def _lacks(rank: Rank, table: Contract, versions: Collection[int]) -> bool:
 
 
 def _remedy(catalog: Catalog, tables: Iterable[Contract]) -> str:
-    """What helps where tables are missing: nothing builds a version that a later one has replaced."""
+    """The remedy for missing tables; versions that were replaced by a later one cannot be built."""
     for table in tables:
         newest = catalog.get(table.name, kind="table")
         if newest not in catalog.compatible(table):
@@ -133,7 +133,7 @@ def _remedy(catalog: Catalog, tables: Iterable[Contract]) -> str:
 
 
 def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) -> Iterator[str]:
-    """Tables whose stored rows were built by an earlier definition than that of this release."""
+    """A notice for each table that was built by an earlier definition than that of this release."""
     for table in tables:
         runs = [each for each in selected if any(is_outdated(one, table) for one in each.sources)]
         if runs:
@@ -143,7 +143,7 @@ def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) 
 
 
 def is_outdated(source: RankSource, table: Contract) -> bool:
-    """Whether an earlier definition of the table built the source's rows."""
+    """Whether the source's rows were built by an earlier definition of the table."""
     definition = source.definitions.get(table.name)
     return bool(definition and table.definition) and definition < table.definition  # type: ignore[operator]
 
@@ -154,7 +154,7 @@ def _null_columns(
     selected: Sequence[SelectedRun],
     names: Collection[str] | None,
 ) -> Iterator[str]:
-    """Columns that the SQL names and that some runs were stored without."""
+    """A notice for the columns that the SQL names and that some runs were stored without."""
     for table in tables:
         older = [each for each in catalog.compatible(table) if each.version < table.version]
         if not older:

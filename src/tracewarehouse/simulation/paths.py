@@ -48,21 +48,21 @@ class WaitAttribution:
 
     def add(self, rank: int, group: str, number: int, size: int, wait_ns: int, since: Parts) -> None:
         """Adds a rank's wait at a collective; the rank with the shortest wait arrived last."""
-        met = self.open[group, number]
-        if met.ranks == 0 or wait_ns < met.least_ns:
-            met.rank, met.least_ns, met.last = rank, wait_ns, since
-        met.ranks += 1
-        met.waited_ns += wait_ns
-        for place, ns in enumerate(since):
-            met.sums[place] += ns
-        if met.ranks == size:
+        pending = self.open[group, number]
+        if pending.ranks == 0 or wait_ns < pending.least_ns:
+            pending.rank, pending.least_ns, pending.last = rank, wait_ns, since
+        pending.ranks += 1
+        pending.waited_ns += wait_ns
+        for cause, ns in enumerate(since):
+            pending.sums[cause] += ns
+        if pending.ranks == size:
             self._close(self.open.pop((group, number)))
 
-    def _close(self, met: _PendingCollective) -> None:
-        self.counts[met.rank] += 1
-        caused = self.caused[met.rank]
-        for place, ns in enumerate(met.last):
-            caused[place] += met.ranks * ns - met.sums[place]
+    def _close(self, pending: _PendingCollective) -> None:
+        self.counts[pending.rank] += 1
+        caused = self.caused[pending.rank]
+        for cause, ns in enumerate(pending.last):
+            caused[cause] += pending.ranks * ns - pending.sums[cause]
 
     def rows(self) -> list[tuple[object, ...]]:
         """(rank, collectives at which it was last, wait caused in ns, the same by cause, main cause)."""

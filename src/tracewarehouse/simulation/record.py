@@ -22,7 +22,7 @@ from tracewarehouse.simulation.instructions import (
 from tracewarehouse.simulation.job import Job
 from tracewarehouse.simulation.paths import Parts
 from tracewarehouse.simulation.program import ROOTS
-from tracewarehouse.simulation.recording import Call, OpenSlice, Window
+from tracewarehouse.simulation.recording import Call, OpenSlice, RankClock, Window
 from tracewarehouse.simulation.truth import RankTruth
 
 ADDRESS = 0x7F1C_0000_0000
@@ -37,8 +37,8 @@ class Recorder:
         self.text, self.truth = Text(job, rank), RankTruth(job, rank)
         self.window = Window.of(faults, rank)
         self.job, self.write = job, write
-        self.start_ns = job.start_ns
-        self.offset_ns, self.drift = faults.clock(rank)
+        self.clock = RankClock(job.start_ns, *faults.clock(rank), step_ns=1000 if self.text.old else 1)
+        self.local_ns = self.clock.local_ns
         self.gpu_loss, self.launch_loss = 0.0, 0.0  # shares of GPU activities and launches lost in this step
         self.draw_loss = Random(f"{job.seed}/lost/{rank}").random
         self.faults, self.rank = faults, rank
@@ -64,13 +64,6 @@ class Recorder:
         self.waits = not self.text.amd and not self.text.old
         self.syncs = self.waits and job.syncs
         self.busy_ns = self.last_number = self.graph_start_ns = 0
-
-    def local_ns(self, at_ns: int) -> int:
-        """A time of the run by this rank's clock, at the resolution of its dialect, in ns since the epoch."""
-        local = self.start_ns + at_ns + self.offset_ns
-        if self.drift:
-            local += at_ns * self.drift // 1_000_000_000
-        return local - local % 1000 if self.text.old else local
 
     def window_ns(self, end_ns: int) -> tuple[int, int]:
         """Start and end of the recording, for a run that ends at `end_ns`."""
@@ -391,8 +384,8 @@ class Recorder:
 
     def write_root_frames(self, end_ns: int) -> None:
         """Writes the outermost Python frames of a run that ends at `end_ns`, and the clock at that time."""
-        drifted = end_ns * self.drift // 1_000_000_000
-        self.truth.clock = (self.rank, self.offset_ns, self.drift, self.offset_ns + drifted)
+        clock = self.clock
+        self.truth.clock = (self.rank, clock.offset_ns, clock.drift, clock.offset_at(end_ns))
         if not self.job.stacks or self.text.old:
             return
         start, end = self.window_ns(end_ns)

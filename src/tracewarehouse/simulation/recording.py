@@ -1,4 +1,4 @@
-"""Recorded calls, GPU activities and steps of a rank, and the profiling window."""
+"""Recorded calls, GPU activities and steps of a rank, its clock and its profiling window."""
 
 from __future__ import annotations
 
@@ -66,6 +66,25 @@ class Window:
             to_ns or 1 << 62,
             round(early.number("count")) if early else 0,
         )
+
+
+@dataclass(frozen=True)
+class RankClock:
+    """The clock of a rank: `drift` in parts per 10^9, `step_ns` is the resolution of its trace format."""
+
+    start_ns: int
+    offset_ns: int
+    drift: int
+    step_ns: int
+
+    def local_ns(self, at_ns: int) -> int:
+        """A time of the run by this clock, in ns since the epoch."""
+        local = self.start_ns + at_ns + self.offset_at(at_ns)
+        return local - local % self.step_ns
+
+    def offset_at(self, at_ns: int) -> int:
+        """The offset at a time of the run, in ns."""
+        return self.offset_ns + at_ns * self.drift // 1_000_000_000
 
 
 @dataclass

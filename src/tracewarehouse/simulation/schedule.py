@@ -78,7 +78,7 @@ class RankSimulator:
         "kernels",
         "loader",
         "now",
-        "met",
+        "previous",
         "out",
         "path",
         "paths",
@@ -98,7 +98,7 @@ class RankSimulator:
         self.stage = state.job.coordinates(rank)[0]
         self.now = self.path = 0
         self.paths: dict[str, int] = {}
-        self.met: dict[str, Parts] = {}
+        self.previous: dict[str, Parts] = {}
         self.tails: dict[str, int] = {}
         self.events: dict[str, tuple[int, int, int]] = {}
         self.seen: dict[str, int] = {}
@@ -246,12 +246,12 @@ class RankSimulator:
             self.out.collective(
                 operand, group, number, arrives, last, ends, self._since(group, arrives, path)
             )
-            self.met[group.name] = parts(path + (ends - arrives << WAIT_SHIFT), ends)
+            self.previous[group.name] = parts(path + (ends - arrives << WAIT_SHIFT), ends)
         return group, ends
 
     def _since(self, group: Group, arrives: int, path: int) -> Parts:
         """Time since the previous collective of the group, by cause."""
-        data, host, compute, waited = self.met.get(group.name, (0, 0, 0, 0))
+        data, host, compute, waited = self.previous.get(group.name, (0, 0, 0, 0))
         now = parts(path, arrives)
         return now[0] - data, now[1] - host, now[2] - compute, now[3] - waited
 

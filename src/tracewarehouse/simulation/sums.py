@@ -90,17 +90,18 @@ def queue(waits: list[tuple[int, int]]) -> tuple[int | None, ...]:
     """Queue statistics: span, total wait, time not empty, maximum, percentiles by change and by time."""
     if not waits:
         return (None,) * (4 + 2 * len(SHARES))
-    turns = sorted([(came, 0) for came, _ in waits] + [(went, 1) for _, went in waits])
-    after, held = Counter[int](), Counter[int]()
-    length, before = 0, turns[0][0]
-    for at, goes in turns:
-        held[length] += at - before
-        length += -1 if goes else 1
-        after[length] += 1
+    changes = sorted([(launched, 0) for launched, _ in waits] + [(started, 1) for _, started in waits])
+    by_change, by_time = Counter[int](), Counter[int]()
+    length, before = 0, changes[0][0]
+    for at, is_start in changes:
+        by_time[length] += at - before
+        length += -1 if is_start else 1
+        by_change[length] += 1
         before = at
-    span_ns = turns[-1][0] - turns[0][0]
-    waited = sum(went - came for came, went in waits)
-    return (span_ns, waited, span_ns - held[0], max(after), *_percentiles(after), *_percentiles(held))
+    span_ns = changes[-1][0] - changes[0][0]
+    waited = sum(started - launched for launched, started in waits)
+    lengths = (*_percentiles(by_change), *_percentiles(by_time))
+    return (span_ns, waited, span_ns - by_time[0], max(by_change), *lengths)
 
 
 def _percentiles(weights: Counter[int]) -> list[int | None]:

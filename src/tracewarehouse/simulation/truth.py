@@ -157,7 +157,7 @@ class RankTruth:
 
     def sections(self) -> Iterator[tuple[str, list[Row]]]:
         """The rows of each section."""
-        self._classify_unlinked()
+        self._classify_without_launch()
         yield "temporal_breakdown", self._breakdown()
         yield "comm_comp_overlap", self._overlap()
         yield "comm_by_group", self._groups()
@@ -185,7 +185,7 @@ class RankTruth:
         totals = (None, None) if self.old else (self.peak, self.allocated)  # old PyTorch has no totals
         return [(self.rank, self.device, self.changes, self.net, *totals)]
 
-    def _classify_unlinked(self) -> None:
+    def _classify_without_launch(self) -> None:
         """Classifies activities without a launch: launched before the recording, or launch missing."""
         first: dict[int, int] = {}
         for row in self.rows:

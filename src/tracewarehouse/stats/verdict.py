@@ -26,7 +26,7 @@ class Verdict:
     """How the step time of head compares with that of base.
 
     Times in ns, changes relative (0.03 is +3 %). `change` is the shift of the typical step with its interval
-    `low` to `high`; it need not be the ratio of the two medians, which lie between runs. `unit` is the kind
+    `low` to `high`; it need not be the ratio of the two medians, which lie between runs. `sample` is the kind
     of sample: runs, steps of one run (the verdict then holds within these runs only), or one window per
     side. `needs_runs` estimates how many more runs per side a conclusion takes, None if unknown.
     """
@@ -41,7 +41,7 @@ class Verdict:
     base_mean_ns: float | None
     head_mean_ns: float | None
     mean_change: float | None
-    unit: SampleKind
+    sample: SampleKind
     needs_runs: int | None = None
     reason: str | None = None
 
@@ -62,9 +62,9 @@ class Verdict:
         return f"{_percent(self.change, '+', digits)} % [{low}, {high}]"
 
     def _note(self) -> str:
-        if self.unit == "window":
+        if self.sample == "window":
             return f": {self.reason}"
-        if self.unit == "step":
+        if self.sample == "step":
             return " (within-run only)"
         if self.needs_runs is None:
             return ""

@@ -1,5 +1,14 @@
-"""Parquet files and small manifests on a disk: what a warehouse is made of."""
+"""The stored form of a warehouse: Parquet files, manifests and versions of runs."""
 
+from tracewarehouse.storage.changes import (
+    Changes,
+    Intent,
+    Outcome,
+    PendingSource,
+    Published,
+    Staged,
+    StagedTable,
+)
 from tracewarehouse.storage.layout import (
     acknowledgement_key,
     check_labels,
@@ -11,21 +20,14 @@ from tracewarehouse.storage.layout import (
 from tracewarehouse.storage.local import disk_error, disk_errors
 from tracewarehouse.storage.model import (
     Brief,
-    Changes,
     CleanReport,
-    Intent,
     Json,
-    Outcome,
     Problem,
-    Published,
     Rank,
     RankSource,
     RunVersion,
     Scan,
-    Staged,
-    StagedTable,
     TableFile,
-    Waiting,
 )
 from tracewarehouse.storage.results import RECORDED, Recorded, request_hash, same_rows, write_result
 from tracewarehouse.storage.store import Store
@@ -51,7 +53,7 @@ __all__ = [
     "Store",
     "TableFile",
     "Versions",
-    "Waiting",
+    "PendingSource",
     "acknowledgement_key",
     "check_labels",
     "disk_error",

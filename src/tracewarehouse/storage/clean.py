@@ -1,4 +1,4 @@
-"""Deleting what no reader can ask for any more."""
+"""Clean: deletes files that no reader can reach."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tracewarehouse.storage import layout, manifests, results, unconverted, waiting
+from tracewarehouse.storage import conversion_losses, layout, manifests, markers, results
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
 from tracewarehouse.storage.objects import Entry
 from tracewarehouse.storage.versions import Versions
 
-# Folders of format 1 that `tw upgrade` leaves: nobody reads them once the warehouse is converted.
+# A folder of format 1 that `tw upgrade` leaves: nothing reads it after the conversion.
 _FORMAT_1 = "_tw/units"
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """Keys to delete, in this order: what names files goes before the files, a receipt before its version."""
+    """Keys to delete, in this order: manifests before the files they name, a receipt before its version."""
 
     receipts: tuple[str, ...]
     versions: tuple[str, ...]
@@ -33,24 +33,24 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Run:
-    """What goes of one run, and the files that must stay."""
+    """The keys to delete of one run, and the files to keep."""
 
     receipts: list[str]
     versions: list[str]
     manifests: list[str]
     kept: set[str]
-    # What results that stay are recorded of.
+    # Recorded results of these sources are kept.
     sources: set[str]
 
 
 def clean(store: Versions, grace_s: float) -> CleanReport:
-    """Deletes, where older than `grace_s` seconds: the versions before a removal of their run and their
-    receipts, manifests none of whose sources a kept version or a marker holds, Parquet files that no kept
-    version, marker or manifest names, staging that a call left, and what an upgrade left of format 1, but
-    for the files of ranks that could not be converted.
+    """Deletes, if older than `grace_s` seconds: versions before a removal of their run and their receipts,
+    manifests of which no kept version or marker holds a source, Parquet files that no kept version, marker or
+    manifest names, staging folders of killed calls, and files of format 1 that an upgrade left, except those
+    of ranks that could not be converted.
 
-    All other versions are kept, and stay readable as RUN@vN; so is the last tombstone, for its number. What
-    was recorded of a kept version stays, and of a removed one whose results are to be kept.
+    All other versions stay readable as RUN@vN; the last tombstone stays for its number. Recorded results of
+    kept versions stay, also those of removed runs that are to be kept.
     """
     before = store.objects.clock() - timedelta(seconds=grace_s)
     plan = _plan(store, before)
@@ -66,7 +66,7 @@ def clean(store: Versions, grace_s: float) -> CleanReport:
 
 
 def _plan(store: Versions, before: datetime) -> _Plan:
-    # Files are listed before the versions are read: what is published in between is seen as kept.
+    # Files are listed before the versions are read, so that files published in between are kept.
     old_data = [entry.key for entry in _data(store) if entry.modified < before]
     old_results = list(_recorded(store, before))
     sources = {(run_key(version.run), version.source) for version in store.kept()}
@@ -103,14 +103,14 @@ def _run(
     readable: Sequence[RunVersion],
     before: datetime,
 ) -> _Run:
-    waits = [one.source for one in store.waiting(run)]
+    waits = [one.source for one in store.pending(run)]
     alive = {source.name: source for version in readable for source in version.sources}
     alive |= {source.name: source for source in waits}
     needed = {source.manifest for source in alive.values()}
     dead = [name for name in old if name not in needed]
     files = {file.path for source in alive.values() for file in source.files}
     files |= set(_files_of_others(store, run, {*dead, *needed}))
-    # A manifest that stays names files of members that nobody holds: they stay with it.
+    # A kept manifest also names files of members that no version holds: they stay, too.
     files |= set(_files_of_partly_held(store, run, needed, alive.values()))
     kept = {version.number for version in readable}
     oldest_kept = min(kept, default=0)
@@ -118,8 +118,8 @@ def _run(
     receipts = [layout.receipt(run, number) for number in gone]
     keys = [layout.version(run, number) for number in gone]
     markers = _markers(store, run, history, waits, frozenset(dead))
-    left = list(unconverted.every(store.objects, run))
-    settled = [one.key for one in left if unconverted.is_settled(one, history)]
+    left = list(conversion_losses.every(store.objects, run))
+    settled = [one.key for one in left if conversion_losses.is_settled(one, history)]
     lost = [one for one in left if one.key not in settled]
     files |= {key for one in lost for key in one.files}
     names = [*markers, *settled, *(layout.manifest(run, name) for name in dead)]
@@ -129,14 +129,14 @@ def _run(
 def _goes(
     store: Versions, run: str, number: int, kept: Collection[int], oldest_kept: int, before: datetime
 ) -> bool:
-    """Whether a version goes: one before the last removal, or one that an upgrade left."""
+    """Whether a version is deleted: it precedes the last removal, or an upgrade left it."""
     if number in kept:
         return False
     return number < oldest_kept and _older(store, layout.version(run, number), before)
 
 
 def _first_kept(history: Sequence[RunVersion], before: datetime) -> int:
-    """The number of the last removal that is out of grace; what came before it is not kept."""
+    """The number of the last removal out of grace; earlier versions are not kept."""
     removals = (
         one.number for one in history if one.tombstone and datetime.fromisoformat(one.created_at) < before
     )
@@ -149,7 +149,7 @@ def _old_manifests(store: Versions, run: str, before: datetime) -> list[str]:
 
 
 def _files_of_others(store: Versions, run: str, known: Collection[str]) -> Iterator[str]:
-    """Files of commits that are too young to be deleted, though no version holds them."""
+    """Files of commits that no version holds, but that are too young to be deleted."""
     for name in manifests.names(store.objects, run):
         if name.text not in known:
             for source in manifests.read(store.objects, run, name.text).sources:
@@ -165,7 +165,7 @@ def _files_of_partly_held(
     for name in sorted(needed):
         parsed = layout.ManifestName.parse(name)
         if parsed is not None and parsed.first == parsed.last and held[name] == 1:
-            continue  # of one rank, that is held: its files are known
+            continue  # its only rank is held, so its files are known
         for source in manifests.read(store.objects, run, name).sources:
             yield from (file.path for file in source.files)
 
@@ -177,24 +177,24 @@ def _markers(
     waits: Sequence[RankSource],
     dead: Collection[str],
 ) -> Iterator[str]:
-    """Markers of sources that are gone or were published while a call died."""
+    """Markers of sources that are deleted, or that a killed call published."""
     waiting_now = {one.name for one in waits}
-    settled = waiting.settled(history)
-    for marker in waiting.markers(store.objects, run):
+    settled = markers.held_or_dropped(history)
+    for marker in markers.stored(store.objects, run):
         gone = marker.name in settled or marker.manifest in dead
         if gone and marker.name not in waiting_now:
             yield layout.marker(run, marker.rank, marker.name)
 
 
 def _data(store: Versions) -> Iterator[Entry]:
-    """Every Parquet file under the data folder, whoever wrote it."""
+    """Every Parquet file under the data folder, foreign ones included."""
     for entry in store.objects.walk(f"{layout.DATA}/"):
         if entry.key.endswith(".parquet"):
             yield entry
 
 
 def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, str] | None, str]]:
-    """Old recorded results with their run key and source; None for one where format 1 had them."""
+    """Old recorded results with their run key and source; None instead for a result of format 1."""
     for entry in store.objects.walk(f"{layout.RESULTS}/"):
         if entry.modified >= before:
             continue
@@ -205,7 +205,7 @@ def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, st
 
 
 def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:
-    """Manifests of recorded results of which none is left."""
+    """Manifests of recorded results none of which is left."""
     for key, listed in results.manifests(store.objects):
         if isinstance(listed, dict) and _older(store, key, before):
             left = (each for each in listed if each not in gone and store.objects.stat(each) is not None)
@@ -226,7 +226,7 @@ def _older(store: Versions, key: str, before: datetime) -> bool:
 
 
 def _stale_staging(folder: Path, before: datetime) -> Iterator[Path]:
-    """What calls that died left in the staging folder: all of it older than the grace."""
+    """Leftovers of killed calls in the staging folder, entirely older than the grace period."""
     for path in folder.iterdir() if folder.is_dir() else ():
         with suppress(FileNotFoundError):
             if max(inner.stat().st_mtime for inner in (path, *path.rglob("*"))) < before.timestamp():
@@ -234,7 +234,7 @@ def _stale_staging(folder: Path, before: datetime) -> Iterator[Path]:
 
 
 def _delete(path: Path) -> int:
-    """Deletes a leftover; gives its bytes."""
+    """Deletes a leftover and returns its bytes."""
     size = sum(inner.stat().st_size for inner in (path, *path.rglob("*")) if inner.is_file())
     if path.is_dir():
         shutil.rmtree(path)

@@ -1,8 +1,8 @@
-"""Stored objects as bytes: JSON sealed by a checksum, and versions as Parquet.
+"""Encoding of stored objects: JSON with a checksum, and versions as Parquet.
 
-A version has a row per stored file and a row per rank source, each with its record as JSON; the run's own
-fields are in the file's metadata, sealed, with the hash of all rows. Fields that this release does not know
-are kept in `unknown` and written again.
+A version has a row per stored file and a row per rank source, each with its record as JSON; the fields of
+the run are in the file's metadata, with a checksum and the hash of all rows. Fields that this release does
+not know are kept in `unknown` and written again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class OldVersion(SchemaVersionError):
     """A version of a warehouse of format 1, left in place by `tw upgrade` until `tw clean`."""
 
 
-# Made once: a version has a record for each of many thousand files.
+# Created once: a version has a record for each of many thousand files.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _HEAD = b"tracewarehouse.run"
 _BRIEF = b"tracewarehouse.brief"
 _CHECKSUM = b',"checksum":"'
 _HEX = 64
 _DAMAGED = hints.fill("run {}; an older version of the run may be intact: RUN@vN", hints.call("verify"))
-# What an object may list in `must_understand` and still be read.
+# Names in `must_understand` that this release knows.
 _UNDERSTOOD = frozenset({"dropped"})
 
 _FILE = ("table", "version", "bytes", "sha256", "footer_bytes", "footer_sha256", "first_rank", "last_rank")
@@ -51,41 +51,41 @@ _CONTENT = "content"
 
 
 def dump(value: object) -> str:
-    """Compact JSON; raises ValueError for NaN and infinities, which are no JSON."""
+    """Compact JSON; raises ValueError for NaN and infinities, which JSON lacks."""
     return _ENCODER.encode(value)
 
 
 def sealed(fields: Mapping[str, Any]) -> bytes:
-    """A JSON object that ends with the sha256 of what it is without that."""
+    """A JSON object whose last field is the sha256 of the object without that field."""
     body = dump(fields).encode()
     return body[:-1] + _CHECKSUM + hashlib.sha256(body).hexdigest().encode() + b'"}'
 
 
 def unsealed(data: bytes) -> dict[str, Any]:
-    """The fields of a sealed object, with its `checksum`; raises ValueError where a byte was changed."""
+    """The fields of a sealed object with its `checksum`; raises ValueError if a byte changed."""
     cut = len(data) - len(_CHECKSUM) - _HEX - 2
-    said = data[cut + len(_CHECKSUM) : -2]
+    digest = data[cut + len(_CHECKSUM) : -2]
     body = data[: max(cut, 0)] + b"}"
-    if data[max(cut, 0) :] != _CHECKSUM + said + b'"}':
+    if data[max(cut, 0) :] != _CHECKSUM + digest + b'"}':
         raise ValueError("it has no checksum")
-    if hashlib.sha256(body).hexdigest().encode() != said:
+    if hashlib.sha256(body).hexdigest().encode() != digest:
         raise ValueError("checksum differs: the content changed after it was written")
     found: dict[str, Any] = json.loads(data)
     return found
 
 
 def check_understood(fields: Mapping[str, Any], path: str) -> None:
-    """Raises SchemaVersionError for what cannot be read without knowing a field of a later release."""
+    """Raises SchemaVersionError for an object that needs a field of a later release."""
     strange = sorted(set(fields.get("must_understand", ())) - _UNDERSTOOD)
     if strange:
         raise SchemaVersionError(
-            f"{path}: cannot be read without knowing {', '.join(strange)}, which this release does not",
+            f"{path}: uses {', '.join(strange)}, which this release does not know",
             "install a newer tracewarehouse",
         )
 
 
 def unknown_of(fields: Mapping[str, Any], known: frozenset[str]) -> Unknown:
-    """The fields of other names."""
+    """The fields with other names."""
     strange = fields.keys() - known
     return tuple((name, fields[name]) for name in strange) if strange else ()
 
@@ -94,7 +94,7 @@ def unknown_of(fields: Mapping[str, Any], known: frozenset[str]) -> Unknown:
 
 
 def records(sources: Sequence[RankSource]) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
-    """The stored files that sources have rows in, each once, and the sources, which name them by position."""
+    """The files of the sources, each once, and the sources, which refer to files by position."""
     at: dict[str, int] = {}
     files: list[dict[str, Json]] = []
     for source in sources:
@@ -106,23 +106,23 @@ def records(sources: Sequence[RankSource]) -> tuple[list[dict[str, Json]], list[
 
 
 def _file_record(file: TableFile) -> dict[str, Json]:
-    said: dict[str, Json] = {name: vars(file)[field] for field, name in _FILE_RENAMED.items()}
-    return said | {name: vars(file)[name] for name in _FILE} | dict(file.unknown)
+    record: dict[str, Json] = {name: vars(file)[field] for field, name in _FILE_RENAMED.items()}
+    return record | {name: vars(file)[name] for name in _FILE} | dict(file.unknown)
 
 
 def _source_record(source: RankSource, at: Mapping[str, int]) -> dict[str, Json]:
     fields = vars(source)
-    said: dict[str, Json] = {name: fields[name] for name in _SOURCE}
-    said["definitions"] = dict(source.definitions)
-    said["files"] = [[at[file.path], file.rows] for file in source.files]
-    said["facts"] = dict(source.facts)
-    return said | dict(source.unknown)
+    record: dict[str, Json] = {name: fields[name] for name in _SOURCE}
+    record["definitions"] = dict(source.definitions)
+    record["files"] = [[at[file.path], file.rows] for file in source.files]
+    record["facts"] = dict(source.facts)
+    return record | dict(source.unknown)
 
 
 def sources_of(
     run: str, files: Iterable[Mapping[str, Any]], sources: Iterable[Mapping[str, Any]]
 ) -> tuple[RankSource, ...]:
-    """The sources that records tell of; raises KeyError, TypeError or IndexError where they are damaged."""
+    """The sources in records; raises KeyError, TypeError or IndexError if they are damaged."""
     shared = [vars(_table_file(record)) for record in files]
     return tuple(_source(run, record, shared) for record in sources)
 
@@ -147,7 +147,7 @@ def _source(run: str, record: Mapping[str, Any], shared: Sequence[dict[str, Any]
 
 
 def _share(whole: dict[str, Any], rows: int) -> TableFile:
-    """The file with the rows of one source; a frozen dataclass's own constructor takes five times as long."""
+    """The file with the rows of one source, without the constructor, which takes five times as long."""
     file = object.__new__(TableFile)
     vars(file).update(whole, rows=rows)
     return file
@@ -164,13 +164,13 @@ def encode_version(version: RunVersion) -> bytes:
     files, sources = records(version.sources)
     rows = [("file", -1, dump(record)) for record in files]
     rows += [
-        ("source", source.rank, dump(said)) for source, said in zip(version.sources, sources, strict=True)
+        ("source", source.rank, dump(record)) for source, record in zip(version.sources, sources, strict=True)
     ]
     schema = pa.schema([("kind", pa.large_string()), ("rank", pa.int64()), ("record", pa.large_string())])
     columns = [_column(field.type, [row[at] for row in rows]) for at, field in enumerate(schema)]
     sink = pa.BufferOutputStream()
     how = {"compression": "zstd", "use_dictionary": ["kind"], "write_page_checksum": True}
-    # Without a copy of the schema in Arrow's own form, which would repeat all metadata.
+    # A copy of the Arrow schema would repeat all metadata.
     with pq.ParquetWriter(sink, schema, store_schema=False, **how) as writer:
         writer.write_table(pa.Table.from_arrays(columns, schema=schema))
         writer.add_key_value_metadata(
@@ -195,9 +195,9 @@ def _column(kind: Any, values: Sequence[Any]) -> Any:
 
 def _head(version: RunVersion, content: str) -> dict[str, Any]:
     fields = vars(version)
-    said: dict[str, Any] = {"format": FORMAT} | {name: fields[name] for name in _RUN}
-    said |= {name: list(fields[name]) for name in _RUN_NAMES}
-    return said | {"labels": dict(version.labels)} | dict(version.unknown) | {_CONTENT: content}
+    head: dict[str, Any] = {"format": FORMAT} | {name: fields[name] for name in _RUN}
+    head |= {name: list(fields[name]) for name in _RUN_NAMES}
+    return head | {"labels": dict(version.labels)} | dict(version.unknown) | {_CONTENT: content}
 
 
 def _brief(version: RunVersion) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def _version(head: Mapping[str, Any], rows: Iterable[tuple[str, int, str]]) -> R
 
 
 def decode_brief(data: bytes, path: str) -> Brief:
-    """A version in brief, from its footer alone; raises WarehouseError."""
+    """The brief of a version, from its footer alone; raises WarehouseError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -263,7 +263,7 @@ def decode_brief(data: bytes, path: str) -> Brief:
 
 
 def head_of(data: bytes) -> dict[str, Any]:
-    """A version's own fields, with the hash of its rows and the checksum; raises as `decode_version` does."""
+    """The fields of a version with the hash of its rows and the checksum; raises ValueError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -275,5 +275,5 @@ def _damaged(path: str, error: BaseException) -> WarehouseError:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """The first line of an error message."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,8 +1,7 @@
-"""From staged Parquet files to rank sources: packed, fsynced, renamed, then named by a manifest per group."""
+"""Commit: staged Parquet files are packed, synced and moved, then named by a manifest per group."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,18 +10,16 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 
-from tracewarehouse import hints
-from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout, manifests, pack
+from tracewarehouse.storage.changes import Intent, Staged
 from tracewarehouse.storage.layout import ManifestName, group_uid
 from tracewarehouse.storage.manifests import Manifest, now
-from tracewarehouse.storage.model import Intent, RankSource, Staged, TableFile
+from tracewarehouse.storage.model import RankSource, TableFile
 from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.parquet_file import file_facts
 
-# `clean` may delete an unpublished commit after its grace: one this young is in no danger.
+# `clean` may delete an unpublished commit after its grace period; a younger one is safe.
 FRESH = timedelta(hours=1)
-_TAIL_BYTES = 8  # length of the Parquet metadata, and the magic
-_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -42,12 +39,12 @@ class Group:
         return group_uid(one.uid for one in self.members)
 
     def name(self, intent: Intent, attempt: str) -> ManifestName:
-        """The name of a manifest for it."""
+        """The name of its manifest."""
         return ManifestName(self.members[0].rank, self.members[-1].rank, self.uid, attempt, intent)
 
 
 def groups(staged: Sequence[Staged]) -> Iterator[Group]:
-    """What goes into one manifest each: at most `PACK_RANKS` neighbors of one run."""
+    """The sources of each manifest: at most `PACK_RANKS` neighboring ranks of one run."""
     ordered = sorted(staged, key=lambda one: (one.run, one.rank))
     for _, members in groupby(ordered, key=lambda one: one.run):
         listed = list(members)
@@ -56,7 +53,7 @@ def groups(staged: Sequence[Staged]) -> Iterator[Group]:
 
 
 def _cuts(members: Sequence[Staged]) -> Iterator[tuple[int, int]]:
-    """Where to cut: files that are packed already keep their ranks together."""
+    """The bounds of each group; ranks that share a packed file stay together."""
     start = 0
     for at in range(1, len(members) + 1):
         full = at - start >= pack.PACK_RANKS and not _share_a_file(members[at - 1 : at + 1])
@@ -71,21 +68,21 @@ def _share_a_file(neighbors: Sequence[Staged]) -> bool:
 
 
 def commit(objects: Objects, staged: Sequence[Staged], intent: Intent) -> tuple[RankSource, ...]:
-    """Makes sources of what is staged, in the order given: first all files, then the manifests.
+    """Commits staged sources and returns them in the given order: first all files, then the manifests.
 
-    Nothing is visible to readers before a publish.
+    Readers see nothing before a publish.
     """
     if len({(one.run, one.rank, one.digest, one.part) for one in staged}) != len(staged):
-        raise ValueError("one call commits each source of a rank once")
+        raise ValueError("a call must commit each source of a rank once")
     moves: dict[str, Path] = {}
-    made = [_manifest(group, intent, moves) for group in groups(staged)]
-    _put(objects, moves, made)
-    found = {(one.run, one.rank, *one.identity): one for manifest in made for one in manifest.sources}
+    committed = [_manifest(group, intent, moves) for group in groups(staged)]
+    _put(objects, moves, committed)
+    found = {(one.run, one.rank, *one.identity): one for manifest in committed for one in manifest.sources}
     return tuple(found[one.run, one.rank, one.digest, one.part] for one in staged)
 
 
 def _manifest(group: Group, intent: Intent, moves: dict[str, Path]) -> Manifest:
-    """The manifest of a group; adds to `moves` where its files go."""
+    """The manifest of a group; adds the keys of its files to `moves`."""
     name = group.name(intent, secrets.token_hex(4))
     files: list[list[TableFile]] = [list(one.kept) for one in group.members]
     places = {id(one): at for at, one in enumerate(group.members)}
@@ -105,9 +102,9 @@ def _manifest(group: Group, intent: Intent, moves: dict[str, Path]) -> Manifest:
     return Manifest(group.run, name.text, at, sources, headers)
 
 
-def _put(objects: Objects, moves: Mapping[str, Path], made: Sequence[Manifest]) -> None:
-    """Data first, manifests second; a full disk is not left fuller."""
-    written = {manifest.key: manifests.encode(manifest) for manifest in made}
+def _put(objects: Objects, moves: Mapping[str, Path], committed: Sequence[Manifest]) -> None:
+    """Writes data, then manifests; on a full disk, deletes what was written."""
+    written = {manifest.key: manifests.encode(manifest) for manifest in committed}
     try:
         objects.adopt(moves)
         objects.put(written)
@@ -118,7 +115,7 @@ def _put(objects: Objects, moves: Mapping[str, Path], made: Sequence[Manifest]) 
 
 def _table_files(parts: Sequence[pack.Part], key: str, path: Path) -> Iterator[TableFile]:
     """Each source's share of the file."""
-    digest, size, footer = sha256(path), path.stat().st_size, footer_bytes(path)
+    facts = file_facts(path)
     rows = parts[0].table.file_rows if parts[0].table.ranks else sum(part.table.rows for part in parts)
     for part in parts:
         table = part.table
@@ -127,36 +124,15 @@ def _table_files(parts: Sequence[pack.Part], key: str, path: Path) -> Iterator[T
             version=table.version,
             path=key,
             rows=table.rows,
-            bytes=size,
-            sha256=digest,
-            footer_bytes=len(footer),
-            footer_sha256=hashlib.sha256(footer).hexdigest(),
+            bytes=facts.bytes,
+            sha256=facts.sha256,
+            footer_bytes=facts.footer_bytes,
+            footer_sha256=facts.footer_sha256,
             file_rows=rows if rows is not None else table.rows,
             first_rank=parts[0].staged.rank,
             last_rank=parts[-1].staged.rank,
             file_ranks=len(parts),
         )
-
-
-def sha256(path: Path) -> str:
-    """The sha256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def footer_bytes(path: Path) -> bytes:
-    """The Parquet metadata with its length and the magic; raises WarehouseError where there is none."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(size - _TAIL_BYTES, 0))
-        tail = file.read()
-        length = int.from_bytes(tail[:4], "little") + _TAIL_BYTES
-        if tail[4:] != _MAGIC or length > size:
-            raise WarehouseError(
-                f"{path}: not a Parquet file: it has no footer", hints.fill("run {}", hints.call("verify"))
-            )
-        file.seek(size - length)
-        return file.read()
 
 
 def _source(staged: Staged, name: ManifestName, at: str, files: Sequence[TableFile]) -> RankSource:
@@ -180,9 +156,9 @@ def _source(staged: Staged, name: ManifestName, at: str, files: Sequence[TableFi
 
 
 def earlier(objects: Objects, group: Group, intent: Intent) -> Iterator[Manifest]:
-    """Commits of just these sources, for a retry to find: young, and of the same tables and rows.
+    """Recent commits of exactly these sources, tables and rows, so that a retry finds them.
 
-    Whether they were published is for the caller to say.
+    The caller checks whether they were published.
     """
     found = group.name(intent, "")
     prefix = layout.manifest_prefix(found.first, found.last, found.uid)

@@ -1,4 +1,4 @@
-"""From format 1 to format 2: versions, markers, recorded results, and the mark of the warehouse last."""
+"""Conversion from format 1: versions, markers, recorded results, and `_tw/warehouse.json` last."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import layout, publish, renames, results, root, waiting
+from tracewarehouse.storage import layout, markers, publish, renames, results, root
+from tracewarehouse.storage.changes import Changes
 from tracewarehouse.storage.codec import FORMAT, OldVersion, decode_version, encode_version
-from tracewarehouse.storage.commit import sha256
 from tracewarehouse.storage.format1 import Format1, OldRun, is_old, source_hash
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import disk_errors
-from tracewarehouse.storage.model import Changes, RankSource, RunVersion
+from tracewarehouse.storage.model import RankSource, RunVersion
+from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.results import RECORDED, Recorded, request_hash
 from tracewarehouse.storage.store import Store
 
 # (analysis, version, the first digits of its effective hash)
 Definition = tuple[str, int, str]
 
-METADATA_KEY = b"tracewarehouse"  # what a Parquet file of a result says of its contract and provenance
+METADATA_KEY = b"tracewarehouse"  # contract and provenance in the Parquet file of a result
 _IDENTITY = ("analysis", "version", "run", "effective", "asked", "source")  # as format 1 named the fields
 
 
 @dataclass(frozen=True)
 class CarriedOver:
-    """Recorded results and acknowledgements that were carried over, and those of contents no longer stored.
+    """Counts of recorded results and acknowledgements that were converted, and of obsolete ones.
 
-    `redefined` names analyses whose results keep their old definition, because their rows may differ now.
+    Obsolete ones are of contents that are no longer stored. `redefined` names analyses whose results keep
+    their old definition, because their rows may differ now.
     """
 
     results: int
@@ -49,7 +51,7 @@ class _Moved:
     requests: Mapping[tuple[str, str], str]
 
     def result(self, old: Recorded) -> Recorded | None:
-        """What a result is recorded as today; None if its version of the run is no longer stored."""
+        """The identity of a result in format 2; None if its version of the run is no longer stored."""
         source = self.sources.get((old.run, old.source))
         if source is None:
             return None
@@ -59,23 +61,23 @@ class _Moved:
 
 
 class Conversion:
-    """A warehouse of format 1 on its way: `store` commits to it as if it were of the new format already."""
+    """A warehouse during conversion: `store` commits to it in the new format."""
 
     def __init__(self, folder: Path, identity: root.Identity, tool: str) -> None:
         self.identity = replace(identity, format=FORMAT)
         self.store = Store(folder, self.identity, tool)
 
     def is_published(self, run: str) -> bool:
-        """Whether the newest version of a run is of the new format already."""
+        """Whether the newest version of a run has the new format."""
         try:
             return self.store.head(run).number > 0
         except OldVersion:
             return False
 
     def publish(self, old: RunVersion, sources: Sequence[RankSource]) -> None:
-        """The next version of a run: what the newest one of format 1 says, over these sources.
+        """Publishes the newest version of format 1 of a run again, with these sources.
 
-        A run none of whose ranks could be converted is as if it were removed.
+        A run without a convertible rank gets a tombstone.
         """
         ordered = tuple(sorted(sources, key=lambda one: (one.rank, one.name)))
         version = replace(
@@ -84,14 +86,14 @@ class Conversion:
         with disk_errors(self.store.root):
             if publish.put(self.store, version, self.store.tool) is None and not self.is_published(old.run):
                 raise WarehouseError(
-                    f"{self.store.root}: run {old.run} was written while it was converted",
-                    hints.fill("repeat {}", hints.call("upgrade")),
+                    f"{self.store.root}: run {old.run} changed during the conversion",
+                    hints.fill("run {} again", hints.call("upgrade")),
                 )
 
     def wait(self, changes: Changes) -> None:
-        """Marks sources as waiting for the other ranks of their run."""
+        """Marks sources as pending."""
         with disk_errors(self.store.root):
-            waiting.mark(self.store.objects, changes)
+            markers.mark(self.store.objects, changes)
 
     def finish(
         self,
@@ -100,14 +102,14 @@ class Conversion:
         definitions: Mapping[Definition, str],
         derived: Collection[str],
     ) -> CarriedOver:
-        """Copies recorded results and acknowledgements under the names of today, marks the warehouse last.
+        """Copies recorded results and acknowledgements under their new names, then changes the format.
 
-        `definitions`: an analysis as format 1 defined it → its definition of today, where the rows are equal
-        but for names. `derived` names the derived tables.
+        `definitions`: definition of an analysis in format 1 → its current definition, if the rows are equal
+        except for names. `derived` names the derived tables.
         """
         with disk_errors(self.store.root):
             kept = list(old.kept())
-            # By all sources, those that could not be converted too: results are not of the others alone.
+            # With the sources that could not be converted, because results cover them, too.
             sources = {(run_key(one.run), source_hash(one)): one.source for one in self._converted_kept()}
             sources |= {(path.parent.name, run.source): run.version.source for path, run in kept}
             sources |= {(key, run.source): run.version.source for key, run in runs.items()}
@@ -127,9 +129,9 @@ class Conversion:
                 yield decode_version(path.read_bytes(), str(path))
 
     def _requests(self, runs: Mapping[str, OldRun], derived: Collection[str]) -> dict[tuple[str, str], str]:
-        """(run key, request in format 1) → request of today, where results are of derived tables.
+        """(run key, request in format 1) → request in format 2, for results of derived tables.
 
-        These are stored in new files, with other checksums. No analysis of them has parameters.
+        Derived tables get new files with other checksums. No analysis of them has parameters.
         """
         found = {}
         for key, run in runs.items():
@@ -140,7 +142,7 @@ class Conversion:
         return found
 
     def _results(self, old: Format1, moved: _Moved) -> CarriedOver:
-        """Copies every result of these versions, except those that an earlier call copied."""
+        """Copies every result of these versions unless an earlier call did."""
         present = {recorded for recorded, _ in results.every(self.store.objects)}
         count = obsolete = 0
         redefined: set[str] = set()
@@ -163,20 +165,20 @@ class Conversion:
         return CarriedOver(count, obsolete, tuple(sorted(redefined)))
 
     def _acknowledgements(self, moved: _Moved, carried: CarriedOver) -> CarriedOver:
-        """Renames acknowledgements; those of versions that are no longer stored stay as they are."""
+        """Renames acknowledgements; those of versions that are no longer stored stay unchanged."""
         count = obsolete = 0
         todays = set(moved.sources.values())
         for data in self.store.acknowledged():
-            said = json.loads(data)
-            source = moved.sources.get((run_key(said["run"]), said["source"]))
+            fields = json.loads(data)
+            source = moved.sources.get((run_key(fields["run"]), fields["source"]))
             if source is None:
-                count += said["source"] in todays
-                obsolete += said["source"] not in todays
+                count += fields["source"] in todays
+                obsolete += fields["source"] not in todays
                 continue
             count += 1
-            new = {**said, "metric": renames.renamed_metric(said["metric"]), "source": source}
+            new = {**fields, "metric": renames.renamed_metric(fields["metric"]), "source": source}
             keys = [
-                layout.acknowledgement_key(one["metric"], one["run"], one["source"]) for one in (new, said)
+                layout.acknowledgement_key(one["metric"], one["run"], one["source"]) for one in (new, fields)
             ]
             self.store.acknowledge(keys[0], json.dumps(new).encode())
             self.store.forget_acknowledged(keys[1])
@@ -188,23 +190,23 @@ def _key(acknowledged: Mapping[str, str]) -> str:
 
 
 def _copy_result(path: Path, copy: Path, recorded: Recorded) -> None:
-    """The rows of a recorded result, whose file says what it is of in the new way."""
+    """Writes the rows of a recorded result with its identity in format 2."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pq.ParquetFile(path).read(use_threads=False)
         metadata = dict(table.schema.metadata or {})
-        said = json.loads(metadata.pop(RECORDED.encode()))
+        fields = json.loads(metadata.pop(RECORDED.encode()))
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise WarehouseError(
-            f"{path}: damaged result: {error}", hints.fill("delete it and repeat; then {}", hints.record())
+            f"{path}: damaged result: {error}", hints.fill("delete it and retry; then {}", hints.record())
         ) from error
-    more = {name: value for name, value in said.items() if name not in _IDENTITY}
+    more = {name: value for name, value in fields.items() if name not in _IDENTITY}
     if METADATA_KEY in metadata:
-        told = json.loads(metadata[METADATA_KEY])
-        told["contract"] = renames.renamed_contract(told["contract"])
-        metadata[METADATA_KEY] = json.dumps(told).encode()
+        provenance = json.loads(metadata[METADATA_KEY])
+        provenance["contract"] = renames.renamed_contract(provenance["contract"])
+        metadata[METADATA_KEY] = json.dumps(provenance).encode()
     rows = renames.renamed_rows(recorded.analysis, table.replace_schema_metadata(None))
     results.write_result(copy, recorded, rows, metadata, more)
 

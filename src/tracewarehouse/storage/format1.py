@@ -1,7 +1,7 @@
-"""Warehouses of format 1, to be read by `tw upgrade` and `tw verify` alone. Nothing here writes.
+"""Warehouses of format 1, read by `tw upgrade` and `tw verify` only. Nothing here writes.
 
-A rank source of that format was called a unit: one per rank, with a manifest of its own under `_tw/units`,
-the header among its facts, and the version of the one reader in place of a format.
+That format had one rank source per rank, called a unit, with its own manifest under `_tw/units`, the header
+among its facts, and the version of its only reader instead of a format.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.storage import layout, renames
 from tracewarehouse.storage.codec import first_line
-from tracewarehouse.storage.commit import sha256
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import disk_errors
 from tracewarehouse.storage.model import Json, Problem, RankSource, RunVersion, Status, TableFile
+from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.root import Identity, stored_format
 
@@ -29,17 +29,17 @@ NUMBER = 1
 _UNITS = "_tw/units"
 _HEAD = b"tracewarehouse.run"
 _TIMELINE = "memory_timeline"
-_DAMAGED = "put the file back from a backup; or remove the run with the release that wrote it"
+_DAMAGED = "restore the file from a backup, or remove the run with the release that wrote it"
 _FOLDER = re.compile(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
 _RESULT = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
 
 
 @dataclass(frozen=True)
 class OldRun:
-    """A version of a run as format 1 stored it.
+    """A version of a run in format 1.
 
-    Its sources are those of now, without manifest, definitions and footers. `headers` are by rank; `source`
-    is the hash that recorded results carry in that format.
+    Its sources are in the current form, without manifest, definitions and footers. `headers` are by rank;
+    `source` is the hash of the content in recorded results of that format.
     """
 
     version: RunVersion
@@ -48,7 +48,7 @@ class OldRun:
 
 
 @dataclass(frozen=True)
-class OldWaiting:
+class OldPendingSource:
     """A source that waits for the other ranks of its run."""
 
     source: RankSource
@@ -70,26 +70,26 @@ class Format1:
         return stored_format(folder) == NUMBER
 
     def identity(self) -> Identity:
-        """What `_tw/warehouse.json` says; raises WarehouseError where it is damaged."""
+        """The content of `_tw/warehouse.json`; raises WarehouseError if it is damaged."""
         path = self.root / layout.WAREHOUSE
         try:
-            said = json.loads(path.read_bytes())
-            return Identity(**{name: said[name] for name in Identity.__dataclass_fields__})
+            fields = json.loads(path.read_bytes())
+            return Identity(**{name: fields[name] for name in Identity.__dataclass_fields__})
         except (ValueError, TypeError, KeyError) as error:
             raise WarehouseError(f"{path}: damaged: {error}", _DAMAGED) from error
 
     def runs(self) -> tuple[str, ...]:
-        """The keys of all runs that were published or wait."""
+        """The keys of all runs, published or pending."""
         found = {path.name for folder in (layout.RUNS, _UNITS) for path in (self.root / folder).glob("*")}
         return tuple(sorted(name for name in found if layout.is_run_key(name)))
 
     def numbers(self, run: str) -> tuple[int, ...]:
-        """The numbers of the versions of a run, of either format, ascending."""
+        """The numbers of the versions of a run, of both formats, ascending."""
         names = (path.name for path in (self.root / layout.RUNS / run).glob("*"))
         return tuple(sorted(number for name in names if (number := layout.version_number(name)) is not None))
 
     def newest(self, run: str) -> OldRun | None:
-        """The newest version of format 1, a tombstone too; None where nothing was published."""
+        """The newest version of format 1, which may be a tombstone; None if nothing was published."""
         for number in reversed(self.numbers(run)):
             path = self.root / layout.version(run, number)
             if is_old(path):
@@ -97,21 +97,21 @@ class Format1:
         return None
 
     def kept(self) -> Iterator[tuple[Path, OldRun]]:
-        """The versions of removed runs whose recorded results are kept, and where they are."""
+        """The versions of removed runs whose recorded results are kept, with their paths."""
         for path in sorted((self.root / layout.KEPT).glob("*/*.parquet")):
             if layout.is_run_key(path.parent.name) and is_old(path):
                 yield path, read_version(path)
 
-    def waiting(self, run: str) -> Iterator[OldWaiting]:
-        """The sources of a run that wait, by rank; not those that were published or dropped since."""
+    def pending(self, run: str) -> Iterator[OldPendingSource]:
+        """The pending sources of a run, by rank; not those that were published or dropped since."""
         settled = self._settled(run)
         for path in sorted((self.root / _UNITS / run / "waiting").glob("*.json")):
             rank, _, name = path.stem.partition("-")
             if name not in settled:
-                said = json.loads(path.read_bytes())
+                fields = json.loads(path.read_bytes())
                 source, header = self.unit(self.root / _UNITS / run / rank / f"{name}.json")
-                labels = said.get("labels", {})
-                yield OldWaiting(source, header, said["expected_ranks"], said["replace"], labels)
+                labels = fields.get("labels", {})
+                yield OldPendingSource(source, header, fields["expected_ranks"], fields["replace"], labels)
 
     def _settled(self, run: str) -> frozenset[str]:
         found: set[str] = set()
@@ -123,7 +123,7 @@ class Format1:
         return frozenset(found)
 
     def unit(self, path: Path) -> tuple[RankSource, str]:
-        """The source of a manifest, and its header; raises WarehouseError where it is damaged or missing."""
+        """The source of a manifest, and its header; raises WarehouseError if it is damaged or missing."""
         try:
             return _source(json.loads(path.read_bytes()))
         except FileNotFoundError as error:
@@ -132,14 +132,14 @@ class Format1:
             raise WarehouseError(f"{path}: damaged manifest: {error}", _DAMAGED) from error
 
     def recorded(self) -> Iterator[tuple[Recorded, Path]]:
-        """Every recorded result, and where it is."""
+        """Every recorded result with its path."""
         for path in sorted((self.root / layout.RESULTS).glob("*/*/*.parquet")):
             folder, name = _FOLDER.fullmatch(path.parent.parent.name), _RESULT.fullmatch(path.name)
             if folder and name and layout.is_run_key(path.parent.name):
                 yield Recorded(folder[1], int(folder[2]), path.parent.name, name[1], name[2], name[3]), path
 
     def verify(self) -> list[Problem]:
-        """What is wrong with the files that this release can still read."""
+        """The problems of the files that this release can read."""
         with disk_errors(self.root):
             return [*self._versions(), *self._manifests(), *self._results()]
 
@@ -171,7 +171,7 @@ class Format1:
                 yield Problem(recorded.run, self._key(path), "damaged result")
 
     def fault(self, key: str, file: TableFile) -> str | None:
-        """What is wrong with a file of a table, None where it is as it was written."""
+        """The problem of a file of a table, None if it is unchanged."""
         path = self.root / key
         if not path.is_file():
             return "file missing"
@@ -189,7 +189,7 @@ class Format1:
 
 
 def is_old(path: Path) -> bool:
-    """Whether a version is of format 1; one that cannot be read counts as such."""
+    """Whether a version has format 1; an unreadable one counts as format 1."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -235,7 +235,7 @@ def _version(head: Mapping[str, Any], sources: Iterable[RankSource]) -> RunVersi
 
 
 def _with_ranks(sources: tuple[RankSource, ...]) -> tuple[RankSource, ...]:
-    """The sources, whose files know the first and the last rank that shares them."""
+    """The sources, with first and last rank of their files."""
     sharing: dict[str, list[int]] = {}
     for source in sources:
         for file in source.files:
@@ -281,15 +281,15 @@ def _status(text: str) -> Status:
 
 
 def _rank_in_file(header: str) -> int | None:
-    """The rank that the header says, which format 1 looked up each time."""
-    said = json.loads(header) if '"distributedInfo"' in header else None
-    info = said.get("distributedInfo") if isinstance(said, dict) else None
+    """The rank in the header, which format 1 looked up each time."""
+    fields = json.loads(header) if '"distributedInfo"' in header else None
+    info = fields.get("distributedInfo") if isinstance(fields, dict) else None
     rank = info.get("rank") if isinstance(info, dict) else None
     return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
 
 
 def source_hash(version: RunVersion) -> str:
-    """The hash by which format 1 recorded results of this content of a run."""
+    """The hash of this content of a run in recorded results of format 1."""
     return _hash([one.rank, one.digest, one.format_version] for one in version.sources)
 
 

@@ -1,4 +1,4 @@
-"""Where things are, as keys relative to the root of a warehouse. No folder is named `key=value`."""
+"""Keys of stored objects, relative to the root of a warehouse. No folder is named `key=value`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACKNOWLEDGED = "_tw/acknowledged"
 DATA = "data"
 RESULTS = "results"
 RECORDED = "_tw/recorded"
-# What a folder may hold and still become a warehouse: a training job may have filled the inbox first.
+# Names that a folder may hold and still become a warehouse: a training job may fill the inbox first.
 OWN_NAMES = frozenset({"_tw", DATA, "inbox", RESULTS, "warehouse.duckdb", "lost+found"})
 
 _VERSION = re.compile(r"v([0-9]{6,})\.parquet")
@@ -36,7 +36,7 @@ _MANIFEST = re.compile(
 
 
 def is_run_key(name: str) -> bool:
-    """Whether a folder's name is that of a run."""
+    """Whether the name of a folder is a run key."""
     try:
         return run_key(name) == name
     except ParamError:
@@ -54,7 +54,7 @@ def version(run: str, number: int) -> str:
 
 
 def recorded(name: str) -> str:
-    """The list of what one recording wrote."""
+    """The manifest of the results that one call recorded."""
     return f"{RECORDED}/{name}"
 
 
@@ -70,7 +70,7 @@ def receipts(run: str) -> str:
 
 
 def receipt(run: str, number: int) -> str:
-    """What was published as a version, written after it."""
+    """The receipt of a version, written after it."""
     return f"{receipts(run)}/v{number:06d}.json"
 
 
@@ -91,30 +91,30 @@ def kept_version(run: str, number: int) -> str:
 
 
 def unconverted_of(run: str) -> str:
-    """The folder of records of the ranks that could not be converted from format 1."""
+    """The folder of records of ranks that could not be converted from format 1."""
     return f"{UNCONVERTED}/{run_key(run)}"
 
 
 def unconverted(run: str, rank: int, name: str) -> str:
-    """The record of one of them."""
+    """The record of a rank that could not be converted."""
     return f"{unconverted_of(run)}/{rank:06d}-{name}.json"
 
 
 def acknowledgement_key(metric: str, run: str, source: str) -> str:
-    """Name of the acknowledgement that a metric changed at one content (`source`) of a run."""
+    """The name of the acknowledgement of a change of a metric at one content (`source`) of a run."""
     return hashlib.sha256(f"{metric}\n{run.lower()}\n{source}".encode()).hexdigest()[:16]
 
 
 def results(analysis: str, version: int) -> str:
-    """The folder of the recorded results of an analysis, a folder per run inside."""
+    """The folder of the recorded results of an analysis, with a folder per run."""
     if not _TABLE.fullmatch(analysis):
-        raise ValueError(f"not the name of an analysis: {analysis!r}")
+        raise ValueError(f"invalid analysis name: {analysis!r}")
     return f"{RESULTS}/{analysis}@{version}"
 
 
 @dataclass(frozen=True)
 class ManifestName:
-    """What the name of a manifest says: its ranks, the hash of its members' uids, and the attempt."""
+    """The parts of a manifest's name: its ranks, the hash of its members' uids, and the attempt."""
 
     first: int
     last: int
@@ -124,12 +124,12 @@ class ManifestName:
 
     @property
     def text(self) -> str:
-        """The name itself."""
+        """The file name."""
         return f"{manifest_prefix(self.first, self.last, self.uid)}{self.attempt}.{self.intent}.json"
 
     @classmethod
     def parse(cls, name: str) -> ManifestName | None:
-        """What a file name says, None for any other file."""
+        """The parts of a manifest's file name, None for any other file."""
         found = _MANIFEST.fullmatch(name)
         if found is None:
             return None
@@ -137,12 +137,12 @@ class ManifestName:
 
 
 def manifest_prefix(first: int, last: int, uid: str) -> str:
-    """How the names of all commits of just these sources begin."""
+    """The prefix of the manifest names of all commits of exactly these sources."""
     return f"{first:06d}-{last:06d}-{uid}-"
 
 
 def manifests(run: str) -> str:
-    """The folder of a run's manifests: one for each commit of consecutive ranks."""
+    """The folder of a run's manifests, one per commit of consecutive ranks."""
     return f"{SOURCES}/{run_key(run)}"
 
 
@@ -152,22 +152,22 @@ def manifest(run: str, name: str) -> str:
 
 
 def waiting(run: str) -> str:
-    """The folder of markers of sources that wait for --expect-ranks."""
+    """The folder of markers of sources that wait for `--expect-ranks`."""
     return f"{WAITING}/{run_key(run)}"
 
 
 def marker(run: str, rank: int, name: str) -> str:
-    """The marker of one waiting source."""
+    """The marker of one pending source."""
     return f"{waiting(run)}/{rank:06d}-{name}.json"
 
 
 def table_file(table: str, version: int, run: str, rank: int, name: str) -> str:
-    """A Parquet file of a table; a packed one is named for its first rank.
+    """A Parquet file of a table; a packed one is named after its first rank.
 
-    From version 2 on the name says the version: a source may hold two.
+    From version 2 on the name contains the version, because a source may hold two.
     """
     if not _TABLE.fullmatch(table):
-        raise ValueError(f"not a table name: {table!r}")
+        raise ValueError(f"invalid table name: {table!r}")
     ending = "parquet" if version == 1 else f"v{version}.parquet"
     return f"{DATA}/{table}/{run_key(run)}/{rank:06d}-{name}.{ending}"
 
@@ -178,15 +178,15 @@ _REFERENCE = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]+)")
 
 
 def run_name(text: str) -> tuple[str, bool]:
-    """The run name made of `text`, and whether it had to change.
+    """The run name derived from `text`, and whether it differs.
 
-    A character outside `A-Z a-z 0-9 . _ + = ~ -` becomes `-`; leading `.` and `-` go.
-    Raises ParamError where nothing is left or the name is longer than 128 characters.
+    A character outside `A-Z a-z 0-9 . _ + = ~ -` becomes `-`; leading `.` and `-` are removed.
+    Raises ParamError if nothing remains or the name is longer than 128 characters.
     """
     name = "".join(char if _ALLOWED.match(char) else "-" for char in text).lstrip(".-")
     if not re.search(r"[A-Za-z0-9]", name):
         raise ParamError(
-            f"{_shown(text)} cannot name a run",
+            f"{_shown(text)} is not a valid run name",
             hints.fill(
                 "a run name is 1 to 128 letters, digits and . _ + = ~ -; set one with {}",
                 hints.option("run", "NAME"),
@@ -194,44 +194,44 @@ def run_name(text: str) -> tuple[str, bool]:
         )
     if len(name) > MAX_RUN_NAME:
         raise ParamError(
-            f"run name {_shown(text)} has {len(name)} characters, {MAX_RUN_NAME} are allowed",
+            f"run name {_shown(text)} has {len(name)} characters; at most {MAX_RUN_NAME} are allowed",
             hints.fill("set a shorter one with {}", hints.option("run", "NAME")),
         )
     return name, name != text
 
 
 def _shown(text: str) -> str:
-    """The text on one short line, whatever it holds."""
+    """The text quoted on one short line."""
     shown = repr(text)
     return shown if len(shown) <= 60 else f"{shown[:56]}…{shown[-1]}"
 
 
 def check_labels(labels: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The labels as they are; raises ParamError for an empty key, or a key or value that is not a string."""
+    """The labels unchanged; raises ParamError for an empty key, or a key or value that is not a string."""
     for key, value in labels.items():
         if not isinstance(key, str) or not key.strip():
-            raise ParamError(f"label {key!r} has no name", "a label is K=V, both of them text")
+            raise ParamError(f"label {key!r} has no name", "write a label as K=V, both text")
         if not isinstance(value, str | None):
             raise ParamError(f"label {key}: {value!r} is not a string", f"write it as text: {str(value)!r}")
     return dict(labels)
 
 
 def check_run_name(name: str) -> str:
-    """The name itself; raises ParamError where it is not a run name as it stands."""
+    """The name unchanged; raises ParamError if it is not a run name."""
     clean, changed = run_name(name)
     if changed:
-        raise ParamError(f"{_shown(name)} is not a run name", f"it could be {clean}")
+        raise ParamError(f"{_shown(name)} is not a run name", f"a valid name is {clean}")
     return name
 
 
 @lru_cache(maxsize=4096)
 def run_key(run: str) -> str:
-    """The folder name of a run: lower case, for names are unique without regard to case."""
+    """The folder name of a run: lower case, because run names are case-insensitive."""
     return check_run_name(run).lower()
 
 
 def parse_reference(text: str) -> tuple[str, int | None]:
-    """`RUN@vN` as name and version number; the number is None where no `@vN` is given."""
+    """`RUN@vN` as name and version number; the number is None without `@vN`."""
     match = _REFERENCE.fullmatch(text)
     return (match["run"], int(match["number"])) if match else (text, None)
 
@@ -247,13 +247,13 @@ def uid(
     definitions: Mapping[str, int],
     options: Mapping[str, object] | None = None,
 ) -> str:
-    """16 hex digits that say which source, as which rank, was read and built how."""
+    """16 hex digits that identify a source, its rank, and how it was read and built."""
     read = [digest, part, format, format_version, dict(definitions), run, rank, dict(options or {})]
     return _hash(read)
 
 
 def group_uid(uids: Iterable[str]) -> str:
-    """16 hex digits for the sources that are committed together, in their order."""
+    """16 hex digits for the sources that are committed together, in order."""
     return _hash(list(uids))
 
 

@@ -17,7 +17,7 @@ from tracewarehouse.storage.objects import Entry, FileRef
 
 
 class LocalObjects:
-    """Objects as files under a root: written aside, fsynced once, renamed, folders fsynced."""
+    """Objects as files under a root: written to staging, synced, renamed; then folders are synced."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -40,23 +40,23 @@ class LocalObjects:
         return datetime.now(UTC)
 
     def put(self, objects: Mapping[str, bytes]) -> None:
-        """Writes each file aside and renames it; the folders are fsynced once for all."""
+        """Writes each file to staging and renames it; the folders are synced once for all."""
         for key, data in objects.items():
-            self._rename(self._aside(data), key)
+            self._rename(self._staged(data), key)
         self._sync_folders(objects)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """`link` is the one step that can lose: it fails where the name exists."""
-        aside = self._aside(data)
+        """Writes the file unless it exists: a hard link fails if the name exists."""
+        staged = self._staged(data)
         try:
-            won = self._link(aside, self.path(key))
+            won = self._link(staged, self.path(key))
         finally:
-            aside.unlink()
+            staged.unlink()
         self._sync_folders([key])
         return won
 
     def adopt(self, files: Mapping[str, Path]) -> None:
-        """Fsyncs each file once, then renames it to its key; from now on it counts as young."""
+        """Syncs each file and renames it to its key, with the current time as its modification time."""
         for key, path in files.items():
             os.utime(path)
             _sync(path, os.O_RDWR)
@@ -76,7 +76,7 @@ class LocalObjects:
                 yield key, None
 
     def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
-        """The files below the folder of the prefix, by key; temporary files have no key."""
+        """The files below the folder of the prefix, by key."""
         folder, _, _ = prefix.rpartition("/")
         for key, file in self._files(folder):
             if key.startswith(prefix) and key > after:
@@ -109,11 +109,11 @@ class LocalObjects:
 
     @contextmanager
     def local(self, files: Iterable[FileRef]) -> Iterator[Mapping[str, Path]]:
-        """The files themselves."""
+        """The paths of the files."""
         yield {file.key: self.path(file.key) for file in files}
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Unlinks each file, then folders that became empty."""
+        """Deletes each file, then folders that became empty."""
         folders = set()
         for key in keys:
             path = self.path(key)
@@ -122,8 +122,8 @@ class LocalObjects:
         for folder in folders:
             self._prune(folder)
 
-    def _aside(self, data: bytes) -> Path:
-        """The data in a file of its own under the staging folder, fsynced."""
+    def _staged(self, data: bytes) -> Path:
+        """A synced file with the data in the staging folder."""
         path = self.root / STAGING / f"{secrets.token_hex(8)}.tmp"
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -137,11 +137,11 @@ class LocalObjects:
         return path
 
     def _rename(self, path: Path, key: str) -> None:
-        """Renames into a folder that another process may just have taken away as empty."""
+        """Renames into a folder that another process may just have deleted because it was empty."""
         target = self.path(key)
         for last in (False, False, True):
             try:
-                # It says that a folder exists that another process removes before it can look what it is.
+                # mkdir also fails if another process deletes the folder while it checks for it.
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)
                 return
@@ -154,12 +154,12 @@ class LocalObjects:
         try:
             os.link(path, target)
         except FileExistsError:
-            # A network file system may repeat a request that had already won.
+            # A network file system may repeat a request that already succeeded.
             return path.stat().st_nlink > 1
         return True
 
     def _sync_folders(self, keys: Iterable[str]) -> None:
-        """Fsyncs every folder between the root and the keys, each once, deepest first."""
+        """Syncs every folder between the root and the keys, each once, deepest first."""
         folders = {self.root}
         for key in keys:
             folder = self.path(key).parent
@@ -170,7 +170,7 @@ class LocalObjects:
             _sync(folder, os.O_RDONLY)
 
     def _prune(self, folder: Path) -> None:
-        """Takes away empty folders upwards, short of the root's own."""
+        """Deletes empty folders upward, but none directly under the root."""
         while len(folder.relative_to(self.root).parts) > 2:
             try:
                 folder.rmdir()
@@ -205,16 +205,16 @@ def disk_errors(root: Path) -> Iterator[None]:
 
 
 def disk_error(root: Path, error: OSError) -> WarehouseError:
-    """The WarehouseError for what the operating system refused."""
+    """The WarehouseError for an error of the operating system."""
     place = error.filename if isinstance(error.filename, str) else str(root)
     if error.errno in _FULL:
         return WarehouseError(
-            f"{root}: no space left to write", "free some space and repeat; published runs are not affected"
+            f"{root}: no space left to write", "free some space and retry; published runs are not affected"
         )
     if error.errno in _REFUSED:
         return WarehouseError(f"{place}: permission denied", "check its owner and permissions")
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
-        return WarehouseError(f"{place}: expected a folder, found a file", "move it away and repeat")
+        return WarehouseError(f"{place}: expected a folder, found a file", "move it away and retry")
     return WarehouseError(
         f"{place}: {error.strerror or error}", hints.fill("{} lists damaged files", hints.call("verify"))
     )

@@ -1,4 +1,4 @@
-"""Manifests: what one commit of consecutive ranks holds, written once after all its files."""
+"""Manifests: the contents of one commit of consecutive ranks, written once after all its files."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ _FIELDS = frozenset(
 class Manifest:
     """A commit: its sources in order, and the header of each by the source's name.
 
-    `push` has the place for what a call wishes that leaves publishing to others: labels, `replace`, expected
-    ranks.
+    `push` is reserved for calls that leave publishing to others: labels, `replace`, expected ranks.
     """
 
     run: str
@@ -46,17 +45,17 @@ class Manifest:
 
     @property
     def key(self) -> str:
-        """Where it is."""
+        """The key of the manifest."""
         return layout.manifest(self.run, self.name)
 
 
 def now() -> str:
-    """The time in UTC, to the microsecond, in a form that sorts."""
+    """The time in UTC with microseconds, as text that sorts."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def encode(manifest: Manifest) -> bytes:
-    """A manifest as sealed JSON; per source a record like that in a version, and the header."""
+    """A manifest as sealed JSON; per source the record of a version, and the header."""
     files, sources = records(manifest.sources)
     for source, record in zip(manifest.sources, sources, strict=True):
         record["header"] = manifest.headers.get(source.name)
@@ -68,16 +67,22 @@ def encode(manifest: Manifest) -> bytes:
 def decode(data: bytes, name: str, path: str) -> Manifest:
     """The manifest in these bytes; raises WarehouseError naming the path."""
     try:
-        said = unsealed(data)
-        check_understood(said, path)
-        sources = sources_of(said["run"], said["files"], said["sources"])
+        fields = unsealed(data)
+        check_understood(fields, path)
+        sources = sources_of(fields["run"], fields["files"], fields["sources"])
         headers = {
             source.name: record["header"]
-            for source, record in zip(sources, said["sources"], strict=True)
+            for source, record in zip(sources, fields["sources"], strict=True)
             if record["header"] is not None
         }
         return Manifest(
-            said["run"], name, said["committed_at"], sources, headers, said["push"], unknown_of(said, _FIELDS)
+            fields["run"],
+            name,
+            fields["committed_at"],
+            sources,
+            headers,
+            fields["push"],
+            unknown_of(fields, _FIELDS),
         )
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise WarehouseError(
@@ -89,7 +94,7 @@ def decode(data: bytes, name: str, path: str) -> Manifest:
 
 
 def read(objects: Objects, run: str, name: str) -> Manifest:
-    """A manifest by its file name; raises WarehouseError where it is missing or damaged."""
+    """A manifest by its file name; raises WarehouseError if it is missing or damaged."""
     key = layout.manifest(run, name)
     try:
         return decode(objects.get(key), name, objects.describe(key))
@@ -100,7 +105,7 @@ def read(objects: Objects, run: str, name: str) -> Manifest:
 
 
 def names(objects: Objects, run: str) -> Iterator[ManifestName]:
-    """The names of all manifests of a run, published or not, sorted; foreign files are passed over."""
+    """The names of all manifests of a run, published or not, sorted; ignores foreign files."""
     for name in names_in(objects, layout.manifests(run)):
         if (found := ManifestName.parse(name)) is not None:
             yield found
@@ -109,13 +114,13 @@ def names(objects: Objects, run: str) -> Iterator[ManifestName]:
 def headers(objects: Objects, sources: Iterable[RankSource]) -> dict[str, str]:
     """The header of each source, by the source's name; each manifest is read once.
 
-    Raises WarehouseError where a manifest is missing or damaged.
+    Raises WarehouseError if a manifest is missing or damaged.
     """
     wanted: dict[tuple[str, str], list[str]] = {}
     for source in sources:
         wanted.setdefault((source.run, source.manifest), []).append(source.name)
     found: dict[str, str] = {}
     for (run, manifest), members in wanted.items():
-        said = read(objects, run, manifest).headers
-        found |= {name: said[name] for name in members if name in said}
+        known = read(objects, run, manifest).headers
+        found |= {name: known[name] for name in members if name in known}
     return found

@@ -1,4 +1,4 @@
-"""What a call's changes make of a run: pure, so that a lost race is simply done over."""
+"""Merging the changes of a call into a run: pure, so that it is repeated after a lost race."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import RunExists
-from tracewarehouse.storage.model import Changes, Outcome, RankSource, RunVersion, Waiting
+from tracewarehouse.storage.changes import Changes, Outcome, PendingSource
+from tracewarehouse.storage.model import RankSource, RunVersion
 
 # The sources that the next version will hold, by name.
 _Held = dict[str, RankSource]
@@ -15,7 +16,7 @@ _Held = dict[str, RankSource]
 
 @dataclass(frozen=True)
 class Merged:
-    """The version to write (None: nothing changes), own outcomes by name, and markers that are settled."""
+    """The version to write (None: no change), outcomes by name, and sources whose markers can be deleted."""
 
     version: RunVersion | None
     outcome: Mapping[str, Outcome]
@@ -25,19 +26,19 @@ class Merged:
 
 @dataclass(frozen=True)
 class _Rules:
-    """How one source may take the place of another."""
+    """Whether a source may replace another."""
 
     replace: bool
     rebuilt: bool = False
     changes: Changes | None = None
 
 
-def merge(base: RunVersion, changes: Changes, waiting: tuple[Waiting, ...] = ()) -> Merged:
+def merge(base: RunVersion, changes: Changes, waiting: tuple[PendingSource, ...] = ()) -> Merged:
     """Applies changes to the newest version (a tombstone counts as empty).
 
-    `base` is version 0 for a run that is not there. With `expected_ranks`, sources of other calls
-    that wait are published with these, once the run has that many ranks. Raises RunExists where
-    the name is taken in another spelling.
+    `base` is version 0 for a run that does not exist. With `expected_ranks`, pending sources of other
+    calls are published with these once the run has that many ranks. Raises RunExists if the name
+    exists in another spelling.
     """
     start = _start(base, changes)
     own = {source.name for source in changes.sources}
@@ -46,7 +47,7 @@ def merge(base: RunVersion, changes: Changes, waiting: tuple[Waiting, ...] = ())
     outcome = _apply(held, changes, others)
     pending = _pending(held, changes)
     if pending:
-        return Merged(None, _own_pending(outcome), _lost(changes, outcome), pending)
+        return Merged(None, _as_pending(outcome), _lost(changes, outcome), pending)
     for name in [name for name, source in held.items() if source.rank in changes.drop_ranks]:
         del held[name]
     settled = (*changes.sources, *(one.source for one in others))
@@ -55,7 +56,7 @@ def merge(base: RunVersion, changes: Changes, waiting: tuple[Waiting, ...] = ())
 
 
 def _start(base: RunVersion, changes: Changes) -> RunVersion:
-    """What the changes are applied to; the run's spelling is that of its sources."""
+    """The version that the changes apply to; the sources decide the spelling of the run."""
     run = changes.sources[0].run if changes.sources else base.run
     if base.number == 0 or base.tombstone:
         return RunVersion(run, base.number, (), {}, None, base.created_at, base.tool)
@@ -67,8 +68,8 @@ def _start(base: RunVersion, changes: Changes) -> RunVersion:
     return base
 
 
-def _apply(held: _Held, changes: Changes, others: tuple[Waiting, ...]) -> dict[str, Outcome]:
-    """Puts sources into `held` in the order they were committed; gives the outcomes of the own ones."""
+def _apply(held: _Held, changes: Changes, others: tuple[PendingSource, ...]) -> dict[str, Outcome]:
+    """Adds sources to `held` in the order of their commits; returns the outcomes of the call's sources."""
     own = {source.name for source in changes.sources}
     queue = [(source, _Rules(changes.replace, changes.rebuilt, changes)) for source in changes.sources]
     queue += [(one.source, _Rules(one.replace)) for one in others]
@@ -91,7 +92,7 @@ def _apply(held: _Held, changes: Changes, others: tuple[Waiting, ...]) -> dict[s
 def _decide(
     stored: Sequence[RankSource], new: RankSource, rules: _Rules
 ) -> tuple[Outcome, tuple[RankSource, ...]]:
-    """What becomes of `new` beside what is stored of its rank, and whose place it takes."""
+    """The outcome of `new` given the stored sources of its rank, and the sources that it replaces."""
     if any(one.name == new.name for one in stored):
         return "added", ()
     same = [one for one in stored if one.identity == new.identity]
@@ -100,23 +101,22 @@ def _decide(
     if any(_is_current(one, new) for one in same):
         return "same", ()
     others = [one for one in stored if one not in same and one.overlaps(new)]
-    if all(rules.replace or _gives_way(one, new, rules.changes) for one in others):
+    if all(rules.replace or _is_replaced(one, new, rules.changes) for one in others):
         gone = (*same, *others)
         return ("replaced" if gone else "added"), gone
     return "conflict", ()
 
 
 def _is_current(stored: RankSource, new: RankSource) -> bool:
-    """Whether the content is read and built as in the new one, in the unit of times that was asked for."""
-    is_same_unit = new.facts.get("time_unit") in (None, stored.facts.get("time_unit"))
-    is_same_range = new.facts.get("step_range") in (None, stored.facts.get("step_range"))
-    return (
-        is_same_unit and is_same_range and stored.is_current(new.format, new.format_version, new.definitions)
+    """Whether the stored source is read and built like the new one, in the same options."""
+    is_same = all(
+        new.facts.get(name) in (None, stored.facts.get(name)) for name in ("time_unit", "step_range")
     )
+    return is_same and stored.is_current(new.format, new.format_version, new.definitions)
 
 
-def _gives_way(stored: RankSource, new: RankSource, changes: Changes | None) -> bool:
-    """A damaged source yields to a file without damage, or to a longer one that begins like it."""
+def _is_replaced(stored: RankSource, new: RankSource, changes: Changes | None) -> bool:
+    """Whether a damaged source is replaced: by an intact file, or a longer one with the same start."""
     if stored.status != "damaged":
         return False
     if new.status != "damaged":
@@ -131,31 +131,33 @@ def _pending(held: _Held, changes: Changes) -> tuple[int, int] | None:
     return (ranks, expected) if expected is not None and ranks < expected else None
 
 
-def _own_pending(outcome: Mapping[str, Outcome]) -> dict[str, Outcome]:
+def _as_pending(outcome: Mapping[str, Outcome]) -> dict[str, Outcome]:
     return {
         name: "pending" if decided in ("added", "replaced") else decided for name, decided in outcome.items()
     }
 
 
 def _lost(changes: Changes, outcome: Mapping[str, Outcome]) -> tuple[RankSource, ...]:
-    """Own sources that need not wait, for they will never be published."""
+    """Sources of the call that will never be published, so they need no marker."""
     return tuple(source for source in changes.sources if outcome[source.name] in ("same", "conflict"))
 
 
-def _labels(start: RunVersion, held: _Held, changes: Changes, others: tuple[Waiting, ...]) -> dict[str, str]:
-    """The labels there were, then those of the calls whose sources are published, own ones last."""
+def _labels(
+    start: RunVersion, held: _Held, changes: Changes, others: tuple[PendingSource, ...]
+) -> dict[str, str]:
+    """The stored labels, then those of the calls whose sources are published, this call's last."""
     published = [one for one in others if one.source.name in held]
-    said: dict[str, str | None] = dict(start.labels)
+    labels: dict[str, str | None] = dict(start.labels)
     for one in sorted(published, key=lambda one: (one.source.committed_at, one.source.name)):
-        said |= one.labels
-    said |= changes.labels
-    return {key: value for key, value in said.items() if value is not None}
+        labels |= one.labels
+    labels |= changes.labels
+    return {key: value for key, value in labels.items() if value is not None}
 
 
 def _next(
     base: RunVersion, start: RunVersion, held: _Held, labels: Mapping[str, str], changes: Changes
 ) -> RunVersion | None:
-    """The version after `base`, None where it would say the same."""
+    """The version after `base`, None if nothing changes."""
     sources = tuple(sorted(held.values(), key=lambda one: (one.rank, one.name)))
     expected = changes.expected_ranks if changes.expected_ranks is not None else start.expected_ranks
     new = replace(start, number=base.number + 1, sources=sources, labels=labels, expected_ranks=expected)

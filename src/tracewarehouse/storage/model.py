@@ -1,51 +1,28 @@
-"""The values of storage: files of a table, rank sources (committed), versions of a run (published)."""
+"""Stored values: files of a table, rank sources (committed) and versions of a run (published)."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 Status = Literal["intact", "repaired", "damaged"]
-Outcome = Literal["added", "replaced", "same", "conflict", "pending"]
-# `now`: the call that commits also publishes. `push`: a later seal publishes.
-Intent = Literal["now", "push"]
-# Fields of a stored object that a later release wrote: readers ignore them, whoever rewrites keeps them.
+# Fields of a later release in a stored object: readers ignore them, rewriters keep them.
 Unknown = tuple[tuple[str, Json], ...]
 
-# The table that says which of a rank's sources is the main one.
+# The main source of a rank is the one that fills this table.
 MAIN_TABLE = "events"
-# What every source may fill, so that it never makes two of them conflict: findings about the source itself.
+# Tables that every source may fill: they never make two sources conflict.
 SHARED_TABLES = frozenset({"data_quality"})
 
 
 @dataclass(frozen=True)
-class StagedTable:
-    """One source's rows of a table in a Parquet file that is not yet part of the warehouse.
-
-    `rows` are this source's. A file may already be packed with several ranks: each of them names the same
-    `path` in its own StagedTable, with its own `rows`, and the same `file_rows` (rows of the whole file)
-    and `ranks` (whose rows it holds, ascending, one source each). Such a file is moved as it is, and all
-    ranks that it names must be in the same commit. Where `ranks` is empty the file holds this source alone,
-    and small neighbors are packed when they are committed.
-    """
-
-    table: str
-    version: int
-    path: Path
-    rows: int
-    file_rows: int | None = None
-    ranks: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class TableFile:
-    """A source's share of a stored Parquet file: `rows` are the source's, the rest is of the whole file.
+    """A source's share of a stored Parquet file: `rows` are the source's, the rest is of the file.
 
     The footer is the Parquet metadata with its length and the closing magic: the last `footer_bytes` bytes.
     """
@@ -66,39 +43,11 @@ class TableFile:
 
 
 @dataclass(frozen=True)
-class Staged:
-    """What one source gave for one rank, ready to be committed: its tables and facts.
-
-    `digest` is that of the content, `part` names the part of the file that describes the rank ("" for a file
-    of one rank); the two identify the source. `definitions` maps each table to the definition it was built
-    by. `uid` hashes what the commit is made of (see `names.uid`). `kept` are files of the source whose place
-    it takes that stay as they are. `header` is the file's own metadata, a JSON object as text.
-    `committed_at` is set where a stored source is built again, and counts as ingested when it was.
-    """
-
-    run: str
-    rank: int
-    uid: str
-    digest: str
-    text_bytes: int
-    format: str
-    format_version: int
-    definitions: Mapping[str, int]
-    status: Status
-    tables: tuple[StagedTable, ...]
-    part: str = ""
-    facts: Mapping[str, Json] = field(default_factory=dict)
-    header: str = "{}"
-    kept: tuple[TableFile, ...] = ()
-    committed_at: str | None = None
-
-
-@dataclass(frozen=True)
 class RankSource:
-    """One committed source of a rank of a run. `attempt` tells two commits of the same source apart.
+    """One committed source of a rank of a run. `attempt` distinguishes two commits of the same source.
 
-    `manifest` is the name of the manifest that it was committed with; only that has the source's header.
-    `facts` are the columns of `ranks` but the header.
+    `manifest` is the name of the manifest of the commit, which alone has the source's header.
+    `facts` are the columns of `ranks` except the header.
     """
 
     run: str
@@ -120,29 +69,29 @@ class RankSource:
 
     @property
     def name(self) -> str:
-        """`<uid>-<attempt>`: this very commit of the source."""
+        """`<uid>-<attempt>`: identifies this commit of the source."""
         return f"{self.uid}-{self.attempt}"
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Digest and part: which source it is, whoever read it."""
+        """Digest and part: identify the source, whatever read it."""
         return self.digest, self.part
 
     @property
     def fills(self) -> frozenset[str]:
-        """The tables that it has rows of, but those that every source may fill."""
+        """The tables that it has rows of, except those that every source may fill."""
         return frozenset(file.table for file in self.files) - SHARED_TABLES
 
     def overlaps(self, other: RankSource) -> bool:
-        """Whether the two cannot stand side by side: they fill a common table, or one fills none."""
+        """Whether a rank cannot hold both: they fill a common table, or one of them fills none."""
         mine, others = self.fills, other.fills
         return not mine or not others or not mine.isdisjoint(others)
 
     def is_current(self, format: str, format_version: int, definitions: Mapping[str, int]) -> bool:
-        """Whether reading the same content in this way would give nothing newer.
+        """Whether reading the same content with this format and these definitions would change nothing.
 
-        The format and its version must be equal. A table that was rebuilt by a newer definition since is no
-        reason to read the file again.
+        The format and its version must be equal. A table that was rebuilt by a newer definition since then
+        is not a reason to read the file again.
         """
         alike = (self.format, self.format_version) == (format, format_version)
         return alike and all(self.definitions.get(table, 0) >= one for table, one in definitions.items())
@@ -150,7 +99,7 @@ class RankSource:
 
 @dataclass(frozen=True)
 class Rank:
-    """All that a version holds of one rank: one source, or several side by side in order of their names."""
+    """What a version holds of one rank: one source, or several in order of their names."""
 
     sources: tuple[RankSource, ...]
 
@@ -174,7 +123,7 @@ class Rank:
 
     @cached_property
     def facts(self) -> Mapping[str, Json]:
-        """Those of the main source; what another source has is there, too: flags that are true, tables."""
+        """The facts of the main source, with the true flags and the tables of the other sources."""
         if len(self.sources) == 1:
             return self.main.facts
         merged = dict(self.main.facts)
@@ -192,7 +141,7 @@ class Rank:
 
     @property
     def status(self) -> Status:
-        """The worst of its sources'."""
+        """The worst status of its sources."""
         found = {source.status for source in self.sources}
         return "damaged" if "damaged" in found else "repaired" if "repaired" in found else "intact"
 
@@ -203,7 +152,7 @@ class Rank:
 
 
 def _merged_tables(held: Iterable[dict[str, Json]]) -> dict[str, Json]:
-    """Table → the versions that some source holds."""
+    """Table → the versions that any source holds."""
     found: dict[str, list[Json]] = {}
     for tables in held:
         for table, versions in tables.items():
@@ -217,7 +166,7 @@ def _merged_tables(held: Iterable[dict[str, Json]]) -> dict[str, Json]:
 class Scan:
     """A file to read, and the version of its table.
 
-    `ranks` are those to keep, None if every row belongs: other ranks may share the file.
+    `ranks` are the ranks to keep, because others may share the file; None keeps every row.
     """
 
     path: str
@@ -227,7 +176,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Brief:
-    """What orders and names a published version: its first event (None where unknown), its first commit."""
+    """What orders and names a published version: its first event (None if unknown) and first commit."""
 
     run: str
     number: int
@@ -239,11 +188,11 @@ class Brief:
 
 @dataclass(frozen=True)
 class RunVersion:
-    """A published version of a run: all that readers see of it. Sources are in order of rank, then of name.
+    """A published version of a run: what readers see. Sources are in order of rank, then of name.
 
-    `dropped` names sources that waited when the run was removed: they must not come back. `retired`,
-    `compacted` and `expired` have their places for compaction and retention. `must_understand` lists
-    fields without which the version would be misread. `nonce` makes the object one of a kind.
+    `dropped` names sources that were pending when the run was removed: they must not come back. `retired`,
+    `compacted` and `expired` are reserved for compaction and retention. `must_understand` lists fields
+    without which the version would be misread. `nonce` makes the bytes of the object unique.
     """
 
     run: str
@@ -271,17 +220,17 @@ class RunVersion:
         return tuple(Rank(tuple(found[rank])) for rank in sorted(found))
 
     def rank(self, number: int) -> Rank | None:
-        """The rank of that number, None where the version has none."""
+        """The rank of that number, None if the version has none."""
         return next((rank for rank in self.by_rank if rank.rank == number), None)
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The numbers of the ranks it holds, ascending."""
+        """The numbers of its ranks, ascending."""
         return tuple(rank.rank for rank in self.by_rank)
 
     @property
     def brief(self) -> Brief:
-        """It in brief: start from its traces, time of its first commit."""
+        """Its name, labels, start time from its traces, and time of its first commit."""
         starts = [rank.facts.get("start_ns") for rank in self.by_rank]
         first = min((start for start in starts if isinstance(start, int)), default=None)
         ingested = min((source.committed_at for source in self.sources), default=self.created_at)
@@ -294,7 +243,7 @@ class RunVersion:
 
     @property
     def source(self) -> str:
-        """16 hex digits that say what was read into it, and how: the same for every table made of that."""
+        """16 hex digits that identify what was read into it, and how; rebuilt tables do not change them."""
         read = [
             [one.rank, one.digest, one.part, one.format, one.format_version]
             for one in sorted(self.sources, key=lambda one: (one.rank, one.digest, one.part))
@@ -314,7 +263,7 @@ class RunVersion:
     ) -> tuple[Scan, ...]:
         """The files of a table for these ranks (None: all), in order of rank, relative to the root.
 
-        Of several versions each source is read in the first one that it holds; None means every version.
+        Each source is read in the first of these versions that it holds; None means every version.
         """
         wanted = None if ranks is None else frozenset(ranks)
         versions = (version,) if isinstance(version, int) else version
@@ -330,7 +279,7 @@ class RunVersion:
 
 
 def _files_of(source: RankSource, table: str, versions: Sequence[int] | None) -> list[TableFile]:
-    """The files of a table, in the first of the versions that the source holds."""
+    """The files of a table in the first of these versions that the source holds."""
     files = [file for file in source.files if file.table == table]
     if versions is None:
         return files
@@ -338,56 +287,9 @@ def _files_of(source: RankSource, table: str, versions: Sequence[int] | None) ->
     return next((each for each in found if each), [])
 
 
-# Whether the new source starts with all bytes of the stored, damaged one.
-BeginsWith = Callable[[RankSource, RankSource], bool]
-
-
-@dataclass(frozen=True)
-class Changes:
-    """One call's own changes to a run.
-
-    `labels`: a value of None takes the label away. `replace`: other content may take the place of what fills
-    the same tables. `rebuilt`: the sources hold other tables of stored sources, and replace those only.
-    `expected_ranks`: nothing is published until the run has that many.
-    `begins_with(stored, new)`: whether the new source starts with all bytes of the stored,
-    damaged one; asked only where the new one is longer.
-    """
-
-    sources: tuple[RankSource, ...] = ()
-    drop_ranks: tuple[int, ...] = ()
-    labels: Mapping[str, str | None] = field(default_factory=dict)
-    replace: bool = False
-    rebuilt: bool = False
-    expected_ranks: int | None = None
-    begins_with: BeginsWith | None = None
-
-
-@dataclass(frozen=True)
-class Published:
-    """What came of a publish: the version written (None: nothing was), and each own source's outcome.
-
-    `outcome` maps the name of a source to it. `pending` = (ranks present, ranks expected) where the run still
-    waits for more.
-    """
-
-    version: RunVersion | None
-    outcome: Mapping[str, Outcome]
-    pending: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A committed source that waits for the other ranks of its run, with the labels its call gave."""
-
-    source: RankSource
-    expected_ranks: int
-    replace: bool
-    labels: Mapping[str, str | None] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class Problem:
-    """Something `verify` found: where, and what is wrong."""
+    """A problem that `verify` found: the run, the key of the object, and what is wrong."""
 
     run: str
     path: str
@@ -396,7 +298,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class CleanReport:
-    """What `clean` deleted."""
+    """What `clean` deleted: number of files, their bytes, and versions."""
 
     files: int
     bytes: int

@@ -1,4 +1,4 @@
-"""Small consecutive ranks share a file, one row group each: few files, and a reader still skips by rank."""
+"""Packing: small consecutive ranks share a file, one row group each, so that readers can skip by rank."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage.changes import Staged, StagedTable
 from tracewarehouse.storage.encoding import encodings_of, writer_options
-from tracewarehouse.storage.model import Staged, StagedTable
 
 PACK_RANKS = 64
 PACK_BYTES = 64 * 1024 * 1024
-# Packing decodes and encodes again: worth it for small files only.
+# Packing decodes and encodes again, which pays for small files only.
 SMALL_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Part:
-    """One source's share of a file to be."""
+    """One source's share of a file to write."""
 
     staged: Staged
     table: StagedTable
@@ -30,10 +30,10 @@ class Part:
 
 
 def groups(staged: Sequence[Staged]) -> Iterator[tuple[Part, ...]]:
-    """The parts that go into one file each, table by table, ranks ascending; empty tables into none.
+    """The parts of each file, table by table, ranks ascending; empty tables get no file.
 
-    What is packed already stays together. Two sources of a rank never share a file: a rank is what tells
-    rows of a file apart.
+    Packed files stay together. Two sources of a rank never share a file, because rows of a file are
+    distinguished by rank.
     """
     shelves: dict[tuple[object, ...], list[Part]] = {}
     turns: Counter[tuple[str, int]] = Counter()
@@ -52,7 +52,7 @@ def groups(staged: Sequence[Staged]) -> Iterator[tuple[Part, ...]]:
 
 
 def _cut(shelf: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
-    """Neighbors together while they are small, few and light enough."""
+    """Groups of neighbors, limited in number and bytes; large files stay alone."""
     group: list[Part] = []
     for part in shelf:
         full = len(group) == PACK_RANKS or sum(one.bytes for one in group) + part.bytes > PACK_BYTES
@@ -65,9 +65,9 @@ def _cut(shelf: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
 
 
 def one_file(group: Sequence[Part]) -> Path:
-    """The staged file itself where it is one already, else a packed one beside the first.
+    """The staged file if there is one, else a packed file in the folder of the first.
 
-    Raises WarehouseError where a file is not the Parquet it is said to be.
+    Raises WarehouseError if a file is not Parquet or has another number of rows than announced.
     """
     first = group[0].table
     if first.ranks:
@@ -85,7 +85,7 @@ def one_file(group: Sequence[Part]) -> Path:
 
 
 def _packed(group: Sequence[Part]) -> Path:
-    """The file that the sources share, once all that it names are here with all its rows."""
+    """The file that the sources share; raises ValueError if ranks or rows differ from those announced."""
     first = group[0].table
     ranks = tuple(part.staged.rank for part in group)
     rows = sum(part.table.rows for part in group)
@@ -96,12 +96,12 @@ def _packed(group: Sequence[Part]) -> Path:
 
 
 def _opened(path: Path, announced: int) -> Any:
-    """A Parquet file, once its footer agrees with what is said of it."""
+    """A Parquet file; raises WarehouseError if its footer has another number of rows than announced."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        # A path, never a Python file object: those abort pyarrow at exit now and then.
+        # A path, never a Python file object, which can abort pyarrow at exit.
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
         raise WarehouseError(f"{path}: not a Parquet file: {error}") from error
@@ -113,14 +113,14 @@ def _opened(path: Path, announced: int) -> Any:
 
 
 def _write(group: Sequence[Part], files: Sequence[Any], path: Path) -> None:
-    """The files as one, a row group each."""
+    """Writes the files into one, a row group each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = _common(group, files)
-    # The writer of the largest file has looked at the most values.
+    # The writer of the largest file has seen the most values.
     options = writer_options(encodings_of(max((file.metadata for file in files), key=_rows)))
-    # A writer that fails leaves a file that it opened itself open.
+    # If a writer fails, it does not close a file that it opened itself.
     with (
         pa.OSFile(str(path), "wb") as file_of_all,
         pq.ParquetWriter(file_of_all, schema, **options) as writer,
@@ -136,13 +136,13 @@ def _rows(footer: Any) -> int:
 
 
 def _metadata(files: Sequence[Any]) -> dict[bytes, bytes]:
-    """The metadata that all files agree on, such as the contract of the table."""
+    """The metadata that all files share, such as the contract of the table."""
     common = set.intersection(*(set((file.metadata.metadata or {}).items()) for file in files))
     return {key: value for key, value in common if key != b"ARROW:schema"}
 
 
 def _common(group: Sequence[Part], files: Sequence[Any]) -> Any:
-    """One schema for all: a column may be null in one rank's file and said never to be in another's."""
+    """The common schema: a column may be nullable in the file of one rank and not in another."""
     import pyarrow as pa
 
     try:

@@ -35,7 +35,7 @@ _LAUNCH_DELAY = {"call_late_ns": "launch_delay_ns"}
 _SEGMENT = {"piece_ns": "segment_ns"}
 _CATEGORY = {"part": "category", "part_ns": "category_ns"}
 
-# Table, view or analysis, by its name of today → its columns.
+# Current name of a table, view or analysis → its columns, old → new.
 COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     **dict.fromkeys(FINDINGS, _FINDING),
     "analyzed_intervals": {"judged_ns": "analyzed_ns"},
@@ -89,7 +89,7 @@ STATUS: Final[Mapping[str, str]] = {"whole": "intact"}
 _MATCHING = {"whole": "complete", "alone": "unmatched", "apart": "inconsistent_clocks"}
 _LAUNCH_STATE = {"linked": "known"}
 
-# (table, view or analysis, column), by their names of today → the values of the column.
+# Current names of (table, view or analysis, column) → the values of the column, old → new.
 VALUES: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("blocking_copies", "evidence_filter"): {"part = 'idle_sync'": "category = 'idle_sync'"},
     ("blocking_syncs", "evidence_filter"): {"part = 'idle_sync'": "category = 'idle_sync'"},
@@ -116,12 +116,12 @@ VALUES: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("tensor_cores", "subject"): {"matrix products": "GEMMs and convolutions"},
 }
 
-# Facts of a source, as manifests and versions hold them.
+# Facts of a source in manifests and versions.
 FACTS: Final[Mapping[str, str]] = {"gpu_rows": "gpu_activities", "linked_ns": "launch_known_ns"}
 
-# Analysis (version 1) → the first 16 digits of its effective hash in format 1. Its rows are equal to those of
-# version 1 today but for the names above and the wording of findings, so a recorded series continues.
-# `quality` is not among them: rules were added.
+# Analysis (version 1) → the first 16 digits of its effective hash in format 1. Its rows equal those of the
+# current version 1 except for the names above and the wording of findings, so a recorded series continues.
+# `quality` is missing, because rules were added.
 DEFINITIONS: Final[Mapping[str, str]] = {
     "allocator_calls": "1d2a01031d941473",
     "annotation_breakdown": "7cf016be44a9811a",
@@ -184,7 +184,7 @@ _NEXT_FILTER = re.compile(r",(?=[a-z_]+=)")
 
 
 def renamed_rows(name: str, rows: pa.Table) -> pa.Table:
-    """Rows of a table or analysis with the names of today for columns and values."""
+    """Rows of a table or analysis with current names for columns and values."""
     import pyarrow as pa
 
     known = COLUMNS.get(name, {})
@@ -198,7 +198,7 @@ def renamed_rows(name: str, rows: pa.Table) -> pa.Table:
 
 
 def renamed_metric(metric: str) -> str:
-    """A metric, `analysis.column[column=value,…]`, with the names of today."""
+    """A metric, `analysis.column[column=value,…]`, with current names."""
     match = _METRIC.fullmatch(metric)
     if match is None:
         return metric
@@ -217,12 +217,12 @@ def _renamed_filter(analysis: str, column: str, value: str) -> str:
 
 
 def renamed_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a source under the names of today."""
+    """The facts of a source under current names."""
     return {FACTS.get(name, name): fact for name, fact in facts.items()}
 
 
 def renamed_contract(contract: dict[str, Any]) -> dict[str, Any]:
-    """What a recorded result says of its columns, with the names of today."""
+    """The contract in a recorded result with current column names."""
     known = COLUMNS.get(contract["name"], {})
 
     def named(column: str) -> str:

@@ -1,6 +1,6 @@
-"""Recorded results: a Parquet file for each run and analysis, whose path says what it is the result of.
+"""Recorded results: a Parquet file for each run and analysis, whose path identifies the request.
 
-A manifest for each recording lists what it wrote, so that a result that was lost is noticed.
+Each call that records results writes a manifest of them, so that a lost result is noticed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from tracewarehouse import hints
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
-from tracewarehouse.storage.commit import sha256
 from tracewarehouse.storage.model import Json
 from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.parquet_file import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-RECORDED = "tracewarehouse.recorded"  # the key of what a file says of itself
+RECORDED = "tracewarehouse.recorded"  # the metadata key of the identity of a result
 _FOLDER = re.compile(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
 _DEFINITION = re.compile(r"[0-9a-f]{16}")
 _NAME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
@@ -33,10 +33,10 @@ _NAME_1 = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{16}-[0-9a-f]{16}\.parqu
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a recorded result is of: an analysis as it is defined, asked in some way, over what a run was.
+    """The identity of a recorded result: a definition of an analysis, a request, and the content of a run.
 
-    `run` is the key of the run (lower case), `effective` the begin of the effective hash, `request` a hash of
-    parameters and derived tables, `source` that of the version of the run.
+    `run` is the key of the run (lower case), `effective` the start of the effective hash, `request` a hash of
+    parameters and derived tables, `source` the hash of the run's content.
     """
 
     analysis: str
@@ -47,7 +47,7 @@ class Recorded:
     source: str
 
     def key(self, checksum: str) -> str:
-        """Where its file lies, which begins its sha256 like that."""
+        """The key of its file, which contains the start of its sha256."""
         folder = f"{layout.results(self.analysis, self.version)}/{self.run}"
         return f"{folder}/{self.effective}/{self.request}-{self.source}-{checksum[:16]}.parquet"
 
@@ -67,12 +67,12 @@ def write_result(
 ) -> None:
     """Writes rows as the file of a recorded result, with page checksums.
 
-    `metadata` goes into the file as it is; `more` is said beside what the result is of, sealed by a checksum.
+    `metadata` is copied to the file; `more` is stored with the identity of the result, under its checksum.
     """
     import pyarrow.parquet as pq
 
-    said = sealed({**vars(recorded), **more})
-    table = table.replace_schema_metadata({**metadata, RECORDED.encode(): said})
+    identity = sealed({**vars(recorded), **more})
+    table = table.replace_schema_metadata({**metadata, RECORDED.encode(): identity})
     pq.write_table(table, str(path), compression="zstd", write_page_checksum=True)
 
 
@@ -86,7 +86,7 @@ def keep(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
 
 
 def manifests(objects: Objects) -> Iterator[tuple[str, dict[str, Recorded] | str]]:
-    """Every manifest of recorded results: where it is, and key → what it lists, or what is wrong with it."""
+    """The key of every manifest of recorded results, with the results it lists by key, or its error."""
     for name in names_in(objects, layout.RECORDED):
         key = layout.recorded(name)
         if not name.endswith(".json"):
@@ -99,7 +99,7 @@ def manifests(objects: Objects) -> Iterator[tuple[str, dict[str, Recorded] | str
 
 
 def parse(key: str) -> Recorded | None:
-    """What the result at a key is of; None for any other key."""
+    """The identity of the result at a key; None for any other key."""
     parts = key.split("/")
     folder = _FOLDER.fullmatch(parts[1]) if len(parts) == 5 and parts[0] == layout.RESULTS else None
     name = _NAME.fullmatch(parts[4]) if folder else None
@@ -109,12 +109,12 @@ def parse(key: str) -> Recorded | None:
 
 
 def of_analysis(objects: Objects, analysis: str, version: int) -> Iterator[tuple[Recorded, str]]:
-    """Every recorded result of an analysis, and where it is; foreign names are passed over."""
+    """Every recorded result of an analysis with its key; ignores foreign names."""
     return _below(objects, layout.results(analysis, version))
 
 
 def every(objects: Objects) -> Iterator[tuple[Recorded, str]]:
-    """Every recorded result, and where it is."""
+    """Every recorded result with its key."""
     return _below(objects, layout.RESULTS)
 
 
@@ -125,7 +125,7 @@ def _below(objects: Objects, folder: str) -> Iterator[tuple[Recorded, str]]:
 
 
 def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[tuple[Recorded, str]]:
-    """Results that a manifest lists, of these (run key, source), and that nothing is recorded of any more."""
+    """Results of these (run key, source) that a manifest lists and that no file has any more."""
     present = {recorded for recorded, _ in every(objects)}
     for _, listed in manifests(objects):
         for key, recorded in listed.items() if isinstance(listed, dict) else ():
@@ -134,23 +134,23 @@ def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[
 
 
 def fault(path: Path, recorded: Recorded) -> str | None:
-    """What is wrong with the file of a recorded result; None where it is whole."""
+    """The problem of the file of a recorded result; None if it is intact."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if recorded.key(sha256(path)).rpartition("/")[2] != path.name:
         return hints.fill("damaged result: delete it, then {} restores it", hints.record())
     try:
-        said: dict[str, Any] = unsealed(pq.read_schema(path).metadata[RECORDED.encode()])
+        fields: dict[str, Any] = unsealed(pq.read_schema(path).metadata[RECORDED.encode()])
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        return f"no recorded result: {first_line(error)}"
-    if any(said.get(name) != value for name, value in vars(recorded).items()):
-        return "says it is another result"
+        return f"not a recorded result: {first_line(error)}"
+    if any(fields.get(name) != value for name, value in vars(recorded).items()):
+        return "contains another result"
     return None
 
 
 def same_rows(one: Path, other: Path) -> bool:
-    """Whether two results have the same rows; their columns may have other names."""
+    """Whether two results have the same rows, ignoring column names."""
     import pyarrow.parquet as pq
 
     tables = [pq.read_table(str(path)) for path in (one, other)]
@@ -159,6 +159,6 @@ def same_rows(one: Path, other: Path) -> bool:
 
 
 def is_of_format_1(key: str) -> bool:
-    """Whether format 1 recorded a result there, a level higher: `tw upgrade` leaves them to `clean`."""
+    """Whether format 1 recorded a result at this key, one level higher; `clean` deletes those."""
     parts = key.split("/")
     return len(parts) == 4 and bool(_FOLDER.fullmatch(parts[1]) and _NAME_1.fullmatch(parts[3]))

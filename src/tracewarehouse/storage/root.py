@@ -1,4 +1,4 @@
-"""The root of a warehouse: made once, recognised ever after."""
+"""The identity of a warehouse: `_tw/warehouse.json`, written once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracewarehouse.storage.manifests import now
 
 @dataclass(frozen=True)
 class Identity:
-    """What `_tw/warehouse.json` says. The salt, in hex, makes hashes of secrets this warehouse's own."""
+    """The content of `_tw/warehouse.json`. The salt, in hex, makes hashes of secrets unique to it."""
 
     format: int
     id: str
@@ -28,9 +28,9 @@ class Identity:
 
 
 def create(root: Path) -> Identity:
-    """Makes a warehouse of a new or empty folder, or takes the one another process just made.
+    """Creates a warehouse in a new or empty folder, unless another process just created it.
 
-    Raises WarehouseError where the folder holds other things or the disk refuses hard links.
+    Raises WarehouseError if the folder holds other files or the file system lacks hard links.
     """
     with disk_errors(root):
         _check_place(root)
@@ -54,17 +54,17 @@ def read(root: Path) -> Identity:
 
 
 def exists(root: Path) -> bool:
-    """Whether the folder has the mark of a warehouse."""
+    """Whether the folder is a warehouse."""
     return (root / layout.WAREHOUSE).is_file()
 
 
 def encode(identity: Identity) -> bytes:
-    """What `_tw/warehouse.json` holds."""
+    """The identity as the bytes of `_tw/warehouse.json`."""
     return sealed({**asdict(identity), "must_understand": []})
 
 
 def stored_format(root: Path) -> int | None:
-    """The format of the warehouse at `root`, whichever; None where that cannot be known."""
+    """The format number of the warehouse at `root`; None if it cannot be read."""
     try:
         found = json.loads((root / layout.WAREHOUSE).read_bytes())["format"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -75,11 +75,11 @@ def stored_format(root: Path) -> int | None:
 def _decode(root: Path, data: bytes) -> Identity:
     path = root / layout.WAREHOUSE
     try:
-        # The format first: another one may lack every other name.
+        # The format first: other formats may lack all other fields.
         _check_format(root, int(json.loads(data)["format"]))
-        said = unsealed(data)
-        check_understood(said, str(path))
-        return Identity(**{name: said[name] for name in Identity.__dataclass_fields__})
+        fields = unsealed(data)
+        check_understood(fields, str(path))
+        return Identity(**{name: fields[name] for name in Identity.__dataclass_fields__})
     except (ValueError, TypeError, KeyError) as error:
         raise WarehouseError(f"{path}: damaged: {error}", "restore this file from a backup") from error
 
@@ -89,15 +89,15 @@ def _check_format(root: Path, found: int) -> None:
         return
     if found == 1:
         raise SchemaVersionError(
-            f"{root}: warehouse of format 1, this release works on format {FORMAT}",
+            f"{root}: warehouse of format 1; this release needs format {FORMAT}",
             hints.fill("{} converts it", hints.call("upgrade")),
         )
     if found > FORMAT:
         raise SchemaVersionError(
-            f"{root}: warehouse of format {found}, this release reads up to {FORMAT}",
+            f"{root}: warehouse of format {found}; this release reads up to {FORMAT}",
             "install a newer tracewarehouse",
         )
-    raise ValueError(f"there is no format {found}")
+    raise ValueError(f"unknown format {found}")
 
 
 def _is_file(root: Path) -> WarehouseError:
@@ -110,7 +110,7 @@ def _is_file(root: Path) -> WarehouseError:
 def _missing(root: Path) -> WarehouseError:
     if root.exists():
         return WarehouseError(
-            f"{root}: a folder, but no warehouse (it has no {layout.WAREHOUSE})",
+            f"{root}: not a warehouse: the folder has no {layout.WAREHOUSE}",
             hints.Hint("open the folder of a warehouse", "select the warehouse with -w DIR or TW_WAREHOUSE"),
         )
     return WarehouseError(
@@ -129,13 +129,13 @@ def _check_place(root: Path) -> None:
     foreign = sorted(name for name in present if name not in layout.OWN_NAMES and not name.startswith("."))
     if foreign:
         raise WarehouseError(
-            f"{root}: a folder, but no warehouse: it holds {foreign[0]}",
-            "give a new or empty folder with -w DIR or TW_WAREHOUSE",
+            f"{root}: not a warehouse: the folder holds {foreign[0]}",
+            "select a new or empty folder with -w DIR or TW_WAREHOUSE",
         )
 
 
 def _probe_link(root: Path) -> None:
-    """Publishing rests on `link`: better to learn here than at the first publish."""
+    """Raises WarehouseError if the file system lacks hard links, which publishing needs."""
     first = root / layout.STAGING / f"probe-{secrets.token_hex(8)}"
     second = first.with_suffix(".link")
     first.touch()

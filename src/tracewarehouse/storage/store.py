@@ -1,4 +1,4 @@
-"""The store of a warehouse: sources are committed, versions of runs published, readers see versions only."""
+"""The store of a warehouse: sources are committed, versions of runs are published, readers see versions."""
 
 from __future__ import annotations
 
@@ -9,26 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tracewarehouse.storage import layout, publish, results, root
-from tracewarehouse.storage.commit import commit, earlier, groups, sha256
+from tracewarehouse.storage.changes import Changes, Intent, Published, Staged
+from tracewarehouse.storage.commit import commit, earlier, groups
 from tracewarehouse.storage.local import disk_errors
-from tracewarehouse.storage.model import (
-    Changes,
-    CleanReport,
-    Intent,
-    Problem,
-    Published,
-    RankSource,
-    RunVersion,
-    Staged,
-)
+from tracewarehouse.storage.markers import held_or_dropped
+from tracewarehouse.storage.model import CleanReport, Problem, RankSource, RunVersion
 from tracewarehouse.storage.objects import names_in
+from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Versions
-from tracewarehouse.storage.waiting import settled
 
 
 class Store(Versions):
-    """A warehouse's files. Any number of processes may hold one; there is no lock and no server."""
+    """The stored files of a warehouse. Any number of processes may use it, without a lock or server."""
 
     def __init__(self, folder: Path, identity: root.Identity, tool: str = "") -> None:
         super().__init__(folder)
@@ -37,22 +30,20 @@ class Store(Versions):
         self.tool = tool
 
     @classmethod
-    def create(cls, folder: Path, tool: str = "") -> Store:
-        """Makes a warehouse of a new or empty folder; one that is there already is opened."""
+    def open_or_create(cls, folder: Path, tool: str = "") -> Store:
+        """Opens a warehouse, or creates one in a new or empty folder."""
         return cls(folder, root.read(folder) if root.exists(folder) else root.create(folder), tool)
-
-    open_or_create = create
 
     @classmethod
     def open(cls, folder: Path, tool: str = "") -> Store:
-        """Opens a warehouse; raises WarehouseError for none, SchemaVersionError for one of another format."""
+        """Opens a warehouse; raises WarehouseError, or SchemaVersionError for another format."""
         return cls(folder, root.read(folder), tool)
 
     # Writing
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """A folder on the warehouse's own disk for Parquet in the making; gone afterwards."""
+        """A temporary folder on the disk of the warehouse, for Parquet files that are being written."""
         folder = self.root / layout.STAGING / secrets.token_hex(8)
         with disk_errors(self.root):
             folder.mkdir(parents=True)
@@ -62,11 +53,11 @@ class Store(Versions):
             shutil.rmtree(folder, ignore_errors=True)
 
     def commit(self, staged: Sequence[Staged], intent: Intent = "now") -> tuple[RankSource, ...]:
-        """Makes rank sources of what is staged, in the order given; the staged files are moved or packed.
+        """Commits staged sources and returns them in the given order; the staged files are moved or packed.
 
-        Up to 64 neighboring ranks of a run share one manifest. Where just these sources were committed before
-        (a task that runs twice) and neither published nor left waiting, that commit is given. Any process may
-        commit. Raises WarehouseError where the disk is full or refuses, or a file is not what it should be.
+        Up to 64 neighboring ranks of a run share one manifest. If the same sources were committed before
+        (a task that runs twice) and are neither published nor pending, returns that commit. Any process may
+        commit. Raises WarehouseError if the disk is full or refuses, or a file is not as announced.
         """
         with disk_errors(self.root):
             found: dict[int, RankSource] = {}
@@ -75,60 +66,61 @@ class Store(Versions):
                 done = self._committed_before(group.members, intent)
                 found |= {id(one): source for one, source in zip(group.members, done, strict=False)}
                 todo += () if done else group.members
-            made = commit(self.objects, todo, intent)
-            found |= {id(one): source for one, source in zip(todo, made, strict=True)}
+            committed = commit(self.objects, todo, intent)
+            found |= {id(one): source for one, source in zip(todo, committed, strict=True)}
             return tuple(found[id(one)] for one in staged)
 
     def _committed_before(self, members: Sequence[Staged], intent: Intent) -> tuple[RankSource, ...]:
         (group,) = groups(members)
         for manifest in earlier(self.objects, group, intent):
-            known = settled(self.history(group.run)) | {one.source.name for one in self.waiting(group.run)}
+            known = held_or_dropped(self.history(group.run))
+            known |= {one.source.name for one in self.pending(group.run)}
             left = all(source.name not in known for source in manifest.sources)
             if left and self.missing_file(manifest.sources) is None:
                 return manifest.sources
         return ()
 
     def commit_source(self, staged: Staged) -> RankSource:
-        """Makes a rank source of one rank."""
+        """Commits one source."""
         return self.commit([staged])[0]
 
     def publish(self, run: str, changes: Changes) -> Published:
-        """Applies a call's own changes to the newest version of a run; see `merge` for the rules.
+        """Applies the changes of a call to the newest version of a run; see `merge` for the rules.
 
-        Raises RunExists where the name is taken in another spelling, UnknownName where there is
-        nothing to change, WarehouseError where the disk refuses; nothing is half published.
+        Raises RunExists if the name exists in another spelling, UnknownName if there is nothing to
+        change, WarehouseError if the disk refuses; a version is published entirely or not at all.
         """
         with disk_errors(self.root):
             return publish.publish(self, run, changes, self.tool)
 
     def relabel(self, run: str, labels: Mapping[str, str | None]) -> Published:
-        """Sets labels, deletes those that are None; raises UnknownName."""
+        """Sets labels and removes those that are None; raises UnknownName."""
         return self.publish(run, Changes(labels=labels))
 
     def remove(self, run: str, keep_results: bool = False) -> RunVersion:
-        """Publishes the run's tombstone, and drops what waits; raises UnknownName where nothing is there.
+        """Publishes a tombstone and drops pending sources; raises UnknownName if there is no such run.
 
-        Older versions stay readable as RUN@vN until `clean` deletes them. With `keep_results` what was
-        recorded of the newest one stays for good.
+        Older versions stay readable as RUN@vN until `clean` deletes them. `keep_results` keeps the
+        recorded results of the newest version.
         """
         with disk_errors(self.root):
             return publish.remove(self, run, self.tool, keep_results)
 
-    # Beside the runs
+    # Recorded results and acknowledgements
 
     def keep_results(self, files: Mapping[Recorded, Path]) -> None:
-        """Stores finished Parquet files as recorded results; each appears whole or not at all."""
+        """Stores finished Parquet files as recorded results; each appears complete or not at all."""
         with disk_errors(self.root):
             results.keep(self.objects, {one: (path, sha256(path)) for one, path in files.items()})
 
     def drop_kept(self, run: str) -> None:
-        """Keeps nothing of a removed run any longer; `clean` deletes its results."""
+        """No longer keeps the results of a removed run; `clean` deletes them."""
         with disk_errors(self.root):
             names = names_in(self.objects, layout.kept(run))
             self.objects.delete([f"{layout.kept(run)}/{name}" for name in names])
 
     def acknowledge(self, key: str, data: bytes) -> None:
-        """Keeps an acknowledgement, in place of an older one of that key."""
+        """Stores an acknowledgement, replacing an older one of that key."""
         with disk_errors(self.root):
             self.objects.put({f"{layout.ACKNOWLEDGED}/{key}.json": data})
 
@@ -145,14 +137,14 @@ class Store(Versions):
     # Housekeeping
 
     def verify(self) -> list[Problem]:
-        """What is wrong with the stored files: manifests, presence, sizes, rows, checksums, numbering."""
+        """The problems of the stored files: manifests, presence, sizes, rows, checksums, numbering."""
         from tracewarehouse.storage.verify import verify
 
         with disk_errors(self.root):
             return verify(self)
 
     def clean(self, grace_s: float = 86_400.0) -> CleanReport:
-        """Deletes what no kept version needs and what is older than `grace_s` seconds."""
+        """Deletes files that no kept version needs and that are older than `grace_s` seconds."""
         from tracewarehouse.storage.clean import clean
 
         with disk_errors(self.root):

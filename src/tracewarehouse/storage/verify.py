@@ -1,4 +1,4 @@
-"""Whether what is stored is what was written."""
+"""Verify: compares the stored files with what was written."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tracewarehouse import hints
 from tracewarehouse.errors import TwError
 from tracewarehouse.storage import layout, manifests, results
 from tracewarehouse.storage.codec import OldVersion, decode_version, unsealed
-from tracewarehouse.storage.commit import footer_bytes, sha256
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.objects import names_in
+from tracewarehouse.storage.parquet_file import footer_bytes, sha256
 from tracewarehouse.storage.versions import Versions
 
 
@@ -26,7 +26,7 @@ def verify(store: Versions) -> list[Problem]:
 
 
 def _kept(store: Versions) -> Iterator[Problem]:
-    """The versions that recorded results of removed runs are of."""
+    """Problems of the kept versions of removed runs."""
     for run in store.keys(layout.KEPT):
         for name in names_in(store.objects, f"{layout.KEPT}/{run}"):
             key = f"{layout.KEPT}/{run}/{name}"
@@ -51,7 +51,7 @@ def _results(store: Versions) -> Iterator[Problem]:
 
 
 def _sources(store: Versions) -> Iterator[tuple[str, str]]:
-    """Run key and source of what results are kept of; what cannot be read was reported before."""
+    """Run key and source of the versions whose results are kept; unreadable ones were reported before."""
     with suppress(TwError):
         yield from ((run_key(version.run), version.source) for version in store.kept())
     for run in store.keys(layout.RUNS):
@@ -86,7 +86,7 @@ def _run(store: Versions, run: str) -> Iterator[Problem]:
 
 
 def _numbering(store: Versions, run: str) -> Iterator[Problem]:
-    """`clean` deletes the oldest versions; a gap between those that are left is damage."""
+    """`clean` deletes the oldest versions; a gap between the others is damage."""
     numbers = store.versions(run)
     present = set(numbers)
     for number in range(numbers[0], numbers[-1]) if numbers else ():
@@ -95,7 +95,7 @@ def _numbering(store: Versions, run: str) -> Iterator[Problem]:
 
 
 def _receipts(store: Versions, run: str) -> Iterator[Problem]:
-    """Each receipt is whole and that of its version. A version may lack one, where a call died."""
+    """Each receipt is intact and matches its version. A version may lack one after a kill."""
     numbers = frozenset(store.versions(run))
     for name in names_in(store.objects, layout.receipts(run)):
         number = layout.receipt_number(name)
@@ -103,34 +103,34 @@ def _receipts(store: Versions, run: str) -> Iterator[Problem]:
             continue
         key = layout.receipt(run, number)
         try:
-            said = unsealed(store.objects.get(key))
+            receipt = unsealed(store.objects.get(key))
         except ValueError as error:
             yield Problem(run, key, f"damaged receipt: {error}")
             continue
         if number not in numbers:
             gap = number > min(numbers, default=number) and number < max(numbers, default=number)
-            if not gap:  # a gap in the numbers is reported as such
+            if not gap:  # `_numbering` reports gaps
                 yield Problem(run, layout.version(run, number), "version missing: its receipt is there")
         elif (
             hashlib.sha256(store.objects.get(layout.version(run, number))).hexdigest()
-            != said["version_sha256"]
+            != receipt["version_sha256"]
         ):
             yield Problem(run, layout.version(run, number), "differs from its receipt")
 
 
 def _agreement(version: RunVersion, files: dict[str, TableFile]) -> Iterator[Problem]:
-    """What the version itself says; adds its files to `files`."""
+    """Whether the version is consistent; adds its files to `files`."""
     place = layout.version(version.run, version.number)
     order = [(source.rank, source.name) for source in version.sources]
     if order != sorted(set(order)):
-        yield Problem(version.run, place, "a source is there twice or out of order")
+        yield Problem(version.run, place, "a source is listed twice or out of order")
     yield from _shares(version, place)
     for source in version.sources:
         files |= {file.path: file for file in source.files}
 
 
 def _shares(version: RunVersion, place: str) -> Iterator[Problem]:
-    """The ranks of a packed file that are all there add up to its rows."""
+    """The shares of a packed file sum to its rows if all its ranks are present."""
     rows: dict[str, list[int]] = {}
     for source in version.sources:
         for file in source.files:
@@ -146,7 +146,7 @@ def _shares(version: RunVersion, place: str) -> Iterator[Problem]:
 def _manifests(
     store: Versions, run: str, published: Mapping[str, RankSource], files: dict[str, TableFile]
 ) -> Iterator[Problem]:
-    """Every manifest is whole and agrees with the versions, and every published source has one."""
+    """Every manifest is intact and agrees with the versions, and every published source has one."""
     missing: dict[str, dict[str, RankSource]] = {}
     for source in published.values():
         missing.setdefault(source.manifest, {})[source.name] = source

@@ -1,4 +1,4 @@
-"""Times a call within a side's own process; needs nothing but Python, so that a peer's Python can have it."""
+"""Times a call in the process of a side; it only needs Python, so that a peer's Python can import it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Wall seconds, CPU seconds of this process with its threads and ended children, and what it gave."""
+    """Wall seconds, CPU seconds of this process with its threads and ended children, and its result."""
     before, started = cpu_s(), perf_counter()
     given = call()
     return perf_counter() - started, cpu_s() - before, given
@@ -24,16 +24,16 @@ def cpu_s() -> float:
 
 
 def serve(sides: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
-    """Does what the command line asks for, and prints seconds, CPU seconds and answer as the last line."""
+    """Runs the requested side, and prints seconds, CPU seconds and result as the last line."""
     request = json.loads(sys.argv[1])
     print(json.dumps(sides[request.pop("do")](**request), default=plain), flush=True)
 
 
-def told(taken: tuple[float, float, Any], answer: Any) -> dict[str, Any]:
-    """A measured call as it is printed."""
+def measurement(taken: tuple[float, float, Any], answer: Any) -> dict[str, Any]:
+    """A measured call as printed."""
     return {"seconds": taken[0], "cpu_s": taken[1], "answer": answer}
 
 
 def plain(value: Any) -> Any:
-    """What JSON does not know: numbers of NumPy, sets."""
+    """JSON types for NumPy numbers and sets."""
     return value.item() if hasattr(value, "item") else list(value)

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from clock import serve, timed, told
+from clock import measurement, serve, timed
 from isal import igzip
 
 
 class Events(msgspec.Struct):
-    """What is taken of a trace: its events, each as it stands in the file."""
+    """The events of a trace, each as its text in the file."""
 
     traceEvents: list[msgspec.Raw]
 
 
 def copied(path: Path, to: Path) -> tuple[int, int]:
-    """Copies; gives events and bytes of their text."""
+    """Copies a file; returns the number of events and the bytes of their text."""
     text = igzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     events = [bytes(each) for each in msgspec.json.decode(text, type=Events).traceEvents]
     pq.write_table(pa.table({"text": pa.array(events, pa.binary())}), to, compression="zstd")
@@ -28,14 +28,14 @@ def copied(path: Path, to: Path) -> tuple[int, int]:
 
 
 def copy(path: str, small: str | None, folder: str) -> dict[str, Any]:
-    """Copies a small trace first, that imports are apart, then this one."""
+    """Copies a small trace first, so that imports do not count, then this one."""
     to = Path(folder, "floor.parquet")
     if small:
         copied(Path(small), to)
     taken = timed(lambda: copied(Path(path), to))
     kept = pq.read_table(to).column("text").to_pylist()
     answer = {"events": len(kept), "text_bytes": sum(map(len, kept)), "bytes": to.stat().st_size}
-    return told(taken, answer)
+    return measurement(taken, answer)
 
 
 if __name__ == "__main__":

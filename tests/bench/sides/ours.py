@@ -1,4 +1,4 @@
-"""Our side, each in a fresh process: `python ours.py REQUEST` prints seconds, CPU seconds and the answer."""
+"""Our sides, each in a new process: `python ours.py REQUEST` prints seconds, CPU seconds and the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
-from clock import serve, timed, told
+from clock import measurement, serve, timed
 from stages import stages
 
 import tracewarehouse as tw
@@ -28,11 +28,11 @@ def ingest(paths: list[str], small: str | None, folder: str, shell: bool = True)
     report = taken[2]
     events = sum(file.content.events for file in report.stored if file.content)
     states = [file.state for file in report.files]
-    return told(taken, {"states": states, "events": events, "text_bytes": report.bytes})
+    return measurement(taken, {"states": states, "events": events, "text_bytes": report.bytes})
 
 
 def _ingested(house: tw.Warehouse, paths: list[str], run: str | None, shell: bool) -> Any:
-    """Like `tw ingest`, which writes the file for the DuckDB shell at its end."""
+    """Like `tw ingest`, with the file for the DuckDB shell if `shell`."""
     report = house.ingest(*paths, run=run)
     if shell:
         house.refresh()
@@ -46,11 +46,11 @@ def repeatedly(path: str, folder: str, times: int) -> dict[str, Any]:
         timed(lambda number=number: house.ingest(path, run=f"run-{number}")) for number in range(times + 1)
     ]
     events = [file.content.events for each in taken for file in each[2].stored if file.content]
-    return told(taken[-1], {"cpu_s": [each[1] for each in taken[1:]], "events": events})
+    return measurement(taken[-1], {"cpu_s": [each[1] for each in taken[1:]], "events": events})
 
 
 def stored(warehouse: str) -> dict[str, Any]:
-    """What an ingest stored: rows and bytes of each table, GPU rows and their time, the split of time."""
+    """The stored data of an ingest: rows and bytes of each table, GPU time, time breakdown."""
     house = tw.open(warehouse)
     tables = house.info("run").tables
     gpu = house.query("SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels").rows()[0]
@@ -60,17 +60,17 @@ def stored(warehouse: str) -> dict[str, Any]:
         "gpu": [gpu["n"], gpu["ns"]],
         "temporal_breakdown": list(house.select("run").temporal_breakdown().rows()),
     }
-    return told((0, 0, None), answer)
+    return measurement((0, 0, None), answer)
 
 
 class Trace(msgspec.Struct):
-    """A trace's events, each as it stands in the file."""
+    """The events of a trace, each as its text in the file."""
 
     traceEvents: list[msgspec.Raw]
 
 
 def round_trip(path: str, warehouse: str, rank: int | None, every: int) -> dict[str, Any]:
-    """How many of every n-th event come back digit by digit: numbers are held against each other as text."""
+    """The number of every n-th event that round-trips exactly, with numbers compared as text."""
     from isal import igzip
 
     raw = Path(path).read_bytes()
@@ -79,18 +79,18 @@ def round_trip(path: str, warehouse: str, rank: int | None, every: int) -> dict[
     theirs, ours = (msgspec.json.decode(each, type=Trace).traceEvents for each in (text, back))
     pairs = list(zip(theirs, ours, strict=True))[::every]
     same = sum(exactly(a) == exactly(b) for a, b in pairs)
-    return told((0, 0, None), {"asked": len(pairs), "same": same, "events": len(theirs)})
+    return measurement((0, 0, None), {"compared": len(pairs), "same": same, "events": len(theirs)})
 
 
 def exactly(text: msgspec.Raw) -> Any:
-    """An event with its numbers as they are written."""
+    """An event with numbers as text."""
     return json.loads(bytes(text), parse_float=str, parse_int=str)
 
 
 def analyses(warehouse: str, calls: Mapping[str, list[Any]], ranks: list[int] | None) -> dict[str, Any]:
     """Runs analyses (name → [analysis, parameters] pairs) over a stored run, and times each name.
 
-    The list of runs goes first, that imports are apart.
+    The list of runs is read first, so that imports do not count.
     """
     house = tw.open(warehouse)
     run = house.select("run", ranks=ranks)
@@ -98,29 +98,31 @@ def analyses(warehouse: str, calls: Mapping[str, list[Any]], ranks: list[int] | 
     found: dict[str, Any] = {}
     taken = timed(lambda: each_of(found, run, calls))
     first = list(run.temporal_breakdown().rows())
-    return told(taken, {"each": found, "temporal_breakdown": first})
+    return measurement(taken, {"each": found, "temporal_breakdown": first})
 
 
 def each_of(found: dict[str, Any], run: tw.Warehouse, calls: Mapping[str, list[Any]]) -> None:
-    """Puts seconds and rows of each into `found`."""
-    for name, asked in calls.items():
+    """Adds the seconds and rows of each to `found`."""
+    for name, requested in calls.items():
         started, rows = perf_counter(), 0
-        for analysis, params in asked:
+        for analysis, params in requested:
             rows += run.run(analysis, **params).arrow().num_rows
         found[name] = {"seconds": perf_counter() - started, "rows": rows}
 
 
-def simulate(folder: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
+def simulate(folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Writes a simulated job's traces."""
-    taken = timed(lambda: tw.simulate(folder, **knobs))
-    return told(taken, taken[2].events)
+    taken = timed(lambda: tw.simulate(folder, **settings))
+    return measurement(taken, taken[2].events)
 
 
 def many(warehouse: str, paths: list[str]) -> dict[str, Any]:
-    """Takes in folders, each a run of its own name."""
+    """Ingests folders, each as a run with its name."""
     house = tw.open(warehouse)
     taken = timed(lambda: _ingested(house, paths, None, True))
-    return told(taken, {"runs": len(house.selected()), "states": sorted({f.state for f in taken[2].files})})
+    return measurement(
+        taken, {"runs": len(house.selected()), "states": sorted({f.state for f in taken[2].files})}
+    )
 
 
 SIDES: dict[str, Callable[..., dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""HolisticTraceAnalysis' side, in its own Python: `python peer.py REQUEST`. Nothing of ours is imported."""
+"""The side of HolisticTraceAnalysis in its own Python: `python peer.py REQUEST`. Imports nothing of ours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from clock import serve, timed, told
+from clock import measurement, serve, timed
 
 
 def loaded(folder: str | None, files: dict[str, str]) -> Any:
@@ -26,11 +26,11 @@ def loaded(folder: str | None, files: dict[str, str]) -> Any:
 
 
 def load(small: str, folder: str | None = None, files: dict[str, str] | None = None) -> dict[str, Any]:
-    """Loads a small trace first, that imports are apart; then all of these."""
+    """Loads a small trace first, so that imports do not count, then these."""
     quiet()
     loaded(None, {"0": small})
     taken = timed(lambda: loaded(folder, files or {}))
-    return told(taken, rows(taken[2]))
+    return measurement(taken, rows(taken[2]))
 
 
 def rows(analysis: Any) -> dict[str, int]:
@@ -47,11 +47,11 @@ def analyses(folder: str) -> dict[str, Any]:
         calls = methods(analysis, passing)
         taken = timed(lambda: each_of(found, calls))
     first = analysis.get_temporal_breakdown(visualize=False)
-    return told(taken, {"each": found, "temporal_breakdown": first.to_dict("records")})
+    return measurement(taken, {"each": found, "temporal_breakdown": first.to_dict("records")})
 
 
 def each_of(found: dict[str, Any], calls: dict[str, Callable[[], Any]]) -> None:
-    """Puts the seconds of each into `found`, or the error that it ends with."""
+    """Adds the seconds of each, or its error, to `found`."""
     for name, call in calls.items():
         started = perf_counter()
         try:
@@ -95,9 +95,9 @@ def methods(analysis: Any, folder: str) -> dict[str, Callable[[], Any]]:
 
 
 def versions() -> dict[str, Any]:
-    """Which HTA and pandas these are."""
+    """The versions of HTA and pandas."""
     named = {name: importlib.metadata.version(name) for name in ("traceinsight", "pandas")}
-    return told((0, 0, None), named)
+    return measurement((0, 0, None), named)
 
 
 def quiet() -> None:

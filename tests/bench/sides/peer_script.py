@@ -1,4 +1,4 @@
-"""What somebody writes who wants HTA's first answer about a folder: `python peer_script.py FOLDER`."""
+"""A user's script for a first result of HTA on a folder: `python peer_script.py FOLDER`."""
 
 import sys
 

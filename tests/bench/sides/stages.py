@@ -1,4 +1,4 @@
-"""Where the time of an ingest goes: the same steps, one after the other in one thread."""
+"""The time of an ingest by step: the same steps, one after the other in one thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from clock import cpu_s, timed, told
+from clock import cpu_s, measurement, timed
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.formats.base import ACTIVITIES, Request
@@ -18,14 +18,14 @@ from tracewarehouse.ingest.tables.build import build
 
 
 def stages(path: str, small: str | None, folder: str) -> dict[str, Any]:
-    """CPU seconds of each step of an ingest of one file; a small file goes first, so imports do not count."""
+    """CPU seconds of each step of an ingest of one file, after a small one, so that imports do not count."""
     catalog = Catalog.load()
     tools = Rules(catalog), TableWriter(catalog)
     if small:
         _steps(Path(small), Path(folder), *tools)
     found: dict[str, float] = {}
     taken = timed(lambda: found.update(_steps(Path(path), Path(folder), *tools)))
-    return told(taken, found)
+    return measurement(taken, found)
 
 
 def _steps(path: Path, folder: Path, rules: Rules, writer: TableWriter) -> dict[str, float]:

@@ -18,7 +18,7 @@ from simulated import LAYOUTS, SMALL
 # The list grows only with a line in the CHANGELOG.
 NOT_CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
     # Arguments of collectives: group, bytes and sequence; the instance and its state follow from the group.
-    "collective_waits": ("process_group", "sequence", "bytes", "instance_id", "state"),
+    "collective_waits": ("process_group", "group_source", "sequence", "bytes", "instance_id", "state"),
     "comm_by_group": ("process_group",),
     "stragglers": ("partial", "assumed"),
     # Input types and Python modules.

@@ -17,7 +17,7 @@ from simulated import LAYOUTS, SMALL
 
 # Columns that an rpd file cannot carry; the list grows only with a line in the CHANGELOG.
 NOT_CARRIED: Final = {
-    "collective_waits": ("process_group", "sequence", "bytes", "instance_id", "state"),
+    "collective_waits": ("process_group", "group_source", "sequence", "bytes", "instance_id", "state"),
     "comm_by_group": ("process_group",),
     "stragglers": ("partial", "assumed"),
     "step_kernels": ("op_sig", "path_sig"),

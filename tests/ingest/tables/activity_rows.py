@@ -1,4 +1,4 @@
-"""Activities by hand and at random, and the tables that the builders make of them."""
+"""Hand-written and random activities, and the tables that the builders produce from them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,12 @@ from pytest import MonkeyPatch
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import schema_of
+from tracewarehouse.ingest.column_file import SpilledColumns
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.spilled import SpilledColumns
-from tracewarehouse.ingest.tables import (
-    annotations,
-    events,
-    flow_ids,
-    flows,
-    kernels,
-    launches,
-    nesting,
-    owners,
-    runtime,
-    steps,
-    stretches,
-    syncs,
-)
+from tracewarehouse.ingest.tables import attribution, events, flows, kernels, launches, nesting, steps
 from tracewarehouse.ingest.tables import rows as rows_module
-from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting, Owners
+from tracewarehouse.ingest.tables.model import Attribution, Calls, Launches, Nesting
 
 Row = Mapping[str, Any]
 SCHEMA = schema_of(Catalog.load().get("activities", kind="table"))
@@ -40,16 +27,16 @@ ENCODED = ("ph", "category", "raw_category", "name", "pid", "tid", "shapes", "dt
 
 @dataclass(frozen=True)
 class Built:
-    """What the builders made of one rank."""
+    """The results of the builders for one rank."""
 
     nesting: Nesting
     calls: Calls
     launches: Launches
-    owners: Owners
+    owners: Attribution
     tables: Mapping[str, pa.Table]
 
     def rows(self, table: str, *names: str) -> list[Any]:
-        """The rows of a table, or some columns of them: as values where one is asked for."""
+        """The rows of a table, or some columns of them: as values if it is a single column."""
         found = self.tables[table].to_pylist()
         if not names:
             return found
@@ -75,13 +62,13 @@ def call(name: str | None, ts: int, dur: int, correlation: int | None = None, **
 
 
 def gpu(name: str | None, ts: int, dur: int, correlation: int | None = None, **more: Any) -> dict[str, Any]:
-    """A GPU row of device 0, stream 7."""
+    """A GPU activity of device 0, stream 7."""
     place = {"pid": "0", "tid": "7", "device": 0, "stream": 7}
     return slice_(name, ts, dur, "kernel", correlation=correlation) | place | more
 
 
 def step(number: int, ts: int, dur: int, **more: Any) -> dict[str, Any]:
-    """The mark of a profiler step."""
+    """The annotation of a profiler step."""
     return slice_(f"ProfilerStep#{number}", ts, dur, "user_annotation") | more
 
 
@@ -94,22 +81,22 @@ def table_of(rows: Iterable[Row]) -> pa.Table:
 
 
 def columns_of(rows: Iterable[Row], spill: Path | None = None) -> Columns:
-    """The columns of activities, in memory or in a file of the folder."""
+    """The columns of activities, in memory or in a file in the folder."""
     reader = table_of(rows).to_reader(max_chunksize=100)
     return Columns.read(reader) if spill is None else SpilledColumns.spill(reader, spill)
 
 
-def in_pieces(monkeypatch: MonkeyPatch, slices: int, rows: int) -> None:
-    """Lets builders look at a few host slices, and a few rows, at a time, as they do in a large rank."""
-    monkeypatch.setattr(stretches, "STRETCH_SLICES", slices)
-    monkeypatch.setattr(stretches, "_LOOK_AHEAD", 2)
+def in_small_parts(monkeypatch: MonkeyPatch, slices: int, rows: int) -> None:
+    """Makes builders process a few host slices and rows at a time, as in a large rank."""
+    monkeypatch.setattr(nesting, "INTERVAL_SLICES", slices)
+    monkeypatch.setattr(nesting, "_LOOK_AHEAD", 2)
     monkeypatch.setattr(flows, "_PART_ENDS", rows)
-    monkeypatch.setattr(flow_ids, "_SLAB_ROWS", rows)
+    monkeypatch.setattr(flows, "_ID_SLAB_ROWS", rows)
     monkeypatch.setattr(rows_module, "SLAB_ROWS", rows)
 
 
 def build(rows: Iterable[Row], spill: Path | None = None) -> Built:
-    """All tables that the builders make."""
+    """All tables of the builders."""
     columns = columns_of(rows, spill)
     built = build_tables(columns)
     if isinstance(columns, SpilledColumns):
@@ -118,22 +105,22 @@ def build(rows: Iterable[Row], spill: Path | None = None) -> Built:
 
 
 def build_tables(columns: Columns) -> Built:
-    """All tables that the builders make of these columns."""
+    """All tables that the builders make from these columns."""
     rules = rules_of()
     nest = nesting.nest(columns, rules)
     calls = launches.find_calls(columns, rules, nest)
     launched = launches.find_launches(columns, rules, nest, calls)
-    marks = steps.find_marks(columns, rules)
-    steps.put_steps(columns, rules, steps.find_spans(marks), launched)
-    owned = owners.find_owners(columns, nest, calls, launched)
+    annotations = steps.find_step_annotations(columns, rules)
+    steps.put_steps(columns, rules, steps.find_step_intervals(annotations), launched)
+    owned = attribution.attribute_calls(columns, nest, calls, launched)
     tables = {
         "events": pa.concat_tables(events.events(columns, slab_rows=64)),
-        "steps": steps.steps(columns, marks, launched),
+        "steps": steps.steps(columns, annotations, launched),
         "kernels": pa.concat_tables(kernels.kernels(columns, rules, launched, owned)),
-        "runtime": runtime.runtime(columns, rules, calls, launched, owned),
-        "correlations": runtime.correlations(calls, launched),
-        "annotations": annotations.annotation_table(columns),
-        "syncs": syncs.syncs(columns, calls),
+        "runtime": launches.runtime(columns, rules, calls, launched, owned),
+        "correlations": launches.correlations(calls, launched),
+        "annotations": events.annotation_table(columns),
+        "syncs": launches.syncs(columns, calls),
     }
     return Built(nest, calls, launched, owned, tables)
 
@@ -165,7 +152,7 @@ SENTINELS = (0, -1, 2**32 - 1, 2**63 - 1)
 
 
 def random_rows(seed: int) -> list[dict[str, Any]]:
-    """Activities on a coarse grid, so that edges meet: they cross, repeat, share ids, have no length."""
+    """Activities on a coarse grid, so that many coincide, cross, repeat, share ids or have no duration."""
     luck = Random(seed)
     origin = luck.choice((0, 0, 1_712_195_495_521_311_104, -(2**62)))
     maker = _Maker(luck, origin, luck.choice((6, 40, 400)))
@@ -190,7 +177,7 @@ class _Maker:
             self.call,
             self.gpu,
             self.gpu,
-            self.arrow,
+            self.flow,
             self.other,
         )
         return self.luck.choice(kinds)()
@@ -235,13 +222,13 @@ class _Maker:
             "stream": self.luck.choice((7, 7, 9, None)),
         }
 
-    def arrow(self) -> dict[str, Any]:
-        arrow = {"flow_id": self.luck.choice(("1", "2", None)), "dur_ns": None}
+    def flow(self) -> dict[str, Any]:
+        flow = {"flow_id": self.luck.choice(("1", "2", None)), "dur_ns": None}
         if self.luck.random() < 0.5:
             row = gpu("ac2g", self.time(), 0, None, ph="f", category="ac2g", raw_category="ac2g", stream=None)
-            return row | arrow
+            return row | flow
         place = self.place()
-        return slice_("ac2g", self.time(), 0, "ac2g", ph="s") | place | arrow
+        return slice_("ac2g", self.time(), 0, "ac2g", ph="s") | place | flow
 
     def other(self) -> dict[str, Any]:
         category = self.luck.choice(("cuda_sync", "gpu_user_annotation", "cuda_event", "Trace", "ac2g"))

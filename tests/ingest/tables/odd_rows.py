@@ -1,4 +1,4 @@
-"""Activities at random that meet in time, thread and id, with what only some rules look at."""
+"""Random activities that coincide in time, thread and id, with values that only some rules read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RAW_CATEGORIES = ("kernel", "Kernel", "weird", None)
 
 
 def odd_rows(seed: int) -> list[dict[str, Any]]:
-    """Rows of every kind that the tables of this folder read."""
+    """Random rows of every kind that builders read."""
     luck = Random(seed)
     rows = random_rows(seed)
     times = [row["ts_ns"] for row in rows if row["ts_ns"] is not None] or [0]
@@ -27,7 +27,7 @@ def odd_rows(seed: int) -> list[dict[str, Any]]:
 
 
 def _twist(luck: Random, row: dict[str, Any]) -> None:
-    """Odd values in a row that exists."""
+    """Adds odd values to an existing row."""
     if row["category"] == "kernel":
         row |= dict(zip(("block_x", "block_y", "block_z"), luck.choice(BLOCKS), strict=True))
         row |= {"pid": luck.choice(("0", "0", "[TP1] 0", None))}
@@ -44,12 +44,12 @@ def _twist(luck: Random, row: dict[str, Any]) -> None:
 
 
 def _new(luck: Random, around: int) -> dict[str, Any]:
-    """An arrow, an allocation, a bracket, or what is no event."""
+    """A flow, an allocation, an unpaired begin or end, or a row that is not an event."""
     ts = luck.choice((around, around + luck.randrange(-3, 4), None))
     place = {"pid": luck.choice(("1", "1", "", None)), "tid": luck.choice(("1", "2", None))}
     row = slice_(None, 0, None) | {"ts_ns": ts} | place
-    kind = luck.choice(("arrow", "arrow", "arrow", "memory", "bracket", "nothing"))
-    if kind == "arrow":
+    kind = luck.choice(("flow", "flow", "flow", "memory", "begin_end", "nothing"))
+    if kind == "flow":
         category = luck.choice(("ac2g", "fwdbwd", "fwdbwd", None))
         raw = luck.choice((category, "async"))
         ident = luck.choice(("1", "1", "2", "3", None))
@@ -57,7 +57,7 @@ def _new(luck: Random, around: int) -> dict[str, Any]:
     if kind == "memory":
         more = {"bytes": luck.randrange(-9, 9), "device_type": 1, "event_index": luck.randrange(9)}
         return row | {"ph": luck.choice("iI"), "name": luck.choice(("[memory]", "[memory]", "x"))} | more
-    if kind == "bracket":
+    if kind == "begin_end":
         return row | {"ph": luck.choice("BE"), "name": "b", "end_id": luck.choice((None, None, 3, 5))}
     bare = {"ph": luck.choice((None, "i", "X")), "ts_ns": None, "category": None, "raw_category": None}
     return (

@@ -1,4 +1,4 @@
-"""Arrows, allocations and quality rules from their definitions, row by row: slow, plain, and the witness."""
+"""Flows, allocations and quality rules by their definitions, row by row: the slow reference of the tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAUNCHES = re.compile(r"(?i)launch.*kernel|graphlaunch|memcpy|memset")
 
 
 def starts(rows: Sequence[Row]) -> dict[int, int | None]:
-    """Row of an arrow's end → the row of its start."""
+    """Row of a flow's end → row of its start."""
     found: dict[int, int | None] = {}
     for n, row in enumerate(rows):
         if row["ph"] == "s":
@@ -29,7 +29,7 @@ def starts(rows: Sequence[Row]) -> dict[int, int | None]:
 
 
 def _tails(rows: Sequence[Row], tip: Row) -> Iterator[tuple[int, int, int, int]]:
-    """Starts of the arrow, the one that counts first: before the end, close to it, early in the file."""
+    """Starts of the flow, the matching one first: before the end, close to it, early in the file."""
     for n, row in enumerate(rows):
         same = row["ph"] == "s" and row["raw_category"] == tip["raw_category"]
         if not same or tip.get("flow_id") is None or row.get("flow_id") != tip["flow_id"]:
@@ -41,7 +41,7 @@ def _tails(rows: Sequence[Row], tip: Row) -> Iterator[tuple[int, int, int, int]]
 
 
 def bound(rows: Sequence[Row]) -> dict[int, int]:
-    """Row of an arrow → the operator that starts with it."""
+    """Row of a flow → the operator that starts at the same time."""
     found, nested = {}, places(rows)
     for n, row in enumerate(rows):
         if row["ph"] not in ("s", "t", "f") or row["category"] in ("ac2g", None):
@@ -55,7 +55,7 @@ def bound(rows: Sequence[Row]) -> dict[int, int]:
 
 
 def operators(rows: Sequence[Row]) -> dict[int, int | None]:
-    """Row of an allocation → the operator that is open at its time."""
+    """Row of an allocation → the operator that is open at that time."""
     found: dict[int, int | None] = {}
     nested = places(rows)
     for n, row in enumerate(rows):
@@ -78,7 +78,7 @@ def operators(rows: Sequence[Row]) -> dict[int, int | None]:
 
 
 def hits(rows: Sequence[Row]) -> list[Hit]:
-    """Rule, row and time of every row that falls under a rule."""
+    """Rule, row and affected time of every row that a rule applies to."""
     return [*_times(rows), *_shapes(rows), *_host(rows), *_device(rows), *_calls(rows), *_streams(rows)]
 
 
@@ -203,7 +203,7 @@ def _streams(rows: Sequence[Row]) -> Iterator[Hit]:
 
 
 def summed(found: Sequence[Hit]) -> dict[str, tuple[int, int | None, int]]:
-    """Rule → rows, time, first row."""
+    """Rule → number of rows, affected time, first row."""
     by_rule: dict[str, list[Hit]] = defaultdict(list)
     for hit in found:
         by_rule[hit[0]].append(hit)

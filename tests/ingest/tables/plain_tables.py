@@ -1,4 +1,4 @@
-"""The same tables from their definitions, by comparing each row with each: slow, plain, and the witness."""
+"""The tables by their definitions, comparing every row with every other: the slow reference of the tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lane(row: Row) -> tuple[bool, str, str]:
 
 
 def places(rows: Sequence[Row]) -> dict[int, Place]:
-    """Where each host slice stands."""
+    """The position of each host slice in the tree."""
     selected = [n for n, row in enumerate(rows) if is_slice(row) and row["category"] not in NO_HOST_SLICE]
     lanes = {each: n for n, each in enumerate(sorted({lane(rows[n]) for n in selected}))}
     return nest(Slice(n, lanes[lane(rows[n])], rows[n]["ts_ns"], end(rows[n])) for n in selected)
@@ -48,7 +48,7 @@ def gpu_activities(rows: Sequence[Row]) -> list[int]:
 
 
 def launched_by(rows: Sequence[Row], found: dict[int, Place]) -> dict[int, tuple[int, str]]:
-    """GPU row → the call that launched it, and by what they are linked."""
+    """GPU activity → the call that launched it, and what links them."""
     links: dict[int, tuple[int, str]] = {}
     for kernel in gpu_activities(rows):
         if pairs(rows[kernel].get("correlation")):
@@ -101,7 +101,7 @@ def _by_flow(rows: Sequence[Row], kernel: int, found: dict[int, Place]) -> int |
 
 
 def open_around(rows: Sequence[Row], found: dict[int, Place], call: int) -> list[int]:
-    """The slices around a call that have not ended when it starts, outermost first."""
+    """The slices that enclose a call and have not ended when it starts, outermost first."""
     here = found[call].pre
     around = [n for n, place in found.items() if place.pre < here <= place.post]
     return sorted((n for n in around if end(rows[n]) > rows[call]["ts_ns"]), key=lambda n: found[n].pre)
@@ -128,14 +128,14 @@ _STARTS = {"Optimizer.": "optimizer", "enumerate(DataLoader)#": "data"}
 
 
 def belongs_to(rows: Sequence[Row], found: dict[int, Place], call: int) -> dict[str, Any]:
-    """What a call belongs to."""
+    """The attribution of a call."""
     around = open_around(rows, found, call)
     ops = [n for n in around if rows[n]["category"] == "cpu_op"]
     modules = [n for n in around if _module(rows[n])]
     notes = _notes(rows, found, call)
     telling = [(rows[n]["ts_ns"], 0, found[n].pre, _pass(rows[n])) for n in around if _pass(rows[n])]
     noted = [(rows[n]["ts_ns"], 1, found[n].pre, _pass(rows[n])) for n in notes if _pass(rows[n])]
-    told = max(telling + noted, default=None)
+    latest = max(telling + noted, default=None)
     names = [rows[n]["name"] for n in around if n in ops or n in modules]
     return {
         "op_id": ops[-1] if ops else None,
@@ -143,7 +143,7 @@ def belongs_to(rows: Sequence[Row], found: dict[int, Place], call: int) -> dict[
         "module_id": modules[-1] if modules else None,
         "collective_id": next((n for n in reversed(ops) if rows[n].get("has_collective")), None),
         "annotation_id": notes[-1] if notes else None,
-        "pass": told[3] if told else "forward" if ops else "other",
+        "pass": latest[3] if latest else "forward" if ops else "other",
         "path_sig": " > ".join(name for name in names if name is not None) or None,
     }
 
@@ -162,7 +162,7 @@ def _notes(rows: Sequence[Row], found: dict[int, Place], call: int) -> list[int]
 
 
 def marks(rows: Sequence[Row]) -> list[tuple[int, int, int, int]]:
-    """Start, row, end and step of each mark."""
+    """Start, row, end and step of each step annotation."""
     found = []
     for n, row in enumerate(rows):
         number = (row["name"] or "").removeprefix("ProfilerStep#")
@@ -173,7 +173,7 @@ def marks(rows: Sequence[Row]) -> list[tuple[int, int, int, int]]:
 
 
 def step_at(rows: Sequence[Row], ts: int) -> int | None:
-    """The step that time belongs to."""
+    """The step that a time belongs to."""
     around = [mark for mark in marks(rows) if mark[0] <= ts < mark[2]]
     return max(around)[3] if around else None
 

@@ -1,4 +1,4 @@
-"""All tables of a rank: which are handed over, in which order, and with which columns."""
+"""All tables of a rank: their order and their columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import events as module
 from tracewarehouse.ingest.tables.build import Built, build, stored_tables
-from tracewarehouse.ingest.tables.facts import Coverage
+from tracewarehouse.ingest.tables.rank_facts import Coverage
 
 OUTCOME = Outcome(digest="", header_json="{}", text_bytes=9, stored_bytes=9, base_time_ns=5)
 ROWS = [
@@ -26,7 +26,7 @@ ROWS = [
     gpu("ncclDevKernel_AllReduce", 10, 5, 1),
     slice_("[memory]", 4, None, "cpu_instant_event", bytes=8) | {"ph": "i"},
     slice_("gpu", 4, None, None, args='{"busy": 1}') | {"ph": "C"},
-    slice_("arrow", 1, None, "fwdbwd", flow_id="1") | {"ph": "s"},
+    slice_("flow", 1, None, "fwdbwd", flow_id="1") | {"ph": "s"},
     slice_("wait", 60, 3, "cuda_sync"),
 ]
 TIMELINE = {"event_id": [0, 1], "ts_ns": pa.array([7, None], pa.int64()), "bytes": [4, None]}
@@ -34,7 +34,7 @@ Tables = Mapping[str, Columns | pa.Table]
 
 
 def made(tables: Tables, outcome: Outcome = OUTCOME) -> tuple[Built, dict[str, Any]]:
-    """What is known of the rank, and its tables in the order in which they came."""
+    """What is known of the rank, and its tables in the order in which they were added."""
     found: dict[str, Any] = {}
 
     def add(name: str, rows: Any) -> None:
@@ -71,14 +71,16 @@ def test_what_is_known_of_the_rank() -> None:
     known, found = made({"activities": columns_of(ROWS)}, OUTCOME)
     assert known.coverage == Coverage(5, 5, 5)
     assert known.quality == {} and not found["data_quality"].num_rows
-    told = known.facts
-    assert (told["base_time_ns"], told["events"], told["steps"], told["gpu_activities"]) == (5, 8, 1, 1)
-    assert told["counters"] and told["memory_events"] and told["collectives"] and not told["memory_timeline"]
+    facts = known.facts
+    assert (facts["base_time_ns"], facts["events"], facts["steps"], facts["gpu_activities"]) == (5, 8, 1, 1)
+    assert (
+        facts["counters"] and facts["memory_events"] and facts["collectives"] and not facts["memory_timeline"]
+    )
 
 
 def test_what_a_rank_lacks() -> None:
-    told = made({"activities": columns_of(ROWS[:2])})[0].facts
-    assert not (told["counters"] or told["memory_events"] or told["collectives"] or told["gpu"])
+    facts = made({"activities": columns_of(ROWS[:2])})[0].facts
+    assert not (facts["counters"] or facts["memory_events"] or facts["collectives"] or facts["gpu"])
 
 
 def test_quality_counts_rows_by_rule() -> None:
@@ -90,7 +92,7 @@ def test_quality_counts_rows_by_rule() -> None:
     }
 
 
-def test_slabs_are_made_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slabs_are_built_lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Any] = {}
     monkeypatch.setattr(module.events, "__defaults__", (3,))
     columns = columns_of(ROWS)
@@ -116,7 +118,7 @@ def test_a_rank_without_any_table() -> None:
     assert known.facts["events"] == 0
 
 
-def test_what_a_format_fills_itself_stands() -> None:
+def test_tables_of_the_format_are_stored_unchanged() -> None:
     values = pa.table({"event_id": [3], "series": ["x"], "value": [2.5]})
     _, found = made({"activities": columns_of(ROWS), "counters": values})
     assert found["counters"].select(["event_id", "series", "value"]).to_pylist() == values.to_pylist()

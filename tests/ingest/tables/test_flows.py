@@ -1,4 +1,4 @@
-"""Arrows between rows: which start belongs to an end, and which operator an end is bound to."""
+"""Flows: which start belongs to an end, and which operator an end is bound to."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from activity_rows import columns_of, slice_
 
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.flows import find_arrows, flows
+from tracewarehouse.ingest.tables.flows import find_flows, flows
 from tracewarehouse.ingest.tables.nesting import nest
 
 
-def arrow(ph: str, ts: int | None, ident: str | None = "1", **more: Any) -> dict[str, Any]:
-    row = slice_("arrow", 0, None, "fwdbwd") | {"ph": ph, "ts_ns": ts, "flow_id": ident}
+def flow(ph: str, ts: int | None, ident: str | None = "1", **more: Any) -> dict[str, Any]:
+    row = slice_("flow", 0, None, "fwdbwd") | {"ph": ph, "ts_ns": ts, "flow_id": ident}
     return row | more
 
 
@@ -30,7 +30,7 @@ def starts(rows: list[dict[str, Any]]) -> list[int | None]:
 
 
 def test_the_last_start_before_the_end_else_the_first_after() -> None:
-    assert starts([arrow("s", 5), arrow("s", 8), arrow("f", 8), arrow("f", 7), arrow("t", 1)]) == [
+    assert starts([flow("s", 5), flow("s", 8), flow("f", 8), flow("f", 7), flow("t", 1)]) == [
         0,
         1,
         1,
@@ -40,31 +40,31 @@ def test_the_last_start_before_the_end_else_the_first_after() -> None:
 
 
 def test_of_starts_at_one_time_the_first_in_the_file() -> None:
-    assert starts([arrow("s", 5), arrow("s", 5), arrow("f", 6), arrow("f", 4)]) == [0, 1, 0, 0]
+    assert starts([flow("s", 5), flow("s", 5), flow("f", 6), flow("f", 4)]) == [0, 1, 0, 0]
 
 
 def test_a_start_without_a_time_counts_last() -> None:
-    assert starts([arrow("s", None), arrow("s", 9), arrow("f", 3)]) == [0, 1, 1]
-    assert starts([arrow("s", None), arrow("f", 3)]) == [0, 0]
+    assert starts([flow("s", None), flow("s", 9), flow("f", 3)]) == [0, 1, 1]
+    assert starts([flow("s", None), flow("f", 3)]) == [0, 0]
 
 
-def test_an_end_without_a_time_takes_the_first_start_in_the_file() -> None:
-    assert starts([arrow("s", 9), arrow("s", None), arrow("f", None)]) == [0, 1, 0]
+def test_an_end_without_a_time_has_the_first_start_in_the_file() -> None:
+    assert starts([flow("s", 9), flow("s", None), flow("f", None)]) == [0, 1, 0]
 
 
 def test_ids_pair_within_the_category_that_the_file_spells() -> None:
     old = {"category": "ac2g", "raw_category": "async"}
     new = {"category": "ac2g", "raw_category": "ac2g"}
     none = {"category": None, "raw_category": None}
-    rows = [arrow("s", 1, **old), arrow("f", 2, **new), arrow("f", 2, **old), arrow("s", 1, **none)]
-    assert starts([*rows, arrow("f", 2, **none), arrow("f", 2, "2"), arrow("f", 2, None)]) == [
+    rows = [flow("s", 1, **old), flow("f", 2, **new), flow("f", 2, **old), flow("s", 1, **none)]
+    assert starts([*rows, flow("f", 2, **none), flow("f", 2, "2"), flow("f", 2, None)]) == [
         0, None, 0, 3, 3, None, None
     ]  # fmt: skip
 
 
 def test_what_has_no_start() -> None:
-    columns = columns_of([slice_("op", 0, 9), arrow("f", 2, "7"), arrow("s", 1), arrow("f", 3)])
-    assert find_arrows(columns, nest(columns, rules_of())).without_start.tolist() == [1]
+    columns = columns_of([slice_("op", 0, 9), flow("f", 2, "7"), flow("s", 1), flow("f", 3)])
+    assert find_flows(columns, nest(columns, rules_of())).without_start.tolist() == [1]
 
 
 def test_the_innermost_operator_that_starts_there() -> None:
@@ -74,10 +74,10 @@ def test_the_innermost_operator_that_starts_there() -> None:
         slice_("frame", 5, 3, "python_function"),
         slice_("later", 6, 1),
         slice_("elsewhere", 5, 1, tid="2"),
-        arrow("s", 5),
-        arrow("f", 6, tid="2"),
-        arrow("f", 5, category="ac2g", raw_category="ac2g"),
-        arrow("f", 5, category=None, raw_category=None),
+        flow("s", 5),
+        flow("f", 6, tid="2"),
+        flow("f", 5, category="ac2g", raw_category="ac2g"),
+        flow("f", 5, category=None, raw_category=None),
     ]
     assert table(rows).select(["event_id", "slice_id"]).to_pylist() == [
         {"event_id": 5, "slice_id": 1},
@@ -88,15 +88,15 @@ def test_the_innermost_operator_that_starts_there() -> None:
 
 
 def test_roles_and_texts_are_those_of_the_rows() -> None:
-    (row,) = table([slice_("op", 0, 1), arrow("t", 4, "38654705663")]).to_pylist()
+    (row,) = table([slice_("op", 0, 1), flow("t", 4, "38654705663")]).to_pylist()
     assert row == {
-        "event_id": 1, "category": "fwdbwd", "flow_id": "38654705663", "name": "arrow", "role": "step",
+        "event_id": 1, "category": "fwdbwd", "flow_id": "38654705663", "name": "flow", "role": "step",
         "pid": "1", "tid": "1", "ts_ns": 4, "start_id": None, "slice_id": None,
     }  # fmt: skip
 
 
-def test_many_arrows_of_one_id_take_little_memory() -> None:
-    """Ends and starts of one id were once compared each with each."""
+def test_many_flows_of_one_id_need_little_memory() -> None:
+    """Ends and starts of one id were once compared pairwise."""
     count = 200_000
     word = pa.array(["x"]).dictionary_encode()
     texts = {name: word.take(pa.array(np.zeros(count, np.int32))) for name in ("category", "raw_category")}
@@ -113,7 +113,7 @@ def test_many_arrows_of_one_id_take_little_memory() -> None:
     assert peak_bytes < count * 400
 
 
-def test_ids_are_told_apart_as_they_are_written() -> None:
+def test_ids_differ_if_they_are_written_differently() -> None:
     odd = (
         "",
         "0",
@@ -134,6 +134,6 @@ def test_ids_are_told_apart_as_they_are_written() -> None:
     far = (str(2**38 - 1), str(2**38), str(2**38 + 1), str(2**63), None, "a" * 40)
     idents = [*odd, *far]
     for texts in (idents, [ident for ident in idents if ident is None or ident.isdecimal()]):
-        rows = [arrow(ph, ts, ident) for ts, ph in enumerate("sf") for ident in texts]
+        rows = [flow(ph, ts, ident) for ts, ph in enumerate("sf") for ident in texts]
         wanted = [None if ident is None else place for place, ident in enumerate(texts)]
         assert starts(rows)[len(texts) :] == wanted

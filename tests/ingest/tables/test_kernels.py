@@ -1,4 +1,4 @@
-"""What a GPU row is, and the rest of its columns."""
+"""Kind and columns of GPU activities."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_one_name_in_two_categories_is_two_things() -> None:
     ]  # fmt: skip
 
 
-def test_a_row_with_the_arguments_of_a_collective_communicates() -> None:
+def test_a_row_with_arguments_of_a_collective_is_communication() -> None:
     rows = [
         gpu("plain", 1, 1, **MESSAGE),
         gpu("plain", 2, 1),
@@ -104,12 +104,12 @@ def test_a_collective_takes_its_arguments_from_the_operator_where_it_has_none() 
 @pytest.mark.parametrize(
     "change", [{"category": "python_function"}, {"dur_ns": 5}, {"has_collective": False}]
 )
-def test_which_operator_speaks_for_a_collective(change: dict[str, Any]) -> None:
+def test_which_operator_has_the_arguments_of_a_collective(change: dict[str, Any]) -> None:
     rows = [slice_("nn.Module: A_0", 0, 50) | MESSAGE | change, call(LAUNCH, 5, 1, 1), gpu("nccl", 10, 5, 1)]
     assert build(rows).rows("kernels", *MESSAGE_COLUMNS) == [SILENT]
 
 
-def test_the_innermost_operator_with_arguments_speaks() -> None:
+def test_the_innermost_operator_with_arguments_counts() -> None:
     inner = slice_("b", 1, 40) | MESSAGE | {"collective": "inner"}
     rows = [slice_("a", 0, 50) | MESSAGE, inner, call(LAUNCH, 5, 1, 1), gpu("nccl", 10, 5, 1)]
     assert build(rows).rows("kernels", "collective") == ["inner"]
@@ -129,7 +129,7 @@ def test_sizes_are_those_of_the_row() -> None:
 
 
 @pytest.mark.parametrize("change", [{"dur_ns": None}, {"ph": "i"}, {"category": "cuda_event"}])
-def test_what_is_no_gpu_row_is_left_out(change: dict[str, Any]) -> None:
+def test_other_rows_are_not_kernels(change: dict[str, Any]) -> None:
     assert build([gpu("a", 1, 2) | change]).rows("kernels") == []
 
 

@@ -1,4 +1,4 @@
-"""Which call launched a GPU row, one rule at a time."""
+"""Which call launched a GPU activity, rule by rule."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_a_call_more_than_28_hours_away_launched_nothing(sign: int) -> None:
     ]
 
 
-def test_where_the_call_before_is_too_far_one_after_may_be_near() -> None:
+def test_a_near_call_after_counts_if_the_one_before_is_too_far() -> None:
     rows = [call(LAUNCH, 0, 1, 7), call(LAUNCH, 80 * HOUR_NS, 1, 7), gpu("a", 60 * HOUR_NS, 1, 7)]
     assert launched(rows) == [(1, "known")]
 
 
-def test_where_every_call_of_an_id_is_too_far_one_of_another_id_launched_nothing() -> None:
+def test_a_near_call_of_another_id_launched_nothing() -> None:
     rows = [call(LAUNCH, 0, 1, 7), call(LAUNCH, 60 * HOUR_NS - 9, 1, 8), gpu("a", 60 * HOUR_NS, 1, 7)]
     assert launched(rows) == [(None, "missing")]
 
@@ -79,7 +79,7 @@ def test_times_at_both_ends_of_64_bits_are_far_apart() -> None:
 
 
 @pytest.mark.parametrize("identity", [*SENTINELS, -7, None])
-def test_an_id_that_stands_for_none_pairs_with_nothing(identity: int | None) -> None:
+def test_a_sentinel_id_links_nothing(identity: int | None) -> None:
     rows = [
         call(LAUNCH, 0, 2, identity),
         gpu("a", 5, 1, identity),
@@ -103,7 +103,7 @@ def test_calls_of_any_runtime_launch(category: str) -> None:
 
 
 @pytest.mark.parametrize("row", [{"category": "cpu_op"}, {"dur_ns": None}, {"ph": "i"}])
-def test_what_is_no_call_with_a_length_launches_nothing(row: dict[str, Any]) -> None:
+def test_rows_that_are_not_calls_launch_nothing(row: dict[str, Any]) -> None:
     assert launched([call(LAUNCH, 0, 2, 7) | row, gpu("a", 5, 1, 7)]) == [(None, "missing")]
 
 
@@ -152,7 +152,7 @@ def test_rows_before_the_first_linked_one_of_their_stream() -> None:
     assert {name for name, state in states.items() if state == "known"} == {"linked", "stream -1"}
 
 
-def arrow(
+def flow(
     ph: str, ts: int, flow_id: str | None = "3", pid: str = "1", tid: str | None = "1"
 ) -> dict[str, Any]:
     row = slice_("ac2g", ts, None, "ac2g", ph=ph, flow_id=flow_id)
@@ -160,38 +160,38 @@ def arrow(
 
 
 def end(ts: int, flow_id: str | None = "3") -> dict[str, Any]:
-    return arrow("f", ts, flow_id, "0", "7")
+    return flow("f", ts, flow_id, "0", "7")
 
 
-def test_without_an_id_the_arrow_links() -> None:
-    rows = [call(LAUNCH, 10, 5), call("cudaGetDevice", 11, 1), gpu("a", 20, 1), arrow("s", 12), end(20)]
+def test_without_an_id_the_flow_links() -> None:
+    rows = [call(LAUNCH, 10, 5), call("cudaGetDevice", 11, 1), gpu("a", 20, 1), flow("s", 12), end(20)]
     assert build(rows).rows("correlations", "runtime_id", "kernel_id", "via") == [(1, 2, "flow")]
     gpu_first = [rows[2], end(20), *rows[:2], rows[3]]
     assert build(gpu_first).rows("correlations", "runtime_id", "kernel_id", "via") == [(3, 0, "flow")]
     arrow_first = [rows[3], end(20), *rows[:3]]
     assert build(arrow_first).rows("correlations", "runtime_id", "kernel_id", "via") == [(3, 4, "flow")]
-    rows[3] = arrow("s", 13)
+    rows[3] = flow("s", 13)
     assert build(rows).rows("correlations", "runtime_id", "kernel_id", "via") == [(0, 2, "flow")]
-    rows[3] = arrow("s", 16)
+    rows[3] = flow("s", 16)
     assert build(rows).rows("correlations") == []
 
 
 @pytest.mark.parametrize("identity", SENTINELS)
-def test_an_id_that_stands_for_none_leaves_it_to_the_arrow(identity: int) -> None:
-    rows = [call(LAUNCH, 10, 5, 3), gpu("a", 20, 1, identity), arrow("s", 10), end(20)]
+def test_a_row_with_a_sentinel_id_is_linked_by_its_flow(identity: int) -> None:
+    rows = [call(LAUNCH, 10, 5, 3), gpu("a", 20, 1, identity), flow("s", 10), end(20)]
     assert build(rows).rows("correlations", "runtime_id", "via") == [(0, "flow")]
 
 
-def test_a_row_with_an_id_follows_no_arrow() -> None:
-    rows = [call(LAUNCH, 10, 5, 3), gpu("a", 20, 1, 4), arrow("s", 10), end(20)]
+def test_a_row_with_an_id_follows_no_flow() -> None:
+    rows = [call(LAUNCH, 10, 5, 3), gpu("a", 20, 1, 4), flow("s", 10), end(20)]
     assert launched(rows) == [(None, "missing")]
 
 
-def test_of_several_arrows_the_one_that_begins_last_counts_then_the_first_in_the_file() -> None:
+def test_of_several_flow_the_one_that_begins_last_counts_then_the_first_in_the_file() -> None:
     calls = [call(LAUNCH, 10, 5), call(LAUNCH, 20, 5), call(LAUNCH, 20, 5, tid="2"), gpu("a", 40, 1)]
-    later = [*calls, arrow("s", 21), arrow("s", 11), end(40)]
+    later = [*calls, flow("s", 21), flow("s", 11), end(40)]
     assert build(later).rows("correlations", "runtime_id") == [1]
-    tied = [*calls, arrow("s", 21, "4", tid="2"), arrow("s", 21, "5"), end(40, "5"), end(40, "4")]
+    tied = [*calls, flow("s", 21, "4", tid="2"), flow("s", 21, "5"), end(40, "5"), end(40, "4")]
     assert build(tied).rows("correlations", "runtime_id") == [2]
 
 
@@ -208,8 +208,8 @@ def test_of_several_arrows_the_one_that_begins_last_counts_then_the_first_in_the
         {"raw_category": None},
     ],
 )
-def test_an_arrow_that_does_not_begin_at_the_call_links_nothing(change: dict[str, Any]) -> None:
-    rows = [call(LAUNCH, 10, 5), gpu("a", 20, 1), arrow("s", 10) | change, end(20)]
+def test_an_flow_that_does_not_begin_at_the_call_links_nothing(change: dict[str, Any]) -> None:
+    rows = [call(LAUNCH, 10, 5), gpu("a", 20, 1), flow("s", 10) | change, end(20)]
     assert launched(rows) == [(None, "missing")]
 
 
@@ -217,12 +217,12 @@ def test_an_arrow_that_does_not_begin_at_the_call_links_nothing(change: dict[str
     "change",
     [{"ts_ns": 21}, {"pid": "2"}, {"tid": "8"}, {"category": "fwdbwd"}, {"flow_id": None}, {"ph": "s"}],
 )
-def test_an_arrow_that_does_not_end_at_the_row_links_nothing(change: dict[str, Any]) -> None:
-    rows = [call(LAUNCH, 10, 5), gpu("a", 20, 1), arrow("s", 10), end(20) | change]
+def test_an_flow_that_does_not_end_at_the_row_links_nothing(change: dict[str, Any]) -> None:
+    rows = [call(LAUNCH, 10, 5), gpu("a", 20, 1), flow("s", 10), end(20) | change]
     assert launched(rows) == [(None, "missing")]
 
 
 def test_zero_is_a_flow_id_a_stream_and_a_device() -> None:
-    rows = [call(LAUNCH, 10, 5), gpu("a", 20, 1, device=0, stream=0), arrow("s", 10, "0"), end(20, "0")]
+    rows = [call(LAUNCH, 10, 5), gpu("a", 20, 1, device=0, stream=0), flow("s", 10, "0"), end(20, "0")]
     built = build(rows)
     assert built.rows("kernels", "runtime_id", "device", "stream") == [(0, 0, 0)]

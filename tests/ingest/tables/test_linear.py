@@ -14,12 +14,12 @@ from activity_rows import Built, build_tables
 
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables import kernels, launches, nesting, owners
+from tracewarehouse.ingest.tables import attribution, kernels, launches, nesting
 from tracewarehouse.ingest.tables.paths import LONGEST
 
 
 def columns_of(**columns: Any) -> Columns:
-    """Slices of one thread with these columns; a single text stands for all rows."""
+    """Slices of one thread with these columns; a single text applies to all rows."""
     rows = len(columns["ts_ns"])
     given = {"ph": "X", "pid": "1", "tid": "1", "category": "cpu_op", "name": "op"} | columns
     return Columns.read(pa.table({name: _column(value, rows) for name, value in given.items()}).to_reader())
@@ -31,7 +31,7 @@ def _column(value: Any, rows: int) -> pa.Array:
 
 
 def measured(columns: Columns) -> tuple[Built, float, int]:
-    """What is built, and the CPU seconds and bytes that it took."""
+    """The tables, and the CPU seconds and bytes needed to build them."""
     build_tables(columns_of(ts_ns=[0], dur_ns=[1]))  # the rules are read once per process
     begun = time.process_time()
     built = build_tables(columns)
@@ -43,7 +43,7 @@ def measured(columns: Columns) -> tuple[Built, float, int]:
     return built, seconds, peak
 
 
-def test_twenty_thousand_calls_and_gpu_rows_of_one_id() -> None:
+def test_twenty_thousand_calls_and_gpu_activities_of_one_id() -> None:
     count = 20_000
     start = np.arange(count) * 10
     built, seconds, peak = measured(
@@ -61,7 +61,7 @@ def test_twenty_thousand_calls_and_gpu_rows_of_one_id() -> None:
 
 
 def nested_launches(count: int, crossing: bool) -> Mapping[str, Any]:
-    """Operators that each launch one GPU row; they nest, or each outlives the one it stands in."""
+    """Operators that each launch one GPU activity; they nest, or each outlives its parent."""
     order = np.arange(count)
     start, launch = order * 4, order * 4 + 1
     length = np.full(count, 4 * count + 4) if crossing else 4 * (2 * count - 2 * order)
@@ -75,7 +75,7 @@ def nested_launches(count: int, crossing: bool) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("crossing", [False, True])
-def test_six_thousand_operators_in_each_other_that_each_launch(crossing: bool) -> None:
+def test_six_thousand_nested_operators_that_each_launch(crossing: bool) -> None:
     count = 6_000
     columns = columns_of(**nested_launches(count, crossing))
     begun = time.process_time()
@@ -94,13 +94,13 @@ def test_texts_of_deep_paths_are_not_all_in_memory_at_once() -> None:
     nest = nesting.nest(columns, rules)
     calls = launches.find_calls(columns, rules, nest)
     launched = launches.find_launches(columns, rules, nest, calls)
-    owned = owners.find_owners(columns, nest, calls, launched)
+    owned = attribution.attribute_calls(columns, nest, calls, launched)
     slabs = [slab["path_sig"].nbytes for slab in kernels.kernels(columns, rules, launched, owned)]
     assert len(slabs) > 4 and max(slabs) < 4_000_000
 
 
 def test_operators_that_each_end_while_their_children_go_on() -> None:
-    # At each call all but the last few operators have ended, though the slices above reach past them.
+    # At each call all but the last few operators have ended, though their ancestors' slices continue.
     count, alive = 6_000, 5
     rows = dict(nested_launches(count, crossing=True))
     rows["dur_ns"] = np.concatenate((np.full(count, 4 * alive), np.full(2 * count, 1)))
@@ -142,7 +142,7 @@ def test_memory_grows_with_the_rows() -> None:
     assert peaks[1] < 10 * peaks[0]
 
 
-def test_a_thousand_lanes_and_a_thousand_groups_of_arrows() -> None:
+def test_a_thousand_lanes_and_a_thousand_groups_of_flows() -> None:
     count = 20_000
     order = np.arange(count)
     lanes = [str(n % 1_000) for n in range(count)]

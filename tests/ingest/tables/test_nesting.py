@@ -1,4 +1,4 @@
-"""How slices nest, one rule at a time."""
+"""How slices nest, rule by rule."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_no_process_and_the_empty_text_are_one_lane() -> None:
     "category",
     ["kernel", "gpu_user_annotation", "cuda_profiler_range", "cuda_event", "cuda_sync", "Trace", "ac2g"],
 )
-def test_what_is_no_host_slice_does_not_nest(category: str) -> None:
+def test_other_rows_do_not_nest(category: str) -> None:
     rows = [slice_("a", 0, 9), slice_("b", 1, 2, category), slice_("c", 1, 2)]
     assert parents(rows) == [None, None, 0]
     assert [row[1] for row in tree(rows)] == [1, None, 2]
@@ -78,7 +78,7 @@ def test_any_other_slice_does(category: str | None) -> None:
     assert parents([slice_("a", 0, 9, category), slice_("b", 1, 2, category)]) == [None, 0]
 
 
-def test_only_slices_with_a_length_nest() -> None:
+def test_only_slices_with_a_duration_nest() -> None:
     rows = [slice_("a", 0, 9, ph="B"), slice_("b", 1, None), slice_("c", 1, 3, ph="i"), call("d", 2, 2)]
     assert parents(rows) == [None, None, None, 0]
     assert [row[2] for row in tree(rows)] == [1, None, None, 2]

@@ -1,4 +1,4 @@
-"""Paths of names: each distinct one once, whichever way it is made."""
+"""Paths of names: each distinct one once, however it is built."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_a_tree_level_by_level_and_node_by_node(
     assert len(paths) == len({text for text in wanted if text}) == len({path for path in found if path >= 0})
 
 
-def test_texts_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_REMEMBERED", 5)
+def test_texts_do_not_depend_on_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_CACHED_CHARACTERS", 5)
     paths = Paths(WORDS)
     long = paths.of_names([0, 1, 2, 0, 1])
     other = paths.of_names([1, 2])
@@ -45,7 +45,7 @@ def test_texts_do_not_depend_on_what_was_asked_before(monkeypatch: pytest.Monkey
     assert paths.lengths(np.array([long, other, -1])).tolist() == [5, 2, 0]
 
 
-def test_a_long_path_is_told_from_its_inner_end() -> None:
+def test_a_long_path_keeps_its_inner_end() -> None:
     paths = Paths(WORDS)
     whole = paths.of_names([0] * LONGEST)
     one_more, longer = paths.of_names([1], whole), paths.of_names([1, 2], whole)

@@ -1,4 +1,4 @@
-"""What is reported of a rank: by reading its file, and by its events."""
+"""Data-quality rules of the file reader and of events."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from test_random_rules import evidence_of
 from tracewarehouse.formats.base import Finding, Loss, Outcome, Redaction
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.event_rules import Fired, fired, fired_on_timeline
-from tracewarehouse.ingest.tables.quality import data_quality
+from tracewarehouse.ingest.tables.quality import FiredRule, data_quality, fired_rules, timeline_rules
 
 CliResult = dict[str, tuple[Any, ...]]
 
 
-def outcome(**said: Any) -> Outcome:
-    return Outcome(digest="", header_json="{}", text_bytes=0, stored_bytes=0, **said)
+def outcome(**more: Any) -> Outcome:
+    return Outcome(digest="", header_json="{}", text_bytes=0, stored_bytes=0, **more)
 
 
-def told(columns: Columns | None, of_events: list[Fired] | None = None, **said: Any) -> CliResult:
+def quality(columns: Columns | None, of_events: list[FiredRule] | None = None, **more: Any) -> CliResult:
     """Rule → severity, rows, time, example."""
-    table = data_quality(of_events or [], columns, outcome(**said), rules_of())
+    table = data_quality(of_events or [], columns, outcome(**more), rules_of())
     return {row.pop("rule"): tuple(row.values()) for row in table.to_pylist()}
 
 
 def rules(*rows: dict[str, Any]) -> dict[str, tuple[int, int | None]]:
     """Rule → rows and time."""
-    return {each.rule: (each.rows, each.ns) for each in fired(evidence_of(columns_of(rows)))}
+    return {each.rule: (each.rows, each.ns) for each in fired_rules(evidence_of(columns_of(rows)))}
 
 
 def test_each_rule_of_streams_and_calls() -> None:
@@ -47,7 +46,7 @@ def test_each_rule_of_streams_and_calls() -> None:
         call("frobnicate", 45, 1, 2),
         gpu("c", 50, 1, 2),
         slice_(None, 0, None, None) | {"ph": None},
-        slice_("arrow", 1, None, "fwdbwd", flow_id="1") | {"ph": "f"},
+        slice_("flow", 1, None, "fwdbwd", flow_id="1") | {"ph": "f"},
     ]
     assert rules(*rows) == {
         "non_event": (1, None),
@@ -65,7 +64,7 @@ def test_each_rule_of_streams_and_calls() -> None:
     }
 
 
-def test_times_that_cannot_be_used() -> None:
+def test_invalid_times() -> None:
     bad = {"dur_ns": None, "ts_ns": None}
     rows = [
         slice_("negative", 5, None, dur_text="-3"),
@@ -96,11 +95,11 @@ def test_begin_and_end() -> None:
     ("number", "reported"),
     [(0, False), (-1, True), (2**32 - 1, True), (2**63 - 1, True), (-2, False), (7, False)],
 )
-def test_ids_that_stand_for_none(column: str, number: int, reported: bool) -> None:
+def test_sentinel_ids(column: str, number: int, reported: bool) -> None:
     assert ("sentinel_id" in rules(slice_("op", 0, 1) | {column: number})) == reported
 
 
-def test_a_sentinel_pairs_with_nothing() -> None:
+def test_a_sentinel_links_nothing() -> None:
     largest = 2**32 - 1
     rows = [call("cudaLaunchKernel", n, 1, largest) for n in (0, 5)] + [gpu("a", 9, 1, largest)]
     assert rules(*rows) == {
@@ -131,7 +130,7 @@ def test_threads_of_a_block(block: tuple[int, int, int], possible: bool) -> None
     assert ("invalid_block_size" not in rules(gpu("a", 0, 1, **sides))) == possible
 
 
-def test_copies_agree_in_all_that_is_compared() -> None:
+def test_duplicates_agree_in_all_compared_columns() -> None:
     one = slice_("op", 0, 10)
     others = [
         one | {"name": "x"},
@@ -143,13 +142,13 @@ def test_copies_agree_in_all_that_is_compared() -> None:
     assert rules(one, one | {"raw_category": "Operator"}, one | {"args": "{}"})["duplicate_slice"] == (2, 20)
 
 
-def test_time_beyond_64_bits_is_not_told() -> None:
+def test_time_beyond_64_bits_is_null() -> None:
     long_ = [slice_("op", 0, 2**62, "odd"), slice_("op", 1, 2**62 - 1, "odd")]
     assert rules(*long_)["unknown_category"] == (2, 2**63 - 1)
     assert rules(*long_, slice_("op", 2, 1, "odd"))["unknown_category"] == (3, None)
 
 
-def test_what_reading_the_file_found() -> None:
+def test_findings_of_the_file_reader() -> None:
     losses = (
         Loss(900, 950, 3, "no JSON"),
         Loss(10, 20, None, "cut short"),
@@ -162,7 +161,7 @@ def test_what_reading_the_file_found() -> None:
         Redaction(None, "$.env", "key"),
         Redaction(2, "$.b", "aws"),
     )
-    assert told(None, losses=losses, redactions=redactions) == {
+    assert quality(None, losses=losses, redactions=redactions) == {
         "lost_events": ("error", 4, None, "bytes 10 to 20: cut short"),
         "skipped_bytes": ("warning", 1, None, "bytes 30 to 40: bytes of no event"),
         "repaired_file": ("warning", 2, None, "bytes 60 to 60: a comma too many"),
@@ -170,10 +169,10 @@ def test_what_reading_the_file_found() -> None:
     }
 
 
-def test_examples_are_cut() -> None:
+def test_examples_are_shortened() -> None:
     redactions = tuple(Redaction(n, "$.x" * 20, "key") for n in range(100))
-    found = told(
-        columns_of([slice_("é" * 500, 0, 1)]), [Fired("crossing_slice", 1, 5, 0)], redactions=redactions
+    found = quality(
+        columns_of([slice_("é" * 500, 0, 1)]), [FiredRule("crossing_slice", 1, 5, 0)], redactions=redactions
     )
     assert found["crossing_slice"] == ("info", 1, 5, "#0 " + "é" * 197)
     assert len(found["redacted_value"][3]) == 4000
@@ -183,8 +182,8 @@ def test_repaired_events() -> None:
     columns = columns_of(
         [slice_("a", 0, 1), slice_("b", 0, 1, repaired=True), slice_(None, 0, 1, repaired=True)]
     )
-    assert told(columns) == {"repaired_event": ("warning", 2, None, "#1 b")}
-    assert told(columns_of([slice_(None, 0, 1, repaired=True)])) == {
+    assert quality(columns) == {"repaired_event": ("warning", 2, None, "#1 b")}
+    assert quality(columns_of([slice_(None, 0, 1, repaired=True)])) == {
         "repaired_event": ("warning", 1, None, "#0")
     }
 
@@ -195,26 +194,26 @@ def test_findings_of_the_format() -> None:
         Finding("replaced_value", 1, "b"),
         Finding("replaced_value", 2, "c"),
     )
-    assert told(None, findings=(*findings, Finding("of_a_foreign_format", 1, "d"))) == {
+    assert quality(None, findings=(*findings, Finding("of_a_foreign_format", 1, "d"))) == {
         "of_a_foreign_format": ("info", 1, None, "d"),
         "replaced_value": ("info", 3, None, "b"),
         "time_unit": ("warning", 9, None, "a"),
     }
 
 
-def test_elements_of_a_timeline_that_are_no_change() -> None:
+def test_timeline_rows_that_are_not_changes() -> None:
     elements = pa.array([None, '"fifty"', "[1.5]"], pa.string())
-    of_events = list(fired_on_timeline(pa.table({"event_id": [4, 5, 6], "element": elements})))
-    assert told(None, of_events) == {"non_event": ("info", 2, None, "#5")}
+    of_events = list(timeline_rules(pa.table({"event_id": [4, 5, 6], "element": elements})))
+    assert quality(None, of_events) == {"non_event": ("info", 2, None, "#5")}
 
 
 def test_rows_come_by_severity_and_rule() -> None:
     losses = (Loss(1, 2, 1, "x"), Loss(3, 3, 0, "y"))
     of_events = [
-        Fired("non_event", 1, None, 0),
-        Fired("duplicate_slice", 1, 4, 0),
-        Fired("invalid_time", 1, None, 0),
+        FiredRule("non_event", 1, None, 0),
+        FiredRule("duplicate_slice", 1, 4, 0),
+        FiredRule("invalid_time", 1, None, 0),
     ]
-    assert list(told(columns_of([slice_("a", 0, 1)]), of_events, losses=losses)) == [
+    assert list(quality(columns_of([slice_("a", 0, 1)]), of_events, losses=losses)) == [
         "lost_events", "duplicate_slice", "non_event", "invalid_time", "repaired_file"
     ]  # fmt: skip

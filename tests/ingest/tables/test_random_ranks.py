@@ -1,4 +1,4 @@
-"""Tables of random ranks against their definitions, row by row."""
+"""Tables of random ranks compared with the reference, row by row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import plain_tables
 import pytest
-from activity_rows import Row, build, in_pieces, random_rows
+from activity_rows import Row, build, in_small_parts, random_rows
 
 from witness.stack import Place
 
@@ -15,7 +15,7 @@ SEEDS = [*range(120), *(pytest.param(seed, marks=pytest.mark.deep) for seed in r
 
 
 def check(rows: list[dict[str, Any]], spill: Path | None = None) -> None:
-    """Asserts that every table is what its definition says."""
+    """Asserts that every table equals the reference."""
     built = build(rows, spill)
     found = plain_tables.places(rows)
     check_places(built.rows("events"), found)
@@ -27,7 +27,7 @@ def check(rows: list[dict[str, Any]], spill: Path | None = None) -> None:
     ]
     assert built.rows("events", "step") == plain_tables.steps_of_rows(rows, links)
     assert built.rows("steps") == plain_tables.step_table(rows, found, links)
-    check_owners(rows, built.rows("kernels"), built.rows("runtime"), found)
+    check_attribution(rows, built.rows("kernels"), built.rows("runtime"), found)
 
 
 def check_places(events: list[dict[str, Any]], found: dict[int, Place]) -> None:
@@ -38,7 +38,7 @@ def check_places(events: list[dict[str, Any]], found: dict[int, Place]) -> None:
     ]
 
 
-def check_owners(
+def check_attribution(
     rows: list[dict[str, Any]], kernels: list[Row], runtime: list[Row], found: dict[int, Place]
 ) -> None:
     assert [row["event_id"] for row in runtime] == plain_tables.calls(rows)
@@ -70,7 +70,7 @@ def test_random_ranks(seed: int) -> None:
 def test_a_few_slices_at_a_time_give_the_same(
     seed: int, slices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_pieces(monkeypatch, slices, rows=5)
+    in_small_parts(monkeypatch, slices, rows=5)
     check(random_rows(seed))
 
 

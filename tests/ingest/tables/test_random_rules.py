@@ -1,4 +1,4 @@
-"""Arrows, allocations and quality rules of random ranks against their definitions, row by row."""
+"""Flows, allocations and quality rules of random ranks compared with the reference, row by row."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any
 
 import plain_rules
 import pytest
-from activity_rows import columns_of, in_pieces, table_of
+from activity_rows import columns_of, in_small_parts, table_of
 from odd_rows import odd_rows
 
+from tracewarehouse.ingest.column_file import SpilledColumns
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.spilled import SpilledColumns
-from tracewarehouse.ingest.tables.event_rules import Evidence, fired
-from tracewarehouse.ingest.tables.flows import find_arrows, flows
+from tracewarehouse.ingest.tables.events import memory_events
+from tracewarehouse.ingest.tables.flows import find_flows, flows
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
-from tracewarehouse.ingest.tables.memory import memory_events
 from tracewarehouse.ingest.tables.model import Nesting
 from tracewarehouse.ingest.tables.nesting import nest
-from tracewarehouse.ingest.tables.steps import find_marks, find_spans, put_steps
+from tracewarehouse.ingest.tables.quality import QualityInput, fired_rules
+from tracewarehouse.ingest.tables.steps import find_step_annotations, find_step_intervals, put_steps
 
 SEEDS = [*range(40), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(40, 400))]
 
 
-def evidence_of(columns: Columns) -> Evidence:
+def evidence_of(columns: Columns) -> QualityInput:
     rules, nesting = rules_of(), nest(columns, rules_of())
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
-    put_steps(columns, rules, find_spans(find_marks(columns, rules)), launches)
-    return Evidence(columns, rules, nesting, calls, launches, find_arrows(columns, nesting).without_start)
+    put_steps(columns, rules, find_step_intervals(find_step_annotations(columns, rules)), launches)
+    return QualityInput(columns, rules, nesting, calls, launches, find_flows(columns, nesting).without_start)
 
 
 def check_flows(rows: list[dict[str, Any]], columns: Columns, nesting: Nesting) -> None:
@@ -50,11 +50,11 @@ def check_memory(rows: list[dict[str, Any]], columns: Columns, nesting: Nesting)
 
 
 def check(rows: list[dict[str, Any]], columns: Columns) -> None:
-    """Asserts that arrows, allocations and rules are what their definitions say."""
+    """Asserts that flows, allocations and rules equal the reference."""
     evidence = evidence_of(columns)
     check_flows(rows, columns, evidence.nesting)
     check_memory(rows, columns, evidence.nesting)
-    found = {each.rule: (each.rows, each.ns, each.first) for each in fired(evidence)}
+    found = {each.rule: (each.rows, each.ns, each.first) for each in fired_rules(evidence)}
     assert found == plain_rules.summed(plain_rules.hits(rows))
 
 
@@ -69,21 +69,21 @@ def test_random_ranks(seed: int) -> None:
 def test_a_few_slices_at_a_time_give_the_same(
     seed: int, slices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_pieces(monkeypatch, slices, rows=3)
+    in_small_parts(monkeypatch, slices, rows=3)
     rows = odd_rows(seed)
     check(rows, columns_of(rows))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_columns_in_a_file_give_the_same(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    in_pieces(monkeypatch, slices=4, rows=6)
+    in_small_parts(monkeypatch, slices=4, rows=6)
     rows = odd_rows(seed)
     columns = SpilledColumns.spill(table_of(rows).to_reader(max_chunksize=16), tmp_path)
     check(rows, columns)
     columns.close()
 
 
-def test_the_random_ranks_show_every_rule() -> None:
+def test_every_rule_fires_on_some_random_rank() -> None:
     shown = {rule for seed in range(40) for rule, _, _ in plain_rules.hits(odd_rows(seed))}
     decided = {rule for rule, said in rules_of().quality.items() if said.source == "events"}
     # Random ranks have profiler steps: see test_step_rules.

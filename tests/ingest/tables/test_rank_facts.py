@@ -1,4 +1,4 @@
-"""The facts of a rank, and what an ingest sums up of it."""
+"""Facts of a rank, and launch coverage."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import pytest
 from activity_rows import call, columns_of, gpu, slice_, step
 
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.facts import Coverage, Held, coverage, of_activities, of_rank
+from tracewarehouse.ingest.tables.attribution import attribute_calls
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
 from tracewarehouse.ingest.tables.nesting import nest
-from tracewarehouse.ingest.tables.owners import find_owners
-from tracewarehouse.ingest.tables.steps import find_marks
+from tracewarehouse.ingest.tables.rank_facts import (
+    Coverage,
+    RankContents,
+    activity_facts,
+    coverage,
+    rank_facts,
+)
+from tracewarehouse.ingest.tables.steps import find_step_annotations
 
 NONE = {
     "base_time_ns": 7, "pid": None, "start_ns": None, "end_ns": None, "gpu_start_ns": None,
@@ -34,27 +40,29 @@ TIMELINE = pa.table(
 def of(
     *rows: dict[str, Any], timeline: pa.Table | None = None, **held: bool
 ) -> tuple[dict[str, Any], Coverage]:
-    """The facts that are not those of nothing, and the coverage."""
+    """The facts that differ from those of an empty rank, and the coverage."""
     columns, rules = columns_of(rows), rules_of()
     nesting = nest(columns, rules)
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
-    marks = find_marks(columns, rules)
-    told = {"counters": False, "memory_events": False} | held
-    facts = of_rank(of_activities(columns, Held(nesting, launches, marks, **told), rules), timeline, 7)
+    annotations = find_step_annotations(columns, rules)
+    wanted = {"counters": False, "memory_events": False} | held
+    facts = rank_facts(
+        activity_facts(columns, RankContents(nesting, launches, annotations, **wanted), rules), timeline, 7
+    )
     assert list(facts) == list(NONE)
-    cover = coverage(columns, launches, find_owners(columns, nesting, calls, launches))
+    cover = coverage(columns, launches, attribute_calls(columns, nesting, calls, launches))
     return {name: value for name, value in facts.items() if value != NONE[name]}, cover
 
 
 def test_a_rank_without_anything() -> None:
-    assert of_rank({}, None, 7) == NONE
+    assert rank_facts({}, None, 7) == NONE
     assert of() == ({}, Coverage(0, 0, 0))
 
 
 def test_a_memory_timeline_alone() -> None:
     window = {"memory_timeline": True, "start_ns": 10, "end_ns": 30, "events": 4, "non_events": 1}
-    assert of_rank({}, TIMELINE, 7) == NONE | window
+    assert rank_facts({}, TIMELINE, 7) == NONE | window
 
 
 def test_a_timeline_beside_activities() -> None:
@@ -63,9 +71,9 @@ def test_a_timeline_beside_activities() -> None:
 
 
 def test_a_timeline_without_a_change() -> None:
-    odd = of_rank({}, TIMELINE.slice(3), 7)
+    odd = rank_facts({}, TIMELINE.slice(3), 7)
     assert (odd["memory_timeline"], odd["non_events"], odd["start_ns"]) == (False, 1, None)
-    assert of_rank({}, TIMELINE.slice(0, 0), 7) == NONE
+    assert rank_facts({}, TIMELINE.slice(0, 0), 7) == NONE
 
 
 def test_windows_and_counts() -> None:
@@ -122,16 +130,16 @@ def test_collectives(row: dict[str, Any], communicates: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "wanted"),
     [
         (slice_("nn.Module: Linear_0", 0, 1, "python_function"), {"stacks", "modules"}),
         (slice_("train.py(3): step", 0, 1, "python_function"), {"stacks"}),
         (slice_("nn.Module: Linear_0", 0, 1, "cpu_op"), set()),
     ],
 )
-def test_modules_are_frames_that_say_so(row: dict[str, Any], told: set[str]) -> None:
+def test_modules_are_frames_named_so(row: dict[str, Any], wanted: set[str]) -> None:
     facts, _ = of(row)
-    assert {name for name in ("stacks", "modules") if facts.get(name)} == told
+    assert {name for name in ("stacks", "modules") if facts.get(name)} == wanted
 
 
 def test_the_process_of_most_host_slices() -> None:

@@ -20,13 +20,13 @@ from activity_rows import build, call, gpu, slice_, step
         ("", False, False),
     ],
 )
-def test_what_the_name_of_a_call_says(name: str | None, is_launch: bool, is_sync: bool) -> None:
+def test_calls_by_name(name: str | None, is_launch: bool, is_sync: bool) -> None:
     rows = [call(name, 0, 1), call("other", 1, 1), call(name, 2, 1)]
     found = build(rows).rows("runtime", "name", "is_launch", "is_sync")
     assert found == [(name, is_launch, is_sync), ("other", False, False), (name, is_launch, is_sync)]
 
 
-def test_a_call_with_a_gpu_row_launches_whatever_its_name() -> None:
+def test_a_call_with_a_gpu_activity_launches_whatever_its_name() -> None:
     rows = [
         call("odd", 0, 1, 7),
         call(None, 2, 1, 8),
@@ -57,7 +57,7 @@ def test_the_columns_of_a_call() -> None:
     ]
 
 
-def test_the_operator_around_a_call() -> None:
+def test_the_enclosing_operator_of_a_call() -> None:
     rows = [slice_("out", 0, 9), slice_("in", 1, 5), call("a", 2, 1), call("b", 6, 1), call("c", 9, 1)]
     assert build(rows).rows("runtime", "op_id") == [1, 0, None]
 
@@ -81,7 +81,7 @@ def test_annotations_on_the_host_and_on_the_gpu() -> None:
 
 
 @pytest.mark.parametrize("calls", [[], [call("without an id", 0, 1)]])
-def test_a_synchronization_where_no_call_has_an_id(calls: list[dict[str, Any]]) -> None:
+def test_a_synchronization_if_no_call_has_an_id(calls: list[dict[str, Any]]) -> None:
     rows = [*calls, slice_("Context Sync", 6, 1, "cuda_sync", correlation=8)]
     assert build(rows).rows("syncs", "runtime_id") == [None]
 
@@ -133,7 +133,7 @@ def test_a_synchronization_and_the_first_call_of_its_id() -> None:
     ]
 
 
-def test_every_row_is_an_event_with_all_that_it_holds() -> None:
+def test_every_row_is_an_event_with_all_its_values() -> None:
     row: dict[str, Any] = {
         "ph": "B",
         "category": "cpu_op",

@@ -1,4 +1,4 @@
-"""Searches among intervals against plain loops."""
+"""Searches among intervals compared with plain loops."""
 
 from __future__ import annotations
 

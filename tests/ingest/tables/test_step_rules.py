@@ -11,7 +11,7 @@ import tracewarehouse as tw
 from trace_texts import event, trace
 from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.steps import find_marks
+from tracewarehouse.ingest.tables.steps import find_step_annotations
 
 
 def marks(
@@ -19,7 +19,7 @@ def marks(
 ) -> list[tuple[int, int]]:
     """(row, step) of annotations given as name, start and duration."""
     rows = [slice_(name, ts, dur, category="user_annotation", tid=tid) for name, ts, dur in annotations]
-    found = find_marks(columns_of(rows, None), rules_of(), step_range)
+    found = find_step_annotations(columns_of(rows, None), rules_of(), step_range)
     return list(zip(found.rows.tolist(), found.step.tolist(), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Steps: their marks, the time that belongs to each, the step of each row."""
+"""Steps: their annotations, the time that belongs to each, and the step of each row."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_steps_and_their_periods() -> None:
     assert step_of(rows, "before") == step_of(rows, "after") == [None]
 
 
-def test_a_lone_step_is_kept_and_flagged() -> None:
+def test_a_single_step_is_kept_and_flagged() -> None:
     names = ("step", "host_ns", "device_start_ns", "device_ns", "period_ns", "partial")
     assert build([step(7, 0, 10), slice_("a", 0, 9)]).rows("steps", *names) == [(7, 10, None, None, 10, True)]
 
 
-def test_without_steps_there_is_no_row_and_no_step() -> None:
+def test_without_steps_the_table_is_empty_and_rows_have_no_step() -> None:
     built = build([slice_("ProfilerStep#", 0, 9), call(LAUNCH, 1, 1, 7), gpu("a", 3, 1, 7)])
     assert built.rows("steps") == [] and set(built.rows("events", "step")) == {None}
     assert built.rows("kernels", "step") == [None]
@@ -70,13 +70,13 @@ def test_a_gap_between_steps_belongs_to_none() -> None:
     assert step_of(rows, "a") == [1, None, None, 2, 2, None]
 
 
-def test_a_mark_without_length_is_a_step_that_no_row_has() -> None:
+def test_an_annotation_without_duration_is_a_step_without_rows() -> None:
     built = build([step(1, 5, 0), slice_("a", 5, 1), step(2, 5, 4)])
     assert built.rows("steps", "step", "host_ns") == [(1, 0), (2, 4)]
     assert set(built.rows("events", "step")) == {2}
 
 
-def test_a_step_with_two_marks_goes_from_the_first_to_the_last_end() -> None:
+def test_a_step_with_two_annotations_goes_from_the_first_to_the_last_end() -> None:
     rows = [step(3, 20, 5), slice_("first", 0, 1), step(3, 10, 5), slice_("last", 90, 1)]
     assert build(rows).rows("steps", "event_id", "host_start_ns", "host_ns", "partial") == [
         (2, 10, 15, False)
@@ -84,7 +84,7 @@ def test_a_step_with_two_marks_goes_from_the_first_to_the_last_end() -> None:
 
 
 @pytest.mark.parametrize("category", ["user_annotation", "cpu_op"])
-def test_marks_are_annotations_or_operators(category: str) -> None:
+def test_step_annotations_are_annotations_or_operators(category: str) -> None:
     assert build([step(3, 0, 5, category=category)]).rows("steps", "step") == [3]
 
 
@@ -96,11 +96,11 @@ def test_marks_are_annotations_or_operators(category: str) -> None:
         {"name": f"ProfilerStep#{2**63}"}, {"name": "profilerstep#3"},
     ],
 )  # fmt: skip
-def test_what_is_no_mark(change: dict[str, Any]) -> None:
+def test_other_names_are_not_steps(change: dict[str, Any]) -> None:
     assert build([step(3, 0, 5) | change, slice_("a", 1, 1)]).rows("steps") == []
 
 
-def test_what_follows_the_number_does_not_count_and_numbers_may_be_large() -> None:
+def test_text_after_the_number_is_ignored_and_numbers_may_be_large() -> None:
     rows = [
         slice_("ProfilerStep#12 (warm up)", 0, 5, "user_annotation"),
         step(2**62, 5, 5),
@@ -138,7 +138,7 @@ def test_which_rows_have_the_step_of_their_start(row: dict[str, Any], number: in
     assert step_of([step(1, 0, 9), slice_("a", 3, 2) | row], "a") == [number]
 
 
-def test_a_gpu_row_has_the_step_of_its_launch_not_of_its_start() -> None:
+def test_a_gpu_activity_has_the_step_of_its_launch_not_of_its_start() -> None:
     rows = [step(1, 0, 10), step(2, 10, 10), call(LAUNCH, 9, 1, 7), gpu("a", 15, 1, 7), gpu("lost", 15, 1)]
     assert build(rows).rows("kernels", "step") == [1, None]
 

@@ -1,1 +1,1 @@
-"""From the activities of a rank to its stored tables, one module per family of tables."""
+"""Builders of the stored tables of a rank from its activities, one module per family of tables."""

@@ -1,7 +1,7 @@
-"""GPU rows: kernels, copies and sets, what launched them and what they belong to.
+"""Table `kernels`: GPU activities (kernels, memcpy, memset), their launches and their attribution.
 
-What a row is, the rules for its category and name say; a row with a collective's arguments communicates. The
-arguments of a collective are the row's own, else those of the operator that launched it.
+Rules for category and name classify an activity; one with arguments of a collective is communication. The
+arguments of a collective are the activity's own, else those of the operator that launched it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tracewarehouse.ingest.tables.made import numbers, rows_or_null, taken, worded
 from tracewarehouse.ingest.tables.model import PASSES, LaunchState
-from tracewarehouse.ingest.tables.rows import combinations, local_codes
+from tracewarehouse.ingest.tables.rows import (
+    bigint_column,
+    distinct_combinations,
+    encoded_texts,
+    id_column,
+    selected_columns,
+    text_codes,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Flags, Launches, Owners, Rows
+    from tracewarehouse.ingest.tables.model import Attribution, Flags, Launches, Rows
 
 _SLAB_ROWS: Final = 122_880
-# Names in the paths of a slab: deep paths make smaller slabs.
+# Maximum number of names in the paths of a slab: deep paths make smaller slabs.
 _SLAB_NAMES: Final = 1 << 19
 _SIZES: Final = (
     "correlation", "external_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
@@ -42,73 +48,80 @@ _KINDS: Final = ("communication", "computation", "memory", "other")
 _STATES: Final = tuple(state.name.lower() for state in LaunchState)
 
 
-def kernels(columns: Columns, rules: Rules, launches: Launches, owners: Owners) -> Iterator[pa.Table]:
-    """Table `kernels` in slabs, in the order of rows."""
-    called = _places(owners, launches.runtime)
-    for part in _slabs(owners, called):
-        yield _slab(columns, rules, launches, owners, called[part], part)
+def kernels(
+    columns: Columns, rules: Rules, launches: Launches, attribution: Attribution
+) -> Iterator[pa.Table]:
+    """Table `kernels` in slabs, in row order."""
+    call_index = _call_indexes(attribution, launches.runtime)
+    for part in _slabs(attribution, call_index):
+        yield _slab(columns, rules, launches, attribution, call_index[part], part)
 
 
-def _places(owners: Owners, runtime: Rows) -> NDArray[np.int64]:
-    """The place of each row's call in `owners.calls`, -1 without a call."""
-    return np.where(runtime >= 0, np.searchsorted(owners.calls, runtime), -1)
+def _call_indexes(attribution: Attribution, runtime: Rows) -> NDArray[np.int64]:
+    """The index of each activity's call in `attribution.calls`, -1 if unknown."""
+    return np.where(runtime >= 0, np.searchsorted(attribution.calls, runtime), -1)
 
 
-def _slabs(owners: Owners, called: NDArray[np.int64]) -> Iterator[slice]:
-    """Consecutive rows, few enough that the texts of their paths fit in memory; at least one slice."""
-    path = np.append(owners.path, np.int32(-1))[called]
+def _slabs(attribution: Attribution, call_index: NDArray[np.int64]) -> Iterator[slice]:
+    """Slabs of consecutive rows, small enough for the texts of their paths; at least one."""
+    path = np.append(attribution.path, np.int32(-1))[call_index]
     if not len(path):
         yield slice(0, 0)
     low = 0
     while low < len(path):
         high = min(low + _SLAB_ROWS, len(path))
-        names = np.cumsum(owners.paths.lengths(path[low:high]))
-        # A path that comes again costs nothing; only where all together are too long are they counted.
+        names = np.cumsum(attribution.paths.lengths(path[low:high]))
+        # A repeated path costs nothing; distinct ones are counted only if all together are too long.
         if names[-1] > _SLAB_NAMES:
             distinct, first = np.unique(path[low:high], return_index=True)
             new = np.zeros(high - low, np.int64)
-            new[first] = owners.paths.lengths(distinct)
+            new[first] = attribution.paths.lengths(distinct)
             high = low + max(int(np.searchsorted(np.cumsum(new), _SLAB_NAMES, side="right")), 1)
         yield slice(low, high)
         low = high
 
 
 def _slab(
-    columns: Columns, rules: Rules, launches: Launches, owners: Owners, called: NDArray[np.int64], part: slice
+    columns: Columns,
+    rules: Rules,
+    launches: Launches,
+    attribution: Attribution,
+    call_index: NDArray[np.int64],
+    part: slice,
 ) -> pa.Table:
-    """Consecutive GPU rows as a table; `called` is their calls' place in `owners.calls`."""
+    """A slab as a table; `call_index` has the indexes of its calls in `attribution.calls`."""
     rows = launches.rows[part]
     names = columns.arrow("name", rows)
     has_message = columns.flags("has_collective", rows)
     activity, kind, short_name = _classified(columns.arrow("category", rows), names, has_message, rules)
 
-    def owner(found: Rows) -> pa.Array:
-        return rows_or_null(np.append(found, found.dtype.type(-1))[called])
+    def enclosing(found: Rows) -> pa.Array:
+        return id_column(np.append(found, found.dtype.type(-1))[call_index])
 
-    speaking = np.where(has_message, rows, np.append(owners.collective, np.int32(-1))[called])
-    speaking[kind != _KINDS.index("communication")] = -1
-    pass_ = np.append(owners.pass_, np.int8(PASSES.index("other")))[called]
+    message_rows = np.where(has_message, rows, np.append(attribution.collective, np.int32(-1))[call_index])
+    message_rows[kind != _KINDS.index("communication")] = -1
+    pass_ = np.append(attribution.pass_, np.int8(PASSES.index("other")))[call_index]
     return pa.table(
         {
-            "event_id": numbers(rows),
+            "event_id": bigint_column(rows),
             "activity": activity,
             "name": names,
             "short_name": short_name,
-            "kind": worded(kind, _KINDS),
-            "device": numbers(launches.device[part]),
-            "stream": numbers(launches.stream[part]),
-            **taken(columns, rows, {name: name for name in ("ts_ns", "dur_ns", *_SIZES)}),
-            **_messages(columns, speaking),
-            "runtime_id": rows_or_null(launches.runtime[part]),
-            "op_id": owner(owners.op),
-            "top_op_id": owner(owners.top_op),
-            "module_id": owner(owners.module),
-            "annotation_id": owner(owners.annotation),
-            **taken(columns, rows, {"step": "step"}),
-            "pass": worded(pass_, PASSES),
-            "launch_state": worded(launches.state[part], _STATES),
-            "op_sig": _op_signatures(columns, np.append(owners.op, np.int32(-1))[called]),
-            "path_sig": _path_signatures(owners, np.append(owners.path, np.int32(-1))[called]),
+            "kind": encoded_texts(kind, _KINDS),
+            "device": bigint_column(launches.device[part]),
+            "stream": bigint_column(launches.stream[part]),
+            **selected_columns(columns, rows, {name: name for name in ("ts_ns", "dur_ns", *_SIZES)}),
+            **_messages(columns, message_rows),
+            "runtime_id": id_column(launches.runtime[part]),
+            "op_id": enclosing(attribution.op),
+            "top_op_id": enclosing(attribution.top_op),
+            "module_id": enclosing(attribution.module),
+            "annotation_id": enclosing(attribution.annotation),
+            **selected_columns(columns, rows, {"step": "step"}),
+            "pass": encoded_texts(pass_, PASSES),
+            "launch_state": encoded_texts(launches.state[part], _STATES),
+            "op_sig": _op_signatures(columns, np.append(attribution.op, np.int32(-1))[call_index]),
+            "path_sig": _path_signatures(attribution, np.append(attribution.path, np.int32(-1))[call_index]),
         }
     )
 
@@ -116,16 +129,16 @@ def _slab(
 def _classified(
     category: pa.Array, name: pa.Array, has_message: Flags, rules: Rules
 ) -> tuple[pa.Array, NDArray[np.int8], pa.Array]:
-    """Activity, kind (a place in `_KINDS`) and short name, by rules for each distinct category and name."""
-    categories, category_words = local_codes(category)
-    names, name_words = local_codes(name)
-    first, number = combinations(categories, names)
+    """Activity, kind (an index into `_KINDS`) and short name; rules run per distinct category and name."""
+    categories, category_words = text_codes(category)
+    names, name_words = text_codes(name)
+    first, number = distinct_combinations(categories, names)
     which = [
         (str(category_words[code].as_py()), name_words[word].as_py() if word >= 0 else None)
         for code, word in zip(categories[first].tolist(), names[first].tolist(), strict=True)
     ]
-    told = rules.device_kinds(which)
-    ruled = list(zip(which, told, strict=True))
+    ruled_names = rules.device_kinds(which)
+    ruled = list(zip(which, ruled_names, strict=True))
     activity = [_COPIES.get(category) or rule[0] or "kernel" for (category, _), rule in ruled]
     kind = ["memory" if category in _COPIES else rule[1] or "computation" for (category, _), rule in ruled]
     short = [None if name is None else rule[2] for (_, name), rule in ruled]
@@ -136,31 +149,31 @@ def _classified(
 
 
 def _spread(texts: list[str] | list[str | None], number: NDArray[np.integer[Any]]) -> pa.Array:
-    """The text of each row; `number` is its place in the texts."""
+    """The text of each row; `number` is its index into the texts."""
     words: dict[str, int] = {}
     codes = [-1 if text is None else words.setdefault(text, len(words)) for text in texts]
-    return worded(np.array(codes, np.int32)[number], list(words))
+    return encoded_texts(np.array(codes, np.int32)[number], list(words))
 
 
 def _messages(columns: Columns, rows: NDArray[np.integer[Any]]) -> dict[str, pa.Array]:
-    """The collective's arguments that these rows carry, null for -1."""
+    """The arguments of a collective in these rows, null for -1."""
     there = rows >= 0
-    found = taken(columns, rows[there], _MESSAGE)
-    place = pa.array(np.cumsum(there) - 1, mask=~there)
-    return {name: column.take(place) for name, column in found.items()}
+    found = selected_columns(columns, rows[there], _MESSAGE)
+    position = pa.array(np.cumsum(there) - 1, mask=~there)
+    return {name: column.take(position) for name, column in found.items()}
 
 
 def _op_signatures(columns: Columns, op: Rows) -> pa.Array:
-    """Name, input shapes and input types of each row's operator; null without one or without its name."""
+    """Name, input shapes and input types of each row's operator; null without an operator or a name."""
     ops, number = np.unique(op, return_inverse=True)
     known = ops >= 0
     rows = ops[known]
-    parts = [local_codes(columns.arrow(name, rows)) for name in ("name", "shapes", "dtypes")]
-    first, distinct = combinations(*(codes for codes, _ in parts))
+    parts = [text_codes(columns.arrow(name, rows)) for name in ("name", "shapes", "dtypes")]
+    first, distinct = distinct_combinations(*(codes for codes, _ in parts))
     texts = [_signature(*(_word(words, codes[row]) for codes, words in parts)) for row in first.tolist()]
-    place = np.full(len(ops), -1, np.int64)
-    place[known] = distinct
-    return _spread([*texts, None], place[number])
+    position = np.full(len(ops), -1, np.int64)
+    position[known] = distinct
+    return _spread([*texts, None], position[number])
 
 
 def _word(words: pa.Array, code: int) -> str | None:
@@ -173,8 +186,8 @@ def _signature(name: str | None, shapes: str | None, dtypes: str | None) -> str 
     return " ".join(text for text in (name, shapes, dtypes) if text is not None)
 
 
-def _path_signatures(owners: Owners, path: NDArray[np.int32]) -> pa.Array:
-    """The text of each row's path, null for the empty one."""
+def _path_signatures(attribution: Attribution, path: NDArray[np.int32]) -> pa.Array:
+    """The text of each row's path, null for the empty path."""
     used, number = np.unique(path, return_inverse=True)
     texts: list[str | None] = [None] * int((used < 0).sum())
-    return _spread([*texts, *owners.paths.texts(used[used >= 0].tolist())], number)
+    return _spread([*texts, *attribution.paths.texts(used[used >= 0].tolist())], number)

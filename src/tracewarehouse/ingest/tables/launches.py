@@ -1,9 +1,11 @@
-"""Which call launched each GPU row.
+"""Calls of the GPU runtime and the GPU activities that they launched.
 
-A GPU row and its call share a correlation id. Of calls that share one the outermost counts (a driver call
-within a runtime call is part of it); of several of those the last that started before the GPU row, else the
-first after it. A call farther from the GPU row than `FARTHEST_NS` did not launch it. A GPU row without an id
-is linked by its flow arrow (`flow_launches`).
+A GPU activity and its call share a correlation id. If several calls share one, the outermost counts (a driver
+call inside a runtime call is part of it); of several outermost ones the last that started before the GPU
+activity, else the first after it. A call farther away than `MAX_LAUNCH_DISTANCE_NS` did not launch it. A GPU
+activity without an id is linked by its flow (`flows.calls_by_flow`).
+
+Tables `runtime`, `correlations` and `syncs`.
 """
 
 from __future__ import annotations
@@ -11,52 +13,68 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.ingest.tables.flow_launches import calls_by_flow
-from tracewarehouse.ingest.tables.ids import pairs
+from tracewarehouse.ingest.tables.flows import calls_by_flow
 from tracewarehouse.ingest.tables.model import Calls, Launches, LaunchState, Via
-from tracewarehouse.ingest.tables.rows import categories, slices, with_role
+from tracewarehouse.ingest.tables.rows import (
+    bigint_column,
+    categories_with_role,
+    encoded_texts,
+    has_pairing_id,
+    has_role,
+    id_column,
+    is_slice,
+    selected_columns,
+    text_codes,
+)
 from tracewarehouse.ingest.tables.search import group_numbers, last_before
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.columns import Columns, Ints
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Flags, Nesting, Rows, Small, Times
+    from tracewarehouse.ingest.tables.model import Attribution, Flags, Nesting, Rows, Small, Times
 
-# 28 hours: a clock was not set, and what lies between is no time.
-FARTHEST_NS: Final = 100_000_000_000_000
+
+# 28 hours: a clock was not set, and the distance is not a duration.
+MAX_LAUNCH_DISTANCE_NS: Final = 100_000_000_000_000
+_VIA: Final = tuple(via.name.lower() for via in Via)
+_SYNC_COLUMNS: Final = ("device", "stream", "ts_ns", "dur_ns", "correlation")
+_WAITED_FOR: Final = ("wait_on_stream", "wait_on_event", "wait_on_correlation", "step")
 
 
 def find_calls(columns: Columns, rules: Rules, nesting: Nesting) -> Calls:
-    """All slices of a host thread that are calls of a GPU runtime or driver."""
-    runtime = categories(rules, "runtime")
-    places = np.flatnonzero(columns.is_one_of("category", runtime, nesting.rows)).astype(np.int32)
-    places = places[np.argsort(nesting.rows[places], kind="stable")]
-    rows = nesting.rows[places]
+    """All slices of host threads that are calls of a GPU runtime or driver."""
+    runtime = categories_with_role(rules, "runtime")
+    positions = np.flatnonzero(columns.is_one_of("category", runtime, nesting.rows)).astype(np.int32)
+    positions = positions[np.argsort(nesting.rows[positions], kind="stable")]
+    rows = nesting.rows[positions]
     ts = columns.ints("ts_ns", rows).values
     end = ts + columns.ints("dur_ns", rows).values
-    return Calls(rows, ts, end, places + np.int32(1), nesting.post[places], columns.ints("correlation", rows))
+    return Calls(
+        rows, ts, end, positions + np.int32(1), nesting.post[positions], columns.ints("correlation", rows)
+    )
 
 
 def find_launches(columns: Columns, rules: Rules, nesting: Nesting, calls: Calls) -> Launches:
-    """Each slice with the role `device`, and its call."""
-    rows = np.flatnonzero(slices(columns) & with_role(columns, rules, "device")).astype(np.int32)
+    """Each slice with the role `device`, and its launch."""
+    rows = np.flatnonzero(is_slice(columns) & has_role(columns, rules, "device")).astype(np.int32)
     ts = columns.ints("ts_ns", rows).values
     ids = columns.ints("correlation", rows)
-    paired = pairs(ids)
+    paired = has_pairing_id(ids)
     call, via = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int8)
     call[paired] = _by_correlation(calls, ids.values[paired], ts[paired])
     via[call >= 0] = Via.CORRELATION
-    lost = np.flatnonzero(~paired)
-    if lost.size:
-        call[lost] = calls_by_flow(columns, nesting, calls, rows[lost], ts[lost])
-        via[lost[call[lost] >= 0]] = Via.FLOW
+    unlinked = np.flatnonzero(~paired)
+    if unlinked.size:
+        call[unlinked] = calls_by_flow(columns, nesting, calls, rows[unlinked], ts[unlinked])
+        via[unlinked[call[unlinked] >= 0]] = Via.FLOW
     return _linked(columns, calls, rows, ts, call, via)
 
 
 def _linked(columns: Columns, calls: Calls, rows: Rows, ts: Times, call: Times, via: Small) -> Launches:
-    """GPU rows with what is known of their calls; `call` is a position in `calls`, -1 for none."""
+    """GPU activities with what is known of their launches; `call` is an index into `calls`, -1 for none."""
     known = call >= 0
     device, stream = _or_minus_one(columns.ints("device", rows)), _or_minus_one(columns.ints("stream", rows))
     runtime, call_ts = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
@@ -74,7 +92,7 @@ def _or_minus_one(found: Ints) -> Times:
 
 
 def _states(device: Times, stream: Times, ts: Times, known: Flags) -> Small:
-    """Why a GPU row has no call: it starts before the first linked row of its stream, or it is missing."""
+    """The launch state of each GPU activity: known, before the first known one of its stream, or missing."""
     state = np.where(known, LaunchState.KNOWN, LaunchState.MISSING).astype(np.int8)
     if known.all():
         return state
@@ -87,7 +105,7 @@ def _states(device: Times, stream: Times, ts: Times, known: Flags) -> Small:
 
 
 def _by_correlation(calls: Calls, ids: Times, ts: Times) -> Times:
-    """The position in `calls` of what launched GPU rows with these ids at these times, -1 for none."""
+    """The index in `calls` of the launch of GPU activities with these ids and starts, -1 for none."""
     if not len(ids) or not len(calls.rows):
         return np.full(len(ids), -1, np.int64)
     order = _outermost(calls)
@@ -98,7 +116,7 @@ def _by_correlation(calls: Calls, ids: Times, ts: Times) -> Times:
     there = call_ids[first] == ids
     last = _last_at(call_ids, call_ts, ids, ts, first)
     found = np.full(len(ids), -1, np.int64)
-    # The first call after comes into question only where none before is near enough: it is asked for first.
+    # The first call after counts only if no earlier one is near enough; an earlier one overwrites it below.
     after = np.minimum(last + 1, len(order) - 1)
     good = there & (last + 1 < len(order)) & (call_ids[after] == ids) & _near(ts, call_ts[after])
     found[good] = order[after[good]]
@@ -108,7 +126,7 @@ def _by_correlation(calls: Calls, ids: Times, ts: Times) -> Times:
 
 
 def _last_at(call_ids: Times, call_ts: Times, ids: Times, ts: Times, first: Times) -> Times:
-    """The position of the last call of each id that started by the time, one less than the first without."""
+    """The position of each id's last call that started by the time; one before its first call if none did."""
     last = np.where(call_ts[first] <= ts, first, first - 1)
     shared = np.zeros(len(call_ids), np.bool_)
     shared[1:] = call_ids[1:] == call_ids[:-1]
@@ -116,44 +134,128 @@ def _last_at(call_ids: Times, call_ts: Times, ids: Times, ts: Times, first: Time
     several = np.flatnonzero(shared[first] & (call_ids[first] == ids))
     if several.size:
         items = np.flatnonzero(shared)
-        place = last_before(call_ids[items], call_ts[items], ids[several], ts[several])
-        last[several] = np.where(place >= 0, items[place], first[several] - 1)
+        position = last_before(call_ids[items], call_ts[items], ids[several], ts[several])
+        last[several] = np.where(position >= 0, items[position], first[several] - 1)
     return last
 
 
 def _near(one: Times, other: Times) -> Flags:
-    """Whether two times are no farther apart than a launch can be; exact beyond 63 bits."""
+    """Whether two times are at most `MAX_LAUNCH_DISTANCE_NS` apart; exact beyond 63 bits."""
     distance = np.where(one > other, one - other, other - one).view(np.uint64)
-    return distance <= np.uint64(FARTHEST_NS)
+    return distance <= np.uint64(MAX_LAUNCH_DISTANCE_NS)
 
 
 def _outermost(calls: Calls) -> Times:
-    """Positions of calls by id and start, without those that end no later than an earlier one of their id."""
-    with_id = np.flatnonzero(pairs(calls.correlation))
+    """Indexes of calls by id and start, without those that end no later than an earlier one with their id."""
+    with_id = np.flatnonzero(has_pairing_id(calls.correlation))
     ids = calls.correlation.values[with_id]
     order = with_id[np.argsort(ids, kind="stable")]
     ids = calls.correlation.values[order]
     shared = np.zeros(len(order), np.bool_)
     shared[1:] = ids[1:] == ids[:-1]
     shared[:-1] |= shared[1:]
-    places = np.flatnonzero(shared)
-    if not places.size:
+    positions = np.flatnonzero(shared)
+    if not positions.size:
         return order
-    some = order[places]
-    # ~ turns an order round, as - does, for every number of 64 bits.
-    some = some[np.lexsort((some, ~calls.end_ns[some], calls.ts_ns[some], ids[places]))]
-    order[places] = some
+    some = order[positions]
+    # ~ reverses the order like -, but without overflow.
+    some = some[np.lexsort((some, ~calls.end_ns[some], calls.ts_ns[some], ids[positions]))]
+    order[positions] = some
     kept = np.ones(len(order), np.bool_)
-    kept[places] = _longer_than_earlier(ids[places], calls.end_ns[some])
+    kept[positions] = _longer_than_earlier(ids[positions], calls.end_ns[some])
     return order[kept]
 
 
 def _longer_than_earlier(groups: Times, ends: Times) -> Flags:
-    """Whether each end is later than all before it in its group; groups are together."""
+    """Whether each end is later than all before it in its group; groups are contiguous."""
     rank = np.unique(ends, return_inverse=True)[1]
     group = np.cumsum(np.concatenate(([0], groups[1:] != groups[:-1])))
     level = group * (int(rank.max()) + 1) + rank
     highest = np.maximum.accumulate(level)
     found = np.ones(len(ends), np.bool_)
     found[1:] = highest[1:] > highest[:-1]
+    return found
+
+
+def runtime(
+    columns: Columns, rules: Rules, calls: Calls, launches: Launches, attribution: Attribution
+) -> pa.Table:
+    """Table `runtime`: each call, and whether it launches or waits (by a linked GPU activity or its name)."""
+    names = columns.arrow("name", calls.rows)
+    is_launch, is_sync = _by_name(names, rules)
+    is_launch[np.searchsorted(calls.rows, launches.runtime[launches.runtime >= 0])] = True
+    return pa.table(
+        {
+            "event_id": bigint_column(calls.rows),
+            **selected_columns(columns, calls.rows, {"api": "category"}),
+            "name": names,
+            **selected_columns(columns, calls.rows, {name: name for name in ("correlation", "pid", "tid")}),
+            "ts_ns": bigint_column(calls.ts_ns),
+            "dur_ns": bigint_column(calls.end_ns - calls.ts_ns),
+            "is_launch": pa.array(is_launch),
+            "is_sync": pa.array(is_sync),
+            "op_id": id_column(attribution.call_op),
+            **selected_columns(columns, calls.rows, {"step": "step"}),
+        }
+    )
+
+
+def _by_name(names: pa.Array, rules: Rules) -> tuple[Flags, Flags]:
+    """Whether each call launches, and whether it waits, according to its name."""
+    codes, words = text_codes(names)
+    used = np.unique(codes[codes >= 0])
+    flags_of_names = rules.calls(words.take(pa.array(used)).to_pylist()) if used.size else []
+    flags = np.zeros((2, len(words) + 1), np.bool_)  # the last column is for no name
+    flags[:, used] = np.array(flags_of_names, np.bool_).reshape(len(used), 2).T
+    return flags[0][codes], flags[1][codes]
+
+
+def correlations(calls: Calls, launches: Launches) -> pa.Table:
+    """Table `correlations`: each call and each GPU activity that it launched, by call."""
+    linked = np.flatnonzero(launches.runtime >= 0)
+    linked = linked[np.argsort(launches.runtime[linked], kind="stable")]
+    call = np.searchsorted(calls.rows, launches.runtime[linked])
+    start = launches.ts_ns[linked]
+    return pa.table(
+        {
+            "runtime_id": bigint_column(launches.runtime[linked]),
+            "kernel_id": bigint_column(launches.rows[linked]),
+            "call_to_start_ns": bigint_column(start - calls.ts_ns[call]),
+            "return_to_start_ns": bigint_column(start - calls.end_ns[call]),
+            "is_graph": pa.array(launches.is_graph[linked]),
+            "via": encoded_texts(launches.via[linked], _VIA),
+        }
+    )
+
+
+def syncs(columns: Columns, calls: Calls) -> pa.Table:
+    """Table `syncs`: slices of the category cuda_sync, and the first call with the same correlation id."""
+    selected = is_slice(columns) & columns.is_one_of("category", ("cuda_sync",))
+    rows = np.flatnonzero(selected).astype(np.int32)
+    kind = pc.coalesce(columns.texts("sync_kind", rows), columns.texts("name", rows))
+    return pa.table(
+        {
+            "event_id": bigint_column(rows),
+            "kind": kind,
+            **selected_columns(columns, rows, {name: name for name in _SYNC_COLUMNS}),
+            "runtime_id": id_column(_first_calls(columns, rows, calls)),
+            **selected_columns(columns, rows, {name: name for name in _WAITED_FOR}),
+        }
+    )
+
+
+def _first_calls(columns: Columns, rows: Rows, calls: Calls) -> Rows:
+    """The row of the first call with each row's correlation id, -1 for none."""
+    found = np.full(len(rows), -1, np.int32)
+    ids = columns.ints("correlation", rows)
+    wanted = np.flatnonzero(has_pairing_id(ids))
+    paired = has_pairing_id(calls.correlation)
+    if not wanted.size or not paired.any():
+        return found
+    call_ids = calls.correlation.values[paired]
+    order = np.lexsort((calls.rows[paired], calls.ts_ns[paired], call_ids))
+    call_ids = call_ids[order]
+    position = np.minimum(np.searchsorted(call_ids, ids.values[wanted]), len(order) - 1)
+    there = call_ids[position] == ids.values[wanted]
+    found[wanted[there]] = calls.rows[paired][order[position[there]]]
     return found

@@ -1,13 +1,14 @@
-"""What builders hand to each other: the host slices of a rank as a tree, its calls, launches and steps.
+"""What builders pass to each other: the host slices of a rank as a tree, its calls, launches and steps.
 
-All hold rows: a row is the position of an activity, which is its event_id. Arrays of one class are parallel.
+All of them hold rows: a row is the position of an activity, which is its event_id. The arrays of one class
+are parallel.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,22 +16,26 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tracewarehouse.ingest.columns import Ints
+    from tracewarehouse.ingest.columns import Columns, Ints
+    from tracewarehouse.ingest.rules import Rules
     from tracewarehouse.ingest.tables.paths import Paths
 
     Rows = NDArray[np.int32]
     Flags = NDArray[np.bool_]
     Times = NDArray[np.int64]
     Small = NDArray[np.int8]
+    Positions = NDArray[np.integer]
+    Numbers = NDArray[np.int64]
+PASSES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
 
 
 @dataclass(frozen=True)
 class Nesting:
-    """Host slices in the order of nesting; the slice at position i has `pre` = i + 1.
+    """Host slices in nesting order; the slice at position i has `pre` = i + 1.
 
-    `post` is the `pre` of its last descendant, its own without one. Lane k is at the positions from
-    `lanes[k]` to `lanes[k + 1]`; `threads[k]` says whether it is of annotations, and its process and thread,
-    empty where a row has none. The rest of the tree is in the columns that `nest` adds.
+    `post` is the `pre` of its last descendant, or its own if it has none. Lane k has the positions from
+    `lanes[k]` to `lanes[k + 1]`; `threads[k]` says whether the lane holds annotations, and its process and
+    thread, empty if unknown. The rest of the tree is in the columns that `nest` adds.
     """
 
     rows: Rows
@@ -41,7 +46,7 @@ class Nesting:
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls of a GPU runtime that nest, in the order of their rows."""
+    """Calls of a GPU runtime on host threads, in row order."""
 
     rows: Rows
     ts_ns: Times
@@ -52,7 +57,7 @@ class Calls:
 
 
 class LaunchState(IntEnum):
-    """Why a GPU row has a call or has none, in the words of `kernels.launch_state`."""
+    """Whether the launch of a GPU activity is known, and if not why; the values of `kernels.launch_state`."""
 
     KNOWN = 0
     BEFORE_WINDOW = 1
@@ -60,7 +65,7 @@ class LaunchState(IntEnum):
 
 
 class Via(IntEnum):
-    """What links a GPU row to its call."""
+    """What links a GPU activity to its launch."""
 
     CORRELATION = 0
     FLOW = 1
@@ -68,11 +73,10 @@ class Via(IntEnum):
 
 @dataclass(frozen=True)
 class Launches:
-    """GPU rows with usable times in the order of their rows, and the call that launched each.
+    """GPU activities with valid times in row order, and the call that launched each.
 
-    `device` and `stream` are -1 where the trace does not say. `runtime` is the row of the call and `via` one
-    of Via, both -1 where no call is known; `call_ts_ns` is then 0 and `is_graph` False. `state` is one of
-    LaunchState.
+    `device` and `stream` are -1 if unknown. `runtime` is the row of the call and `via` one of Via, both -1 if
+    the launch is unknown; `call_ts_ns` is then 0 and `is_graph` False. `state` is one of LaunchState.
     """
 
     rows: Rows
@@ -87,8 +91,8 @@ class Launches:
 
 
 @dataclass(frozen=True)
-class StepMarks:
-    """Slices on the host that mark steps, in the order of their rows; `inferred`: not `ProfilerStep#N`."""
+class StepAnnotations:
+    """Slices on the host that mark steps, in row order; `inferred`: by rules, not `ProfilerStep#N`."""
 
     rows: Rows
     step: NDArray[np.int64]
@@ -98,8 +102,8 @@ class StepMarks:
 
 
 @dataclass(frozen=True)
-class StepSpans:
-    """Stretches of time that belong to one step, by start; the end is exclusive."""
+class StepIntervals:
+    """Intervals that belong to one step each, by start; the end is exclusive."""
 
     step: NDArray[np.int64]
     start_ns: Times
@@ -107,11 +111,12 @@ class StepSpans:
 
 
 @dataclass(frozen=True)
-class Owners:
-    """What calls belong to; rows are -1 where there is none.
+class Attribution:
+    """What each call is attributed to; rows are -1 for none.
 
-    `call_op` is the innermost operator around each of all calls. The others are of `calls`, those that
-    launched GPU rows: `pass_` points into `PASSES`, `path` is one of `paths`, -1 for the empty one.
+    `call_op` is the innermost enclosing operator of every call. The other arrays are parallel to `calls`, the
+    calls that launched GPU activities: `pass_` is an index into `PASSES`, `path` one of `paths`, -1 for the
+    empty path.
     """
 
     call_op: Rows
@@ -126,4 +131,24 @@ class Owners:
     paths: Paths
 
 
-PASSES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
+class RuleHits(NamedTuple):
+    """The rows that a rule applies to, and the time affected by each; None if the rule affects no time."""
+
+    rows: Positions
+    ns: Ints | Numbers | None = None
+
+
+@dataclass(frozen=True)
+class QualityInput:
+    """What the rules of `data_quality` read: the activities and the results of builders.
+
+    `flows_without_start` are the rows of `flows` without a start.
+    """
+
+    columns: Columns
+    rules: Rules
+    nesting: Nesting
+    calls: Calls
+    launches: Launches
+    flows_without_start: Positions
+    step_annotations: StepAnnotations | None = None

@@ -1,7 +1,7 @@
-"""Searches among intervals that are sorted by start, for many of them at once and in near-linear time.
+"""Vectorized searches among intervals sorted by start, in near-linear time.
 
-What an interval stands in is the last one before it that has not ended: starts rise, so whatever reaches past
-a start was never closed before it.
+The parent of an interval is the last one before it that has not ended: starts ascend, so an interval that
+ends after a later start was open at every start in between.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     Positions = NDArray[np.integer[Any]]
 
-# Rounds of following links before the rest is searched for in a tree: deep stacks that end at one instant.
+# Rounds of following parent links before the rest (deep stacks that end together) is searched in a tree.
 _ROUNDS: Final = 24
-# Positions are half as large from here on, though slower to follow.
+# From this count on, links are 32-bit: half as large, though slower to follow.
 _LARGE: Final = 1 << 21
 
 
 def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positions) -> NDArray[np.int32]:
-    """Of each interval the last one before it in its lane that ends after its start; -1 for none.
+    """For each interval the last one before it in its lane that ends after its start; -1 for none.
 
-    Starts rise within a lane; lane k is at the positions from `lanes[k]` to `lanes[k + 1]`.
+    Starts ascend within a lane; lane k has the positions from `lanes[k]` to `lanes[k + 1]`.
     """
     count = len(starts)
     parent = np.arange(-1, count - 1, dtype=np.int64 if count < _LARGE else np.int32)
@@ -36,7 +36,7 @@ def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positio
     for _ in range(_ROUNDS):
         if not seeker.size:
             return parent.astype(np.int32, copy=False)
-        # All between a candidate and what the candidate stands in had ended when the candidate started.
+        # All intervals between a candidate and its parent had ended when the candidate started.
         found = parent[found]
         parent[seeker] = found
         closed = (found >= 0) & (ends[found] <= start)
@@ -52,13 +52,13 @@ def last_reaching(
 ) -> NDArray[np.int64]:
     """The last position less than `before` whose end is greater than the time, or equal if `inclusive`.
 
-    -1 for none. Climbs a tree of maxima and comes down again: logarithmic time for each query.
+    -1 for none. Climbs a tree of maxima and descends again: logarithmic time per query.
     """
     reaches = np.greater_equal if inclusive else np.greater
     node = before.astype(np.int64) - 1
     level_of = np.full(len(node), -1, np.int8)
     active = np.flatnonzero(node >= 0)
-    near = reaches(ends[node[active]], times[active])  # most often it is the very last
+    near = reaches(ends[node[active]], times[active])  # usually it is the very last
     level_of[active[near]] = 0
     active = active[~near]
     active = active[node[active] > 0]
@@ -84,7 +84,7 @@ def last_reaching(
 
 
 def _maxima(values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The values, and above them the greater of each two, up to the greatest of all."""
+    """The values, and above them the maxima of pairs, up to the overall maximum."""
     tree = [values]
     while len(tree[-1]) > 1:
         low = tree[-1]
@@ -96,24 +96,24 @@ def _maxima(values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 def last_before(
     groups: Positions,
     times: NDArray[np.int64],
-    asked_groups: Positions,
-    asked_times: NDArray[np.int64],
+    query_groups: Positions,
+    query_times: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """For each question the item of its group that is last at or before its time, -1 for none.
+    """For each query the last item of its group at or before its time, -1 for none.
 
-    Of items at one time the last given is the last.
+    Of items with equal times the last in the input counts.
     """
     count = len(groups)
-    group, time = np.concatenate((groups, asked_groups)), np.concatenate((times, asked_times))
-    asks = np.repeat(np.array([False, True]), (count, len(asked_groups)))
-    order = np.lexsort((asks, time, group))
+    group, time = np.concatenate((groups, query_groups)), np.concatenate((times, query_times))
+    is_query = np.repeat(np.array([False, True]), (count, len(query_groups)))
+    order = np.lexsort((is_query, time, group))
     is_item = order < count
-    place = np.maximum.accumulate(np.where(is_item, np.arange(len(order)), -1))[~is_item]
-    item = np.where(place >= 0, order[place], -1) if count else np.full(len(place), -1)
-    found = np.empty(len(asked_groups), np.int64)
+    position = np.maximum.accumulate(np.where(is_item, np.arange(len(order)), -1))[~is_item]
+    item = np.where(position >= 0, order[position], -1) if count else np.full(len(position), -1)
+    found = np.empty(len(query_groups), np.int64)
     found[order[~is_item] - count] = item
     same = found >= 0
-    same[same] = groups[found[same]] == asked_groups[same]
+    same[same] = groups[found[same]] == query_groups[same]
     return np.where(same, found, -1)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from tracewarehouse.ingest.tables.model import StepMarks
-from tracewarehouse.ingest.tables.rows import slices
+from tracewarehouse.ingest.tables.model import StepAnnotations
+from tracewarehouse.ingest.tables.rows import is_slice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,22 +28,22 @@ _ANNOTATION: Final = "user_annotation"
 _LEAST_STEPS: Final = 2
 
 
-def infer_marks(columns: Columns, rules: Rules, pattern: str | None = None) -> StepMarks:
+def infer_steps(columns: Columns, rules: Rules, pattern: str | None = None) -> StepAnnotations:
     """The annotations that mark steps by the first rule that applies, or by the given pattern.
 
-    Without a rule that applies there are no marks.
+    Without a rule that applies there are no steps.
     """
-    annotations = np.flatnonzero(slices(columns) & columns.is_one_of("category", (_ANNOTATION,))).astype(
+    annotations = np.flatnonzero(is_slice(columns) & columns.is_one_of("category", (_ANNOTATION,))).astype(
         np.int32
     )
     for each in rules.step_patterns if pattern is None else [pattern]:
-        marks = _marks_by(columns, rules, annotations, each)
-        if len(np.unique(marks.step)) >= (_LEAST_STEPS if pattern is None else 1):
-            return marks
-    return _marks(columns, annotations[:0], np.zeros(0, np.int64))
+        found = _steps_by(columns, rules, annotations, each)
+        if len(np.unique(found.step)) >= (_LEAST_STEPS if pattern is None else 1):
+            return found
+    return _steps(columns, annotations[:0], np.zeros(0, np.int64))
 
 
-def _marks_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -> StepMarks:
+def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -> StepAnnotations:
     names = columns.codes("name", annotations)
     used = np.unique(names.codes[names.codes >= 0])
     texts = names.words.take(pa.array(used)).to_pylist()
@@ -53,18 +53,18 @@ def _marks_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -
     rows = _outermost(columns, rows)
     found = rules.extracted(pattern, texts, 1)
     if not any(found):
-        return _marks(columns, rows, _ordinals(columns, rows))
+        return _steps(columns, rows, _ordinals(columns, rows))
     numbers = np.full(len(names.words), -1, np.int64)
     numbers[used] = [-1 if number is None else number for number in rules.whole_numbers(found)]
     step = numbers[columns.codes("name", rows).codes]
     return _rising(columns, rows[step >= 0], step[step >= 0])
 
 
-def _marks(columns: Columns, rows: Rows, step: Numbers) -> StepMarks:
+def _steps(columns: Columns, rows: Rows, step: Numbers) -> StepAnnotations:
     order = np.argsort(rows, kind="stable")
     rows, step = rows[order], step[order]
     start = columns.ints("ts_ns", rows).values
-    return StepMarks(rows, step, start, start + columns.ints("dur_ns", rows).values)
+    return StepAnnotations(rows, step, start, start + columns.ints("dur_ns", rows).values)
 
 
 def _threads(columns: Columns, rows: Rows) -> Numbers:
@@ -96,9 +96,9 @@ def _ordinals(columns: Columns, rows: Rows) -> Numbers:
     return np.arange(len(rows)) - np.repeat(first, lengths)
 
 
-def _rising(columns: Columns, rows: Rows, step: Numbers) -> StepMarks:
-    """The marks of the threads on which the numbers rise; `rows` are sorted by thread and start."""
+def _rising(columns: Columns, rows: Rows, step: Numbers) -> StepAnnotations:
+    """The steps of the threads on which the numbers rise; `rows` are sorted by thread and start."""
     threads = _threads(columns, rows)
     falls = (threads[1:] == threads[:-1]) & (step[1:] <= step[:-1])
     good = ~np.isin(threads, threads[1:][falls])
-    return _marks(columns, rows[good], step[good])
+    return _steps(columns, rows[good], step[good])

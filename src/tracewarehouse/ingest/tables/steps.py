@@ -1,8 +1,8 @@
-"""Profiler steps: their marks on the host, the time that belongs to each, and the step of every row.
+"""Table `steps`: profiler steps, the time that belongs to each, and the step of every row.
 
-A mark is a slice `ProfilerStep#N` among annotations or operators. Where marks overlap, time belongs to the
-one that started last, of those to the last in the file. A host row has the step that holds its start, a GPU
-row that of its launch.
+A step annotation is a slice `ProfilerStep#N` among annotations or operators. Where they overlap, time belongs
+to the one that started last, of those to the last in the file. The step of a host row contains its start; the
+step of a GPU activity is that of its launch.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.ingest.columns import Ints
-from tracewarehouse.ingest.tables.made import numbers
-from tracewarehouse.ingest.tables.model import StepMarks, StepSpans
-from tracewarehouse.ingest.tables.rows import categories
-from tracewarehouse.ingest.tables.step_rules import infer_marks
+from tracewarehouse.ingest.tables.model import StepAnnotations, StepIntervals
+from tracewarehouse.ingest.tables.rows import bigint_column, categories_with_role
+from tracewarehouse.ingest.tables.step_rules import infer_steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,67 +34,67 @@ _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event"
 _SLAB_ROWS: Final = 1 << 20
 
 
-def find_marks(columns: Columns, rules: Rules, step_range: str | None = None) -> StepMarks:
-    """The marks of all steps: profiler steps, else annotations by the rules for names of steps.
+def find_step_annotations(columns: Columns, rules: Rules, step_range: str | None = None) -> StepAnnotations:
+    """The annotations of all steps: profiler steps, else annotations by the rules for names of steps.
 
     `step_range` is a pattern for names of annotations that takes precedence over both.
     """
     if step_range is None:
-        marks = _profiler_marks(columns, rules)
-        if len(marks.rows):
-            return marks
-    return replace(infer_marks(columns, rules, step_range), inferred=True)
+        annotations = _profiler_steps(columns, rules)
+        if len(annotations.rows):
+            return annotations
+    return replace(infer_steps(columns, rules, step_range), inferred=True)
 
 
-def _profiler_marks(columns: Columns, rules: Rules) -> StepMarks:
+def _profiler_steps(columns: Columns, rules: Rules) -> StepAnnotations:
     steps = _step_of_words(columns.words("name"), rules)
     rows = np.flatnonzero(columns.where("name", steps.valid)).astype(np.int32)
     rows = rows[columns.is_one_of("ph", ("X", "B"), rows) & columns.valid("dur_ns", rows)]
     rows = rows[columns.is_one_of("category", ("user_annotation", "cpu_op"), rows)]
     start = columns.ints("ts_ns", rows).values
     end = start + columns.ints("dur_ns", rows).values
-    return StepMarks(rows, steps.values[columns.codes("name", rows).codes], start, end)
+    return StepAnnotations(rows, steps.values[columns.codes("name", rows).codes], start, end)
 
 
 def _step_of_words(words: pa.Array, rules: Rules) -> Ints:
-    """The step that each name tells, and which names tell one."""
+    """The step number in each name, valid where a name has one."""
     found = Ints(np.zeros(len(words), np.int64), np.zeros(len(words), np.bool_))
     selected = np.flatnonzero(pc.starts_with(words, _PREFIX).to_numpy(zero_copy_only=False).astype(np.bool_))
     texts = words.take(pa.array(selected)).to_pylist()
-    told = rules.whole_numbers(rules.extracted(_NUMBER, texts, 1)) if texts else []
-    for word, step in zip(selected.tolist(), told, strict=True):
+    numbers = rules.whole_numbers(rules.extracted(_NUMBER, texts, 1)) if texts else []
+    for word, step in zip(selected.tolist(), numbers, strict=True):
         if step is not None:
             found.values[word], found.valid[word] = step, True
     return found
 
 
-def find_spans(marks: StepMarks) -> StepSpans:
-    """Stretches between edges of marks that a mark covers, each of the last that started."""
-    edges = np.unique(np.concatenate((marks.start_ns, marks.end_ns)))
-    order = np.lexsort((marks.rows, marks.start_ns)).tolist()
-    starts, ends = marks.start_ns.tolist(), marks.end_ns.tolist()
-    open_: list[tuple[int, int]] = []  # the last of all that started comes first
-    selected, taken = [], 0
+def find_step_intervals(annotations: StepAnnotations) -> StepIntervals:
+    """The intervals between edges of step annotations that belong to a step."""
+    edges = np.unique(np.concatenate((annotations.start_ns, annotations.end_ns)))
+    order = np.lexsort((annotations.rows, annotations.start_ns)).tolist()
+    starts, ends = annotations.start_ns.tolist(), annotations.end_ns.tolist()
+    open_: list[tuple[int, int]] = []  # the one that started last comes first
+    selected, opened = [], 0
     for edge in edges[:-1].tolist():
-        while taken < len(order) and starts[order[taken]] <= edge:
-            heappush(open_, (-taken, order[taken]))
-            taken += 1
+        while opened < len(order) and starts[order[opened]] <= edge:
+            heappush(open_, (-opened, order[opened]))
+            opened += 1
         while open_ and ends[open_[0][1]] <= edge:
             heappop(open_)
         selected.append(open_[0][1] if open_ else -1)
-    mark = np.array(selected, np.int64)
-    covered = np.flatnonzero(mark >= 0)
-    return StepSpans(marks.step[mark[covered]], edges[covered], edges[covered + 1])
+    annotation = np.array(selected, np.int64)
+    covered = np.flatnonzero(annotation >= 0)
+    return StepIntervals(annotations.step[annotation[covered]], edges[covered], edges[covered + 1])
 
 
-def put_steps(columns: Columns, rules: Rules, spans: StepSpans, launches: Launches) -> None:
-    """Adds the column `step`; none where there is no step."""
-    if not len(spans.step):
+def put_steps(columns: Columns, rules: Rules, intervals: StepIntervals, launches: Launches) -> None:
+    """Adds the column `step`, null outside all steps. Adds nothing if there are no steps."""
+    if not len(intervals.step):
         return
-    edges, steps_ = _edges(spans)
+    edges, steps_ = _edges(intervals)
     placed = columns.is_one_of("ph", _PHASES)
-    placed &= ~columns.is_one_of("category", categories(rules, *_NO_STEP))
-    found = np.zeros(columns.rows, np.int32)  # the number of edges up to a row: in a span where odd
+    placed &= ~columns.is_one_of("category", categories_with_role(rules, *_NO_STEP))
+    found = np.zeros(columns.rows, np.int32)  # the number of edges up to a row: odd means inside a step
     for low in range(0, columns.rows, _SLAB_ROWS):
         part = slice(low, low + _SLAB_ROWS)
         ts = columns.ints("ts_ns", part)
@@ -105,44 +104,44 @@ def put_steps(columns: Columns, rules: Rules, spans: StepSpans, launches: Launch
     columns.put("step", steps_[found], (found & 1).astype(np.bool_))
 
 
-def _edges(spans: StepSpans) -> tuple[Times, NDArray[np.int32] | NDArray[np.int64]]:
-    """Starts and ends in turn, and the step after as many of them, 0 where there is none."""
-    edges = np.stack((spans.start_ns, spans.end_ns), axis=1).ravel()
+def _edges(intervals: StepIntervals) -> tuple[Times, NDArray[np.int32] | NDArray[np.int64]]:
+    """Alternating starts and ends, and the step after each number of edges, 0 for none."""
+    edges = np.stack((intervals.start_ns, intervals.end_ns), axis=1).ravel()
     steps_ = np.zeros(len(edges) + 1, np.int64)
-    steps_[1::2] = spans.step
-    return edges, steps_.astype(np.int32) if spans.step.max() < 2**31 else steps_
+    steps_[1::2] = intervals.step
+    return edges, steps_.astype(np.int32) if intervals.step.max() < 2**31 else steps_
 
 
-def steps(columns: Columns, marks: StepMarks, launches: Launches) -> pa.Table:
-    """Table `steps`: when the host ran each step, when the GPU did, and how long until the next was done.
+def steps(columns: Columns, annotations: StepAnnotations, launches: Launches) -> pa.Table:
+    """Table `steps`: host time, device time and period of each step.
 
-    A step's device span goes from the first to the last GPU row that was launched in it. Its period ends with
-    its last GPU row, of its mark without one, though no earlier than the period before: periods tile the
-    window. It is partial where its spans touch the edge of the window.
+    The device time of a step goes from its first to its last GPU activity. Its period ends with its last GPU
+    activity (with its annotation if it has none), but no earlier than the previous period: periods tile the
+    profiling window. A step is partial if its host or device time touches the edge of the window.
     """
-    step, number = np.unique(marks.step, return_inverse=True)
+    step, number = np.unique(annotations.step, return_inverse=True)
     count = len(step)
     first = np.full(count, -1, np.int64)
-    order = np.lexsort((marks.rows, marks.start_ns))[::-1]
-    first[number[order]] = order  # of several marks the first is kept
-    host_start, host_end = marks.start_ns[first], _highest(number, marks.end_ns, count)
-    device_start, device_end, has_device = _device_spans(columns, launches, step)
+    order = np.lexsort((annotations.rows, annotations.start_ns))[::-1]
+    first[number[order]] = order  # the first of several annotations wins
+    host_start, host_end = annotations.start_ns[first], _highest(number, annotations.end_ns, count)
+    device_start, device_end, has_device = _device_intervals(columns, launches, step)
     by_start = np.lexsort((step, host_start))
     done, period_start = _periods(host_start, np.where(has_device, device_end, host_end), by_start)
-    partial = _touch(host_start, host_end, *_host_window(columns)) if count else np.zeros(0, np.bool_)
+    partial = _touches(host_start, host_end, *_host_window(columns)) if count else np.zeros(0, np.bool_)
     if has_device.any():
         ends = launches.ts_ns + columns.ints("dur_ns", launches.rows).values
-        partial |= has_device & _touch(device_start, device_end, int(launches.ts_ns.min()), int(ends.max()))
+        partial |= has_device & _touches(device_start, device_end, int(launches.ts_ns.min()), int(ends.max()))
     return pa.table(
         {
-            "step": numbers(step),
-            "event_id": numbers(marks.rows[first]),
-            "host_start_ns": numbers(host_start),
-            "host_ns": numbers(host_end - host_start),
-            "device_start_ns": numbers(device_start, has_device),
-            "device_ns": numbers(device_end - device_start, has_device),
-            "period_start_ns": numbers(period_start),
-            "period_ns": numbers(done - period_start),
+            "step": bigint_column(step),
+            "event_id": bigint_column(annotations.rows[first]),
+            "host_start_ns": bigint_column(host_start),
+            "host_ns": bigint_column(host_end - host_start),
+            "device_start_ns": bigint_column(device_start, has_device),
+            "device_ns": bigint_column(device_end - device_start, has_device),
+            "period_start_ns": bigint_column(period_start),
+            "period_ns": bigint_column(done - period_start),
             "partial": pa.array(partial, pa.bool_()),
         }
     )
@@ -154,8 +153,8 @@ def _highest(groups: NDArray[np.integer], values: Times, count: int) -> Times:
     return found
 
 
-def _device_spans(columns: Columns, launches: Launches, steps_: Times) -> tuple[Times, Times, Flags]:
-    """Start of the first and end of the last GPU row of each step, 0 without, and whether there is one."""
+def _device_intervals(columns: Columns, launches: Launches, steps_: Times) -> tuple[Times, Times, Flags]:
+    """Start of the first and end of the last GPU activity of each step, 0 for none; whether there is one."""
     count = len(steps_)
     start, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
     step = columns.ints("step", launches.rows)
@@ -170,7 +169,7 @@ def _device_spans(columns: Columns, launches: Launches, steps_: Times) -> tuple[
 
 
 def _periods(host_start: Times, end: Times, order: NDArray[np.integer]) -> tuple[Times, Times]:
-    """The end of each step's period and its start; `order` is that of the steps."""
+    """The end and the start of each step's period; `order` sorts the steps by start."""
     done, begin = np.empty_like(host_start), np.empty_like(host_start)
     reached = np.maximum(host_start[order], np.maximum.accumulate(end[order]))
     done[order] = reached
@@ -180,7 +179,7 @@ def _periods(host_start: Times, end: Times, order: NDArray[np.integer]) -> tuple
 
 
 def _host_window(columns: Columns) -> tuple[int, int]:
-    """From the first start to the last end of all that nests."""
+    """The first start and the last end of all host slices."""
     first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     for low in range(0, columns.rows, _SLAB_ROWS):
         part = slice(low, low + _SLAB_ROWS)
@@ -192,5 +191,5 @@ def _host_window(columns: Columns) -> tuple[int, int]:
     return first, last
 
 
-def _touch(start: Times, end: Times, first: int, last: int) -> Flags:
+def _touches(start: Times, end: Times, first: int, last: int) -> Flags:
     return (start <= first) | (end >= last)

@@ -1,0 +1,135 @@
+"""Skeletons of a new analysis and its golden file, and all checks of one contract."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.front_matter import NAME
+from tracewarehouse.devtools.release import check, golden_stem, sql_folder_of, sync
+from tracewarehouse.devtools.sql_style import Violation
+from tracewarehouse.errors import ContractError, ParamError
+
+TODO = "TODO"
+# Tests of all contracts; those of one are selected by its name.
+_TESTS = ("tests/laws", "tests/query/test_answers.py", "tests/query/test_plans.py")
+_CONTRACT = """-- /// tw
+-- kind     = "analysis"
+-- name     = "{name}"
+-- version  = 1
+-- summary  = "TODO: what a row is, in one sentence."
+-- requires = ["{ref}"]
+-- needs    = ["gpu"]
+-- grain    = ["run_id", "rank"]
+-- order    = ["run_id", "rank"]
+--
+-- [columns]
+-- run_id = {{ type = "VARCHAR", doc = "The run." }}
+-- rank   = {{ type = "INTEGER", doc = "The rank." }}
+-- count  = {{ type = "BIGINT", unit = "count", fold = "sum", doc = "TODO: what is counted." }}
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+SELECT
+  run_id,
+  rank,
+  count(*) AS count
+FROM {table}
+GROUP BY run_id, rank
+"""
+_GOLDEN = """# TODO: what the trace contains, and why these rows are expected.
+trace
+  a 0 gpu s7 gemm 0 40
+  a 0 gpu s7 gemm 100 10
+result
+  run_id,rank,count
+  a,0,2
+"""
+
+
+def new(root: Path, name: str, group: str) -> list[Path]:
+    """Writes skeletons of an analysis and its golden file, and updates generated files; returns their paths.
+
+    Raises ContractError, and ParamError for an invalid or existing name.
+    """
+    catalog = Catalog.read(sql_folder_of(root))
+    for text in (name, group):
+        if not NAME.fullmatch(text):
+            raise ParamError(f"{text!r} is not snake case", "use lowercase letters, digits and underscores")
+    if any(ref.name == name for ref in catalog.refs()):
+        raise ParamError(f"{name} already exists", "use another name; for a new version, copy its file")
+    kernels = catalog.get("kernels", kind="table")
+    texts = {
+        root / "sql" / "analyses" / group / f"{name}.v1.sql": _CONTRACT.format(
+            name=name, table=kernels.name, ref=f"{kernels.name}@{kernels.compatible_since}"
+        ),
+        root / "tests" / "golden" / "analyses" / group / f"{name}.v1.golden": _GOLDEN,
+    }
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return [*texts, *sync(root)]
+
+
+def check_contract(root: Path, name: str) -> list[Violation]:
+    """All problems that CI would report for one contract: in its file, golden files and laws.
+
+    Raises UnknownName.
+    """
+    catalog, errors = Catalog.scan(sql_folder_of(root))
+    if errors:
+        return check(root)
+    contract = catalog.get(name)
+    own = (contract.source, f"tests/golden/{golden_stem(contract)}.")
+    others = {each.source for each in catalog.contracts.values()} - {contract.source}
+    found = [each for each in check(root) if not _is_in(each, others) or each.location.startswith(own)]
+    found += _unedited(root, contract)
+    return found or list(_failed_tests(root, contract))
+
+
+def _is_in(violation: Violation, sources: set[str]) -> bool:
+    source, _, _ = violation.location.partition(":")
+    return source in sources or source.startswith("tests/golden/")
+
+
+def _unedited(root: Path, contract: Contract) -> Iterator[Violation]:
+    """Lines of the skeletons that were not replaced."""
+    for path in (root / contract.source, *_goldens(root, contract)):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if TODO in line:
+                location = f"{path.relative_to(root).as_posix()}:{number}"
+                yield Violation(location, f"{TODO} of the skeleton", "replace it")
+
+
+def _goldens(root: Path, contract: Contract) -> list[Path]:
+    stem = root / "tests" / "golden" / golden_stem(contract)
+    return sorted(stem.parent.glob(f"{stem.name}.*golden"))
+
+
+def _failed_tests(root: Path, contract: Contract) -> Iterator[Violation]:
+    """The failed tests of the contract, golden files first, each with the first line of its message."""
+    goldens = [path.relative_to(root).as_posix() for path in _goldens(root, contract)]
+    failed = list(_run_tests(root, goldens))
+    laws = [each for each in _TESTS if (root / each).exists()]
+    yield from failed or (_run_tests(root, [*laws, "-k", contract.name]) if laws else ())
+
+
+def _run_tests(root: Path, arguments: Sequence[str]) -> Iterator[Violation]:
+    if not arguments:
+        return
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-rfE", "--no-header", "--tb=short"]
+    done = subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True)
+    if done.returncode in (0, 5):  # 5: no test was selected
+        return
+    failures = re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?$", done.stdout, re.MULTILINE)
+    if not failures:
+        what = (done.stderr or done.stdout).strip().splitlines()
+        raise ContractError(f"pytest cannot run: {what[-1] if what else ''}", "pip install -e '.[dev]'")
+    for test, reason in failures:
+        yield Violation(test, f"fails: {reason or 'see pytest'}", f"run pytest -n 0 {arguments[0]}")

@@ -1,0 +1,125 @@
+"""Parts of a trace's file name: rank, world size, time, and the remainder that distinguishes runs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from tracewarehouse.storage.layout import MAX_RUN_NAME
+
+_LEFT = r"(?<![A-Za-z0-9])"
+_RIGHT = r"(?![A-Za-z0-9])"
+_ENDINGS = re.compile(
+    r"\.(?:gz|json|jsonl|ndjson|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd)$", re.IGNORECASE
+)
+_RANKS = tuple(
+    re.compile(_LEFT + pattern + _RIGHT, re.IGNORECASE)
+    for pattern in (
+        r"(?<!local[-_])(?:global[-_]?)?rank[-_.=]?(\d{1,6})(?:[-_]?of[-_]?(\d{1,6}))?",
+        r"worker[-_.=]?(\d{1,6})(?:[-_]?of[-_]?(\d{1,6}))?",
+        r"r(\d{1,6})of(\d{1,6})",
+    )
+)
+_BARE_RANK = re.compile(r"r(\d{1,6})", re.IGNORECASE)
+# Coordinates of parallelism: tensor, pipeline, data, expert, context, sequence.
+_COORDINATE = re.compile(
+    _LEFT + r"(tp|pp|dp|ep|cp|dcp|sp|local[-_]?rank)[-_.=]?(\d{1,6})" + _RIGHT, re.IGNORECASE
+)
+# `ep3` alone may be an epoch: it counts only together with one of these.
+_SURE_COORDINATES = frozenset({"tp", "pp", "dp", "local_rank", "local-rank", "localrank"})
+_DATE = r"20\d\d([-_]?)[01]\d\1[0-3]\d"
+_CLOCK = r"[0-2]\d([-_:.]?)[0-5]\d(?:\2[0-5]\d(?:[.,]\d{1,9})?)?Z?"
+_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_TIMES = tuple(
+    re.compile(_LEFT + pattern + _RIGHT, re.IGNORECASE)
+    for pattern in (
+        rf"(?:{_MONTHS})[-_]\d{{1,2}}(?:[-_]\d\d){{3}}(?:\.\d{{1,9}})?",
+        rf"{_DATE}(?:[-_T]?{_CLOCK})?",
+        r"1\d{9}\.\d{1,9}",
+        r"1(?:\d{18}|\d{15}|\d{12}|\d{9})",
+    )
+)
+# The profiler's default name: host_pid.time.pt.trace.json
+_HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d{1,10})\.1\d{12,18}")
+_NUMBERED = re.compile(r"(?:(?P<base>.*?)[-_.])?(?P<number>\d{1,6})")
+
+
+@dataclass(frozen=True)
+class NameParts:
+    """The parts of a file name; `remainder` is the name without rank, coordinates and time.
+
+    `coordinates` are pairs such as ("tp", 3); `host` is set for names of the form host_pid.time.
+    """
+
+    rank: int | None = None
+    world_size: int | None = None
+    coordinates: tuple[tuple[str, int], ...] = ()
+    host: str | None = None
+    remainder: str = ""
+
+
+def split_name(name: str) -> NameParts:
+    """Splits a file name by the tokens that profilers, launchers and people use."""
+    rest = stem(PurePath(name).name)
+    host = _HOST_PID.fullmatch(rest)
+    for pattern in _TIMES:
+        rest = _cut(rest, pattern.search(rest))
+    rank, world_size, rest = _take_rank(rest)
+    coordinates, rest = _take_coordinates(rest)
+    is_default = host is not None and rank is None and not coordinates
+    return NameParts(rank, world_size, coordinates, host["host"] if host and is_default else None, rest)
+
+
+def numbered(remainder: str) -> tuple[str, int] | None:
+    """`trace_3` as ("trace", 3): a number that may be the rank, if the traces agree."""
+    match = _NUMBERED.fullmatch(remainder)
+    return (match["base"] or "", int(match["number"])) if match else None
+
+
+def folder_run_name(text: str) -> str:
+    """A valid run name from names of folders and files; long ones end in a hash."""
+    name = re.sub(r"[^A-Za-z0-9._+=~-]", "-", text).lstrip(".-")
+    if not re.search(r"[A-Za-z0-9]", name):
+        name = "run"
+    if len(name) <= MAX_RUN_NAME:
+        return name
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{name[: MAX_RUN_NAME - 9]}-{digest}"
+
+
+def stem(name: str) -> str:
+    """A file name without suffixes of traces."""
+    while match := _ENDINGS.search(name):
+        name = name[: match.start()]
+    return name
+
+
+def _take_rank(text: str) -> tuple[int | None, int | None, str]:
+    for pattern in _RANKS:
+        if match := pattern.search(text):
+            return int(match[1]), int(match[2]) if match[2] else None, _cut(text, match)
+    if match := _BARE_RANK.fullmatch(text):
+        return int(match[1]), None, ""
+    return None, None, text
+
+
+def _take_coordinates(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
+    coordinates = tuple((match[1].lower(), int(match[2])) for match in _COORDINATE.finditer(text))
+    if not any(kind in _SURE_COORDINATES for kind, _ in coordinates):
+        return (), text
+    while match := _COORDINATE.search(text):
+        text = _cut(text, match)
+    return coordinates, text
+
+
+def _cut(text: str, match: re.Match[str] | None) -> str:
+    """The text without the match, its two ends joined by one of the separators around the match."""
+    if match is None:
+        return text
+    left, right = text[: match.start()], text[match.end() :]
+    bare_left, bare_right = left.rstrip("._- "), right.lstrip("._- ")
+    if bare_left and bare_right:
+        return f"{bare_left}{left[len(bare_left) :][:1] or right[:1]}{bare_right}"
+    return bare_left or bare_right

@@ -1,0 +1,314 @@
+"""From read sources to published runs: final runs and ranks, comparison with the store, one version each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tracewarehouse import hints
+from tracewarehouse.errors import TwError
+from tracewarehouse.ingest.build_rank import commit_staged
+from tracewarehouse.ingest.naming.assignment import Assignment, Duplicate, Naming, Refusal, assign
+from tracewarehouse.ingest.naming.run_names import TraceFile
+from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
+from tracewarehouse.ingest.plan import BuiltTables, Item, ReadSource, StoredSources, UnreadSource, item_of
+from tracewarehouse.ingest.survey import Candidate, SurveyedSource, other_format
+from tracewarehouse.runs.quality import expected_ranks, run_issues
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Changes, Published, RankSource, Store, manifests
+
+
+@dataclass(frozen=True)
+class ReadySource:
+    """A source whose tables are built for its run and rank."""
+
+    source: SurveyedSource
+    assignment: Assignment
+    read: ReadSource
+    built_tables: BuiltTables
+
+
+@dataclass
+class Decisions:
+    """The final outcomes, the sources ready to be published, and those to build again for another rank."""
+
+    outcomes: list[FileOutcome] = field(default_factory=list)
+    ready: list[ReadySource] = field(default_factory=list)
+    rebuilds: list[Item] = field(default_factory=list)
+    assignments: dict[int, Assignment] = field(default_factory=dict)
+
+
+def assign_all(
+    sources: Sequence[SurveyedSource], reads: Mapping[int, ReadSource], options: Options
+) -> Naming:
+    """The final runs and ranks of all sources that were read."""
+    windows = {sources[number].path: read.window for number, read in reads.items()}
+    files = [_trace_file(sources[number], read) for number, read in reads.items()]
+    run = None if options.inbox else options.run
+    return assign(
+        files, windows=lambda paths: {path: windows[path] for path in paths}, run=run, rank=options.rank
+    )
+
+
+def _trace_file(source: SurveyedSource, read: ReadSource) -> TraceFile:
+    note = source.note
+    world_size = read.world_size if read.world_size is not None or note is None else note.world_size
+    return TraceFile(
+        source.path,
+        read.digest,
+        read.rank,
+        world_size,
+        read.status == "damaged",
+        note.run if note else None,
+        note.window_number if note else None,
+        source.part.name,
+    )
+
+
+def decide(
+    stored: StoredSources,
+    options: Options,
+    sources: Sequence[SurveyedSource],
+    reads: Mapping[int, ReadSource],
+    naming: Naming,
+) -> Decisions:
+    """Compares the assigned runs and ranks with what is stored and what was built."""
+    numbers = {(sources[number].path, sources[number].part.name): number for number in reads}
+    found = Decisions()
+    found.outcomes += [_duplicate(one) for one in naming.duplicates]
+    found.outcomes += [
+        _refused(stored.store, one, reads[numbers[one.path, one.part]]) for one in naming.refusals
+    ]
+    for assignment in naming.assigned:
+        number = numbers[assignment.path, assignment.part]
+        found.assignments[number] = assignment
+        _decide_one(stored, options, number, sources[number], reads[number], assignment, found)
+    return found
+
+
+def _decide_one(
+    stored: StoredSources,
+    options: Options,
+    number: int,
+    source: SurveyedSource,
+    read: ReadSource,
+    assignment: Assignment,
+    found: Decisions,
+) -> None:
+    built_tables = read.built_tables
+    if built_tables and (built_tables.run, built_tables.rank) == (assignment.run, assignment.rank):
+        found.ready.append(ReadySource(source, assignment, read, built_tables))
+        return
+    target = stored.target(source.format, assignment)
+    published = target.published if target else None
+    if target is None:
+        found.outcomes.append(_spelling_conflict(stored.store, assignment))
+    elif published and published.digest == read.digest and published.is_current:
+        found.outcomes.append(
+            FileOutcome(
+                assignment.path,
+                "same",
+                assignment.run,
+                assignment.rank,
+                "already stored",
+                notes=assignment.notes,
+            )
+        )
+    elif (
+        published
+        and published.digest != read.digest
+        and not published.may_be_replaced_by(read.status, read.text_bytes, options.replace)
+    ):
+        found.outcomes.append(
+            conflict(assignment, stored.source(assignment.run, assignment.rank, source.format))
+        )
+    else:
+        item = item_of(stored, number, source, assignment)
+        found.rebuilds.append(replace(item, digest=read.digest, text_bytes=read.text_bytes))
+
+
+def _spelling_conflict(store: Store, assignment: Assignment) -> FileOutcome:
+    other = store.spelling(assignment.run)
+    reason = f"run {assignment.run}: run names are case-insensitive, and run {other} already exists"
+    hint = hints.fill("use {}, or another name", hints.option("run", other))
+    return FileOutcome(assignment.path, "refused", assignment.run, assignment.rank, reason, hint)
+
+
+def _duplicate(one: Duplicate) -> FileOutcome:
+    return FileOutcome(one.path, "skipped", one.run, one.rank, f"same content as {one.of.name}")
+
+
+def _refused(store: Store, one: Refusal, read: ReadSource) -> FileOutcome:
+    """Refused, unless its content is already a rank of the run, after someone followed the hint."""
+    version = store.newest(one.run) if one.run else None
+    for source in version.sources if version else ():
+        if source.identity == (read.digest, one.part):
+            return FileOutcome(one.path, "same", one.run, source.rank, f"stored as rank {source.rank}")
+    return FileOutcome(one.path, "refused", one.run, one.rank, one.reason, one.hint)
+
+
+def conflict(assignment: Assignment, stored: RankSource | None) -> FileOutcome:
+    """The refusal of a file whose rank is stored with different content."""
+    source = stored.facts.get("source_name") if stored else None
+    reason = f"rank {assignment.rank} of run {assignment.run} already exists with different content"
+    hint = hints.fill(
+        "{} overwrites it, {} stores it as another run", hints.option("replace"), hints.option("run", "NAME")
+    )
+    reason = f"{reason}, from {source}" if source else reason
+    return FileOutcome(assignment.path, "refused", assignment.run, assignment.rank, reason, hint)
+
+
+def unread_outcome(
+    source: SurveyedSource,
+    report: UnreadSource,
+    options: Options,
+    named: bool,
+    assignment: Assignment | None = None,
+) -> FileOutcome:
+    """The outcome of a file that could not be read; `assignment` if it was to be built a second time."""
+    path = source.path
+    run, rank = (assignment.run, assignment.rank) if assignment else (None, None)
+    if options.inbox and not path.exists():
+        return FileOutcome(path, "skipped", run, rank, "already ingested by another process")
+    if report.why == "changed":
+        return FileOutcome(path, "pending", run, rank, "changed while it was read", "ingest it again later")
+    if report.why == "unfinished":
+        reason = f"is truncated and was modified less than {options.settle_s:g} s ago"
+        return FileOutcome(
+            path,
+            "pending",
+            run,
+            rank,
+            reason,
+            hints.Hint(
+                "ingest it again later, or with settle_s=0", "ingest it again later, or with --settle 0"
+            ),
+        )
+    if report.why == "other":
+        return other_format(Candidate(path, named), report.kind)
+    assert report.failure is not None
+    reason = report.failure.message.removeprefix(f"{path}: ")
+    details = report.failure.details
+    return FileOutcome(path, "refused", run, rank, reason, report.failure.hint, details=details)
+
+
+def publish(
+    store: Store, options: Options, ready: Sequence[ReadySource]
+) -> tuple[list[FileOutcome], set[str]]:
+    """Publishes each run once. Returns each file's outcome and the runs with a new version.
+
+    The files of a run that cannot be published are refused; other runs are not affected.
+    """
+    by_run: dict[str, list[ReadySource]] = defaultdict(list)
+    for one in ready:
+        by_run[one.assignment.run].append(one)
+    outcomes: list[FileOutcome] = []
+    written: set[str] = set()
+    for run, members in sorted(by_run.items()):
+        try:
+            published, names = _publish_run(store, options, run, members)
+        except TwError as error:
+            outcomes += [_file(one, "refused", error.message, error.hint) for one in members]
+            continue
+        outcomes += [_outcome(one, name, published) for one, name in zip(members, names, strict=True)]
+        if published.version:
+            written.add(run)
+    return outcomes, written
+
+
+def _publish_run(
+    store: Store, options: Options, run: str, members: Sequence[ReadySource]
+) -> tuple[Published, tuple[str, ...]]:
+    """The result of publishing, and the name of each member's source."""
+    sources = _committed(store, members)
+    paths = {one.name: member.source.path for one, member in zip(sources, members, strict=True)}
+
+    def begins_with(stored: RankSource, new: RankSource) -> bool:
+        from tracewarehouse.formats.file_text import prefix_digest
+
+        return prefix_digest(paths[new.name], stored.text_bytes) == stored.digest
+
+    changes = Changes(
+        sources=sources,
+        labels=labels_of(options, members),
+        replace=options.replace,
+        expected_ranks=options.expect_ranks,
+        begins_with=begins_with,
+    )
+    return store.publish(run, changes), tuple(one.name for one in sources)
+
+
+def _committed(store: Store, members: Sequence[ReadySource]) -> tuple[RankSource, ...]:
+    """The committed source of each member; sources that were only staged are committed now."""
+    found: dict[tuple[int, str], RankSource] = {}
+    for folder in sorted({one.built_tables.staged for one in members if one.built_tables.staged}):
+        found |= {(one.rank, one.uid): one for one in commit_staged(store, folder)}
+    for name in sorted({one.built_tables.manifest for one in members if one.built_tables.manifest}):
+        manifest = manifests.read(store.objects, members[0].assignment.run, name)
+        found |= {(one.rank, one.uid): one for one in manifest.sources}
+    return tuple(found[one.built_tables.rank, one.built_tables.uid] for one in members)
+
+
+def labels_of(options: Options, members: Iterable[ReadySource]) -> dict[str, str]:
+    """A run's labels: those of the training job, its window number, and those of the options."""
+    labels: dict[str, str] = {}
+    for one in sorted(members, key=lambda one: one.assignment.rank):
+        if one.source.note:
+            labels |= one.source.note.labels
+        if one.assignment.window_number is not None:
+            labels["span"] = str(one.assignment.window_number)
+    return labels | dict(options.labels)
+
+
+def relabel(store: Store, options: Options, runs: Iterable[str]) -> set[str]:
+    """Sets the labels of the options on otherwise unchanged runs; returns the runs with a new version."""
+    if not options.labels:
+        return set()
+    return {run for run in runs if store.newest(run) and store.relabel(run, dict(options.labels)).version}
+
+
+def _outcome(one: ReadySource, name: str, published: Published) -> FileOutcome:
+    result = published.outcome.get(name, "added")
+    if result == "conflict":
+        return conflict(one.assignment, None)
+    if result == "same":
+        return _file(one, "same", "already stored")
+    if result == "pending" or published.pending:
+        there, expected = published.pending or (0, 0)
+        return _file(one, "pending", f"waiting for ranks: {there} of {expected} present")
+    return _file(one, one.read.status, "replaced what was stored" if result == "replaced" else None)
+
+
+def _file(one: ReadySource, state: State, reason: str | None = None, hint: str | None = None) -> FileOutcome:
+    assignment = one.assignment
+    return FileOutcome(
+        assignment.path,
+        state,
+        assignment.run,
+        assignment.rank,
+        reason,
+        hint,
+        assignment.notes,
+        one.read.content,
+    )
+
+
+def run_outcomes(store: Store, files: Sequence[FileOutcome], written: set[str]) -> tuple[RunOutcome, ...]:
+    """The current state of every run that the files belong to."""
+    runs = sorted({one.run for one in files if one.run and one.state != "refused"} | written)
+    return tuple(_run_outcome(store, run, run in written) for run in runs)
+
+
+def _run_outcome(store: Store, run: str, written: bool) -> RunOutcome:
+    version = store.newest(run)
+    waits = store.pending(run)
+    there = {one.source.rank for one in waits} | set(version.ranks if version else ())
+    waiting = (len(there), max(one.expected_ranks for one in waits)) if waits else None
+    if version is None:
+        return RunOutcome(run, None, written, waiting=waiting)
+    rules = tuple(
+        (fired.rule, fired.example if fired.rank is None else f"rank {fired.rank}: {fired.example}")
+        for fired in run_issues([SelectedRun(version, version.ranks)])
+    )
+    return RunOutcome(run, version.number, written, version.ranks, expected_ranks(version), waiting, rules)

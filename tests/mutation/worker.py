@@ -1,0 +1,71 @@
+"""A process of the mutation check: prepares once, then checks one contract after the other."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from killers import Check, Killers
+from listing import NO_CHANGE, Line, lines_of
+from mutants import Mutant
+
+KILLERS: list[Killers] = []
+
+
+def prepare(folder: str) -> None:
+    """Once per process."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    KILLERS.append(Killers(Path(folder), Path(tempfile.mkdtemp(dir=folder))))
+
+
+def by_goldens(name: str, known: Collection[Line], every: bool) -> list[Line]:
+    """Each mutant of a contract with the golden file that catches it, if any, or the earlier check."""
+    killers = KILLERS[-1]
+    contract = killers.catalog.get(name)
+    caught = {replace(each, killed_by=""): each for each in known if each.killed_by not in ("", NO_CHANGE)}
+    made = lines_of(contract, every=every)
+    if any(line not in caught for line, _ in made):
+        killers.draw(contract)
+    checks = list(killers.golden_checks(contract))
+    return [caught.get(line) or _checked(killers, line, mutant, checks) for line, mutant in made]
+
+
+def by_laws(name: str, alive: Collection[tuple[str, str]], every: bool) -> list[Line]:
+    """The mutants with these changes and locations, with the law or truth that catches them, if any."""
+    killers = KILLERS[-1]
+    killers.prepare()
+    contract = killers.catalog.get(name)
+    killers.remember(contract)
+    checks = list(killers.other_checks(contract))
+    todo = [each for each in lines_of(contract, every=every) if (each[0].change, each[0].place) in alive]
+    return [
+        _checked(killers, line, mutant, checks if killers.changes(mutant.contract) else [])
+        for line, mutant in todo
+    ]
+
+
+def catches(line: Line) -> bool:
+    """Whether the check named in the line (golden file, law or truth) catches the mutant."""
+    killers = KILLERS[-1]
+    contract = killers.catalog.get(line.contract)
+    if line.killed_by.startswith("golden "):
+        killers.draw(contract)
+        checks = list(killers.golden_checks(contract))
+    else:
+        killers.prepare()
+        checks = list(killers.other_checks(contract))
+    mutant = next(mutant for each, mutant in lines_of(contract) if each.same(line))
+    named = [(name, check) for name, check in checks if name == line.killed_by]
+    return killers.killer(mutant.contract, named) is not None
+
+
+def _checked(killers: Killers, line: Line, mutant: Mutant, checks: list[tuple[str, Check]]) -> Line:
+    started = time.monotonic()
+    found = killers.killer(mutant.contract, checks) or ""
+    if (seconds := time.monotonic() - started) > 20:
+        print(f"{line.contract} {line.change}: {seconds:.0f} s {found}", file=sys.stderr, flush=True)
+    return replace(line, killed_by=found or (NO_CHANGE if line.reason else ""))

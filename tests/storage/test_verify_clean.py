@@ -1,0 +1,185 @@
+"""`verify` finds every kind of damage; `clean` deletes unreachable files only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from storage_sources import commit, seen, staged
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage import Changes, StagedTable, Store
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A warehouse with two versions of one run: ranks 0 and 1 packed, then rank 1 replaced."""
+    store = Store.open_or_create(tmp_path / "warehouse")
+    with store.staging() as folder:
+        sources = store.commit([staged(folder, rank) for rank in (0, 1)])
+    store.publish("run", Changes(sources=sources))
+    store.publish("run", Changes(sources=(commit(store, 1, content="b"),), replace=True))
+    return store
+
+
+def data(store: Store) -> list[Path]:
+    return sorted((store.root / "data").rglob("*.parquet"))
+
+
+def manifests(store: Store) -> list[Path]:
+    return sorted((store.root / "_tw" / "sources").rglob("*.json"))
+
+
+def flip(path: Path) -> None:
+    """One bit of one byte in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (lambda store: data(store)[0].unlink(), "file missing"),
+        (lambda store: shorten(data(store)[0]), "bytes,"),
+        (lambda store: flip(data(store)[0]), "checksum differs"),
+        (lambda store: manifests(store)[0].unlink(), "manifest missing"),
+        (lambda store: manifests(store)[0].write_text("{"), "damaged manifest"),
+        (lambda store: shorten(store.root / "_tw/runs/run/v000002.parquet"), "damaged version"),
+        (lambda store: (store.root / "_tw/runs/run/v000001.parquet").write_bytes(b""), "damaged version"),
+    ],
+)
+def test_verify_finds_damage(store: Store, damage: Callable[[Store], None], what: str) -> None:
+    assert store.verify() == []
+    damage(store)
+    found = store.verify()
+    assert [problem for problem in found if what in problem.what], found
+    assert all(problem.run == "run" for problem in found)
+
+
+def test_verify_finds_a_missing_version_and_a_strange_one(store: Store) -> None:
+    folder = store.root / "_tw" / "runs" / "run"
+    shutil.copy(folder / "v000002.parquet", folder / "v000004.parquet")
+    assert {(problem.path, problem.what) for problem in store.verify()} == {
+        ("_tw/runs/run/v000003.parquet", "version missing"),
+        ("_tw/runs/run/v000004.parquet", "says it is run@v2"),
+    }
+
+
+def test_a_damaged_version_is_reported_to_readers(store: Store) -> None:
+    shorten(store.root / "_tw/runs/run/v000002.parquet")
+    with pytest.raises(WarehouseError, match=r"v000002\.parquet: damaged version"):
+        Store.open(store.root).newest("run")
+    assert Store.open(store.root).get("run", 1).ranks == (0, 1)
+
+
+def test_foreign_files_disturb_nobody(store: Store) -> None:
+    for name in ("_tw/runs/.DS_Store", "_tw/runs/run/v000009.parquet~", "_tw/sources/run/Thumbs.db"):
+        (store.root / name).write_text("x")
+    (store.root / "_tw" / "runs" / "Not A Run").mkdir()
+    assert store.runs() == ("run",)
+    assert store.versions("run") == (1, 2)
+    assert store.verify() == []
+    store.clean(-1)
+    assert set(seen(store)) == {0, 1}
+
+
+def age(store: Store, seconds: float) -> None:
+    """Makes all files older."""
+    then = time.time() - seconds
+    for path in store.root.rglob("*"):
+        os.utime(path, (then, then))
+
+
+def tree(store: Store) -> set[str]:
+    return {str(path.relative_to(store.root)) for path in store.root.rglob("*") if path.is_file()}
+
+
+def test_clean_keeps_every_version_of_a_present_run(store: Store) -> None:
+    age(store, 2 * DAY_S)
+    before = tree(store)
+    assert store.clean(DAY_S).files == 0
+    assert tree(store) == before
+    assert store.get("run", 1).ranks == (0, 1)
+
+
+def test_clean_deletes_old_orphans_and_keeps_young_ones(store: Store) -> None:
+    published = tree(store)
+    commit(store, 5)
+    stray = store.root / "data" / "events" / "run" / "000009-dead-beef.parquet"
+    stray.write_bytes(b"cut short")
+    (store.root / "_tw" / "staging" / "dead" / "deeper").mkdir(parents=True)
+    (store.root / "_tw" / "staging" / "dead" / "deeper" / "half.parquet").write_bytes(b"half")
+    (store.root / "_tw" / "staging" / "x.tmp").write_bytes(b"half")
+    littered = tree(store)
+    assert store.clean(DAY_S).files == 0
+    assert tree(store) == littered
+    age(store, 2 * DAY_S)
+    young = commit(store, 6)
+    report = store.clean(DAY_S)
+    assert report.files == 6
+    assert report.bytes > 0
+    kept = {f"_tw/sources/run/{young.manifest}", *(file.path for file in young.files)}
+    assert tree(store) == published | kept
+    assert store.verify() == []
+
+
+def test_clean_keeps_results_inbox_and_the_shell_file(store: Store) -> None:
+    for name in ("results/gpu_busy@1/run/x.parquet", "inbox/run/rank0.json.gz", "warehouse.duckdb"):
+        (store.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (store.root / name).write_bytes(b"x")
+    age(store, 2 * DAY_S)
+    assert store.clean(DAY_S).files == 0
+
+
+def test_clean_keeps_pending_sources_and_deletes_settled_markers(store: Store) -> None:
+    source = commit(store, 0, run="slow")
+    store.publish("slow", Changes(sources=(source,), expected_ranks=2))
+    (marker,) = (store.root / "_tw" / "waiting" / "slow").iterdir()
+    text = marker.read_text()
+    age(store, 2 * DAY_S)
+    assert store.clean(DAY_S).files == 0
+    store.publish("slow", Changes(sources=(commit(store, 1, run="slow"),), expected_ranks=2))
+    assert set(seen(store, "slow")) == {0, 1}
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.write_text(text)
+    assert store.clean(DAY_S).files == 1
+    assert not marker.exists()
+    assert store.verify() == []
+
+
+def test_a_removed_run_is_deleted_after_its_grace_period_and_its_numbers_are_not_reused(store: Store) -> None:
+    store.remove("run")
+    age(store, 2 * DAY_S)
+    store.clean(DAY_S)
+    assert store.get("run", 1).ranks == (0, 1)
+    report = store.clean(-1)
+    assert report.versions == 2
+    assert tree(store) == {
+        "_tw/warehouse.json",
+        "_tw/runs/run/v000003.parquet",
+        "_tw/receipts/run/v000003.json",
+    }
+    assert store.verify() == []
+    store.publish("run", Changes(sources=(commit(store, 0),)))
+    assert store.versions("run") == (3, 4)
+    assert store.verify() == []
+
+
+def test_a_table_name_never_becomes_a_path(store: Store) -> None:
+    with store.staging() as folder:
+        made = staged(folder, 0)
+        hostile = StagedTable("../../x", 1, made.tables[0].path, made.tables[0].rows)
+        with pytest.raises(ValueError, match="invalid table name"):
+            store.commit_source(replace(made, tables=(hostile,)))
