@@ -62,7 +62,6 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
         (b'{"schemaVersion": 1}', "no_events"),
         (b'{"traceEvents": [],}', "no_events"),
         (b'{"schema": "1.1.1", "pid": 1, "nodes": [' + b"1," * 3_000_000, "execution_trace"),
-        (b'{"rocprofiler-sdk-tool": [{"a": 1}]}', "rocprofv3"),
         (b'{"segments": [], "device_traces": [[]]}', "memory_snapshot"),
         (b"\x80\x04" + b"x" * 100 + b"device_traces", "memory_snapshot"),
         (b"\x80\x04rest", "pickle"),

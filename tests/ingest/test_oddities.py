@@ -511,7 +511,7 @@ def test_oddity_41(tmp_path: Path) -> None:
 def test_oddity_42(tmp_path: Path) -> None:
     """nsys exports, and rpd files beside them, are SQLite: named by their tables."""
     for tables, format_ in (
-        (["StringIds"], "nsys_sqlite"), (["rocpd_api", "rocpd_op"], "rpd_sqlite"),
+        (["StringIds"], "nsys_sqlite"), (["StringIds", "rocpd_api"], "nsys_sqlite"),
         (["rocpd_kernel_dispatch_7f"], "rocpd_sqlite"), (["notes"], "sqlite"),
     ):  # fmt: skip
         path = tmp_path / f"{format_}.sqlite"
@@ -523,9 +523,9 @@ def test_oddity_42(tmp_path: Path) -> None:
 
 
 def test_oddity_43(tmp_path: Path) -> None:
-    """rocprofv3 JSON is named; a memory timeline too."""
+    """rocprofv3 JSON and memory timelines are detected."""
     tool = {"rocprofiler-sdk-tool": [{"agents": [], "buffer_records": {"kernel_dispatch": []}}]}
-    assert other_format(tmp_path, json.dumps(tool).encode(), "r.json") == "rocprofv3"
+    assert detect(write(tmp_path, json.dumps(tool).encode(), "r.json")).name == "rocprofv3"
     timeline = json.dumps([[-1, 1, 5, 0], [17, 2, 6, 4]]).encode()
     assert detect(write(tmp_path, timeline, "m.raw.json")).name == "memory_timeline"
 

@@ -57,9 +57,11 @@ def _built_in() -> tuple[Format, ...]:
     from tracewarehouse.formats.memory_timeline import MemoryTimelineFormat
     from tracewarehouse.formats.nsys.format import NsysFormat
     from tracewarehouse.formats.nsys.report import NsysReportFormat
+    from tracewarehouse.formats.rocm.rocprofv3 import Rocprofv3Format
     from tracewarehouse.formats.rocm.rpd import RpdFormat
 
-    return NsysFormat(), NsysReportFormat(), RpdFormat(), MemoryTimelineFormat(), KinetoFormat()
+    databases = NsysFormat(), NsysReportFormat(), RpdFormat()
+    return *databases, Rocprofv3Format(), MemoryTimelineFormat(), KinetoFormat()
 
 
 HEAD_BYTES: Final = 1 << 20
