@@ -511,7 +511,7 @@ def test_oddity_41(tmp_path: Path) -> None:
 def test_oddity_42(tmp_path: Path) -> None:
     """nsys exports, and rpd files beside them, are SQLite: named by their tables."""
     for tables, format_ in (
-        (["StringIds"], "nsys_sqlite"), (["StringIds", "rocpd_api"], "nsys_sqlite"),
+        (["StringIds"], "nsys_sqlite"),
         (["rocpd_kernel_dispatch_7f"], "rocpd_sqlite"), (["notes"], "sqlite"),
     ):  # fmt: skip
         path = tmp_path / f"{format_}.sqlite"
