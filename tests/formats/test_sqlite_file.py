@@ -17,6 +17,7 @@ import tracewarehouse as tw
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import sqlite_file
 from tracewarehouse.formats.registry import detect
+from tracewarehouse.formats.source_tables import declared_types
 from tracewarehouse.formats.sqlite_file import Database, check_complete
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -203,3 +204,20 @@ def test_batches_have_the_requested_types(report: Path) -> None:
     with Database(report) as database:
         (batch,) = database.batches(KERNEL, columns, ('"deviceId" = ?', (0,)))
     assert batch.to_pydict() == {"start": [20_000], "missing": [None], "value": [None]}
+
+
+def test_both_drivers_read_the_same_cells(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("adbc_driver_sqlite")
+    change(report, "CREATE TABLE odd (a INTEGER, b TEXT, c REAL, d INTEGER)",
+           "INSERT INTO odd VALUES (1, 'x', 1.5, NULL), (NULL, NULL, 2, 3), (-9007199254740993, '', NULL, 4)",
+           "CREATE TABLE mixed (a INTEGER)", "INSERT INTO mixed VALUES (1), ('text'), (x'00')")  # fmt: skip
+    with Database(report) as database:
+        wanted = {table: declared_types(database, table) for table in database.tables}
+        fast = {table: list(database.batches(table, types)) for table, types in wanted.items()}
+        monkeypatch.setattr(sqlite_file, "_adbc", lambda: None)
+        slow = {table: list(database.batches(table, types)) for table, types in wanted.items()}
+    assert {table: pa.Table.from_batches(found).to_pylist() for table, found in fast.items() if found} == {
+        table: pa.Table.from_batches(found).to_pylist() for table, found in slow.items() if found
+    }
+    assert slow["odd"][0].schema.types == fast["odd"][0].schema.types
+    assert database.unusable["mixed"] == 4

@@ -12,6 +12,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -110,6 +111,12 @@ class Database:
         names = ", ".join(map(quote_name, present)) or "NULL"
         condition, values = where or ("TRUE", ())
         sql = f"SELECT {names} FROM {quote_name(table)} NOT INDEXED WHERE {condition}"
+        wanted = {name: columns[name] for name in present}
+        found = _read_with_adbc(self.path, sql, values, wanted) if wanted else None
+        if found is not None:
+            for batch in found.to_batches(max_chunksize=BATCH_ROWS):
+                yield _with_missing(batch, columns)
+            return
         try:
             cursor = self._con.execute(sql, values)
             while rows := cursor.fetchmany(BATCH_ROWS):
@@ -149,11 +156,63 @@ class Database:
         return TraceFormatError(self.path, f"the database cannot be read: {error}", hint=_HINT)
 
 
+def _with_missing(batch: pa.RecordBatch, columns: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    names = batch.schema.names
+    arrays = [
+        batch.column(name) if name in names else pa.nulls(batch.num_rows, type_)
+        for name, type_ in columns.items()
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _read_with_adbc(
+    path: Path, sql: str, values: tuple[int, ...], columns: Mapping[str, pa.DataType]
+) -> pa.Table | None:
+    """The rows of a SELECT by the ADBC driver, which needs a quarter of the time.
+
+    None if it is not installed, or if a value has another type: then the standard library reads and counts.
+    """
+    if (adbc := _adbc()) is None:
+        return None
+    for value in values:
+        sql = sql.replace("?", str(int(value)), 1)
+    try:
+        with adbc.connect(_uri(path)) as con, con.cursor() as cursor:
+            cursor.execute("PRAGMA trusted_schema = OFF")
+            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+            cursor.execute(sql)
+            found = cursor.fetch_arrow_table()
+            found.validate(full=True)  # text may not be UTF-8
+    except (adbc.Error, pa.ArrowInvalid):
+        return None
+    arrays = []
+    for place, type_ in enumerate(columns.values()):
+        column = found.column(place)
+        if column.null_count == len(column):
+            column = pa.chunked_array([pa.nulls(len(column), type_)])
+        elif column.type != type_ and not (pa.types.is_floating(type_) and pa.types.is_integer(column.type)):
+            return None
+        arrays.append(column.cast(type_))
+    return pa.Table.from_arrays(arrays, names=list(columns))
+
+
+@cache
+def _adbc() -> Any:
+    """The ADBC driver for SQLite, which the extra `nsys` installs."""
+    try:
+        from adbc_driver_sqlite import dbapi
+    except ImportError:
+        return None
+    return dbapi
+
+
+def _uri(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+
+
 def _connect(path: Path) -> sqlite3.Connection:
     try:
-        con = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None
-        )
+        con = sqlite3.connect(_uri(path), uri=True, isolation_level=None)
         con.text_factory = bytes
         con.execute("PRAGMA trusted_schema = OFF")
         con.execute("PRAGMA cell_size_check = ON")
