@@ -36,7 +36,6 @@ SEVERAL_GROUPS: Final = ("tensor", "pipeline", "sharded", "served", "graphs")
 QUICK: Final = [("data", "3.25"), ("captured", "3.25"), ("tensor", "3.1"), ("queued", "2.7")]
 SLOW: Final = [
     ("graphs", "3.25"), ("sharded", "3.1"), ("pipeline", "2.7"), ("old", "3.25"), ("experts", "3.25"),
-    ("served", "2.7"),
 ]  # fmt: skip
 CASES: Final = [*QUICK, *(pytest.param(*case, marks=pytest.mark.deep) for case in SLOW)]
 
