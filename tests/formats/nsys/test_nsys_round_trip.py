@@ -35,7 +35,7 @@ BY_GROUP: Final = ("collective_waits", "comm_by_group", "slow_rank", "stragglers
 SEVERAL_GROUPS: Final = ("tensor", "pipeline", "sharded", "served", "graphs")
 QUICK: Final = [("data", "3.25"), ("captured", "3.25"), ("tensor", "3.1"), ("queued", "2.7")]
 SLOW: Final = [
-    ("graphs", "3.25"), ("sharded", "3.1"), ("pipeline", "2.7"), ("old", "3.25"), ("experts", "3.25"),
+    ("graphs", "3.25"), ("sharded", "3.1"), ("pipeline", "2.7"), ("experts", "3.25"),
 ]  # fmt: skip
 CASES: Final = [*QUICK, *(pytest.param(*case, marks=pytest.mark.deep) for case in SLOW)]
 
