@@ -40,6 +40,7 @@ APART = {
 }
 
 HOMES = {
+    "adbc_driver_sqlite": {"formats"},
     "altair": {"plot"},
     "vl_convert": {"plot"},
     "duckdb": {"duck"},

@@ -29,6 +29,7 @@ FROM (
     (2, 'uncategorized', '(?i)^fill ?buffer|^memset', 'memset', 'memory'),
     (3, 'mtia_ccp_events', '^dma_request$', 'memcpy', 'memory'),
     (4, 'mtia_ccp_events', '^event_(wait|record)$', 'other', 'other'),
+    (9, 'kernel', '^CUDA graph [0-9?]+$', 'other', 'other'),
     (10, 'kernel', '(?i)nccl', 'kernel', 'communication'),
     (11, 'kernel', '(?i)(^|[^o])rccl', 'kernel', 'communication'),
     (12, 'kernel', '(?i)hccl|hcom_', 'kernel', 'communication'),

@@ -48,7 +48,7 @@ def test_ingest_prints_a_summary(ingested: tuple[Path, CliResult]) -> None:
     assert list(facts) == ["events", "steps", "coverage", "data quality", "time"]
     assert facts["steps"] == "12"
     assert re.fullmatch(r"launch known for [\d.]+ % of GPU time, operator for [\d.]+ %", facts["coverage"])
-    assert re.fullmatch(r"[\d.]+ (ms|s), [\d.]+ MB/s of JSON \([\d.]+ KiB\)", facts["time"])
+    assert re.fullmatch(r"[\d.]+ (ms|s), [\d.]+ MB/s \([\d.]+ KiB\)", facts["time"])
     assert lines[7] == "next"
     assert lines[8:] == ["  tw check first-steps", "  tw report first-steps"]
 

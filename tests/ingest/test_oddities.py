@@ -510,18 +510,22 @@ def test_oddity_41(tmp_path: Path) -> None:
 
 def test_oddity_42(tmp_path: Path) -> None:
     """nsys exports, and rpd files beside them, are SQLite: named by their tables."""
-    for tables_of, format_ in (("StringIds", "nsys_sqlite"), ("rocpd_api", "rpd_sqlite")):
+    for tables, format_ in (
+        (["StringIds"], "nsys_sqlite"),
+        (["rocpd_kernel_dispatch_7f"], "rocpd_sqlite"), (["notes"], "sqlite"),
+    ):  # fmt: skip
         path = tmp_path / f"{format_}.sqlite"
         with sqlite3.connect(path) as con:
-            con.execute(f"CREATE TABLE {tables_of} (id INTEGER, value TEXT)")
+            for table in tables:
+                con.execute(f"CREATE TABLE {table} (id INTEGER, value TEXT)")
         con.close()
         assert other_format(tmp_path, path.read_bytes(), path.name) == format_
 
 
 def test_oddity_43(tmp_path: Path) -> None:
-    """rocprofv3 JSON is named; a memory timeline too."""
+    """rocprofv3 JSON and memory timelines are detected."""
     tool = {"rocprofiler-sdk-tool": [{"agents": [], "buffer_records": {"kernel_dispatch": []}}]}
-    assert other_format(tmp_path, json.dumps(tool).encode(), "r.json") == "rocprofv3"
+    assert detect(write(tmp_path, json.dumps(tool).encode(), "r.json")).name == "rocprofv3"
     timeline = json.dumps([[-1, 1, 5, 0], [17, 2, 6, 4]]).encode()
     assert detect(write(tmp_path, timeline, "m.raw.json")).name == "memory_timeline"
 

@@ -71,6 +71,11 @@ if TYPE_CHECKING:
     type=click.Choice(["us", "ns"]),
     help="Unit of the timestamps. [default: that of the format]",
 )
+@click.option(
+    "--step-range",
+    metavar="REGEX",
+    help="Names of annotations that mark steps.",
+)
 @output_options
 @pass_session
 def ingest(
@@ -214,7 +219,7 @@ def _facts(report: IngestReport) -> Iterator[tuple[str, str]]:
         yield "coverage", "no GPU activities in these traces"
     fired = ", ".join(f"{rule} {count(rows)}" for rule, rows in report.quality.items())
     yield "data quality", fired or "no issues found"
-    speed = f"{report.megabytes_per_s:.1f} MB/s of JSON"
+    speed = f"{report.megabytes_per_s:.1f} MB/s"
     yield "time", f"{duration(report.seconds * 1e9)}, {speed} ({size(report.bytes)})"
 
 

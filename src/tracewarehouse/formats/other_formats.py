@@ -19,6 +19,8 @@ DESCRIPTIONS: Final = {
     "memory_snapshot": "a CUDA memory snapshot",
     "nsys_sqlite": "an Nsight Systems export",
     "rpd_sqlite": "an rpd database",
+    "rocpd_sqlite": "a rocpd database of rocprofv3",
+    "sqlite": "an SQLite database without profiler tables",
     "rocprofv3": "a rocprofv3 result",
     NO_EVENTS: "JSON without trace events",
 }
@@ -38,19 +40,26 @@ _BY_KEYS: Final = (
     (("rocprofiler-sdk-tool",), "rocprofv3"),
     (("segments", "device_traces"), "memory_snapshot"),
 )
+# Headers of tables that nsys stats prints.
+_STATISTICS: Final = (b"time (%)", b"start (ns)", b"total time", b"duration (ns)")
 # An unclosed string is also one token; otherwise matching would restart at each quote inside it.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTALL)
 
 
 def binary_format(buffer: Buffer) -> str | None:
     """The name of a binary format; None if the content may be JSON."""
-    if buffer[:16] == b"SQLite format 3\0":
-        if buffer.find(b"rocpd_") >= 0:
-            return "rpd_sqlite"
-        return "nsys_sqlite" if buffer.find(b"StringIds") >= 0 else "sqlite"
     if buffer[:1] == b"\x80" and buffer[1] <= 5:
         return "memory_snapshot" if buffer.find(b"device_traces") >= 0 else "pickle"
     return None
+
+
+def sqlite_format(tables: Collection[str]) -> str:
+    """The name of the format of an SQLite database, by its tables."""
+    if "rocpd_op" in tables and "rocpd_api" in tables:
+        return "rpd_sqlite"
+    if any(name.startswith("rocpd_kernel_dispatch_") for name in tables):
+        return "rocpd_sqlite"
+    return "nsys_sqlite" if "StringIds" in tables else "sqlite"
 
 
 def object_format(keys: Collection[str]) -> str:
@@ -138,6 +147,9 @@ def not_json(path: Path, buffer: Buffer, at: int) -> TraceFormatError:
         what = "an HTML page" if b"<html" in head or b"<!doctype html" in head else "markup (XML or HTML)"
         hint = "an error page was saved in place of the trace: download it again"
         return TraceFormatError(path, f"this is {what}, not JSON", offset=at, hint=hint)
+    if head.startswith(_STATISTICS):
+        hint = "export the report itself: nsys export --type sqlite FILE"
+        return TraceFormatError(path, "a table of nsys stats, which has no events", offset=at, hint=hint)
     return TraceFormatError(
         path,
         "not a JSON object or array",

@@ -8,8 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import other_formats
 from tracewarehouse.formats.file_text import head_of
+from tracewarehouse.formats.sqlite_file import Database, check_complete, is_sqlite
 
 if TYPE_CHECKING:
     from tracewarehouse.formats.base import Format
@@ -53,14 +55,19 @@ def is_picklable() -> bool:
 def _built_in() -> tuple[Format, ...]:
     from tracewarehouse.formats.kineto.format import KinetoFormat
     from tracewarehouse.formats.memory_timeline import MemoryTimelineFormat
+    from tracewarehouse.formats.nsys.format import NsysFormat
+    from tracewarehouse.formats.nsys.report import NsysReportFormat
+    from tracewarehouse.formats.rocm.rocprofv3 import Rocprofv3Format
+    from tracewarehouse.formats.rocm.rpd import RpdFormat
 
-    return MemoryTimelineFormat(), KinetoFormat()
+    databases = NsysFormat(), NsysReportFormat(), RpdFormat()
+    return *databases, Rocprofv3Format(), MemoryTimelineFormat(), KinetoFormat()
 
 
 HEAD_BYTES: Final = 1 << 20
 # How many bytes of a database or pickle are searched for names that identify its format.
 _SEARCHED_BYTES: Final = 256 << 20
-_BINARY: Final = (b"SQLite format 3\0", b"\x80")
+_BINARY: Final = (b"\x80",)
 
 
 def detect(path: Path) -> Format:
@@ -80,6 +87,8 @@ def _error(path: Path, head: bytes) -> Exception:
     if path.is_dir():
         head_of(path, 1)  # raises
     other_formats.check_readable(path, head)
+    if is_sqlite(head):
+        return _sqlite_error(path)
     if head.startswith(_BINARY) and (name := other_formats.binary_format(_binary_content(path))) is not None:
         return other_formats.UnsupportedFormatError(path, name)
     if head.lstrip()[:1] == b"{":
@@ -87,6 +96,19 @@ def _error(path: Path, head: bytes) -> Exception:
             path, other_formats.object_format(other_formats.top_keys(head))
         )
     return other_formats.not_json(path, head, 0)
+
+
+def _sqlite_error(path: Path) -> Exception:
+    """Why a database is not ingested: damaged, of an unsupported format, or none of ours."""
+    with path.open("rb") as file:
+        if not is_sqlite(file.read(16)):
+            return TraceFormatError(path, "a compressed SQLite database", hint="unpack it with gunzip")
+    try:
+        check_complete(path)
+        with Database(path) as database:
+            return other_formats.UnsupportedFormatError(path, other_formats.sqlite_format(database.tables))
+    except TraceFormatError as error:
+        return error
 
 
 def _binary_content(path: Path) -> bytes | mmap.mmap:

@@ -73,6 +73,7 @@ class Settings:
     single_source: bool = False
     force_rank: bool = False
     time_unit: Literal["us", "ns"] | None = None
+    step_range: str | None = None
     started_at: str | None = None
 
 
@@ -153,7 +154,13 @@ class _Group:
     def stored(self) -> StoredSources:
         """What is already stored."""
         settings = self.settings
-        return StoredSources(self.store, definitions(self.catalog), settings.time_unit, settings.replace)
+        return StoredSources(
+            self.store,
+            definitions(self.catalog),
+            settings.time_unit,
+            settings.step_range,
+            settings.replace,
+        )
 
     @cached_property
     def policy(self) -> Policy:
@@ -327,7 +334,8 @@ class _Source:
         return self.group.stored.target(self.item.format, wanted)
 
     def _uid(self, target: Target, outcome: Outcome) -> str:
-        time_unit = self.group.settings.time_unit
+        settings = self.group.settings
+        options = {"time_unit": settings.time_unit, "step_range": settings.step_range}
         return uid(
             outcome.digest,
             target.run,
@@ -336,7 +344,7 @@ class _Source:
             format=self.item.format.name,
             format_version=self.item.format.version,
             definitions=self.group.stored.definitions,
-            options={"time_unit": time_unit} if time_unit else {},
+            options={name: value for name, value in options.items() if value},
         )
 
     def _build(self, tables: Tables, outcome: Outcome, target: Target, source: str) -> Content:
@@ -347,7 +355,11 @@ class _Source:
         group, item = self.group, self.item
         self.progress(BUILDING)
         built = build(
-            tables, outcome, rules_of(group.settings.sql), partial(group.files.add, target.run, target.rank)
+            tables,
+            outcome,
+            rules_of(group.settings.sql),
+            partial(group.files.add, target.run, target.rank),
+            group.settings.step_range,
         )
         facts = self._facts(built.facts, outcome, target)
         content = content_of(outcome, facts, built)
@@ -382,6 +394,8 @@ class _Source:
         facts |= {**outcome.facts, **built}  # type: ignore[dict-item]
         if self.group.settings.time_unit is not None:
             facts["time_unit"] = self.group.settings.time_unit
+        if self.group.settings.step_range is not None:
+            facts["step_range"] = self.group.settings.step_range
         known = outcome.world_size if outcome.world_size is not None else facts["world_size"]
         name = os.fsencode(self.item.path.name).decode(errors="backslashreplace")
         return facts | {

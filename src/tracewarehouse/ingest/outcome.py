@@ -35,7 +35,8 @@ class Options:
     less than this many seconds ago is skipped for now. `strict`: nothing is stored unless every file is
     intact. `inbox`: the files are in the warehouse's inbox and are removed once published. `temp_dir`: folder
     for temporary files, None for the disk of the warehouse. `time_unit`: the unit of the times in the files,
-    if it differs from the one that the format defines.
+    if it differs from the one that the format defines. `step_range`: a regular expression for annotations
+    that mark steps.
     """
 
     run: str | None = None
@@ -49,6 +50,7 @@ class Options:
     inbox: bool = False
     temp_dir: Path | None = None
     time_unit: Literal["us", "ns"] | None = None
+    step_range: str | None = None
 
     def __post_init__(self) -> None:
         check_labels(self.labels)

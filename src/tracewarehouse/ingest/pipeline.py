@@ -43,6 +43,7 @@ from tracewarehouse.ingest.publication import (
     run_outcomes,
     unread_outcome,
 )
+from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
 from tracewarehouse.storage import Store, layout
 from tracewarehouse.storage.manifests import now
@@ -116,6 +117,8 @@ class _Call:
     started_at: str = field(default_factory=now)
 
     def run(self, found: DiscoveredFiles) -> IngestReport:
+        if self.options.step_range is not None:
+            rules_of(self.catalog.folder).check_pattern(self.options.step_range)
         files = [FileOutcome(one.path, "refused", reason=one.reason, hint=one.hint) for one in found.refused]
         files += [FileOutcome(one.path, "skipped", reason=one.reason) for one in found.skipped]
         sources, others = survey(self.engine, found.files, self.options, self.watch)
@@ -138,7 +141,9 @@ class _Call:
     @cached_property
     def _stored(self) -> StoredSources:
         options = self.options
-        return StoredSources(self.store, definitions(self.catalog), options.time_unit, options.replace)
+        return StoredSources(
+            self.store, definitions(self.catalog), options.time_unit, options.step_range, options.replace
+        )
 
     def _settings(self, sources: Sequence[SurveyedSource]) -> Settings:
         options = self.options
@@ -153,6 +158,7 @@ class _Call:
             single_source=is_single,
             force_rank=is_single and options.rank is not None,
             time_unit=options.time_unit,
+            step_range=options.step_range,
             started_at=self.started_at,
         )
 

@@ -93,13 +93,14 @@ class StoredSources:
     """What is already stored, read once per run.
 
     `definitions` are the current definitions of tables. With `time_unit`, sources that were read in another
-    unit are outdated; without it, the unit of the earlier call stays. With `replace` every source is
-    outdated, and always one with a missing or damaged file.
+    unit are outdated; without it, the unit of the earlier call stays. The same applies to `step_range`.
+    With `replace` every source is outdated, and always one with a missing or damaged file.
     """
 
     store: Store
     definitions: Mapping[str, int]
     time_unit: str | None = None
+    step_range: str | None = None
     replace: bool = False
     _unpublished_by_run: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
 
@@ -171,8 +172,9 @@ class StoredSources:
 
     def _is_current(self, source: RankSource, format_: Format) -> bool:
         """Whether a source would be read and built the same now."""
-        is_same_unit = self.time_unit in (None, source.facts.get("time_unit"))
-        return is_same_unit and source.is_current(format_.name, format_.version, self.definitions)
+        options = {"time_unit": self.time_unit, "step_range": self.step_range}
+        is_same = all(value in (None, source.facts.get(name)) for name, value in options.items())
+        return is_same and source.is_current(format_.name, format_.version, self.definitions)
 
 
 def has_damage(store: Store, source: RankSource) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_text
+from tracewarehouse.errors import ParamError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +67,20 @@ class Rules:
         """Rule of `data_quality` → severity and source."""
         rows = self._values("quality_rules", "rule, severity, source")
         return {str(rule): QualityRule(str(severity), str(source)) for rule, severity, source in rows}
+
+    @cached_property
+    def step_patterns(self) -> tuple[str, ...]:
+        """The patterns for names of annotations that mark steps, in the order of their precedence."""
+        return tuple(str(pattern) for _, pattern in self._values("step_rules", "rule_id, pattern"))
+
+    def check_pattern(self, pattern: str) -> None:
+        """Raises ParamError for an invalid regular expression (RE2)."""
+        from tracewarehouse.duck import engine
+
+        try:
+            self.matches(pattern, [""])
+        except engine.Error as error:
+            raise ParamError(f"{pattern} is not a regular expression: {error}") from error
 
     def device_kinds(
         self, pairs: Sequence[tuple[str, str | None]]

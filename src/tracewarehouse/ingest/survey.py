@@ -19,12 +19,12 @@ from tracewarehouse.formats.other_formats import DESCRIPTIONS, UnsupportedFormat
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.outcome import FileOutcome, Options, Progress, Watch
 
-TRACE_NAMES = re.compile(r"\.(?:json|jsonl|ndjson|trace|raw)(?:\.gz)?$", re.IGNORECASE)
+TRACE_NAMES = re.compile(
+    r"\.(?:(?:json|jsonl|ndjson|trace|raw)(?:\.gz)?|sqlite|sqlite3|db|rpd)$", re.IGNORECASE
+)
 # Other files that are often stored beside traces: reported as skipped by their suffix, without opening them.
 OTHER_FILES = {
-    ".sqlite": "is an SQLite database",
-    ".rpd": "is a rocpd database",
-    ".nsys-rep": "is an Nsight Systems report",
+    ".nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
     ".ncu-rep": "is an Nsight Compute report",
     ".pftrace": "is a Perfetto trace",
     ".pickle": "is a pickle",
@@ -33,7 +33,10 @@ OTHER_FILES = {
 TEMPORARY = re.compile(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
 # Size and modification time: a difference means that the file was written to.
 FileStamp: TypeAlias = tuple[int, int]
-TRACES = "traces are Chrome JSON with a list of events: torch.profiler's export_chrome_trace writes them"
+TRACES = (
+    "supported are Chrome JSON with a list of events (torch.profiler's export_chrome_trace)"
+    " and SQLite exports of Nsight Systems (nsys export --type sqlite)"
+)
 MEMORY_TIMELINE = "memory_timeline"
 # Traces compress to between a tenth and a seventeenth; memory is planned for the larger text.
 _TEXT_BYTES_PER_GZIP_BYTE = 17
@@ -136,7 +139,7 @@ def _folder_files(folder: Path) -> Iterator[Candidate | RefusedPath | SkippedFil
         empty = False
         yield found
     if empty:
-        hint = "traces end in .json, .json.gz, .jsonl or .trace; name a file with another suffix explicitly"
+        hint = "traces end in .json, .json.gz, .jsonl, .trace, .sqlite or .rpd; name other files explicitly"
         yield RefusedPath(folder, "no traces found in this folder", hint)
 
 
@@ -311,4 +314,4 @@ def other_format(file: Candidate, kind: str) -> FileOutcome:
     reason = f"is {DESCRIPTIONS.get(kind, f'of format {kind}')}"
     if not file.named:
         return FileOutcome(file.path, "skipped", reason=reason)
-    return FileOutcome(file.path, "refused", reason=f"{reason}, not a Kineto trace", hint=TRACES)
+    return FileOutcome(file.path, "refused", reason=f"{reason}, not a supported trace", hint=TRACES)

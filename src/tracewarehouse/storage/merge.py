@@ -113,9 +113,11 @@ def _decide(
 
 
 def _is_current(stored: RankSource, new: RankSource) -> bool:
-    """Whether the stored source is read and built like the new one, in the same time unit."""
-    is_same_unit = new.facts.get("time_unit") in (None, stored.facts.get("time_unit"))
-    return is_same_unit and stored.is_current(new.format, new.format_version, new.definitions)
+    """Whether the stored source is read and built like the new one, in the same options."""
+    is_same = all(
+        new.facts.get(name) in (None, stored.facts.get(name)) for name in ("time_unit", "step_range")
+    )
+    return is_same and stored.is_current(new.format, new.format_version, new.definitions)
 
 
 def _is_replaced(stored: RankSource, new: RankSource, changes: Changes | None) -> bool:

@@ -86,4 +86,5 @@ def test_columns_in_a_file_give_the_same(seed: int, tmp_path: Path, monkeypatch:
 def test_every_rule_fires_on_some_random_rank() -> None:
     shown = {rule for seed in range(40) for rule, _, _ in plain_rules.hits(odd_rows(seed))}
     decided = {rule for rule, said in rules_of().quality.items() if said.source == "events"}
-    assert shown == decided
+    # Random ranks have profiler steps: see test_step_rules.
+    assert shown == decided - {"steps_inferred"}

@@ -66,15 +66,21 @@ def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
     return tuple(table for table in catalog.tables() if table.definition and not table.transient)
 
 
-def build(tables: Mapping[str, Columns | pa.Table], outcome: Outcome, rules: Rules, add: Add) -> Built:
+def build(
+    tables: Mapping[str, Columns | pa.Table],
+    outcome: Outcome,
+    rules: Rules,
+    add: Add,
+    step_range: str | None = None,
+) -> Built:
     """Passes every stored table to `add` by name, empty ones too, without the columns `run_id` and `rank`.
 
     `tables` are those of the source; tables that a format provides itself are stored unchanged. Batches may
-    be consumed in another thread while the next table is built. Raises TwError if tables or columns differ
-    from the contracts.
+    be consumed in another thread while the next table is built. `step_range` is the pattern of annotations
+    that mark steps. Raises TwError if tables or columns differ from the contracts.
     """
     missing = dict(_schemas(rules))
-    builders = _Builders(tables, rules)
+    builders = _Builders(tables, rules, step_range)
     for name, rows in builders.from_format():
         if name not in missing:
             raise TwError(f"{name} is not a stored table", "the format is at fault")
@@ -97,6 +103,7 @@ class _Builders:
 
     tables: Mapping[str, Columns | pa.Table]
     rules: Rules
+    step_range: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=Coverage)
     fired: list[FiredRule] = field(default_factory=list)
@@ -128,7 +135,7 @@ class _Builders:
         nesting = nest(columns, rules)
         calls = find_calls(columns, rules, nesting)
         launches = find_launches(columns, rules, nesting, calls)
-        step_annotations = find_step_annotations(columns, rules)
+        step_annotations = find_step_annotations(columns, rules, self.step_range)
         put_steps(columns, rules, find_step_intervals(step_annotations), launches)
         # The largest table first: it is written while the others are built.
         yield "events", events(columns)
@@ -173,7 +180,9 @@ class _Builders:
         yield "counters", values
         del values
         self.fired = list(
-            fired_rules(QualityInput(columns, self.rules, nesting, calls, launches, without_start))
+            fired_rules(
+                QualityInput(columns, self.rules, nesting, calls, launches, without_start, step_annotations)
+            )
         )
         held = RankContents(nesting, launches, step_annotations, counted, allocated)
         self.facts = activity_facts(columns, held, self.rules)

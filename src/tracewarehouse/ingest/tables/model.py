@@ -92,12 +92,13 @@ class Launches:
 
 @dataclass(frozen=True)
 class StepAnnotations:
-    """`ProfilerStep#N` slices on the host, in row order."""
+    """Slices on the host that mark steps, in row order; `inferred`: by rules, not `ProfilerStep#N`."""
 
     rows: Rows
     step: NDArray[np.int64]
     start_ns: Times
     end_ns: Times
+    inferred: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,3 +151,4 @@ class QualityInput:
     calls: Calls
     launches: Launches
     flows_without_start: Positions
+    step_annotations: StepAnnotations | None = None

@@ -242,6 +242,11 @@ def _sentinel_id(given: QualityInput) -> RuleHits:
     return RuleHits(np.flatnonzero(which))
 
 
+def _steps_inferred(given: QualityInput) -> RuleHits:
+    steps = given.step_annotations
+    return RuleHits(np.zeros(0, np.int64) if steps is None or not steps.inferred else steps.rows)
+
+
 def _flags(found: pa.Array) -> Flags:
     return found.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
 
@@ -258,6 +263,7 @@ _RULES: Final[dict[str, Callable[[QualityInput], RuleHits]]] = {
     "dangling_frame": _dangling_frame,
     "flow_without_start": _flow_without_start,
     "sentinel_id": _sentinel_id,
+    "steps_inferred": _steps_inferred,
     **LAUNCH_RULES,
 }
 

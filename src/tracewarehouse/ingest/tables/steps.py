@@ -7,6 +7,7 @@ step of a GPU activity is that of its launch.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from tracewarehouse.ingest.columns import Ints
 from tracewarehouse.ingest.tables.model import StepAnnotations, StepIntervals
 from tracewarehouse.ingest.tables.rows import bigint_column, categories_with_role
+from tracewarehouse.ingest.tables.step_rules import infer_steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,8 +34,19 @@ _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event"
 _SLAB_ROWS: Final = 1 << 20
 
 
-def find_step_annotations(columns: Columns, rules: Rules) -> StepAnnotations:
-    """The annotations of all steps."""
+def find_step_annotations(columns: Columns, rules: Rules, step_range: str | None = None) -> StepAnnotations:
+    """The annotations of all steps: profiler steps, else annotations by the rules for names of steps.
+
+    `step_range` is a pattern for names of annotations that takes precedence over both.
+    """
+    if step_range is None:
+        annotations = _profiler_steps(columns, rules)
+        if len(annotations.rows):
+            return annotations
+    return replace(infer_steps(columns, rules, step_range), inferred=True)
+
+
+def _profiler_steps(columns: Columns, rules: Rules) -> StepAnnotations:
     steps = _step_of_words(columns.words("name"), rules)
     rows = np.flatnonzero(columns.where("name", steps.valid)).astype(np.int32)
     rows = rows[columns.is_one_of("ph", ("X", "B"), rows) & columns.valid("dur_ns", rows)]

@@ -153,8 +153,9 @@ def rebuilt(
 
 def _uid(source: RankSource, facts: Mapping[str, Json], definitions: Mapping[str, int]) -> str:
     options = {name: facts.get(name) for name in ("tables", "derived")}
-    if unit := facts.get("time_unit"):
-        options["time_unit"] = unit
+    for name in ("time_unit", "step_range"):
+        if value := facts.get(name):
+            options[name] = value
     return uid_with(source, definitions, options)
 
 

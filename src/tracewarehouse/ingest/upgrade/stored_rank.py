@@ -34,11 +34,14 @@ _QUALITY: Final = "data_quality"
 _DERIVED: Final = "derived"
 # The unit of times that the caller specified; missing if the format's own unit was used.
 _TIME_UNIT: Final = "time_unit"
+_STEP_RANGE: Final = "step_range"
 
 
 def uid_of(catalog: Catalog, source: RankSource) -> str:
     """The uid of the source when it is rebuilt now, with its other options."""
-    options = {name: source.facts[name] for name in (_DERIVED, _TIME_UNIT) if source.facts.get(name)}
+    options = {
+        name: source.facts[name] for name in (_DERIVED, _TIME_UNIT, _STEP_RANGE) if source.facts.get(name)
+    }
     return uid_with(source, definitions(catalog), options)
 
 
@@ -121,7 +124,9 @@ class StoredRank:
         source, catalog = self.source, rules.catalog
         outcome = self._outcome(rules)
         tables = self._tables(outcome, spill, opened)
-        built = build(tables, outcome, rules, partial(files.add, source.run, source.rank))
+        add = partial(files.add, source.run, source.rank)
+        step_range = source.facts.get(_STEP_RANGE)
+        built = build(tables, outcome, rules, add, step_range if isinstance(step_range, str) else None)
         for table in self.derived:
             batches = (batch for rows in self._rows(table) for batch in rows.to_batches())
             if (first := next(batches, None)) is not None:

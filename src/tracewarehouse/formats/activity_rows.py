@@ -1,0 +1,197 @@
+"""Rows of `activities` from column batches: JSON arguments, redaction and the order of events.
+
+Formats that store records in tables produce one batch per source table and combine them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracewarehouse.formats.base import Redaction
+from tracewarehouse.formats.redact import clean_value, redact_events, suspects
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+OUTPUT_ROWS: Final = 122_880
+# Columns with few distinct texts.
+_DICTIONARIES: Final = (
+    "ph", "category", "raw_category", "name", "pid", "tid", "shapes", "sync_kind", "collective",
+    "process_group", "group_ranks", "collective_dtype", "dtypes",
+)  # fmt: skip
+_FLAGS: Final = ("has_collective", "repaired")
+_DOUBLES: Final = ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns")
+# Whether `args` has a text that may contain a secret; not a column of activities.
+HAS_TEXT: Final = "has_text"
+_EMPTY: Final = pa.scalar("", pa.large_string())
+_TEXTS: Final = ("ts_text", "dur_text", "flow_id", "args", "extra")
+
+
+def column_type(name: str) -> pa.DataType:
+    """The type of a column while rows are collected."""
+    if name in _DICTIONARIES or name in _TEXTS:
+        # Collected texts can exceed the 2 GB of 32-bit offsets.
+        return pa.large_string() if name == "args" else pa.string()
+    if name in _FLAGS or name == HAS_TEXT:
+        return pa.bool_()
+    return pa.float64() if name in _DOUBLES else pa.int64()
+
+
+def json_objects(members: Mapping[str, pa.Array | pa.Scalar], rows: int) -> pa.Array:
+    """One JSON object per row with the members that are not null; null for an empty object.
+
+    Numbers are formatted as JSON numbers. Texts must be JSON already (see `json_texts`).
+    """
+    parts = [part for key, values in members.items() if (part := _member(key, values)) is not None]
+    if not parts:
+        return pa.nulls(rows, pa.large_string())
+    # "skip" would drop rows without any member, so each member brings its comma.
+    joined = pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement="")
+    if isinstance(joined, pa.Scalar):
+        joined = pa.repeat(joined, rows)
+    opened = pc.binary_replace_slice(joined, 0, 1, "{")
+    closed = pc.binary_join_element_wise(opened, pa.scalar("}", pa.large_string()), _EMPTY)
+    return pc.if_else(pc.equal(joined, _EMPTY), pa.scalar(None, pa.large_string()), closed)
+
+
+def _member(key: str, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | None:
+    """`,"key":value` per row, as a scalar if all values are equal; None if all are null."""
+    prefix = pa.scalar(f",{msgspec.json.encode(key).decode()}:", pa.large_string())
+    if isinstance(values, pa.Array):
+        if values.null_count == len(values):
+            return None
+        if pa.types.is_floating(values.type):
+            values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
+        if not values.null_count and pa.types.is_integer(values.type):
+            low, high = pc.min_max(values).as_py().values()
+            values = pa.scalar(low, values.type) if low == high else values
+    return pc.binary_join_element_wise(prefix, pc.cast(values, pa.large_string()), _EMPTY)
+
+
+def json_texts(texts: pa.Array) -> pa.Array:
+    """Texts as JSON strings; null stays null."""
+    encoded = texts.dictionary_encode()
+    quoted = [msgspec.json.encode(text).decode() for text in encoded.dictionary.to_pylist()]
+    return pa.array(quoted, pa.string()).take(encoded.indices)
+
+
+@dataclass
+class ActivityRows:
+    """Collects batches of rows from source tables; `batches` returns them in the order of their start.
+
+    Rows with equal start keep the order of `add`; rows without a start come last. `redactions` is complete
+    after the last batch.
+    """
+
+    salt: bytes
+    rows: int = 0
+    redactions: list[Redaction] = field(default_factory=list)
+    _collected: list[pa.Table] = field(default_factory=list)
+
+    def add(self, rows: int, columns: Mapping[str, pa.Array | pa.Scalar | None]) -> None:
+        """Adds rows; a scalar is the value of all of them, and a missing column is null."""
+        if not rows:
+            return
+        found = {}
+        for name, values in columns.items():
+            if values is None:
+                continue
+            type_ = column_type(name)
+            array = pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
+            found[name] = array if array.type == type_ else array.cast(type_)
+        self._collected.append(pa.table(found))
+        self.rows += rows
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows with their event ids, once."""
+        if not self.rows:
+            return
+        table = pa.concat_tables(self._collected, promote_options="default").unify_dictionaries()
+        self._collected.clear()
+        order = _order(table.column("ts_ns"))
+        table = self._with_dictionaries(table)
+        for first in range(0, len(order), OUTPUT_ROWS):
+            part = table.take(pa.array(order[first : first + OUTPUT_ROWS]))
+            yield self._batch(part, first)
+
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+        names = dict.fromkeys(name for table in self._collected for name in table.column_names)
+        fields = [pa.field(name, _output_type(name)) for name in names if name != HAS_TEXT]
+        flags = [pa.field(name, pa.bool_()) for name in _FLAGS if name not in names]
+        return pa.schema([pa.field("event_id", pa.int64()), *fields, *flags])
+
+    def _with_dictionaries(self, table: pa.Table) -> pa.Table:
+        for name in _DICTIONARIES:
+            if name in table.column_names:
+                encoded = table.column(name).combine_chunks().dictionary_encode()
+                table = table.set_column(table.column_names.index(name), name, encoded)
+        return table
+
+    def _batch(self, part: pa.Table, first: int) -> pa.RecordBatch:
+        columns = {name: part.column(name).combine_chunks() for name in part.column_names}
+        has_text = columns.pop(HAS_TEXT, None)
+        if "name" in columns:
+            columns["name"] = self._clean_names(columns["name"], first)
+        if has_text is not None:
+            columns["args"] = self._clean_args(columns["args"], has_text, first)
+        for name in _FLAGS:
+            column = columns.get(name, pa.repeat(pa.scalar(False), part.num_rows))
+            columns[name] = pc.fill_null(column, False)
+        ids = pa.array(np.arange(first, first + part.num_rows))
+        fields = {"event_id": ids} | {name: _output(name, values) for name, values in columns.items()}
+        return pa.RecordBatch.from_pydict(fields)
+
+    def _clean_names(self, names: pa.DictionaryArray, first: int) -> pa.DictionaryArray:
+        texts = names.dictionary
+        found = suspects(texts)
+        if not found:
+            return names
+        clean = texts.to_pylist()
+        codes = pc.fill_null(names.indices, -1).to_numpy(zero_copy_only=False)
+        for position in found:
+            clean[position], kinds = clean_value(clean[position], self.salt)
+            for row in np.flatnonzero(codes == position).tolist():
+                self.redactions += [Redaction(first + row, "$.name", kind) for kind in kinds]
+        return pa.DictionaryArray.from_arrays(names.indices, pa.array(clean, pa.string()))
+
+    def _clean_args(self, args: pa.Array, has_text: pa.Array, first: int) -> pa.Array:
+        rows: NDArray[np.int64] = (
+            pc.indices_nonzero(pc.fill_null(has_text, False)).to_numpy().astype(np.int64)
+        )
+        if not rows.size:
+            return args
+        texts, hits = redact_events(args.take(pa.array(rows)).cast(pa.string()), self.salt, 0)
+        self.redactions += [
+            Redaction(first + int(rows[hit.event_id or 0]), f"$.args{hit.path[1:]}", hit.kind) for hit in hits
+        ]
+        if not texts:
+            return args
+        mask = np.zeros(len(args), np.bool_)
+        mask[rows[list(texts)]] = True
+        return pc.replace_with_mask(args, pa.array(mask), pa.array(list(texts.values()), args.type))
+
+
+def _order(starts: pa.ChunkedArray) -> NDArray[np.int64]:
+    """The rows by start, stable; rows without a start last."""
+    values = pc.fill_null(starts, 0).to_numpy()
+    missing = starts.is_null().to_numpy()
+    order: NDArray[np.int64] = np.lexsort((values, missing))
+    return order
+
+
+def _output_type(name: str) -> pa.DataType:
+    if name in _DICTIONARIES:
+        return pa.dictionary(pa.int32(), pa.string())
+    return pa.string() if name in _TEXTS else column_type(name)
+
+
+def _output(name: str, values: pa.Array) -> pa.Array:
+    return values.cast(_output_type(name))

@@ -1,0 +1,209 @@
+"""The Nsight Systems format: detection, one part per process with GPU activities, and its source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.activity_rows import ActivityRows
+from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
+from tracewarehouse.formats.file_text import digest_of
+from tracewarehouse.formats.nsys import schema
+from tracewarehouse.formats.nsys.counters import add_counters
+from tracewarehouse.formats.nsys.device import add_device_activities
+from tracewarehouse.formats.nsys.host import add_host_activities
+from tracewarehouse.formats.nsys.nvtx import add_nvtx
+from tracewarehouse.formats.redact import redact
+from tracewarehouse.formats.source_tables import Context, Notes
+from tracewarehouse.formats.sqlite_file import Database, check_complete, is_sqlite
+
+NAME: Final = "nsys"
+VERSION: Final = 1
+_PROCESS: Final = "pid "
+_PID_OF: Final = "(({column} >> 24) & 16777215)"
+
+
+class NsysFormat:
+    """A Format."""
+
+    name = NAME
+    version = VERSION
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is an SQLite database with the tables of an Nsight Systems export."""
+        if not is_sqlite(head) or path.is_dir():
+            return False
+        try:
+            with path.open("rb") as file, Database(path) as database:
+                return is_sqlite(file.read(16)) and schema.is_export(database)
+        except TraceFormatError:
+            return False
+
+    def open(self, path: Path) -> NsysFile:
+        """The file. Raises TraceFormatError if it is incomplete."""
+        check_complete(path)
+        return NsysFile(path)
+
+
+class NsysFile:
+    """A TraceFile: a part per process that has GPU activities, else per process with host activities."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def parts(self) -> tuple[Part, ...]:
+        """The processes in the order of their lowest device. Raises TraceFormatError if there is none."""
+        with Database(self.path) as database:
+            found = _processes(database, schema.GPU_TABLES, "globalPid")
+            if not found:
+                found = _processes(database, (schema.RUNTIME, schema.NVTX), "globalTid")
+            first = min((start for _, _, start, _ in found), default=None)
+            base = schema.clock_of(database, first).base_ns
+        if not found:
+            raise TraceFormatError(
+                self.path,
+                "the report contains no GPU activity, API call or NVTX range",
+                hint="record with nsys profile --trace=cuda,nvtx",
+            )
+        found.sort(key=lambda one: (one[1], one[0]))
+        return tuple(
+            Part(
+                name=f"{_PROCESS}{pid}",
+                rank=number if len(found) > 1 else None,
+                window=(start + base, end + base),
+            )
+            for number, (pid, _, start, end) in enumerate(found)
+        )
+
+    def read(self, part: Part, request: Request) -> NsysSource:
+        """Reads the activities of a process."""
+        return NsysSource(self.path, part, request)
+
+
+class NsysSource:
+    """A Source with the activities of one process. The constructor reads the tables."""
+
+    def __init__(self, path: Path, part: Part, request: Request) -> None:
+        check_complete(path)
+        digest, size = _content(path, path.stat().st_mtime_ns, path.stat().st_size)
+        self._digest, self._size = digest, size
+        self._part, self._request = part, request
+        self._unchanged = request.known_digest == digest
+        if self._unchanged:
+            return
+        self._notes = Notes()
+        self._rows = ActivityRows(request.salt)
+        with Database(path) as database:
+            self._read(database)
+        self._count = self._rows.rows
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """The activities. They can be read once."""
+        if self._unchanged:
+            return {}
+        return {ACTIVITIES: pa.RecordBatchReader.from_batches(self._rows.schema(), self._rows.batches())}
+
+    def outcome(self) -> Outcome:
+        """The facts about the process and the file."""
+        if self._unchanged:
+            return Outcome(self._digest, "{}", self._size, self._size)
+        header, hits = redact(json.dumps(self._header, ensure_ascii=False), self._request.salt)
+        return Outcome(
+            digest=self._digest,
+            header_json=header,
+            text_bytes=self._size,
+            stored_bytes=self._size,
+            events=self._count,
+            base_time_ns=self._clock.base_ns,
+            rank=self._part.rank,
+            redactions=(*hits, *self._rows.redactions),
+            findings=self._notes.findings(),
+            facts={"clock": self._clock.name, "source_schema": schema.schema_version(self._metadata)},
+        )
+
+    def _read(self, database: Database) -> None:
+        pid = int(self._part.name.removeprefix(_PROCESS))
+        self._metadata = schema.metadata(database)
+        found = _processes(database, schema.GPU_TABLES, "globalPid")
+        first = min((start for _, _, start, _ in found), default=None)
+        self._clock = schema.clock_of(database, first)
+        self._header = _header(database, self._metadata)
+        context = Context(database, pid, self._clock, schema.strings(database), self._notes, NAME)
+        add_device_activities(context, self._rows)
+        add_host_activities(context, self._rows)
+        add_nvtx(context, self._rows)
+        add_counters(context, self._rows)
+        self._note_file(database, {process for process, *_ in found})
+
+    def _note_file(self, database: Database, parts: set[int]) -> None:
+        """Findings about the file as a whole; those about other processes belong to the first part."""
+        notes = self._notes
+        schema.note_version(self._metadata, notes)
+        if self._clock.name != "utc":
+            notes.add("clock_not_utc", 1, "the file has no session start time")
+        if self._part.rank is not None:
+            notes.add("rank_assumed", 1, f"{self._part.name} is rank {self._part.rank} by its device")
+        for table, rows in schema.unread_tables(database):
+            notes.add("table_not_read", 1, f"{table}: {rows} rows")
+        for table, values in database.unusable.items():
+            notes.add("unusable_value", values, f"{table}: {values} values of another type")
+        if self._part.rank in (None, 0) and parts:
+            for pid, rows in _host_rows(database).items():
+                if pid not in parts:
+                    notes.add("process_not_read", rows, f"pid {pid}: {rows} rows")
+
+
+def _processes(database: Database, tables: tuple[str, ...], column: str) -> list[tuple[int, int, int, int]]:
+    """Process, lowest device, first start and last end of the processes with rows in the tables."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for table in tables:
+        if not database.has(table, "start", "end"):
+            continue
+        has_process = database.has(table, column)
+        pid = _PID_OF.format(column=f'"{column}"') if has_process else "0"
+        device = '"deviceId"' if database.has(table, "deviceId") else "0"
+        sql = f'SELECT {pid}, min({device}), min("start"), max("end") FROM "{table}" NOT INDEXED GROUP BY 1'
+        for row in database.rows(sql):
+            if all(isinstance(value, int) for value in row):
+                process, device_id, start, end = row
+                before = found.get(process, (device_id, start, end))
+                found[process] = min(before[0], device_id), min(before[1], start), max(before[2], end)
+    return [(process, *rest) for process, rest in found.items()]
+
+
+def _host_rows(database: Database) -> dict[int, int]:
+    """Process → API calls and NVTX ranges."""
+    found: dict[int, int] = {}
+    for table in (schema.RUNTIME, schema.NVTX):
+        if database.has(table, "globalTid"):
+            pid = _PID_OF.format(column='"globalTid"')
+            for process, rows in database.rows(
+                f'SELECT {pid}, count(*) FROM "{table}" NOT INDEXED GROUP BY 1'
+            ):
+                if isinstance(process, int):
+                    found[process] = found.get(process, 0) + rows
+    return found
+
+
+def _header(database: Database, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of the file; device properties and host name with Kineto's keys."""
+    header: dict[str, Any] = {}
+    if devices := schema.devices(database):
+        header["deviceProperties"] = devices
+    if host := next((metadata[key] for key in ("Hostname", "EXPORT_HOST") if metadata.get(key)), None):
+        header["host_name"] = host
+    return header | {"nsys": dict(metadata)}
+
+
+@lru_cache(maxsize=8)
+def _content(path: Path, modified_ns: int, size: int) -> tuple[str, int]:
+    """Digest and size; a file with several parts is hashed once per process."""
+    found = digest_of(path)
+    return found.digest, found.size

@@ -1,0 +1,194 @@
+"""Columns of `activities` from batches of source tables, for formats that store records in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracewarehouse.formats.activity_rows import json_objects, json_texts
+from tracewarehouse.formats.base import Finding
+
+if TYPE_CHECKING:
+    from tracewarehouse.formats.sqlite_file import Database
+
+_TID_BITS: Final = 0xFFFFFF
+_PID_SHIFT: Final = 24
+_INTEGER_TYPES: Final = ("INT", "BOOL")
+_REAL_TYPES: Final = ("REAL", "FLOA", "DOUB")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What is added to the times in the file. `name` is utc or unknown."""
+
+    name: str
+    base_ns: int
+
+
+@dataclass
+class Notes:
+    """Findings while a part is read, one per rule: rows and the first example."""
+
+    found: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, rule: str, rows: int, example: str) -> None:
+        """Counts rows for a rule."""
+        if rows:
+            before, first = self.found.get(rule, (0, example))
+            self.found[rule] = before + rows, first
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings by rule."""
+        return tuple(Finding(rule, rows, example) for rule, (rows, example) in sorted(self.found.items()))
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that the mappings of one part share; `prefix` marks arguments named like source columns."""
+
+    database: Database
+    pid: int
+    clock: Clock
+    strings: Mapping[int, str]
+    notes: Notes
+    prefix: str
+
+
+def declared_types(database: Database, table: str) -> dict[str, pa.DataType]:
+    """The columns of a table with the Arrow types of their declarations."""
+    return {name: _declared(type_) for name, type_ in database.tables[table].items()}
+
+
+def _declared(type_: str) -> pa.DataType:
+    if any(word in type_ for word in _INTEGER_TYPES):
+        return pa.int64()
+    return pa.float64() if any(word in type_ for word in _REAL_TYPES) else pa.string()
+
+
+@dataclass
+class SourceBatch:
+    """A batch of a source table. Columns that were not used end up in the arguments."""
+
+    context: Context
+    table: str
+    batch: pa.RecordBatch
+
+    def __post_init__(self) -> None:
+        self._unused = dict.fromkeys(self.batch.schema.names)
+        self._no_text = pa.nulls(self.rows, pa.string())
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.batch.num_rows)
+
+    def ints(self, name: str) -> pa.Array:
+        """An integer column; nulls if the table lacks it."""
+        self._unused.pop(name, None)
+        place = self.batch.schema.get_field_index(name)
+        if place < 0:
+            return pa.nulls(self.rows, pa.int64())
+        column = self.batch.column(place)
+        return column if column.type == pa.int64() else _to_ints(column)
+
+    def texts(self, name: str) -> pa.Array:
+        """A text column; nulls if the table lacks it."""
+        self._unused.pop(name, None)
+        place = self.batch.schema.get_field_index(name)
+        return self._no_text if place < 0 else self.batch.column(place).cast(pa.string())
+
+    def strings(self, name: str, change: Callable[[str], str] = str) -> pa.Array:
+        """The texts of a column of string ids, each changed by a function; ids without a text are null."""
+        ids = self.ints(name)
+        encoded = ids.dictionary_encode()
+        found = [self.context.strings.get(key) for key in encoded.dictionary.to_pylist()]
+        texts = pa.array([None if text is None else change(text) for text in found], pa.string())
+        return texts.take(encoded.indices)
+
+    def labels(self, name: str, known: Mapping[int, str], default: str | None = None) -> pa.Array:
+        """The names of the values of an enumeration; reports values without one."""
+        encoded = self.ints(name).dictionary_encode()
+        values = encoded.dictionary.to_pylist()
+        labels = pa.array([known.get(value, default) for value in values], pa.string())
+        unknown = pa.array([value not in known for value in values], pa.bool_()).take(encoded.indices)
+        rows = pc.sum(unknown).as_py() or 0
+        if rows:
+            example = next(value for value in values if value not in known)
+            self.context.notes.add("kind_unknown", rows, f"{self.table}.{name} = {example}")
+        return labels.take(encoded.indices)
+
+    def times(self, start: str = "start", end: str | None = "end") -> dict[str, pa.Array]:
+        """`ts_ns` and `dur_ns`; an end before the start leaves no duration but its digits in `dur_text`."""
+        starts = self.ints(start)
+        base = self.context.clock.base_ns
+        found = {"ts_ns": pc.add(starts, base) if base else starts}
+        if end is None:
+            return found
+        length = pc.subtract(self.ints(end), starts)
+        negative = pc.fill_null(pc.less(length, 0), False)
+        if pc.any(negative).as_py():
+            found["dur_text"] = _negative_texts(length, negative)
+            length = pc.if_else(negative, pa.scalar(None, pa.int64()), length)
+        return found | {"dur_ns": length}
+
+    def thread(self, name: str = "globalTid") -> dict[str, pa.Array]:
+        """`pid` and `tid` of a host activity."""
+        ids = self.ints(name)
+        pids = pc.bit_wise_and(pc.shift_right(ids, _PID_SHIFT), _TID_BITS)
+        return {"pid": number_texts(pids), "tid": number_texts(pc.bit_wise_and(ids, _TID_BITS))}
+
+    def arguments(
+        self, typed: Mapping[str, pa.Array] | None = None, *, skip: tuple[str, ...] = ()
+    ) -> pa.Array:
+        """The JSON arguments: the given ones, and every unused column of the table as `<prefix>.<column>`.
+
+        Integer arrays are written as numbers; text arrays must be JSON.
+        """
+        members: dict[str, Any] = dict(typed or {})
+        for name in self._unused:
+            if name in skip:
+                continue
+            column = self.batch.column(name)
+            members[f"{self.context.prefix}.{name}"] = (
+                json_texts(column) if pa.types.is_string(column.type) else column
+            )
+        return json_objects(members, self.rows)
+
+    @property
+    def has_text(self) -> pa.Scalar:
+        """Whether an unused column holds text."""
+        return pa.scalar(any(pa.types.is_string(self.batch.column(name).type) for name in self._unused))
+
+
+def number_texts(values: pa.Array) -> pa.Array:
+    """Integers as text."""
+    encoded = values.dictionary_encode()
+    return encoded.dictionary.cast(pa.string()).take(encoded.indices)
+
+
+def json_triples(*columns: pa.Array) -> pa.Array:
+    """Three integer columns as JSON arrays; null if one of them is null."""
+    texts = [number_texts(column) for column in columns]
+    joined = pc.binary_join_element_wise(*texts, ",", null_handling="emit_null")
+    return pc.binary_join_element_wise("[", joined, "]", "", null_handling="emit_null")
+
+
+def _to_ints(column: pa.Array) -> pa.Array:
+    """A column whose declared type is not an integer."""
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy(zero_copy_only=False)
+        whole = np.isfinite(values) & (np.floor(values) == values) & (np.abs(values) < 2**63)
+        return pa.array(np.where(whole, values, 0).astype(np.int64), mask=~whole)
+    numbers = pc.match_substring_regex(column, r"^-?[0-9]{1,18}$")
+    return pc.if_else(numbers, column, pa.scalar(None, pa.string())).cast(pa.int64())
+
+
+def _negative_texts(lengths: pa.Array, negative: pa.Array) -> pa.Array:
+    """Negative durations as microseconds, as Kineto would write them."""
+    values = [f"-{-ns // 1000}.{-ns % 1000:03d}" for ns in lengths.filter(negative).to_pylist()]
+    return pc.replace_with_mask(pa.nulls(len(lengths), pa.string()), negative, pa.array(values, pa.string()))

@@ -1,0 +1,305 @@
+"""Hardened reading of SQLite files from untrusted sources, as Arrow batches.
+
+The file is opened read-only and immutable, without extensions, triggers or writable schema. Only ordinary
+tables and their declared columns are read: no views, virtual tables or generated columns, whose definitions
+could run code or never end. SQLite is dynamically typed: values of an unexpected type are dropped and
+counted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from tracewarehouse.contracts.sql_tokens import quote_name
+from tracewarehouse.errors import TraceFormatError
+
+MAGIC: Final = b"SQLite format 3\0"
+MAX_SCHEMA_OBJECTS: Final = 10_000
+BATCH_ROWS: Final = 65_536
+_MAX_VALUE_BYTES: Final = 64 << 20
+_INTERIOR_PAGE, _LEAF_PAGE = 5, 13
+_HEADER_BYTES: Final = 100
+_HINT: Final = "export the report again: nsys export --type sqlite FILE"
+_ALLOWED_ACTIONS: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
+# Both are read-only and need no table.
+_ALLOWED_PRAGMAS: Final = ("table_info", "trusted_schema", "cell_size_check")
+_FUNCTIONS: Final = ("min", "max", "count")
+
+# A condition of a SELECT, and its parameters.
+Condition: TypeAlias = tuple[str, tuple[int, ...]]
+
+
+def is_sqlite(head: bytes) -> bool:
+    """Whether a file that starts with these bytes is an SQLite database."""
+    return head.startswith(MAGIC)
+
+
+def check_complete(path: Path) -> None:
+    """Raises TraceFormatError if the file is truncated, damaged or still being written."""
+    for suffix in ("-wal", "-journal"):
+        log = path.with_name(path.name + suffix)
+        with suppress(FileNotFoundError):
+            if log.stat().st_size:
+                raise TraceFormatError(
+                    path,
+                    f"{log.name} contains changes that are not in the file",
+                    hint="wait until the export has finished, or export the report again",
+                )
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    expected = _page_bytes(header) * int.from_bytes(header[28:32])
+    actual = path.stat().st_size
+    if len(header) < _HEADER_BYTES or actual < expected:
+        raise TraceFormatError(
+            path, f"the database is truncated: {actual} of {expected} bytes", offset=actual, hint=_HINT
+        )
+
+
+class Database:
+    """An open file. Methods raise TraceFormatError where the file is damaged.
+
+    `tables` maps the name of each ordinary table to its columns and their declared types. `unusable` counts
+    dropped values by table.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.unusable: Counter[str] = Counter()
+        if _count_schema_objects(path, MAX_SCHEMA_OBJECTS) > MAX_SCHEMA_OBJECTS:
+            raise TraceFormatError(path, f"more than {MAX_SCHEMA_OBJECTS} tables", hint=_HINT)
+        self._con = _connect(path)
+        self.tables: Mapping[str, Mapping[str, str]] = self._describe()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._con.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether the table exists and has these columns."""
+        return table in self.tables and all(name in self.tables[table] for name in columns)
+
+    def rows(self, sql: str, values: Sequence[int] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a small SELECT; text as bytes."""
+        try:
+            return self._con.execute(sql, values).fetchall()
+        except (sqlite3.Error, OverflowError) as error:
+            raise self._damaged(error) from error
+
+    def count(self, table: str) -> int:
+        """The number of rows of a table."""
+        return int(self.rows(f"SELECT count(*) FROM {quote_name(table)} NOT INDEXED")[0][0])
+
+    def batches(
+        self, table: str, columns: Mapping[str, pa.DataType], where: Condition | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The columns of a table in the order of its rows; a column that the table lacks is null."""
+        present = [name for name in columns if name in self.tables[table]]
+        names = ", ".join(map(quote_name, present)) or "NULL"
+        condition, values = where or ("TRUE", ())
+        sql = f"SELECT {names} FROM {quote_name(table)} NOT INDEXED WHERE {condition}"
+        wanted = {name: columns[name] for name in present}
+        found = _read_with_adbc(self.path, sql, values, wanted) if wanted else None
+        if found is not None:
+            for batch in found.to_batches(max_chunksize=BATCH_ROWS):
+                yield _with_missing(batch, columns)
+            return
+        try:
+            cursor = self._con.execute(sql, values)
+            while rows := cursor.fetchmany(BATCH_ROWS):
+                yield self._batch(table, columns, present, rows)
+        except (sqlite3.Error, OverflowError) as error:
+            raise self._damaged(error) from error
+
+    def _batch(
+        self,
+        table: str,
+        columns: Mapping[str, pa.DataType],
+        present: Sequence[str],
+        rows: list[tuple[Any, ...]],
+    ) -> pa.RecordBatch:
+        found = dict(zip(present, zip(*rows, strict=True), strict=False))
+        arrays = []
+        for name, type_ in columns.items():
+            if name not in found:
+                arrays.append(pa.nulls(len(rows), type_))
+                continue
+            array, dropped = _array(found[name], type_)
+            self.unusable[table] += dropped
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def _describe(self) -> Mapping[str, Mapping[str, str]]:
+        # Virtual tables have no root page.
+        rows = self.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 ORDER BY name")
+        tables = {}
+        for (raw,) in rows:
+            name = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+            found = self.rows(f"PRAGMA table_info({quote_name(name)})")
+            tables[name] = {_text(row[1]): _text(row[2]).upper() for row in found}
+        return tables
+
+    def _damaged(self, error: Exception) -> TraceFormatError:
+        return TraceFormatError(self.path, f"the database cannot be read: {error}", hint=_HINT)
+
+
+def _with_missing(batch: pa.RecordBatch, columns: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    names = batch.schema.names
+    arrays = [
+        batch.column(name) if name in names else pa.nulls(batch.num_rows, type_)
+        for name, type_ in columns.items()
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _read_with_adbc(
+    path: Path, sql: str, values: tuple[int, ...], columns: Mapping[str, pa.DataType]
+) -> pa.Table | None:
+    """The rows of a SELECT by the ADBC driver, which needs a quarter of the time.
+
+    None if it is not installed, or if a value has another type: then the standard library reads and counts.
+    """
+    if (adbc := _adbc()) is None:
+        return None
+    for value in values:
+        sql = sql.replace("?", str(int(value)), 1)
+    try:
+        with adbc.connect(_uri(path)) as con, con.cursor() as cursor:
+            cursor.execute("PRAGMA trusted_schema = OFF")
+            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+            cursor.execute(sql)
+            found = cursor.fetch_arrow_table()
+            found.validate(full=True)  # text may not be UTF-8
+    except (adbc.Error, pa.ArrowInvalid):
+        return None
+    arrays = []
+    for place, type_ in enumerate(columns.values()):
+        column = found.column(place)
+        if column.null_count == len(column):
+            column = pa.chunked_array([pa.nulls(len(column), type_)])
+        elif column.type != type_ and not (pa.types.is_floating(type_) and pa.types.is_integer(column.type)):
+            return None
+        arrays.append(column.cast(type_))
+    return pa.Table.from_arrays(arrays, names=list(columns))
+
+
+@cache
+def _adbc() -> Any:
+    """The ADBC driver for SQLite, which the extra `nsys` installs."""
+    try:
+        from adbc_driver_sqlite import dbapi
+    except ImportError:
+        return None
+    return dbapi
+
+
+def _uri(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        con = sqlite3.connect(_uri(path), uri=True, isolation_level=None)
+        con.text_factory = bytes
+        con.execute("PRAGMA trusted_schema = OFF")
+        con.execute("PRAGMA cell_size_check = ON")
+        con.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+        con.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        con.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 50)
+        con.set_authorizer(_authorize)
+    except sqlite3.Error as error:
+        raise TraceFormatError(path, f"the database cannot be read: {error}", hint=_HINT) from error
+    return con
+
+
+def _authorize(action: int, first: str | None, second: str | None, *_: object) -> int:
+    """Allows reading only; `first` and `second` are what SQLite passes for the action."""
+    if action == sqlite3.SQLITE_PRAGMA:
+        return sqlite3.SQLITE_OK if first in _ALLOWED_PRAGMAS else sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_FUNCTION:
+        return sqlite3.SQLITE_OK if second in _FUNCTIONS else sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in _ALLOWED_ACTIONS else sqlite3.SQLITE_DENY
+
+
+def _array(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, int]:
+    """The values as Arrow, and how many have another type and are null instead."""
+    if pa.types.is_string(type_):
+        return _texts(values)
+    try:
+        return pa.array(values, type_), 0
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        kinds = (int,) if pa.types.is_integer(type_) else (int, float)
+        usable = [value if isinstance(value, kinds) else None for value in values]
+        dropped = sum(value is not None for value in values) - sum(value is not None for value in usable)
+        return pa.array(usable, type_), dropped
+
+
+def _texts(values: Sequence[Any]) -> tuple[pa.Array, int]:
+    """Texts, which are bytes here: both TEXT and BLOB."""
+    try:
+        return pa.array(values, pa.binary()).cast(pa.string()), 0
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        usable = [
+            value.decode(errors="backslashreplace") if isinstance(value, bytes) else None for value in values
+        ]
+        dropped = sum(value is not None for value in values) - sum(value is not None for value in usable)
+        return pa.array(usable, pa.string()), dropped
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+
+
+def _page_bytes(header: bytes) -> int:
+    size = int.from_bytes(header[16:18])
+    return 65_536 if size == 1 else size
+
+
+def _count_schema_objects(path: Path, limit: int) -> int:
+    """The number of rows of sqlite_master, as far as `limit`.
+
+    SQLite parses all of them before the first SELECT, which takes gigabytes for a million tables. So this
+    walks the pages of the table's B-tree, which starts on page 1.
+    """
+    with path.open("rb") as file:
+        page_bytes = _page_bytes(file.read(_HEADER_BYTES))
+        if page_bytes < 512:
+            return 0
+        count, pages, seen = 0, [1], set[int]()
+        while pages and count <= limit:
+            number = pages.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            file.seek((number - 1) * page_bytes)
+            page = file.read(page_bytes)
+            start = _HEADER_BYTES if number == 1 else 0
+            kind, cells = page[start : start + 1], int.from_bytes(page[start + 3 : start + 5])
+            if kind == bytes([_LEAF_PAGE]):
+                count += cells
+            elif kind == bytes([_INTERIOR_PAGE]):
+                pages += _children(page, start, cells)
+    return count
+
+
+def _children(page: bytes, start: int, cells: int) -> list[int]:
+    """The pages below an interior page."""
+    found = [int.from_bytes(page[start + 8 : start + 12])]
+    for cell in range(cells):
+        at = start + 12 + 2 * cell
+        offset = int.from_bytes(page[at : at + 2])
+        found.append(int.from_bytes(page[offset : offset + 4]))
+    return [number for number in found if number > 0]

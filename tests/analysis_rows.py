@@ -1,0 +1,55 @@
+"""Rows of analyses that can be compared between formats of the same run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import tracewarehouse as tw
+
+Row = Mapping[str, Any]
+EVENT_IDS: Final = (
+    "event_id", "kernel_id", "runtime_id", "op_id", "annotation_id", "call_id", "after_id", "before_id",
+)  # fmt: skip
+
+
+def events(warehouse: tw.Warehouse) -> dict[tuple[int, int], tuple[Any, ...]]:
+    """(rank, event_id) → what the event is."""
+    sql = "SELECT rank, event_id, ts_ns, dur_ns, category, name, pid, tid FROM events"
+    return {(row["rank"], row["event_id"]): tuple(row.values())[2:] for row in warehouse.query(sql).rows()}
+
+
+def answers(warehouse: tw.Warehouse, name: str, known: Mapping[tuple[int, int], Any]) -> list[dict[str, Any]]:
+    """The rows of an analysis; an event id is replaced by the event."""
+    rows = []
+    for found in warehouse.run(name).rows():
+        row = dict(found)
+        for column in EVENT_IDS:
+            if row.get(column) is not None:
+                row[column] = known[row["rank"], row[column]]
+        rows.append(row)
+    return rows
+
+
+def comparable(name: str, rows: Iterable[Row], not_carried: Mapping[str, tuple[str, ...]]) -> list[Row]:
+    """The rows that both formats record, without the columns that are not carried."""
+    dropped = not_carried.get(name, ())
+    kept = [{key: value for key, value in row.items() if key not in dropped} for row in rows]
+    if name == "annotation_breakdown":  # copies of annotations on the GPU
+        kept = [row for row in kept if not row["on_gpu"]]
+    if name == "name_summary":  # Python frames and allocations
+        kept = [row for row in kept if row["category"] not in ("python_function", "cpu_instant_event")]
+    if name in ("step_kernels", "window_kernels"):
+        return summed(kept)
+    return kept
+
+
+def summed(rows: Iterable[Row]) -> list[Row]:
+    """Counts and times per remaining key."""
+    measures = ("count", "sum_ns", "exclusive_ns")
+    total: dict[tuple[Any, ...], Counter[str]] = {}
+    for row in rows:
+        key = tuple(value for name, value in row.items() if name not in measures)
+        total.setdefault(key, Counter()).update({name: row[name] for name in measures if name in row})
+    return sorted(({"key": key, **sums} for key, sums in total.items()), key=repr)

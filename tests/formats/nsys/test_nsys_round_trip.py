@@ -1,0 +1,116 @@
+"""Simulated runs as Nsight Systems exports: every analysis equals that of the same run's Kineto traces."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import nsys_writer
+import tracewarehouse as tw
+from analysis_rows import answers, comparable, events
+from simulated import LAYOUTS, SMALL
+
+# Columns that an export cannot carry, by analysis: they are null, or follow from ones that are.
+# The list grows only with a line in the CHANGELOG.
+NOT_CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
+    # Arguments of collectives: group, bytes and sequence; the instance and its state follow from the group.
+    "collective_waits": ("process_group", "group_source", "sequence", "bytes", "instance_id", "state"),
+    "comm_by_group": ("process_group",),
+    "stragglers": ("partial", "assumed"),
+    # Input types and Python modules.
+    "step_kernels": ("op_sig", "path_sig"),
+    "window_kernels": ("op_sig", "path_sig"),
+}
+# These null where the export lacks the source; the others in NOT_CARRIED are derived.
+NULL: Final = ("process_group", "sequence", "bytes")
+ABSTAINING: Final = ("memory_by_op", "memory_curve", "memory_live", "memory_peak", "memory_pressure")
+# About the file, not about what it recorded.
+OF_THE_FILE: Final = ("quality",)
+# An export does not name process groups: where ranks form several, collectives match across all of them.
+BY_GROUP: Final = ("collective_waits", "comm_by_group", "slow_rank", "stragglers")
+SEVERAL_GROUPS: Final = ("tensor", "pipeline", "sharded", "served", "graphs")
+QUICK: Final = [("data", "3.25"), ("captured", "3.25"), ("tensor", "3.1"), ("queued", "2.7")]
+SLOW: Final = [
+    ("graphs", "3.25"), ("sharded", "3.1"), ("pipeline", "2.7"), ("experts", "3.25"),
+]  # fmt: skip
+CASES: Final = [*QUICK, *(pytest.param(*case, marks=pytest.mark.deep) for case in SLOW)]
+
+
+def export(folder: Path, path: Path, generation: str) -> Path:
+    """All ranks of a simulated job in one file; their correlation ids collide."""
+    writer = nsys_writer.Writer(generation, call_chains=True, normalized=generation == "3.1")
+    for trace in sorted(folder.glob("rank*.json.gz"), key=lambda each: int(each.name[4:].split(".")[0])):
+        writer.add(nsys_writer.read_trace(gzip.decompress(trace.read_bytes())))
+    writer.write(path)
+    return path
+
+
+@pytest.mark.parametrize(("layout", "generation"), CASES)
+def test_every_analysis_equals_that_of_the_kineto_traces(
+    tmp_path: Path, layout: str, generation: str
+) -> None:
+    job = tmp_path / "job"
+    tw.simulate(job, **{**SMALL, **LAYOUTS[layout]})
+    kineto, nsys = tw.open(tmp_path / "kineto"), tw.open(tmp_path / "nsys")
+    kineto.ingest(job, run="job")
+    report = nsys.ingest(export(job, tmp_path / "report.sqlite", generation), run="job")
+    assert {file.state for file in report.files} == {"intact"}
+    known, read = events(kineto), events(nsys)
+    for analysis in kineto.catalog.analyses():
+        name = analysis.name
+        if name in OF_THE_FILE or (name in BY_GROUP and layout in SEVERAL_GROUPS):
+            continue
+        expected, found = answers(kineto, name, known), answers(nsys, name, read)
+        if name in ABSTAINING and expected:
+            assert found == [] and "no memory events" in str(nsys.run(name).abstained), name
+            continue
+        for row in found:
+            absent = [column for column in NOT_CARRIED.get(name, ()) if column in NULL]
+            assert all(row[column] is None for column in absent), name
+        assert comparable(name, found, NOT_CARRIED) == comparable(name, expected, NOT_CARRIED), name
+
+
+def test_call_chain_copies_are_not_calls(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    tw.simulate(job, **{**SMALL, **LAYOUTS["one"]})
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(export(job, tmp_path / "report.sqlite", "3.25"), run="job")
+    chains = "count(args ->> 'nsys.callchainId')"
+    sql = f"SELECT count(*) AS calls, {chains} AS chains FROM events WHERE category = 'cuda_runtime'"
+    (row,) = warehouse.query(sql).rows()
+    assert row["calls"] == row["chains"] > 0
+    (quality,) = warehouse.query("SELECT rows FROM data_quality WHERE rule = 'callchain_copy'").rows()
+    assert quality["rows"] == row["calls"]
+
+
+def test_a_stored_export_is_rebuilt_from_its_events(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    tw.simulate(job, **{**SMALL, **LAYOUTS["captured"]})
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(export(job, tmp_path / "report.sqlite", "3.25"), run="job")
+    sql = "SELECT * FROM kernels ORDER BY ALL"
+    before = warehouse.query(sql).rows()
+    assert any(row["graph_id"] and row["grid_x"] for row in before)
+    assert [file.state for file in warehouse.ingest(tmp_path / "report.sqlite", run="job").files] == [
+        "same"
+    ] * 2
+    assert warehouse.query(sql).rows() == before
+
+
+def test_ranks_of_both_formats_are_one_run(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    tw.simulate(job, **{**SMALL, **LAYOUTS["data"]})
+    trace = nsys_writer.read_trace(gzip.decompress((job / "rank1.json.gz").read_bytes()))
+    writer = nsys_writer.Writer()
+    writer.add(trace)
+    writer.write(job / "rank1.sqlite")
+    (job / "rank1.json.gz").unlink()
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(job)
+    found = warehouse.query("SELECT run_id, rank, source_format, clock FROM ranks ORDER BY rank").rows()
+    assert [tuple(row.values())[:3] for row in found] == [("job", 0, "kineto"), ("job", 1, "nsys")]
+    assert found[1]["clock"] == "utc"

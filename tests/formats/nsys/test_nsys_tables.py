@@ -1,0 +1,219 @@
+"""Tables of Nsight Systems that simulated runs lack: metrics, memory, graphs, OS runtime, MPI, NVTX."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import tracewarehouse as tw
+
+PID: Final = 9
+PROCESS: Final = 1 << 48 | PID << 24
+THREAD: Final = PROCESS | 11
+OTHER: Final = 1 << 48 | 10 << 24
+TEXTS: Final = (
+    "gemm", "cudaLaunchKernel_v7000", "pthread_mutex_lock", "MPI_Allreduce", "cublasGemmEx", "module loading",
+)  # fmt: skip
+TABLES: Final = f"""
+CREATE TABLE StringIds (id INTEGER, value TEXT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, correlationId INT,
+  globalPid INT, shortName INT);
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES
+  (100, 200, 1, 7, 5, {PROCESS}, 0), (300, 250, 1, 7, 6, {PROCESS}, 0);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT);
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 20, {THREAD}, 5, 1), (10, 20, {OTHER}, 5, 1);
+"""
+
+
+def export(path: Path, *statements: str) -> Path:
+    with sqlite3.connect(path) as con:
+        con.executescript(TABLES)
+        con.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(TEXTS))
+        for statement in statements:
+            con.executescript(statement)
+    con.close()
+    return path
+
+
+def ingest(tmp_path: Path, *statements: str) -> tw.Warehouse:
+    warehouse = tw.open(tmp_path / "warehouse")
+    (file,) = warehouse.ingest(export(tmp_path / "run.sqlite", *statements), run="run").files
+    assert file.state == "intact", file
+    return warehouse
+
+
+def rows(warehouse: tw.Warehouse, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in warehouse.query(sql).rows()]
+
+
+def quality(warehouse: tw.Warehouse) -> dict[str, tuple[int, str]]:
+    return {
+        name: (count, text)
+        for name, count, text in rows(warehouse, "SELECT rule, rows, example FROM data_quality")
+    }
+
+
+def test_an_export_without_optional_columns(tmp_path: Path) -> None:
+    warehouse = ingest(tmp_path)
+    assert rows(warehouse, "SELECT name, ts_ns, dur_ns, launch_state FROM kernels") == [
+        ("gemm", 100, 100, "known")
+    ]
+    found = quality(warehouse)
+    assert found["negative_duration"][0] == 1
+    assert found["clock_not_utc"] == (1, "the file has no session start time")
+    assert found["process_not_read"] == (1, "pid 10: 1 rows")
+    assert rows(warehouse, "SELECT clock, source_part FROM ranks") == [("unknown", "pid 9")]
+
+
+def test_gpu_metrics_are_counters_of_the_devices_of_the_process(tmp_path: Path) -> None:
+    warehouse = ingest(
+        tmp_path,
+        "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INT, metricId INT, metricName TEXT)",
+        "INSERT INTO TARGET_INFO_GPU_METRICS VALUES (257, 1, 'SM Active'), (256, 1, 'SM Active')",
+        "CREATE TABLE GPU_METRICS (timestamp INT, typeId INT, metricId INT, value INT)",
+        "INSERT INTO GPU_METRICS VALUES (100, 257, 1, 40), (200, 257, 1, 60), (100, 256, 1, 99)",
+    )
+    sql = "SELECT name, series, ts_ns, value FROM counters ORDER BY ts_ns"
+    assert rows(warehouse, sql) == [
+        ("SM Active", "SM Active", 100, 40.0),
+        ("SM Active", "SM Active", 200, 60.0),
+    ]
+
+
+def test_device_memory_is_a_running_sum(tmp_path: Path) -> None:
+    warehouse = ingest(
+        tmp_path,
+        "CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INT, globalPid INT, deviceId INT, bytes INT,"
+        " memKind INT, memoryOperationType INT, address INT)",
+        f"INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (30, {PROCESS}, 1, 100, 2, 1, 5),"
+        f" (10, {PROCESS}, 1, 100, 2, 0, 5), (20, {PROCESS}, 1, 50, 2, 0, 6), (5, {PROCESS}, 1, 7, 4, 0, 8),"
+        f" (1, {OTHER}, 1, 1000, 2, 0, 9)",
+    )
+    sql = "SELECT name, ts_ns, value::INT FROM counters WHERE series = 'bytes' ORDER BY 1, 2"
+    assert rows(warehouse, sql) == [
+        ("GPU 1 memory (Device)", 10, 100), ("GPU 1 memory (Device)", 20, 150),
+        ("GPU 1 memory (Device)", 30, 50), ("GPU 1 memory (Managed)", 5, 7),
+    ]  # fmt: skip
+
+
+def test_calls_of_other_libraries_are_host_slices(tmp_path: Path) -> None:
+    call = "(start INT, end INT, globalTid INT, nameId INT)"
+    warehouse = ingest(
+        tmp_path,
+        f"CREATE TABLE OSRT_API {call}", f"INSERT INTO OSRT_API VALUES (1, 2, {THREAD}, 2)",
+        "CREATE TABLE MPI_COLLECTIVES_EVENTS (start INT, end INT, globalTid INT, textId INT, size INT)",
+        f"INSERT INTO MPI_COLLECTIVES_EVENTS VALUES (3, 9, {THREAD}, 3, 64)",
+        f"CREATE TABLE CUBLAS_EVENTS {call}", f"INSERT INTO CUBLAS_EVENTS VALUES (4, 5, {THREAD}, 4)",
+        f"CREATE TABLE PROFILER_OVERHEAD {call}", f"INSERT INTO PROFILER_OVERHEAD VALUES (6, 7, {THREAD}, 5)",
+        "CREATE TABLE SCHED_EVENTS (start INT)", "INSERT INTO SCHED_EVENTS VALUES (1), (2)",
+    )  # fmt: skip
+    where = "tid = '11' AND category <> 'cuda_runtime'"
+    sql = f"SELECT category, name, tid, dur_ns FROM events WHERE {where} ORDER BY ts_ns"
+    assert rows(warehouse, sql) == [
+        ("os_runtime", "pthread_mutex_lock", "11", 1), ("mpi", "MPI_Allreduce", "11", 6),
+        ("library", "cublasGemmEx", "11", 1), ("overhead", "module loading", "11", 1),
+    ]  # fmt: skip
+    assert rows(warehouse, "SELECT args ->> 'nsys.size' FROM events WHERE category = 'mpi'") == [("64",)]
+    assert quality(warehouse)["table_not_read"] == (1, "SCHED_EVENTS: 2 rows")
+    assert "unknown_category" not in quality(warehouse)
+    # MPI is communication of the host, not of the GPU.
+    (row,) = warehouse.run("temporal_breakdown").rows()
+    assert row["exposed_comm_ns"] == 0
+
+
+def test_a_graph_replay_is_a_kernel_of_its_own_kind(tmp_path: Path) -> None:
+    warehouse = ingest(
+        tmp_path,
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INT, end INT, deviceId INT, streamId INT,"
+        " correlationId INT, globalPid INT, graphId INT)",
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (400, 500, 1, 7, 8, {PROCESS}, 3)",
+    )
+    sql = "SELECT name, graph_id, dur_ns, activity, kind FROM kernels WHERE graph_id IS NOT NULL"
+    assert rows(warehouse, sql) == [("CUDA graph 3", 3, 100, "other", "other")]
+    assert quality(warehouse)["graph_level_trace"][0] == 1
+
+
+NVTX: Final = (
+    "CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT, domainId INT)"
+)
+
+
+def nvtx(tmp_path: Path, *texts: str, kind: int = 59) -> list[tuple[Any, ...]]:
+    values = ", ".join(
+        f"({10 * at}, {10 * at + 5}, {kind}, '{text}', {THREAD}, 0)" for at, text in enumerate(texts)
+    )
+    warehouse = ingest(tmp_path, NVTX, f"INSERT INTO NVTX_EVENTS VALUES {values}")
+    sql = "SELECT category, name, sequence_number, shapes FROM events WHERE tid = '11'"
+    return rows(warehouse, f"{sql} AND category <> 'cuda_runtime' ORDER BY ts_ns")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("aten::mm, seq = 12, op_id = 9, sizes = [[8, 4], [4, 2]], input_op_ids = [[1, 0]]",
+         ("cpu_op", "aten::mm", 12, "[[8,4],[4,2]]")),
+        ("aten::add, op_id = 3", ("cpu_op", "aten::add", None, None)),
+        ("MulBackward0, seq = 4", ("cpu_op", "MulBackward0", 4, None)),
+        ("nccl:all_to_all, op_id = 7", ("user_annotation", "nccl:all_to_all", None, None)),
+        ("forward", ("user_annotation", "forward", None, None)),
+        ("a, b = 3", ("user_annotation", "a, b = 3", None, None)),
+        ("x, seq = abc", ("user_annotation", "x, seq = abc", None, None)),
+        ("x, seq = 99999999999999999999", ("user_annotation", "x, seq = 99999999999999999999", None, None)),
+        ("two\nlines, op_id = 1", ("cpu_op", "two\nlines", None, None)),
+    ],
+)  # fmt: skip
+def test_texts_of_ranges(tmp_path: Path, text: str, expected: tuple[Any, ...]) -> None:
+    assert nvtx(tmp_path, text) == [expected]
+
+
+def test_nccl_calls_are_not_annotations_beside_ranges_of_the_framework(tmp_path: Path) -> None:
+    found = nvtx(tmp_path, "nccl:all_reduce", "ncclGroupEnd", "ncclAllReduce")
+    assert [row[:2] for row in found] == [
+        ("user_annotation", "nccl:all_reduce"), ("library", "ncclGroupEnd"), ("library", "ncclAllReduce"),
+    ]  # fmt: skip
+
+
+def test_nccl_collectives_are_annotations_without_a_framework(tmp_path: Path) -> None:
+    found = nvtx(tmp_path, "ncclGroupEnd", "ncclAllReduce")
+    assert [row[:2] for row in found] == [("library", "ncclGroupEnd"), ("user_annotation", "nccl:all_reduce")]
+
+
+def test_start_end_ranges_are_annotations(tmp_path: Path) -> None:
+    assert nvtx(tmp_path, "aten::mm, op_id = 9", kind=60)[0][0] == "user_annotation"
+
+
+def test_a_range_without_an_end_is_an_instant(tmp_path: Path) -> None:
+    events = [(5, 59, "open", 0), (6, 34, "mark", 0), (7, 75, "domain", 3)]
+    values = ", ".join(
+        f"({ts}, NULL, {kind}, '{text}', {THREAD}, {place})" for ts, kind, text, place in events
+    )
+    warehouse = ingest(tmp_path, NVTX, f"INSERT INTO NVTX_EVENTS VALUES {values}")
+    sql = "SELECT ph, name FROM events WHERE category = 'user_annotation' ORDER BY ts_ns"
+    assert rows(warehouse, sql) == [("i", "open"), ("i", "mark")]
+    assert quality(warehouse)["open_range"][0] == 1
+
+
+def test_secrets_in_names_and_metadata_are_redacted(tmp_path: Path) -> None:
+    secret = "hf_abcdefgh12345678abcd"
+    warehouse = ingest(
+        tmp_path, NVTX, f"INSERT INTO NVTX_EVENTS VALUES (5, 6, 59, 'load {secret}', {THREAD}, 0)",
+        "CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)",
+        f"INSERT INTO META_DATA_CAPTURE VALUES ('ENVIRONMENT_VARIABLE', 'HF_TOKEN=\"{secret}\"')",
+    )  # fmt: skip
+    assert secret not in str(rows(warehouse, "SELECT name, args FROM events"))
+    assert secret not in str(rows(warehouse, "SELECT header FROM ranks"))
+    assert quality(warehouse)["redacted_value"][0] == 2
+
+
+def test_a_file_without_activities_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    with sqlite3.connect(path) as con:
+        con.executescript(
+            "CREATE TABLE StringIds (id INT, value TEXT); CREATE TABLE META_DATA_EXPORT (name, value)"
+        )
+    con.close()
+    (file,) = tw.open(tmp_path / "warehouse").ingest(path).files
+    assert file.state == "refused" and "no GPU activity" in (file.reason or "")

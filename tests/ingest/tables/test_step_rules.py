@@ -1,0 +1,85 @@
+"""Steps inferred from annotations by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from activity_rows import columns_of, slice_
+
+import tracewarehouse as tw
+from trace_texts import event, trace
+from tracewarehouse.errors import ParamError
+from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.tables.steps import find_step_annotations
+
+
+def marks(
+    *annotations: tuple[str, int, int], step_range: str | None = None, tid: str = "1"
+) -> list[tuple[int, int]]:
+    """(row, step) of annotations given as name, start and duration."""
+    rows = [slice_(name, ts, dur, category="user_annotation", tid=tid) for name, ts, dur in annotations]
+    found = find_step_annotations(columns_of(rows, None), rules_of(), step_range)
+    return list(zip(found.rows.tolist(), found.step.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "name", ["step {}", "Step_{}", "train_step={}", "global_step#{}", "iter {}", "Iteration: {}", "batch {}"]
+)
+def test_names_of_steps(name: str) -> None:
+    assert marks((name.format(3), 0, 10), ("forward", 2, 3), (name.format(4), 10, 10)) == [(0, 3), (2, 4)]
+
+
+@pytest.mark.parametrize("name", ["step[DECODE bs=32]", "substep {}", "forward {}", "stepping"])
+def test_other_names(name: str) -> None:
+    assert marks((name.format(1), 0, 10), (name.format(2), 10, 10)) == []
+
+
+def test_profiler_steps_take_precedence() -> None:
+    assert marks(("ProfilerStep#7", 0, 9), ("step 1", 0, 5), ("step 2", 5, 5)) == [(0, 7)]
+
+
+def test_the_first_rule_with_two_steps_applies() -> None:
+    found = marks(("step 1", 0, 50), ("iter 4", 0, 10), ("iter 5", 10, 10))
+    assert found == [(1, 4), (2, 5)]
+
+
+def test_the_outermost_annotation_counts() -> None:
+    assert marks(("step 1", 0, 50), ("step 1", 5, 10), ("step 2", 50, 50), ("step 9", 60, 5)) == [
+        (0, 1),
+        (2, 2),
+    ]
+
+
+def test_numbers_must_rise() -> None:
+    assert marks(("step 2", 0, 10), ("step 1", 10, 10)) == []
+
+
+def test_a_pattern_replaces_the_rules() -> None:
+    rows = (("ProfilerStep#7", 0, 9), ("epoch 1 it 5", 0, 5), ("epoch 1 it 6", 5, 5))
+    assert marks(*rows, step_range=r"it (\d+)") == [(1, 5), (2, 6)]
+
+
+def test_a_pattern_without_a_group_counts() -> None:
+    assert marks(("work", 0, 9), ("other", 9, 1), ("work", 10, 9), step_range="^work$") == [(0, 0), (2, 1)]
+
+
+def test_steps_of_an_ingested_trace(tmp_path: Path) -> None:
+    events = [event(cat="user_annotation", name=f"loop {at}", ts=100 * at, dur=90) for at in range(3)]
+    path = tmp_path / "run.json"
+    path.write_bytes(trace(events))
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(path, run="run")
+    assert warehouse.query("SELECT * FROM steps").rows() == []
+    (file,) = warehouse.ingest(path, run="run", step_range=r"^loop (\d+)").files
+    assert file.state == "intact"
+    assert [row["step"] for row in warehouse.query("SELECT step FROM steps ORDER BY 1").rows()] == [0, 1, 2]
+    (quality,) = warehouse.query("SELECT rows FROM data_quality WHERE rule = 'steps_inferred'").rows()
+    assert quality["rows"] == 3
+    assert [file.state for file in warehouse.ingest(path, run="run").files] == ["same"]
+
+
+def test_an_invalid_pattern_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(trace([event()]))
+    with pytest.raises(ParamError, match="not a regular expression"):
+        tw.open(tmp_path / "warehouse").ingest(tmp_path / "run.json", step_range="(")
