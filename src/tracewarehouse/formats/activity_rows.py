@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats.base import Redaction
-from tracewarehouse.formats.redact import clean_value, redact_events, suspects
+from tracewarehouse.formats.redact import Redactor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,7 +90,7 @@ class ActivityRows:
     after the last batch.
     """
 
-    salt: bytes
+    redactor: Redactor
     rows: int = 0
     redactions: list[Redaction] = field(default_factory=list)
     _collected: list[pa.Table] = field(default_factory=list)
@@ -151,13 +151,13 @@ class ActivityRows:
 
     def _clean_names(self, names: pa.DictionaryArray, first: int) -> pa.DictionaryArray:
         texts = names.dictionary
-        found = suspects(texts)
+        found = self.redactor.suspects(texts)
         if not found:
             return names
         clean = texts.to_pylist()
         codes = pc.fill_null(names.indices, -1).to_numpy(zero_copy_only=False)
         for position in found:
-            clean[position], kinds = clean_value(clean[position], self.salt)
+            clean[position], kinds = self.redactor.clean(clean[position])
             for row in np.flatnonzero(codes == position).tolist():
                 self.redactions += [Redaction(first + row, "$.name", kind) for kind in kinds]
         return pa.DictionaryArray.from_arrays(names.indices, pa.array(clean, pa.string()))
@@ -168,7 +168,7 @@ class ActivityRows:
         )
         if not rows.size:
             return args
-        texts, hits = redact_events(args.take(pa.array(rows)).cast(pa.string()), self.salt, 0)
+        texts, hits = self.redactor.events(args.take(pa.array(rows)).cast(pa.string()), 0)
         self.redactions += [
             Redaction(first + int(rows[hit.event_id or 0]), f"$.args{hit.path[1:]}", hit.kind) for hit in hits
         ]

@@ -19,7 +19,7 @@ from tracewarehouse.formats.nsys.counters import add_counters
 from tracewarehouse.formats.nsys.device import add_device_activities
 from tracewarehouse.formats.nsys.host import add_host_activities
 from tracewarehouse.formats.nsys.nvtx import add_nvtx
-from tracewarehouse.formats.redact import redact
+from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.source_tables import Context, Notes
 from tracewarehouse.formats.sqlite_file import Database, check_complete, is_sqlite
 
@@ -98,7 +98,8 @@ class NsysSource:
         if self._unchanged:
             return
         self._notes = Notes()
-        self._rows = ActivityRows(request.salt)
+        self._redactor = Redactor(request.salt, request.policy)
+        self._rows = ActivityRows(self._redactor)
         with Database(path) as database:
             self._read(database)
         self._count = self._rows.rows
@@ -114,7 +115,7 @@ class NsysSource:
         """The facts about the process and the file."""
         if self._unchanged:
             return Outcome(self._digest, "{}", self._size, self._size)
-        header, hits = redact(json.dumps(self._header, ensure_ascii=False), self._request.salt)
+        header, hits = self._redactor.text(json.dumps(self._header, ensure_ascii=False))
         return Outcome(
             digest=self._digest,
             header_json=header,

@@ -16,7 +16,7 @@ from tracewarehouse.formats import other_formats
 from tracewarehouse.formats.activity_rows import ActivityRows, json_objects, json_texts
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part
 from tracewarehouse.formats.file_text import digest_of, read_text
-from tracewarehouse.formats.redact import redact
+from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.rocm.lookup import Lookup
 from tracewarehouse.formats.source_tables import Notes, json_triples, number_texts
 
@@ -102,7 +102,8 @@ class Rocprofv3Source:
         if self._unchanged:
             return
         self._notes = Notes()
-        self._rows = ActivityRows(request.salt)
+        self._redactor = Redactor(request.salt, request.policy)
+        self._rows = ActivityRows(self._redactor)
         number = int(part.name.split()[0]) if part.name else 0
         self._process = _decode(path, bytes(read_text(path, request.spill).buffer))[number]
         self._read()
@@ -120,7 +121,7 @@ class Rocprofv3Source:
         content = self._content
         if self._unchanged:
             return Outcome(content.digest, "{}", content.size, content.stored_bytes)
-        text, hits = redact(json.dumps(self._header(), ensure_ascii=False), self._request.salt)
+        text, hits = self._redactor.text(json.dumps(self._header(), ensure_ascii=False))
         return Outcome(
             digest=content.digest,
             header_json=text,

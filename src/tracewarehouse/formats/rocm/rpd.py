@@ -15,7 +15,7 @@ from tracewarehouse.formats.activity_rows import HAS_TEXT, ActivityRows, json_ob
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part
 from tracewarehouse.formats.file_text import digest_of
 from tracewarehouse.formats.other_formats import sqlite_format
-from tracewarehouse.formats.redact import redact
+from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.rocm.lookup import Lookup, read_table
 from tracewarehouse.formats.source_tables import Notes, declared_types, json_triples, number_texts
 from tracewarehouse.formats.sqlite_file import Database, check_complete, is_sqlite
@@ -156,7 +156,8 @@ class RpdSource:
         if self._unchanged:
             return
         self._notes = Notes()
-        self._rows = ActivityRows(request.salt)
+        self._redactor = Redactor(request.salt, request.policy)
+        self._rows = ActivityRows(self._redactor)
         with Database(path) as database:
             self._read(_Tables(database))
             self._header = _metadata(database)
@@ -173,7 +174,7 @@ class RpdSource:
         """The facts about the process and the file."""
         if self._unchanged:
             return Outcome(self._digest, "{}", self._size, self._size)
-        header, hits = redact(json.dumps({"rpd": self._header}, ensure_ascii=False), self._request.salt)
+        header, hits = self._redactor.text(json.dumps({"rpd": self._header}, ensure_ascii=False))
         return Outcome(
             digest=self._digest,
             header_json=header,
