@@ -84,6 +84,8 @@ class Kept:
         if contract.kind == "table" and contract.body:
             con.execute(f'CREATE OR REPLACE TABLE "{name}" AS {relations.sql(contract)}')
         elif contract.kind == "table":
+            if before is not None:  # another version of the table has the name
+                con.execute(f'DROP VIEW IF EXISTS "{name}"')
             relations.create(con, contract)
         else:
             con.execute(f'CREATE OR REPLACE VIEW "{name}" AS {relations.sql(contract)}')
@@ -97,7 +99,7 @@ class KeptWarehouse(Warehouse):
         super().__init__(*args, **other)
         self._kept = kept or Kept()
 
-    def _with(self, selected: Any) -> KeptWarehouse:
+    def _with(self, selected: Any, left_out: Any = ()) -> KeptWarehouse:
         return KeptWarehouse(
             self.root, catalog=self.catalog, selected=selected, store=self.store, kept=self._kept
         )

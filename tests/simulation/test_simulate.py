@@ -33,6 +33,8 @@ ANALYSES = (
 )
 WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
     {
+        "straggler_causes",  # tests/derive
+        "wait_matrix",  # tests/derive
         "idle_intervals",
         "stream_idle_intervals",
         "queue_length",
