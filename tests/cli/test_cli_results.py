@@ -165,7 +165,7 @@ def test_times_are_strings_in_json(stored: Path) -> None:
 def test_a_reader_that_closes_early_is_not_an_error(stored: Path) -> None:
     many = "SELECT range AS n, repeat('x', 100) AS text FROM range(200000)"
     running = subprocess.Popen(
-        [*TW, "query", many, "-w", stored],
+        [*TW, "query", many, "--max-rows", "200000", "-w", stored],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -67,7 +67,11 @@ def _over_names(join: dict[str, Any]) -> bool:
 
 def made(con: engine.Connection, contract: Contract) -> str:
     """Creates the dependencies of a contract as empty tables and views; returns its SELECT."""
-    for other in dependencies(CATALOG, [contract]):
+    # Compatible versions of a table have one name: the newest has the columns of all.
+    newest: dict[str, Contract] = {}
+    for each in dependencies(CATALOG, [contract]):
+        newest[each.name] = max(each, newest.get(each.name, each), key=lambda one: one.version)
+    for other in newest.values():
         if other.kind == "view" or other.is_constant:
             con.execute(
                 f"CREATE VIEW {other.name} AS {engine.sql_with_params(other, engine.bind(other, {}))}"

@@ -130,7 +130,8 @@ def test_every_contract_has_the_same_rows(tmp_path: Path) -> None:
     wh.ingest(steps, labels={"whole": "yes"}, jobs=1)
     wh.ingest(steps / "rank0.json.gz", steps / "rank2.json.gz", run="part's", jobs=1)
     catalog = wh.catalog
-    tables = [table for table in catalog.all("table") if not table.transient]
+    # Compatible versions of a table are one relation.
+    tables = {table.name for table in catalog.all("table") if not table.transient}
     read = {ref for each in catalog.all("analysis") for ref in each.requires}
     rules = [catalog.contracts[ref] for ref in read if catalog.contracts[ref].is_constant]
     parameters = sum(len(each.params) for each in catalog.all("analysis"))

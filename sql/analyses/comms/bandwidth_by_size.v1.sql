@@ -35,7 +35,7 @@ WITH
       count(*) AS instances,
       sum(message_bytes)::BIGINT AS message_bytes,
       -- The factor of a collective depends on it and its number of ranks only.
-      any_value(busbw_bytes_per_ns / algbw_bytes_per_ns) AS bus_factor
+      min(busbw_bytes_per_ns / algbw_bytes_per_ns) AS bus_factor
     FROM collective_instances
     WHERE algbw_bytes_per_ns > 0 AND busbw_bytes_per_ns > 0
     GROUP BY run_id, collective, size_bucket_bytes, members
