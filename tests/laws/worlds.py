@@ -72,7 +72,11 @@ class Kept:
             self.connections[key].execute("SET temp_directory = ''")
         con = self.connections[key]
         relations = Relations(wh.root, wh.selected(), dependencies)
-        for contract in dependencies.contracts:
+        newest: dict[str, Contract] = {}  # compatible versions of a table have one name
+        for each in dependencies.contracts:
+            name = relations.names[each.ref]
+            newest[name] = max(each, newest.get(name, each), key=lambda one: one.version)
+        for contract in newest.values():
             self._make(con, relations, contract, (key, relations.names[contract.ref]))
         return con
 
