@@ -65,7 +65,9 @@ class Kept:
     def connection(self, wh: Warehouse, contracts: Iterable[Contract]) -> engine.Connection:
         contracts = tuple(contracts)
         dependencies = Dependencies.of(wh.catalog, contracts)
-        key = tuple((each.selector, each.ranks) for each in wh.selected())
+        kernels = tuple(sorted(name for name in dependencies.names.values() if name.startswith("kernels_v")))
+        # Views name the version of a table that they read, so that each set of names has a connection.
+        key = (kernels, *((each.selector, each.ranks) for each in wh.selected()))
         if key not in self.connections:
             # The query of a broken view may not end: it fails at the memory limit, without spilling.
             self.connections[key] = engine.connect(threads=1, memory_limit="2GB")
