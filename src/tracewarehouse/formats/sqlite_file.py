@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -40,6 +40,18 @@ Condition: TypeAlias = tuple[str, tuple[int, ...]]
 def is_sqlite(head: bytes) -> bool:
     """Whether a file that starts with these bytes is an SQLite database."""
     return head.startswith(MAGIC)
+
+
+def has_tables(path: Path, head: bytes, test: Callable[[Database], bool]) -> bool:
+    """Whether this is a readable SQLite database that passes the test; `head` as in `Format.detect`."""
+    if not is_sqlite(head) or path.is_dir():
+        return False
+    try:
+        # The head may be that of decompressed content, which SQLite cannot open.
+        with path.open("rb") as file, Database(path) as database:
+            return is_sqlite(file.read(len(MAGIC))) and test(database)
+    except TraceFormatError:
+        return False
 
 
 def check_complete(path: Path) -> None:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.activity_rows import ActivityRows
-from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
-from tracewarehouse.formats.file_text import digest_of
+from tracewarehouse.formats.base import Part, Request
+from tracewarehouse.formats.collected_source import CollectedSource
 from tracewarehouse.formats.nsys import schema
 from tracewarehouse.formats.nsys.counters import add_counters
 from tracewarehouse.formats.nsys.device import add_device_activities
 from tracewarehouse.formats.nsys.host import add_host_activities
 from tracewarehouse.formats.nsys.nvtx import add_nvtx
-from tracewarehouse.formats.redact import Redactor
-from tracewarehouse.formats.source_tables import Context, Notes
-from tracewarehouse.formats.sqlite_file import Database, check_complete, is_sqlite
+from tracewarehouse.formats.source_tables import Context
+from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 NAME: Final = "nsys"
 VERSION: Final = 1
@@ -37,13 +31,7 @@ class NsysFormat:
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is an SQLite database with the tables of an Nsight Systems export."""
-        if not is_sqlite(head) or path.is_dir():
-            return False
-        try:
-            with path.open("rb") as file, Database(path) as database:
-                return is_sqlite(file.read(16)) and schema.is_export(database)
-        except TraceFormatError:
-            return False
+        return has_tables(path, head, schema.is_export)
 
     def open(self, path: Path) -> NsysFile:
         """The file. Raises TraceFormatError if it is incomplete."""
@@ -86,56 +74,31 @@ class NsysFile:
         return NsysSource(self.path, part, request)
 
 
-class NsysSource:
+class NsysSource(CollectedSource):
     """A Source with the activities of one process. The constructor reads the tables."""
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
         check_complete(path)
-        digest, size = _content(path, path.stat().st_mtime_ns, path.stat().st_size)
-        self._digest, self._size = digest, size
-        self._part, self._request = part, request
-        self._unchanged = request.known_digest == digest
-        if self._unchanged:
-            return
-        self._notes = Notes()
-        self._redactor = Redactor(request.salt, request.policy)
-        self._rows = ActivityRows(self._redactor)
-        with Database(path) as database:
-            self._read(database)
-        self._count = self._rows.rows
+        super().__init__(path, part, request)
 
-    @property
-    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The activities. They can be read once."""
-        if self._unchanged:
-            return {}
-        return {ACTIVITIES: pa.RecordBatchReader.from_batches(self._rows.schema(), self._rows.batches())}
+    def _read(self) -> None:
+        with Database(self._path) as database:
+            self._read_tables(database)
 
-    def outcome(self) -> Outcome:
-        """The facts about the process and the file."""
-        if self._unchanged:
-            return Outcome(self._digest, "{}", self._size, self._size)
-        header, hits = self._redactor.text(json.dumps(self._header, ensure_ascii=False))
-        return Outcome(
-            digest=self._digest,
-            header_json=header,
-            text_bytes=self._size,
-            stored_bytes=self._size,
-            events=self._count,
-            base_time_ns=self._clock.base_ns,
-            rank=self._part.rank,
-            redactions=(*hits, *self._rows.redactions),
-            findings=self._notes.findings(),
-            facts={"clock": self._clock.name, "source_schema": schema.schema_version(self._metadata)},
-        )
+    def _header(self) -> Mapping[str, Any]:
+        return self._metadata_header
 
-    def _read(self, database: Database) -> None:
+    def _facts(self) -> Mapping[str, object]:
+        return {"clock": self._clock.name, "source_schema": schema.schema_version(self._metadata)}
+
+    def _read_tables(self, database: Database) -> None:
         pid = int(self._part.name.removeprefix(_PROCESS))
         self._metadata = schema.metadata(database)
         found = _processes(database, schema.GPU_TABLES, "globalPid")
         first = min((start for _, _, start, _ in found), default=None)
         self._clock = schema.clock_of(database, first)
-        self._header = _header(database, self._metadata)
+        self.base_time_ns = self._clock.base_ns
+        self._metadata_header = _header(database, self._metadata)
         context = Context(database, pid, self._clock, schema.strings(database), self._notes, NAME)
         add_device_activities(context, self._rows)
         add_host_activities(context, self._rows)
@@ -201,10 +164,3 @@ def _header(database: Database, metadata: Mapping[str, Any]) -> dict[str, Any]:
     if host := next((metadata[key] for key in ("Hostname", "EXPORT_HOST") if metadata.get(key)), None):
         header["host_name"] = host
     return header | {"nsys": dict(metadata)}
-
-
-@lru_cache(maxsize=8)
-def _content(path: Path, modified_ns: int, size: int) -> tuple[str, int]:
-    """Digest and size; a file with several parts is hashed once per process."""
-    found = digest_of(path)
-    return found.digest, found.size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,11 +13,11 @@ import pyarrow.json as pa_json
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import other_formats
 from tracewarehouse.formats.activity_rows import ActivityRows, json_objects, json_texts
-from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part
-from tracewarehouse.formats.file_text import digest_of, read_text
-from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.base import Part
+from tracewarehouse.formats.collected_source import CollectedSource
+from tracewarehouse.formats.file_text import read_text
 from tracewarehouse.formats.rocm.lookup import Lookup
-from tracewarehouse.formats.source_tables import Notes, json_triples, number_texts
+from tracewarehouse.formats.source_tables import json_triples, number_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,47 +91,11 @@ class Rocprofv3File:
         return Rocprofv3Source(self.path, part, request)
 
 
-class Rocprofv3Source:
+class Rocprofv3Source(CollectedSource):
     """A Source with the activities of one process. The constructor reads the file."""
 
-    def __init__(self, path: Path, part: Part, request: Request) -> None:
-        self._part, self._request, self._path = part, request, path
-        self._content = digest_of(path)
-        self._unchanged = request.known_digest == self._content.digest
-        if self._unchanged:
-            return
-        self._notes = Notes()
-        self._redactor = Redactor(request.salt, request.policy)
-        self._rows = ActivityRows(self._redactor)
-        number = int(part.name.split()[0]) if part.name else 0
-        self._process = _decode(path, bytes(read_text(path, request.spill).buffer))[number]
-        self._read()
-        self._count = self._rows.rows
-
-    @property
-    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The activities. They can be read once."""
-        if self._unchanged:
-            return {}
-        return {ACTIVITIES: pa.RecordBatchReader.from_batches(self._rows.schema(), self._rows.batches())}
-
-    def outcome(self) -> Outcome:
-        """The facts about the process."""
-        content = self._content
-        if self._unchanged:
-            return Outcome(content.digest, "{}", content.size, content.stored_bytes)
-        text, hits = self._redactor.text(json.dumps(self._header(), ensure_ascii=False))
-        return Outcome(
-            digest=content.digest,
-            header_json=text,
-            text_bytes=content.size,
-            stored_bytes=content.stored_bytes,
-            events=self._count,
-            rank=self._part.rank,
-            redactions=(*hits, *self._rows.redactions),
-            findings=self._notes.findings(),
-            facts={"clock": "boot"},
-        )
+    def _facts(self) -> Mapping[str, object]:
+        return {"clock": "boot"}
 
     def _header(self) -> dict[str, Any]:
         metadata = self._process.metadata
@@ -147,6 +110,8 @@ class Rocprofv3Source:
         return header | {"rocprofv3": metadata}
 
     def _read(self) -> None:
+        number = int(self._part.name.split()[0]) if self._part.name else 0
+        self._process = _decode(self._path, bytes(read_text(self._path, self._request.spill).buffer))[number]
         records = {name: self._table(name) for name in (_KERNELS, _COPIES, *_CALLS)}
         if not any(table.num_rows for table in records.values()):
             raise TraceFormatError(self._path, "the file contains no records", hint=_HINT)

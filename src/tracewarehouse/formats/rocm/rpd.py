@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +11,12 @@ import pyarrow.compute as pc
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.activity_rows import HAS_TEXT, ActivityRows, json_objects, json_texts
-from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part
-from tracewarehouse.formats.file_text import digest_of
+from tracewarehouse.formats.base import Part
+from tracewarehouse.formats.collected_source import CollectedSource
 from tracewarehouse.formats.other_formats import sqlite_format
-from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.rocm.lookup import Lookup, read_table
-from tracewarehouse.formats.source_tables import Notes, declared_types, json_triples, number_texts
-from tracewarehouse.formats.sqlite_file import Database, check_complete, is_sqlite
+from tracewarehouse.formats.source_tables import declared_types, json_triples, number_texts
+from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,13 +59,7 @@ class RpdFormat:
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is a database with the tables of rocmProfileData."""
-        if not is_sqlite(head) or path.is_dir():
-            return False
-        try:
-            with Database(path) as database:
-                return sqlite_format(database.tables) == "rpd_sqlite"
-        except TraceFormatError:
-            return False
+        return has_tables(path, head, lambda database: sqlite_format(database.tables) == "rpd_sqlite")
 
     def open(self, path: Path) -> RpdFile:
         """The file. Raises TraceFormatError if it is incomplete."""
@@ -144,50 +136,25 @@ class _Tables:
         return self.strings.values(ids, "string")
 
 
-class RpdSource:
+class RpdSource(CollectedSource):
     """A Source with the activities of one process. The constructor reads the tables."""
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
         check_complete(path)
-        found = digest_of(path)
-        self._digest, self._size = found.digest, found.stored_bytes
-        self._part, self._request = part, request
-        self._unchanged = request.known_digest == found.digest
-        if self._unchanged:
-            return
-        self._notes = Notes()
-        self._redactor = Redactor(request.salt, request.policy)
-        self._rows = ActivityRows(self._redactor)
-        with Database(path) as database:
-            self._read(_Tables(database))
-            self._header = _metadata(database)
-        self._count = self._rows.rows
+        super().__init__(path, part, request)
 
-    @property
-    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The activities. They can be read once."""
-        if self._unchanged:
-            return {}
-        return {ACTIVITIES: pa.RecordBatchReader.from_batches(self._rows.schema(), self._rows.batches())}
+    def _read(self) -> None:
+        with Database(self._path) as database:
+            self._read_tables(_Tables(database))
+            self._metadata = _metadata(database)
 
-    def outcome(self) -> Outcome:
-        """The facts about the process and the file."""
-        if self._unchanged:
-            return Outcome(self._digest, "{}", self._size, self._size)
-        header, hits = self._redactor.text(json.dumps({"rpd": self._header}, ensure_ascii=False))
-        return Outcome(
-            digest=self._digest,
-            header_json=header,
-            text_bytes=self._size,
-            stored_bytes=self._size,
-            events=self._count,
-            rank=self._part.rank,
-            redactions=(*hits, *self._rows.redactions),
-            findings=self._notes.findings(),
-            facts={"clock": "boot"},
-        )
+    def _header(self) -> Mapping[str, Any]:
+        return {"rpd": self._metadata}
 
-    def _read(self, tables: _Tables) -> None:
+    def _facts(self) -> Mapping[str, object]:
+        return {"clock": "boot"}
+
+    def _read_tables(self, tables: _Tables) -> None:
         pid = int(self._part.name.removeprefix(_PROCESS))
         _add_ops(tables, pid, self._rows)
         _add_calls(tables, pid, self._rows)
