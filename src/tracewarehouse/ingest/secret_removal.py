@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Who removed a run, in the version that says so.
-_PURGE: Final = f"{__version__} (tw secrets --purge)"
+_PURGE: Final = f"{__version__} (purge of secrets)"
 # Folders of `_tw` that have a folder for each run.
 _FOLDERS: Final = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.KEPT, layout.UNCONVERTED)
 
