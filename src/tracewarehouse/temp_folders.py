@@ -44,7 +44,19 @@ def new_folder() -> Path:
     return folder
 
 
-def lock(folder: Path) -> int:
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[Path]:
+    """Creates a folder, and holds its lock until the folder is deleted."""
+    folder.mkdir(parents=True)
+    handle = _lock(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _lock(folder: Path) -> int:
     """Creates and locks the lock file of a folder; the lock is held until the handle is closed."""
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     with suppress(OSError):  # a file system without locks: the folder is deleted by age
@@ -97,7 +109,7 @@ def _process_folder() -> Path:
     if own is None or not own[0].is_dir():
         delete_unused()
         folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        own = folder, lock(folder)
+        own = folder, _lock(folder)
         _own[os.getpid()] = own
         atexit.register(_delete_own, os.getpid())
     return own[0]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -47,7 +45,7 @@ from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
 from tracewarehouse.storage import Store, layout
 from tracewarehouse.storage.manifests import now
-from tracewarehouse.temp_folders import lock
+from tracewarehouse.temp_folders import locked_folder
 
 # Published traces are removed from the inbox; of a damaged one a longer file may still arrive.
 _STORED = ("intact", "repaired", "same")
@@ -97,12 +95,8 @@ def _staging(store: Store) -> Iterator[Path]:
     folder = store.root / layout.STAGING / secrets.token_hex(8)
     with ExitStack() as held:
         with suppress(OSError):
-            folder.mkdir(parents=True)
-            held.callback(os.close, lock(folder))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            held.enter_context(locked_folder(folder))
+        yield folder
 
 
 @dataclass

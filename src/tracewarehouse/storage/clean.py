@@ -75,7 +75,8 @@ def clean(store: Versions, grace_s: float, quarantine: bool = False) -> CleanRep
         deleted, freed = _delete_keys(store, keys)
         files, bytes_ = files + deleted, bytes_ + freed
     for path in _stale_staging(store.root / layout.STAGING, before):
-        files, bytes_ = files + 1, bytes_ + _delete(path)
+        with suppress(FileNotFoundError):  # another clean deletes it, too
+            files, bytes_ = files + 1, bytes_ + _delete(path)
     delete_unused()
     store.forget()
     return CleanReport(files, bytes_, len(plan.versions), tuple(sorted(map(store.name, plan.skipped))))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tracewarehouse.storage import acknowledgements, layout, publish, results, root
@@ -19,7 +17,7 @@ from tracewarehouse.storage.objects import names_in
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Versions
-from tracewarehouse.temp_folders import lock
+from tracewarehouse.temp_folders import locked_folder
 
 
 class Store(Versions):
@@ -46,15 +44,10 @@ class Store(Versions):
     @contextmanager
     def staging(self) -> Iterator[Path]:
         """A temporary folder on the disk of the warehouse, for Parquet files that are being written."""
-        folder = self.root / layout.STAGING / secrets.token_hex(8)
-        with disk_errors(self.root):
-            folder.mkdir(parents=True)
-            handle = lock(folder)
-        try:
+        with ExitStack() as held:
+            with disk_errors(self.root):
+                folder = held.enter_context(locked_folder(self.root / layout.STAGING / secrets.token_hex(8)))
             yield folder
-        finally:
-            os.close(handle)
-            shutil.rmtree(folder, ignore_errors=True)
 
     def commit(self, staged: Sequence[Staged], intent: Intent = "now") -> tuple[RankSource, ...]:
         """Commits staged sources and returns them in the given order; the staged files are moved or packed.
