@@ -77,7 +77,7 @@ WITH
       PARTITION BY run_id, group_key, collective, step IS NULL, CASE WHEN step IS NULL THEN message_bytes ELSE position END
     )
   ),
-  outlier AS (
+  outlier AS MATERIALIZED (
     SELECT
       run_id,
       instance_id,
@@ -95,7 +95,7 @@ WITH
     FROM compared
     WHERE peers >= $min_count AND dur_ns > $factor * usual_ns AND dur_ns - usual_ns >= $min_excess_ns
   ),
-  member AS (
+  member AS MATERIALIZED (
     SELECT
       outlier.run_id,
       outlier.instance_id,
