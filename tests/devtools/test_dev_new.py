@@ -65,9 +65,13 @@ def test_a_sql_file_and_a_golden_file_are_enough(checkout: Path) -> None:
     assert tw(checkout, "sync").returncode == 0
     done = tw(checkout, "check", "long_kernels")
     assert (done.returncode, done.stdout) == (0, "no problems found\n"), done.stdout + done.stderr
-    assert (tw(checkout, "check").stdout) == "no problems found\n"
     stub = (checkout / "src/tracewarehouse/analyses.pyi").read_text()
     assert "def long_kernels(self, *, least_ns: int | str = 20) -> T_co:" in stub
+
+
+@pytest.mark.deep
+def test_nothing_else_is_needed(checkout: Path) -> None:
+    assert tw(checkout, "check").stdout == "no problems found\n"
 
 
 def test_a_wrong_row_is_found_by_its_golden_file(checkout: Path) -> None:

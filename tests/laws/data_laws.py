@@ -61,7 +61,7 @@ def changed(name: str) -> Law:
 
     def law(worlds: Worlds, contract: Contract, leave: Leave) -> None:
         base, other = worlds.world("base"), worlds.world(name)
-        pairs = zip(variants(contract), variants(other.contract(contract)), strict=True)
+        pairs = zip(worlds.values(contract), worlds.values(other.contract(contract)), strict=True)
         for values, others in pairs:
             wanted, found = base.ask(contract, values), other.ask(contract, others)
             assert wanted.abstained == found.abstained, f"{contract.ref} {values}"
@@ -85,7 +85,7 @@ def runs(worlds: Worlds, contract: Contract, leave: Leave) -> None:
 def halves(worlds: Worlds, contract: Contract, leave: Leave, what: str) -> None:
     """The rows of both halves equal those of all ranks, except for ranks that are skipped in a half."""
     world = worlds.world("base")
-    for values in variants(contract):
+    for values in worlds.values(contract):
         whole = world.ask(contract, values)
         parts = [world.ask(contract, values, f"{what}/{half}") for half in (0, 1)]
         silent = parts[0].abstained | parts[1].abstained

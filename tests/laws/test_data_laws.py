@@ -12,9 +12,20 @@ from tracewarehouse.contracts.contract import Contract
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
-    return Worlds(tmp_path_factory.mktemp("laws"))
+    return Worlds(tmp_path_factory.mktemp("laws"), every_value=False)
+
+
+@pytest.fixture(scope="module")
+def thorough(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
+    return Worlds(tmp_path_factory.mktemp("thorough"))
 
 
 @pairs(LAWS)
 def test_law(worlds: Worlds, law: str, contract: Contract) -> None:
     LAWS[law](worlds, contract, left_out(law, contract))
+
+
+@pytest.mark.deep
+@pairs(LAWS)
+def test_law_for_every_parameter(thorough: Worlds, law: str, contract: Contract) -> None:
+    LAWS[law](thorough, contract, left_out(law, contract))

@@ -20,6 +20,7 @@ from changes import SCALE, Change, Rename, Scale, Shift, Shuffle, other_names
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT
+from laws import variants
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.columns import UNITS
 from tracewarehouse.contracts.contract import Contract
@@ -203,6 +204,7 @@ class Worlds:
     """The base and its changes, each built on first use."""
 
     folder: Path
+    every_value: bool = True  # of each parameter, also in the laws that compare two answers
     made: dict[str, World] = field(default_factory=dict)
 
     @cached_property
@@ -215,6 +217,10 @@ class Worlds:
         if name not in self.made:
             self.made[name] = World(self.folder / name, self.traces, self._change(name))
         return self.made[name]
+
+    def values(self, contract: Contract) -> list[dict[str, object]]:
+        """The parameter values with which two answers are compared."""
+        return list(variants(contract)) if self.every_value else [{}]
 
     def _change(self, name: str) -> Change:
         if name == "names":
