@@ -144,7 +144,9 @@ def table_file(root: Path, table: str, run: str = "a") -> Path:
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-@pytest.mark.parametrize("table", ["kernels", "runtime", "annotations"])
+@pytest.mark.parametrize(
+    "table", ["kernels", *(pytest.param(each, marks=pytest.mark.deep) for each in ("runtime", "annotations"))]
+)
 def test_a_damaged_table_is_rebuilt_from_events(base: Path, root: Path, table: str, how: str) -> None:
     path = table_file(root, table)
     DAMAGE[how](path)

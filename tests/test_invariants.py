@@ -17,10 +17,8 @@ from tracewarehouse.duck.engine import bind, sql_with_params
 
 QUICK = (
     "hta-singles/a100_nccl_pg_config_rank0of2.json.gz",
-    "hta-singles/a100_critical_path_alexnet.json.gz",
     "amd-misc/mi250_minitoy_train_ROCm6_2_kineto.json.gz",
     "inference-graphs-mi300/sglang_decode__Qwen3-8B_decode.json.gz",
-    "multirank-dlrm-v100-8r/worker1_step_12.1694128201556.pt.trace.json.gz",
     "odd/kineto_gpu_metrics_input.json",
     "odd/cpu_only_rank-34of300.pt.trace.json.gz",
 )
