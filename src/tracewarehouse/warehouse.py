@@ -203,7 +203,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
             runs = self._queryable(contracts, selected, names_read(sql), level)
-            with user_connection(self.root, self.catalog, runs.selected, contracts, limits) as con:
+            with user_connection(self.store, self.catalog, runs.selected, contracts, limits) as con:
                 check_reads_only(con, sql)
                 return runs, query(con, sql, limits)
 
@@ -221,7 +221,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
         contract = self.catalog.get(table)
         runs = self._queryable([contract], self.selected(), ())
-        return scan(self.root, contract, self.catalog.compatible(contract), runs.selected)
+        return scan(self.store, contract, self.catalog.compatible(contract), runs.selected)
 
     def runs(self) -> Result:
         """A row per run, with the columns of the table `runs`, including pending runs."""
@@ -254,7 +254,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         part = self._one(run)
         each = part.selected()[0]
         contract = self.catalog.get("ranks", kind="table")
-        rows = built_rows(self.root, contract, [each])
+        rows = built_rows(self.store, contract, [each])
         ranks = Result(table_of(contract, rows), provenance_of(self.catalog, (each,), contract), contract)
         versions = self.store.versions(each.run)
         return RunInfo(run_row(each.version), ranks, table_sizes(each), versions, redactions(each))
@@ -298,7 +298,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         read = dependencies(self.catalog, contracts_read(self.catalog, request))
         self.store.headers(rank.main for rank in selected.by_rank)  # raises if a manifest is damaged
         (run_read,) = self._queryable(read, all_ranks.selected(), (), Level.FULL).selected
-        return export(self.root, self.catalog, run_read, selected.ranks, request, findings)
+        return export(self.store, self.catalog, run_read, selected.ranks, request, findings)
 
     def _findings_to_draw(
         self, all_ranks: Warehouse, part: Warehouse, request: ExportRequest
@@ -380,7 +380,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
         readable = self._readable(sources(self.catalog), part.selected())
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
-        found = whatif(self.root, self.catalog, readable.selected[0], wanted, scales, by)
+        found = whatif(self.store, self.catalog, readable.selected[0], wanted, scales, by)
         return replace(found, notices=(*readable.notices, *found.notices))
 
     @contextmanager
@@ -395,8 +395,8 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         level = Level.FULL if self._level is Level.FULL else Level.SIZE
         selected = intact(self.store, self.catalog, self.selected(), level)
         if self._selected is None:
-            path = self.root / NAME
-            if is_current(path, self.root, self.catalog, selected) or self._refreshed():
+            path = self.store.path(NAME)
+            if is_current(path, self.store, self.catalog, selected) or self._refreshed():
                 yield path
                 return
         with temporary_folder() as folder:

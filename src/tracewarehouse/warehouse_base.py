@@ -103,7 +103,7 @@ class WarehouseBase:
         if self._opened_pool is None:
             from tracewarehouse.query.connections import ConnectionPool
 
-            self._opened_pool = ConnectionPool(self.root, self.catalog)
+            self._opened_pool = ConnectionPool(self.store, self.catalog)
         return self._opened_pool
 
     def _with(self, selected: Sequence[SelectedRun], left_out: Sequence[UnreadableRun] = ()) -> Self:
@@ -146,7 +146,7 @@ class WarehouseBase:
 
     def _intact(self, contracts: Iterable[Contract], runs: ReadableRuns, level: Level | None) -> ReadableRuns:
         level = self._level if level is None else level
-        intact = intact_runs(self.root, self.catalog, contracts, runs.selected, level)
+        intact = intact_runs(self.store, self.catalog, contracts, runs.selected, level)
         notices = (*damaged_runs(self.left_out), *intact.notices, *runs.notices)
         return ReadableRuns(intact.selected, notices)
 

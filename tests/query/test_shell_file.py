@@ -98,7 +98,7 @@ def calls(contract: Contract, place: str) -> Iterator[tuple[str, str, dict[str, 
 
 
 def relation(wh: Warehouse, contract: Contract) -> pa.Table:
-    with connection(wh.root, wh.catalog, wh.selected(), [contract]) as con:
+    with connection(wh.store, wh.catalog, wh.selected(), [contract]) as con:
         sql = f"SELECT * FROM {contract.name} ORDER BY ALL"
         return con.sql(sql).to_arrow_table()
 
@@ -115,7 +115,7 @@ def wh(tmp_path: Path) -> Warehouse:
             rows = [row | {"dur_ns": row["dur_ns"] * 2} for row in kernels(name, rank)]
             tables = dict(zip(both, (kernels(name, rank), rows), strict=True))
             store_run(store, catalog, name, (rank,), tables=tables, shapes=rank != 3, gpu=name != "a-c")
-    return Warehouse(store.root, catalog=catalog)
+    return Warehouse(store.folder, catalog=catalog)
 
 
 def test_every_relation_and_macro_has_the_same_rows(wh: Warehouse, tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_a_file_over_many_ranks_reads_each_row_once(tmp_path: Path) -> None:
     selected = select_runs(store)
     write(tmp_path / "x.duckdb", store, catalog, selected)
     assert shell(tmp_path / "x.duckdb", "SELECT count(*), count(DISTINCT rank) FROM kernels") == "210,70\n"
-    with connection(store.root, catalog, selected, [catalog.get("kernel_time")]) as con:
+    with connection(store, catalog, selected, [catalog.get("kernel_time")]) as con:
         assert execute(con, catalog.get("kernel_time"), {}).num_rows == 70
 
 

@@ -39,7 +39,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def publish_more(store: Store) -> None:
     """Replaces rank 0 and adds ranks 1 and 2, packed."""
-    with disk_errors(store.root), store.staging() as folder:
+    with disk_errors(store.folder), store.staging() as folder:
         sources = store.commit([staged(folder, rank, content="b") for rank in (0, 1, 2)])
     store.publish("run", Changes(sources=sources, replace=True))
 
@@ -55,11 +55,11 @@ def test_a_disk_that_is_full_at_any_step_leaves_the_run_as_it_was(small_disk: Pa
             publish_more(store)
         except WarehouseError as error:
             refused += 1
-            assert error.message == f"{store.root}: no space left to write"
+            assert error.message == f"{store.folder}: no space left to write"
             assert error.hint is not None
         else:
             break
-        assert Store.open(store.root).verify() == []
+        assert Store.open(store.folder).verify() == []
         assert seen(store) == {0: ["a"] * 40}
         filler.unlink()
         assert store.clean(-1).versions == 0
@@ -87,13 +87,13 @@ def limited(root: str, told: str) -> None:
 def test_a_file_that_may_not_grow_is_reported_and_publishes_nothing(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
-    processes(limited, [(str(store.root), str(tmp_path / "told"))])
+    processes(limited, [(str(store.folder), str(tmp_path / "told"))])
     assert (tmp_path / "told").read_text().splitlines() == [
-        f"{store.root}: no space left to write",
+        f"{store.folder}: no space left to write",
         "free some space and retry; published runs are not affected",
     ]
     assert store.versions("run") == (1,)
-    assert list((store.root / "_tw" / "staging").iterdir()) == []
+    assert list((store.folder / "_tw" / "staging").iterdir()) == []
 
 
 @pytest.fixture
@@ -136,15 +136,15 @@ def read(root: Path) -> dict[int, int]:
 def test_a_read_only_warehouse_can_be_read(shared_folder: Path) -> None:
     store = Store.open_or_create(shared_folder / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
-    for path in [store.root, *store.root.rglob("*")]:
+    for path in [store.folder, *store.folder.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
-        assert told_to_nobody(read, store.root) == "{0: 40}"
-        message, hint = told_to_nobody(relabel, store.root).splitlines()
+        assert told_to_nobody(read, store.folder) == "{0: 40}"
+        message, hint = told_to_nobody(relabel, store.folder).splitlines()
     finally:
-        for path in [store.root, *store.root.rglob("*")]:
+        for path in [store.folder, *store.folder.rglob("*")]:
             path.chmod(0o755)
-    assert message.startswith(str(store.root / "_tw" / "staging"))
+    assert message.startswith(str(store.folder / "_tw" / "staging"))
     assert message.endswith("permission denied")
     assert hint == "check its owner and permissions"
     assert store.versions("run") == (1,)

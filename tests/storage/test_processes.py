@@ -33,14 +33,14 @@ def test_of_eight_that_put_the_same_object_one_wins(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
     told = [tmp_path / f"told-{writer}" for writer in range(WRITERS)]
     together = context().Barrier(WRITERS)
-    processes(race, [(str(store.root), one, rounds, str(told[one]), together) for one in range(WRITERS)])
+    processes(race, [(str(store.folder), one, rounds, str(told[one]), together) for one in range(WRITERS)])
     won = [[int(number) for number in path.read_text().split()] for path in told]
     assert sorted(sum(won, [])) == list(range(rounds))
     for writer, numbers in enumerate(won):
         assert {store.objects.get(f"race/v{number:06d}") for number in numbers} <= {
             f"writer {writer}".encode()
         }
-    assert list((store.root / "_tw" / "staging").iterdir()) == []
+    assert list((store.folder / "_tw" / "staging").iterdir()) == []
 
 
 def relabel(root: str, writer: int, rounds: int) -> None:
@@ -53,7 +53,7 @@ def test_changes_of_eight_writers_are_all_kept(tmp_path: Path) -> None:
     rounds = 25
     store = Store.open_or_create(tmp_path / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
-    processes(relabel, [(str(store.root), writer, rounds) for writer in range(WRITERS)])
+    processes(relabel, [(str(store.folder), writer, rounds) for writer in range(WRITERS)])
     assert store.versions("run") == tuple(range(1, 2 + WRITERS * rounds))
     sizes = [len(version.labels) for version in store.history("run")]
     assert sizes == list(range(WRITERS * rounds + 1))
@@ -102,7 +102,7 @@ def test_two_spellings_of_a_name_cannot_both_be_created(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
     spellings = ["name", "Name", "NAME", "nAme", "naMe", "namE", "NAme", "naME"]
     told = [tmp_path / f"told-{number}" for number in range(WRITERS)]
-    processes(spell, [(str(store.root), run, str(path)) for run, path in zip(spellings, told, strict=True)])
+    processes(spell, [(str(store.folder), run, str(path)) for run, path in zip(spellings, told, strict=True)])
     outcome = {run: path.read_text() for run, path in zip(spellings, told, strict=True)}
     (winner,) = store.runs()
     assert outcome == {run: "published" if run == winner else "RunExists" for run in spellings}
@@ -127,8 +127,8 @@ def whole(store: Store, version: RunVersion) -> bool:
 
 def test_a_reader_sees_complete_versions_only_and_never_an_older_one(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
-    swap(str(store.root), 9, 1)
-    started = [context().Process(target=swap, args=(str(store.root), writer, 10)) for writer in range(4)]
+    swap(str(store.folder), 9, 1)
+    started = [context().Process(target=swap, args=(str(store.folder), writer, 10)) for writer in range(4)]
     for process in started:
         process.start()
     numbers = []
@@ -161,9 +161,9 @@ def keep_cleaning(root: str, stop: str) -> None:
 def test_cleaning_beside_writers_deletes_none_of_their_files(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
     stop = tmp_path / "stop"
-    cleaner = context().Process(target=keep_cleaning, args=(str(store.root), str(stop)))
+    cleaner = context().Process(target=keep_cleaning, args=(str(store.folder), str(stop)))
     cleaner.start()
-    processes(bring_all, [(str(store.root), ["a", "b"], rank, None) for rank in range(4)])
+    processes(bring_all, [(str(store.folder), ["a", "b"], rank, None) for rank in range(4)])
     stop.touch()
     cleaner.join(60)
     assert cleaner.exitcode == 0
@@ -191,6 +191,6 @@ def commit_while_folders_go(root: str) -> None:
 
 def test_a_folder_that_a_clean_deletes_is_created_again(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
-    processes(commit_while_folders_go, [(str(store.root),)])
+    processes(commit_while_folders_go, [(str(store.folder),)])
     assert set(seen(store)) == {0}
     assert store.verify() == []

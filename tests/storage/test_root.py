@@ -17,13 +17,13 @@ from tracewarehouse.storage import Store
 
 def test_a_new_warehouse_has_format_id_and_salt(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "deep" / "warehouse")
-    said = json.loads((store.root / "_tw" / "warehouse.json").read_text())
+    said = json.loads((store.folder / "_tw" / "warehouse.json").read_text())
     assert (said["format"], said["id"]) == (2, store.id)
     assert len(store.salt) == 32
-    assert list((store.root / "_tw" / "staging").iterdir()) == []
-    again = Store.open(store.root)
+    assert list((store.folder / "_tw" / "staging").iterdir()) == []
+    again = Store.open(store.folder)
     assert (again.id, again.salt) == (store.id, store.salt)
-    assert Store.open_or_create(store.root).id == store.id
+    assert Store.open_or_create(store.folder).id == store.id
 
 
 def create_and_tell(root: str, told: str) -> None:
@@ -74,7 +74,7 @@ def test_a_missing_warehouse_is_said_to_be_missing(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path)
-    path = store.root / "_tw" / "warehouse.json"
+    path = store.folder / "_tw" / "warehouse.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 7, "surprise": [1]}))
     error = refusal(lambda: Store.open(tmp_path))
     assert isinstance(error, SchemaVersionError)
@@ -86,7 +86,7 @@ def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "x"}', '{"format": 2}', '{"format": 0}'])
 def test_a_damaged_mark_is_told(tmp_path: Path, text: str) -> None:
     store = Store.open_or_create(tmp_path)
-    (store.root / "_tw" / "warehouse.json").write_text(text)
+    (store.folder / "_tw" / "warehouse.json").write_text(text)
     assert "warehouse.json: damaged" in refusal(lambda: Store.open(tmp_path)).message
 
 
@@ -110,7 +110,7 @@ source = RankSource(
     "run", 0, "u", "a", "m", "d", "", "kineto", 1, {}, 1, "intact", "2026", (), {"name": "é", "n": 2**60}
 )
 store.publish("run", Changes(sources=(source,)))
-assert Store.open(store.root).newest("run").sources == (source,)
+assert Store.open(store.folder).newest("run").sources == (source,)
 print(sorted({"pandas", "duckdb", "polars", "pyarrow.dataset"} & set(sys.modules)))
 """
 

@@ -173,7 +173,7 @@ def test_a_packed_file_that_is_not_what_was_announced_is_refused(store: Store) -
         made = packed(folder, (0, 1))
         with pytest.raises(ValueError, match="rows of ranks"):
             store.commit(made[:1])
-    assert not (store.root / "data").exists()
+    assert not (store.folder / "data").exists()
 
 
 # Committed twice
@@ -185,7 +185,7 @@ def test_a_task_that_runs_twice_gives_the_commit_of_the_first_time(store: Store)
     with store.staging() as folder:
         again = store.commit([staged(folder, rank) for rank in (0, 1, 70)][:2])
     assert again == first
-    assert len(list((store.root / "_tw" / "sources" / "run").iterdir())) == 1
+    assert len(list((store.folder / "_tw" / "sources" / "run").iterdir())) == 1
 
 
 @pytest.mark.parametrize("why", ["published", "waiting", "file gone", "other rows"])

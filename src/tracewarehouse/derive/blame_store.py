@@ -30,7 +30,7 @@ def _is_current(catalog: Catalog, version: RunVersion, rank: Rank) -> bool:
 
 
 def _publish(store: Store, catalog: Catalog, selected: SelectedRun) -> RunVersion | None:
-    inputs = Inputs.read(store.root, catalog, selected)
+    inputs = Inputs.read(store, catalog, selected)
     rows = tables(inputs, compute(inputs))
     sources = [rank.main for rank in selected.by_rank]
     headers = store.headers(sources)

@@ -58,13 +58,13 @@ _STAGED: Final = "staged.pickle"
 class Settings:
     """Settings of all tasks of a call; see Options.
 
-    `root` is the warehouse, `sql` the folder of the contracts. `stage_only`: tables are only staged; the
+    `sql` is the folder of the contracts. `stage_only`: tables are only staged; the
     driver commits them once all files are known. `single_source`: the call has no other source.
     `force_rank`: the rank of the target overrides the rank in the source. `started_at` is the ingest time of
     all sources, so that the order of runs does not depend on the speed of workers.
     """
 
-    root: Path
+    store: Store
     sql: Path
     temp_dir: Path | None = None
     replace: bool = False
@@ -87,7 +87,7 @@ class BuildRanks:
 
     def run(self, progress: TaskProgress) -> tuple[Report, ...]:
         """Returns a report per item. `progress(position, bytes)` reports how much text of an item is read."""
-        store, catalog = Store.open(self.settings.root), Catalog.load(self.settings.sql)
+        store, catalog = self.settings.store, Catalog.load(self.settings.sql)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             largest_bytes = max((item.text_bytes for item in self.items), default=0)
@@ -165,7 +165,7 @@ class _Group:
     @cached_property
     def policy(self) -> Policy:
         """The redaction policy of the warehouse."""
-        return policy_of(self.settings.root)
+        return policy_of(self.store.folder)
 
     @cached_property
     def redactor(self) -> Redactor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -43,7 +42,7 @@ from tracewarehouse.ingest.publication import (
 )
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
-from tracewarehouse.storage import Store, layout
+from tracewarehouse.storage import Store
 from tracewarehouse.storage.manifests import now
 from tracewarehouse.temp_folders import locked_folder
 
@@ -65,7 +64,7 @@ def ingest(
     for an invalid redaction policy, WarehouseError if writing fails.
     """
     started = time.monotonic()
-    redactor = Redactor(store.salt, policy_of(store.root))
+    redactor = Redactor(store.salt, policy_of(store.folder))
     for name, value in options.labels.items():
         check_text(redactor, "a label", {name: value})
     found = _discovered(store, list(paths), options)
@@ -84,7 +83,7 @@ def _ignored(_: Progress) -> None:
 def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> DiscoveredFiles:
     if options.inbox and not paths:
         return DiscoveredFiles(
-            tuple(Candidate(path, named=False) for path in inbox.spooled_files(store.root)), ()
+            tuple(Candidate(path, named=False) for path in inbox.spooled_files(store.folder)), ()
         )
     return discover(paths)
 
@@ -92,7 +91,7 @@ def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options
 @contextmanager
 def _staging(store: Store) -> Iterator[Path]:
     """A folder for uncommitted files of tasks; workers report it if the disk refuses to write."""
-    folder = store.root / layout.STAGING / secrets.token_hex(8)
+    folder = store.new_staging_folder()
     with ExitStack() as held:
         with suppress(OSError):
             held.enter_context(locked_folder(folder))
@@ -143,7 +142,7 @@ class _Call:
         options = self.options
         is_single = len(sources) == 1
         return Settings(
-            root=self.store.root,
+            store=self.store,
             sql=self.catalog.folder,
             temp_dir=options.temp_dir,
             replace=options.replace,
