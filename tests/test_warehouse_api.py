@@ -122,7 +122,7 @@ def test_a_name_or_prefix_reads_no_other_run(store: Store, catalog: Catalog) -> 
         "NIGHT-2": {"night-2"},
         "night-2@v1": {"night-2"},
         "night-2-": {"night-2-late"},
-        "day": {"day-one", "daya"},  # the spelling stands in the version
+        "day": {"day-one", "daya"},  # the version has the spelling
     }.items():
         wh.store.forget()
         noted.read.clear()
@@ -294,13 +294,13 @@ COUNTED = """-- /// tw
 -- kind = "analysis"
 -- name = "gpu_activities"
 -- version = 1
--- summary = "GPU rows."
+-- summary = "GPU activities."
 -- requires = ["kernels@3"]
 -- grain = ["run_id", "rank"]
 -- [columns]
 -- run_id = { type = "VARCHAR", doc = "The run." }
 -- rank = { type = "INTEGER", doc = "The rank." }
--- rows = { type = "BIGINT", unit = "count", doc = "GPU rows." }
+-- rows = { type = "BIGINT", unit = "count", doc = "GPU activities." }
 -- [changes]
 -- 1 = "Made."
 -- ///

@@ -209,8 +209,8 @@ def test_a_report_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     found: list[object] = []
     run = BuildRanks.run
 
-    def record(self: BuildRanks, tell: TaskProgress) -> object:
-        reports = run(self, tell)
+    def record(self: BuildRanks, progress: TaskProgress) -> object:
+        reports = run(self, progress)
         found.extend(reports)
         return reports
 

@@ -170,8 +170,8 @@ def test_a_shell_finds_the_file_up_to_date(wh: Warehouse) -> None:
         assert newer == path and path.stat().st_mtime_ns > written
         assert shell(path, "SELECT count(*) FROM runs") == "2\n"
     path.write_bytes(b"not a database")
-    with wh.shell_file() as mended:
-        assert shell(mended, "SELECT count(*) FROM runs") == "2\n"
+    with wh.shell_file() as repaired:
+        assert shell(repaired, "SELECT count(*) FROM runs") == "2\n"
 
 
 def test_only_shell_refresh_and_ingest_write_the_file(wh: Warehouse) -> None:

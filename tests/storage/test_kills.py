@@ -70,10 +70,10 @@ def record_and_take_out(store: Store, run: str) -> None:
         return
     with store.staging() as folder:
         files = {}
-        for asked in ("0" * 8, "1" * 8):
-            recorded = Recorded("step_summary", 1, run, "f" * 16, asked, version.source)
-            write_result(folder / asked, recorded, pa.table({"run_id": [run]}), {}, {})
-            files[recorded] = folder / asked
+        for requested in ("0" * 8, "1" * 8):
+            recorded = Recorded("step_summary", 1, run, "f" * 16, requested, version.source)
+            write_result(folder / requested, recorded, pa.table({"run_id": [run]}), {}, {})
+            files[recorded] = folder / requested
         store.keep_results(files)
     store.remove(run, keep_results=True)
     store.clean(-1)

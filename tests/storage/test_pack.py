@@ -113,8 +113,8 @@ def test_packing_changes_neither_types_nor_values(store: Store) -> None:
         wanted = con.sql(f"FROM read_parquet({[str(path) for path in alone]})")
         found = con.sql(f"FROM read_parquet('{packed}')")
         assert (found.columns, found.types) == (wanted.columns, wanted.types)
-        told = con.execute(f"SELECT key, value FROM parquet_kv_metadata('{packed}')").fetchall()
-        assert told == [(b"contract", b"events@1")]
+        reported = con.execute(f"SELECT key, value FROM parquet_kv_metadata('{packed}')").fetchall()
+        assert reported == [(b"contract", b"events@1")]
         assert sorted(map(repr, found.fetchall())) == sorted(map(repr, wanted.fetchall()))
 
 

@@ -16,7 +16,7 @@ from tracewarehouse.storage import Changes, RunVersion, Store
 WRITERS = 8
 
 
-def race(root: str, writer: int, rounds: int, told: str, together: Any) -> None:
+def race(root: str, writer: int, rounds: int, reported: str, together: Any) -> None:
     """Tries to be the first to put each of the same objects; returns which ones it wrote."""
     store = Store.open(Path(root))
     text = f"writer {writer}".encode()
@@ -25,16 +25,18 @@ def race(root: str, writer: int, rounds: int, told: str, together: Any) -> None:
         together.wait(60)
         if store.objects.put_if_absent(f"race/v{number:06d}", text):
             won.append(number)
-    Path(told).write_text(" ".join(map(str, won)))
+    Path(reported).write_text(" ".join(map(str, won)))
 
 
 def test_of_eight_that_put_the_same_object_one_wins(tmp_path: Path) -> None:
     rounds = 200
     store = Store.open_or_create(tmp_path / "warehouse")
-    told = [tmp_path / f"told-{writer}" for writer in range(WRITERS)]
+    reported = [tmp_path / f"reported-{writer}" for writer in range(WRITERS)]
     together = context().Barrier(WRITERS)
-    processes(race, [(str(store.folder), one, rounds, str(told[one]), together) for one in range(WRITERS)])
-    won = [[int(number) for number in path.read_text().split()] for path in told]
+    processes(
+        race, [(str(store.folder), one, rounds, str(reported[one]), together) for one in range(WRITERS)]
+    )
+    won = [[int(number) for number in path.read_text().split()] for path in reported]
     assert sorted(sum(won, [])) == list(range(rounds))
     for writer, numbers in enumerate(won):
         assert {store.objects.get(f"race/v{number:06d}") for number in numbers} <= {
@@ -87,23 +89,25 @@ def bring_all(root: str, runs: list[str], rank: int, expected: int | None) -> No
         bring(root, run, rank, expected)
 
 
-def spell(root: str, run: str, told: str) -> None:
+def spell(root: str, run: str, reported: str) -> None:
     store = Store.open(Path(root))
     source = commit(store, 0, run=run)
     try:
         store.publish(run, Changes(sources=(source,)))
     except Exception as error:
-        Path(told).write_text(type(error).__name__)
+        Path(reported).write_text(type(error).__name__)
     else:
-        Path(told).write_text("published")
+        Path(reported).write_text("published")
 
 
 def test_two_spellings_of_a_name_cannot_both_be_created(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
     spellings = ["name", "Name", "NAME", "nAme", "naMe", "namE", "NAme", "naME"]
-    told = [tmp_path / f"told-{number}" for number in range(WRITERS)]
-    processes(spell, [(str(store.folder), run, str(path)) for run, path in zip(spellings, told, strict=True)])
-    outcome = {run: path.read_text() for run, path in zip(spellings, told, strict=True)}
+    reported = [tmp_path / f"reported-{number}" for number in range(WRITERS)]
+    processes(
+        spell, [(str(store.folder), run, str(path)) for run, path in zip(spellings, reported, strict=True)]
+    )
+    outcome = {run: path.read_text() for run, path in zip(spellings, reported, strict=True)}
     (winner,) = store.runs()
     assert outcome == {run: "published" if run == winner else "RunExists" for run in spellings}
 
@@ -140,7 +144,7 @@ def test_a_reader_sees_complete_versions_only_and_never_an_older_one(tmp_path: P
         numbers.append(version.number)
     assert [process.exitcode for process in started] == [0] * 4
     assert numbers == sorted(numbers)
-    assert len(set(numbers)) > 5, "the reader saw too little to tell"
+    assert len(set(numbers)) > 5, "the reader saw too few versions"
     assert store.versions("run") == tuple(range(1, 42))
     assert store.verify() == []
 

@@ -133,14 +133,14 @@ def test_another_reader_version_replaces(store: Store) -> None:
 )
 def test_a_damaged_source_is_replaced(store: Store, new: dict[str, Any], begins: bool, outcome: str) -> None:
     bring(store, 0, status="damaged")
-    asked = []
+    requested = []
 
     def begins_with(stored: Any, other: Any) -> bool:
-        asked.append((stored.digest, other.digest))
+        requested.append((stored.digest, other.digest))
         return begins
 
     assert bring(store, 0, content="b", begins_with=begins_with, **new).outcome == {0: outcome}
-    assert asked in ([], [("a-0", "b-0")])
+    assert requested in ([], [("a-0", "b-0")])
 
 
 def test_an_intact_source_is_not_replaced_by_a_longer_one(store: Store) -> None:

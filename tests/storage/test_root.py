@@ -26,14 +26,14 @@ def test_a_new_warehouse_has_format_id_and_salt(tmp_path: Path) -> None:
     assert Store.open_or_create(store.folder).id == store.id
 
 
-def create_and_tell(root: str, told: str) -> None:
-    Path(told).write_text(Store.open_or_create(Path(root)).id)
+def create_and_report(root: str, reported: str) -> None:
+    Path(reported).write_text(Store.open_or_create(Path(root)).id)
 
 
 def test_eight_processes_make_one_warehouse(tmp_path: Path) -> None:
-    told = [tmp_path / f"told-{number}" for number in range(8)]
-    processes(create_and_tell, [(str(tmp_path / "warehouse"), str(path)) for path in told])
-    assert len({path.read_text() for path in told}) == 1
+    reported = [tmp_path / f"reported-{number}" for number in range(8)]
+    processes(create_and_report, [(str(tmp_path / "warehouse"), str(path)) for path in reported])
+    assert len({path.read_text() for path in reported}) == 1
 
 
 def test_a_training_job_may_have_filled_the_inbox_first(tmp_path: Path) -> None:
@@ -84,13 +84,13 @@ def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "x"}', '{"format": 2}', '{"format": 0}'])
-def test_a_damaged_mark_is_told(tmp_path: Path, text: str) -> None:
+def test_a_damaged_mark_is_reported(tmp_path: Path, text: str) -> None:
     store = Store.open_or_create(tmp_path)
     (store.folder / "_tw" / "warehouse.json").write_text(text)
     assert "warehouse.json: damaged" in refusal(lambda: Store.open(tmp_path)).message
 
 
-def test_a_refused_link_is_told_at_creation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_link_is_reported_at_creation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # No file system without hard links can be mounted by just any tester.
     def refuse(*_: object) -> None:
         raise OSError(95, os.strerror(95))

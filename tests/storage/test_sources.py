@@ -32,7 +32,7 @@ def rows(store: Store, table: str) -> int:
     return sum(pq.read_metadata(store.path(scan.path)).num_rows for scan in version.scan_plan(table))
 
 
-def test_sources_of_other_tables_stand_side_by_side(store: Store) -> None:
+def test_sources_of_other_tables_exist_side_by_side(store: Store) -> None:
     trace, timeline = commit(store, 0), commit(store, 0, content="m", tables=TIMELINE)
     assert publish(store, trace) == {"added"}
     assert publish(store, timeline) == {"added"}
@@ -82,7 +82,7 @@ def test_a_common_table_is_a_conflict_unless_it_is_to_be_replaced(store: Store) 
     assert version is not None and version.sources == (other,)
 
 
-def test_a_source_without_rows_stands_beside_nothing(store: Store) -> None:
+def test_a_source_without_rows_has_no_neighbor(store: Store) -> None:
     publish(store, commit(store, 0, tables={}))
     assert publish(store, commit(store, 0, content="b")) == {"conflict"}
 
@@ -189,7 +189,7 @@ def test_a_task_that_runs_twice_gives_the_commit_of_the_first_time(store: Store)
 
 
 @pytest.mark.parametrize("why", ["published", "waiting", "file gone", "other rows"])
-def test_a_commit_that_cannot_be_used_again_is_made_anew(store: Store, why: str) -> None:
+def test_a_commit_that_cannot_be_used_again_is_made_again(store: Store, why: str) -> None:
     first = commit(store, 0)
     if why == "published":
         publish(store, first)

@@ -84,7 +84,7 @@ def test_a_damaged_version_is_reported_to_readers(store: Store) -> None:
     assert Store.open(store.folder).get("run", 1).ranks == (0, 1)
 
 
-def test_foreign_files_disturb_nobody(store: Store) -> None:
+def test_foreign_files_are_ignored(store: Store) -> None:
     for name in ("_tw/runs/.DS_Store", "_tw/runs/run/v000009.parquet~", "_tw/sources/run/Thumbs.db"):
         (store.folder / name).write_text("x")
     (store.folder / "_tw" / "runs" / "Not A Run").mkdir()

@@ -24,7 +24,7 @@ from tracewarehouse.storage.store import Store
 Definition = tuple[str, int, str]
 
 METADATA_KEY = b"tracewarehouse"  # contract and provenance in the Parquet file of a result
-_IDENTITY = ("analysis", "version", "run", "effective", "asked", "source")  # as format 1 named the fields
+_IDENTITY = ("analysis", "version", "run", "effective", renames.REQUEST, "source")
 
 
 @dataclass(frozen=True)
