@@ -94,6 +94,10 @@ class WarehouseBase:
         """The rows of an analysis."""
         raise NotImplementedError
 
+    def check(self, *, passed: bool = False) -> Result:
+        """The findings."""
+        raise NotImplementedError
+
     def query_all(self, sql: str) -> Result:
         """The rows of one SELECT over the tables and views, without limits."""
         raise NotImplementedError

@@ -11,13 +11,14 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, stored
 from tracewarehouse.derive.derived_files import too_much, write_tables
-from tracewarehouse.derive.derived_source import FACT, definition, with_derived
+from tracewarehouse.derive.derived_source import definition, with_derived
 from tracewarehouse.derive.scopes import READS, ScopeRequest, ScopeRow, find_scopes, scope_names
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import resources
 from tracewarehouse.query.connections import connection
+from tracewarehouse.runs.derivations import FACT
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store, Versions
 

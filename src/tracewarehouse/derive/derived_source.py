@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.ingest.upgrade.rebuild import rebuilt, table_versions_fact
+from tracewarehouse.runs.derivations import FACT
 from tracewarehouse.storage import Json, RankSource, Staged, StagedTable
-
-FACT = "derived"
 
 
 def stored_tables(catalog: Catalog, name: str) -> tuple[Contract, ...]:

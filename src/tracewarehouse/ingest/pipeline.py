@@ -16,7 +16,8 @@ from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, Wor
 from tracewarehouse.formats.redact import Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
-from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, Settings, definitions
+from tracewarehouse.ingest.build_rank import BUILDING, Settings, definitions
+from tracewarehouse.ingest.build_task import BuildRanks
 from tracewarehouse.ingest.naming.header import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch, left_content
 from tracewarehouse.ingest.plan import (
