@@ -274,7 +274,7 @@ def test_reading_a_missing_warehouse_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_empty_warehouse_has_no_rows(tmp_path: Path, catalog: Catalog) -> None:
-    wh = Warehouse(Store.open_or_create(tmp_path / "w").root, catalog=catalog)
+    wh = Warehouse(Store.open_or_create(tmp_path / "w").folder, catalog=catalog)
     assert len(wh.runs()) == len(wh.run("kernel_time")) == len(wh.run("findings")) == 0
     assert wh.scan("kernels").collect().height == 0
 
