@@ -50,6 +50,7 @@ def test_a_word_is_reported_with_its_location_and_a_better_one(tmp_path: Path) -
         ("sql/views/a.v1.sql", ["told", "Arrow"]),
         ("src/tracewarehouse/devtools/wording.py", []),
         ("tests/a.py", ["told"]),
+        ("tests/golden/views/a.v1.golden", ["told"]),
         ("tests/data/a.json", []),
     ],
 )

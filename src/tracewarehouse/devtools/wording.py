@@ -21,6 +21,7 @@ CHECKED: Final = (
     ".github/CONTRIBUTING.md",
     "tests/**/*.py",
     "tests/**/*.md",
+    "tests/golden/**/*.golden",
 )
 # Files that are not checked: this list and its tests, and what names the old words of format 1.
 NOT_CHECKED: Final = (
