@@ -156,7 +156,7 @@ def test_a_wrong_row_count_is_refused(store: Store) -> None:
     with store.staging() as folder:
         made = staged(folder, 0)
         lie = StagedTable("events", 1, made.tables[0].path, 39)
-        with pytest.raises(WarehouseError, match="holds 40 rows, 39 were announced"):
+        with pytest.raises(WarehouseError, match="holds 40 rows, expected 39"):
             store.commit_source(replace(made, tables=(lie,)))
         lie.path.write_bytes(b"no Parquet")
         with pytest.raises(WarehouseError, match="not a Parquet file"):
