@@ -10,8 +10,7 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, stored
-from tracewarehouse.derive.derived_files import too_much, write_tables
-from tracewarehouse.derive.derived_source import definition, with_derived
+from tracewarehouse.derive.derived_source import definition, too_much, with_derived, write_tables
 from tracewarehouse.derive.scopes import READS, ScopeRequest, ScopeRow, find_scopes, scope_names
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
 from tracewarehouse.errors import UnknownName
@@ -63,7 +62,7 @@ class _DeriveTask:
                 build(con, catalog, self.scopes)
                 files = write_tables(con, catalog, stored(catalog), self.folder)
             except Error as error:
-                raise too_much(Path(f"{source.run} rank {source.rank}"), error) from error
+                raise too_much(f"{source.run} rank {source.rank}", error) from error
         fact: dict[str, Json] = {"scopes": list(scope_names(self.scopes))}
         return with_derived(catalog, source, self.header, NAME, files, fact)
 

@@ -313,7 +313,7 @@ class _Source:
         )
         facts = self._facts(built.facts, outcome, target)
         content = content_of(outcome, facts, built)
-        # StoredSources for the coverage notice of analyses that use launches.
+        # Stored for the coverage notice of analyses that use launches.
         facts |= {
             "gpu_ns": content.gpu_ns,
             "launch_known_ns": content.launch_known_ns,

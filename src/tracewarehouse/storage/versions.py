@@ -262,7 +262,7 @@ class Versions:
         """
         return manifests.headers(self.objects, sources)
 
-    # PendingSource for --expect-ranks
+    # Pending sources
 
     def pending(self, run: str) -> tuple[PendingSource, ...]:
         """The pending sources of a run, by rank."""
