@@ -18,7 +18,7 @@ from tracewarehouse.warehouse import Warehouse
 
 
 def lines(rank: int, kernels: int = 3, mark: str = "k", at: int = 0) -> str:
-    """A rank in the sketch language: a step, and kernels with their launches. RUN stands for the run."""
+    """A rank in the sketch language: a step, and kernels with their launches. RUN is replaced by the run."""
     text = [f"RUN {rank} step t1 1 {at} {kernels * 100 + 100}"]
     for n in range(kernels):
         start = at + n * 100
@@ -39,8 +39,8 @@ def write(
 def take(root: Path, *paths: Path, **options: object) -> IngestReport:
     """Ingest into the warehouse at `root`; files that are cut short are taken as they are."""
     store = Store.open_or_create(root)
-    asked = Options(**{"settle_s": 0, **options})  # type: ignore[arg-type]
-    return ingest(store, Catalog.load(), paths, asked)
+    requested = Options(**{"settle_s": 0, **options})  # type: ignore[arg-type]
+    return ingest(store, Catalog.load(), paths, requested)
 
 
 def take_each(warehouse: Warehouse, files: Mapping[str, Path], folder: Path) -> None:
@@ -101,7 +101,7 @@ def files_under(root: Path) -> dict[str, str]:
 
 
 def start(root: Path, paths: Sequence[Path], **options: object) -> subprocess.Popen[str]:
-    """`tw ingest` as a process of its own, on the way."""
+    """`tw ingest` in a separate process, started."""
     words = [] if options.get("inbox") else [str(path) for path in paths]
     for name, value in {"settle": 0, **options}.items():
         if value is not None:

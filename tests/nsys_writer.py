@@ -67,7 +67,7 @@ class Writer:
     _strings: dict[str, int] = field(default_factory=dict)
 
     def add(self, trace: Mapping[str, Any], pid: int | None = None, first_correlation: int = 0) -> None:
-        """Adds a trace as a process; correlation ids start anew for each, as CUPTI's do."""
+        """Adds a trace as a process; correlation ids start again for each, as CUPTI's do."""
         base = int(trace.get("baseTimeNanoseconds", 0))
         self.base_ns = self.base_ns or base
         process = _process(trace) if pid is None else pid

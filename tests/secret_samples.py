@@ -78,7 +78,7 @@ def needles(sample: Sample) -> list[str]:
 
 
 def places(text: str) -> dict[str, dict[str, Any]]:
-    """An event for each place of a trace that holds text; `header` has what stands before the events."""
+    """An event for each place of a trace that holds text; `header` has what precedes the events."""
     plain = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 2, "ts": 5.0, "dur": 2.5}
     kernel = {"ph": "X", "cat": "kernel", "name": "nccl", "pid": 0, "tid": 7, "ts": 9.0, "dur": 1.0}
     flow = {"ph": "s", "cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 2, "ts": 5.0}
@@ -106,7 +106,7 @@ def places(text: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def planted(texts: Sequence[str]) -> bytes:
+def injected(texts: Sequence[str]) -> bytes:
     """A trace with each text in each place."""
     events: list[Any] = [event for text in texts for event in places(text).values()]
     events += texts

@@ -83,7 +83,7 @@ def call(name: str, ts: float, dur: float, correlation: int, **more: Any) -> dic
 
 
 def gpu(name: str, ts: float, dur: float, correlation: int | None = None, **more: Any) -> dict[str, Any]:
-    """A GPU row of device 0, stream 7."""
+    """A GPU activity of device 0, stream 7."""
     args = {"device": 0, "stream": 7} | ({} if correlation is None else {"correlation": correlation})
     event = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur, "args": args}
     return event | more

@@ -26,7 +26,7 @@ LAYERS = (
     ("metric",),
     ("export", "render", "pages", "ingest", "derive", "diff", "history", "findings", "report"),
     ("devtools",),
-    ("warehouse_base", "warehouse_repair", "warehouse_writes", "warehouse", "__init__"),
+    ("warehouse_base", "warehouse_repair", "warehouse_writes", "warehouse_files", "warehouse", "__init__"),
     ("demo",),
     ("cli", "hta", "__main__"),
 )
@@ -176,3 +176,40 @@ def test_a_bare_import_is_light() -> None:
 def test_help_is_light() -> None:
     code = "from tracewarehouse.cli import main\nsys.argv = ['tw', '--help']\n"
     assert modules_after(code + "try:\n    main()\nexcept SystemExit:\n    pass") == {"click"}
+
+
+# They speak to the store, which may be elsewhere; `Warehouse` takes a path, and so does what has no store.
+ABOVE_STORAGE = (
+    "runs",
+    "query",
+    "metric",
+    "export",
+    "ingest",
+    "derive",
+    "diff",
+    "history",
+    "findings",
+    "report",
+)
+LOCAL_ONLY = {"ingest/inbox.py", "ingest/handler.py", "ingest/upgrade/format1.py"}
+
+
+def path_names(path: Path) -> Iterator[tuple[int, str]]:
+    """The line and name of each parameter and field of type Path."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.arg) and node.annotation and ast.unparse(node.annotation) == "Path":
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "Path":
+            yield node.lineno, ast.unparse(node.target)
+
+
+def test_layers_above_storage_take_the_store() -> None:
+    """Not the folder of a warehouse: it exists only on a local disk."""
+    folders = [
+        f"{path.relative_to(PACKAGE)}:{line}: {name}"
+        for path in modules()
+        if top(path) in ABOVE_STORAGE and str(path.relative_to(PACKAGE)) not in LOCAL_ONLY
+        for line, name in path_names(path)
+        if name in ("root", "warehouse")
+    ]
+    assert not folders, "\n".join(folders)

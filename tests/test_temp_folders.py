@@ -90,12 +90,12 @@ def test_folders_of_earlier_releases_are_deleted_when_old(
 
 def test_clean_deletes_the_staging_folder_of_a_killed_process_at_once(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "wh")
-    dead, alive = (start(STAGE, tmp_path, str(store.root)) for _ in range(2))
+    dead, alive = (start(STAGE, tmp_path, str(store.folder)) for _ in range(2))
     try:
         kill(dead)
         assert store.clean().files == 1
-        assert len(list((store.root / "_tw" / "staging").iterdir())) == 1
+        assert len(list((store.folder / "_tw" / "staging").iterdir())) == 1
     finally:
         kill(alive)
     store.clean()
-    assert list((store.root / "_tw" / "staging").iterdir()) == []
+    assert list((store.folder / "_tw" / "staging").iterdir()) == []

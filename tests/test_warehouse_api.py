@@ -47,7 +47,7 @@ def store(tmp_path: Path) -> Store:
 def wh(store: Store, catalog: Catalog) -> Warehouse:
     store_run(store, catalog, "a", labels={"commit": "3f2a"})
     store_run(store, catalog, "b", (0, 1, 2), labels={"commit": "77b1"}, **BOTH)
-    return Warehouse(store.root, catalog=catalog)
+    return Warehouse(store.folder, catalog=catalog)
 
 
 def test_an_analysis_returns_rows_contract_and_provenance(wh: Warehouse, catalog: Catalog) -> None:
@@ -115,14 +115,14 @@ def test_a_name_or_prefix_reads_no_other_run(store: Store, catalog: Catalog) -> 
     for run in ("night-1", "night-2", "night-2-late", "Day-one", "dayA"):
         store_run(store, catalog, run, (0,))
     store.relabel("night-2", {"commit": "3f2a"})
-    wh = Warehouse(store.root, catalog=catalog)
-    wh.store.objects = noted = Noted(store.root)
+    wh = Warehouse(store.folder, catalog=catalog)
+    wh.store.objects = noted = Noted(store.folder)
     for selector, opened in {
         "night-2": {"night-2"},
         "NIGHT-2": {"night-2"},
         "night-2@v1": {"night-2"},
         "night-2-": {"night-2-late"},
-        "day": {"day-one", "daya"},  # the spelling stands in the version
+        "day": {"day-one", "daya"},  # the version has the spelling
     }.items():
         wh.store.forget()
         noted.read.clear()
@@ -274,7 +274,7 @@ def test_reading_a_missing_warehouse_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_empty_warehouse_has_no_rows(tmp_path: Path, catalog: Catalog) -> None:
-    wh = Warehouse(Store.open_or_create(tmp_path / "w").root, catalog=catalog)
+    wh = Warehouse(Store.open_or_create(tmp_path / "w").folder, catalog=catalog)
     assert len(wh.runs()) == len(wh.run("kernel_time")) == len(wh.run("findings")) == 0
     assert wh.scan("kernels").collect().height == 0
 
@@ -282,7 +282,7 @@ def test_an_empty_warehouse_has_no_rows(tmp_path: Path, catalog: Catalog) -> Non
 def test_an_older_version_without_the_table_cannot_be_rebuilt(store: Store, tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql2")
     store_run(store, catalog, "a", (0,), tables={"kernels@1": [kernel("a", 0, 0, "gemm", 1)]})
-    wh = Warehouse(store.root, catalog=catalog)
+    wh = Warehouse(store.folder, catalog=catalog)
     wh.label("a", {"k": "v"})
     with pytest.raises(SchemaVersionError, match="a@v1 does not have kernels@2"):
         wh.select("a@v1").query("FROM kernels")
@@ -294,13 +294,13 @@ COUNTED = """-- /// tw
 -- kind = "analysis"
 -- name = "gpu_activities"
 -- version = 1
--- summary = "GPU rows."
+-- summary = "GPU activities."
 -- requires = ["kernels@3"]
 -- grain = ["run_id", "rank"]
 -- [columns]
 -- run_id = { type = "VARCHAR", doc = "The run." }
 -- rank = { type = "INTEGER", doc = "The rank." }
--- rows = { type = "BIGINT", unit = "count", doc = "GPU rows." }
+-- rows = { type = "BIGINT", unit = "count", doc = "GPU activities." }
 -- [changes]
 -- 1 = "Made."
 -- ///

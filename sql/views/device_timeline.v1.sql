@@ -18,6 +18,7 @@
 -- communication = { type = "INTEGER", unit = "count", doc = "Communication activities that run in the segment." }
 -- memory        = { type = "INTEGER", unit = "count", doc = "Memcpy and memset activities that run in the segment." }
 -- other         = { type = "INTEGER", unit = "count", doc = "Activities of any other kind that run in the segment." }
+-- kind          = { type = "VARCHAR", doc = "What the segment counts as: the first of computation, communication, memory and other that runs, else idle." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -63,6 +64,19 @@ WITH
       (sum(change) OVER onwards)::HUGEINT AS running
     FROM cut
     WINDOW onwards AS (PARTITION BY run_id, rank, device ORDER BY at_ns)
+  ),
+  counted AS (
+    SELECT
+      run_id,
+      rank,
+      device,
+      start_ns,
+      end_ns,
+      (running & 2147483647)::INTEGER AS computation,
+      ((running >> 31) & 2147483647)::INTEGER AS communication,
+      ((running >> 62) & 2147483647)::INTEGER AS memory,
+      ((running >> 93) & 2147483647)::INTEGER AS other
+    FROM segment
   )
 SELECT
   run_id,
@@ -71,8 +85,15 @@ SELECT
   start_ns,
   end_ns,
   end_ns - start_ns AS segment_ns,
-  (running & 2147483647)::INTEGER AS computation,
-  ((running >> 31) & 2147483647)::INTEGER AS communication,
-  ((running >> 62) & 2147483647)::INTEGER AS memory,
-  ((running >> 93) & 2147483647)::INTEGER AS other
-FROM segment
+  computation,
+  communication,
+  memory,
+  other,
+  CASE
+    WHEN computation > 0 THEN 'computation'
+    WHEN communication > 0 THEN 'communication'
+    WHEN memory > 0 THEN 'memory'
+    WHEN other > 0 THEN 'other'
+    ELSE 'idle'
+  END AS kind
+FROM counted

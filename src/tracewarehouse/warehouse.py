@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.errors import ParamError, QueryError, TwError, UnknownName, WarehouseError
-from tracewarehouse.exact_text import rank_list
+from tracewarehouse.errors import QueryError, TwError
 from tracewarehouse.result import Result
 from tracewarehouse.storage.file_check import Level
-from tracewarehouse.warehouse_writes import WarehouseWrites
+from tracewarehouse.warehouse_files import WarehouseFiles
 
 if TYPE_CHECKING:
     import polars
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 
     from tracewarehouse.diff import Diff
     from tracewarehouse.duck.limited import Limits
-    from tracewarehouse.export import Exported, ExportRequest
     from tracewarehouse.history import History
     from tracewarehouse.query.dependencies import Dependencies
     from tracewarehouse.report import Page
@@ -34,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Warehouse(Analyses[Result], WarehouseWrites):
+class Warehouse(Analyses[Result], WarehouseFiles):
     """The runs in a folder, or those of them that `select` selected.
 
     Every analysis is a method: `wh.temporal_breakdown()`. The first `ingest` creates the folder; until then,
@@ -203,7 +199,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
             runs = self._queryable(contracts, selected, names_read(sql), level)
-            with user_connection(self.root, self.catalog, runs.selected, contracts, limits) as con:
+            with user_connection(self.store, self.catalog, runs.selected, contracts, limits) as con:
                 check_reads_only(con, sql)
                 return runs, query(con, sql, limits)
 
@@ -221,7 +217,7 @@ class Warehouse(Analyses[Result], WarehouseWrites):
 
         contract = self.catalog.get(table)
         runs = self._queryable([contract], self.selected(), ())
-        return scan(self.root, contract, self.catalog.compatible(contract), runs.selected)
+        return scan(self.store, contract, self.catalog.compatible(contract), runs.selected)
 
     def runs(self) -> Result:
         """A row per run, with the columns of the table `runs`, including pending runs."""
@@ -254,65 +250,10 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         part = self._one(run)
         each = part.selected()[0]
         contract = self.catalog.get("ranks", kind="table")
-        rows = built_rows(self.root, contract, [each])
+        rows = built_rows(self.store, contract, [each])
         ranks = Result(table_of(contract, rows), provenance_of(self.catalog, (each,), contract), contract)
         versions = self.store.versions(each.run)
         return RunInfo(run_row(each.version), ranks, table_sizes(each), versions, redactions(each))
-
-    def export_trace(
-        self,
-        run: str,
-        rank: int | Iterable[int] | None = None,
-        *,
-        counters: Iterable[str] | None = None,
-        overlays: Iterable[str] | None = None,
-        start: int | str | None = None,
-        end: int | str | None = None,
-        step: int | None = None,
-        around: str | None = None,
-        margin: int | str | None = None,
-        plain: bool = False,
-    ) -> Exported:
-        """A rank's trace as JSON text in chunks: its header, every event as in the file, then added events.
-
-        Several ranks are merged into one trace, with clocks aligned where collectives allow it. `start` and
-        `end` (`"1.2s"` since the first event, or a number as in the tables), `step` or `around` select a time
-        range, with `margin` on both sides; slices that overlap it are complete. `around` is a rule of
-        `check`: the range is its worst occurrence, in that rank. `counters` (`export.COUNTERS`) and
-        `overlays` (`export.OVERLAYS`) add events and change none; time ranges have some unless `plain`. The
-        rank is optional if the run has one rank. Raises UnknownName, ParamError.
-        """
-        from tracewarehouse.export import contracts_read, export, export_request, worst_occurrence
-        from tracewarehouse.query.dependencies import dependencies
-
-        request = export_request(counters, overlays, start, end, step, around, margin, plain)
-        all_ranks = self._one(run)
-        part = all_ranks if rank is None else all_ranks.select(ranks=rank)
-        findings = self._findings_to_draw(all_ranks, part, request)
-        if rank is None and around is not None:
-            part = all_ranks.select(ranks=worst_occurrence(around, findings, run)[0])
-        (selected,) = part.selected()
-        if rank is None and len(selected.ranks) != 1:
-            hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
-            raise ParamError(f"{selected.run} has several ranks", hint)
-        read = dependencies(self.catalog, contracts_read(self.catalog, request))
-        self.store.headers(rank.main for rank in selected.by_rank)  # raises if a manifest is damaged
-        (run_read,) = self._queryable(read, all_ranks.selected(), (), Level.FULL).selected
-        return export(self.root, self.catalog, run_read, selected.ranks, request, findings)
-
-    def _findings_to_draw(
-        self, all_ranks: Warehouse, part: Warehouse, request: ExportRequest
-    ) -> list[dict[str, Any]]:
-        """The findings of the exported ranks; for `around`, from rules that ran on the entire run."""
-        from tracewarehouse.findings import rules
-
-        ranks = part.selected()[0].ranks
-        if request.around is not None:
-            known = [rule.name for rule in rules(self.catalog)]
-            if request.around not in known:
-                raise UnknownName("finding", request.around, known)
-            return [row for row in all_ranks.check().rows() if row["rank"] in ranks]
-        return part.check().rows() if request.draws_findings(len(ranks)) else []
 
     def report(
         self,
@@ -380,36 +321,8 @@ class Warehouse(Analyses[Result], WarehouseWrites):
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
         readable = self._readable(sources(self.catalog), part.selected())
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
-        found = whatif(self.root, self.catalog, readable.selected[0], wanted, scales, by)
+        found = whatif(self.store, self.catalog, readable.selected[0], wanted, scales, by)
         return replace(found, notices=(*readable.notices, *found.notices))
-
-    @contextmanager
-    def shell_file(self) -> Iterator[Path]:
-        """A DuckDB file to open read-only: the updated `warehouse.duckdb`, or one over the selection.
-
-        The latter is a temporary file, as is the former if the warehouse is not writable.
-        """
-        from tracewarehouse.query.shell_file import NAME, intact, is_current, write
-        from tracewarehouse.temp_folders import temporary_folder
-
-        level = Level.FULL if self._level is Level.FULL else Level.SIZE
-        selected = intact(self.store, self.catalog, self.selected(), level)
-        if self._selected is None:
-            path = self.root / NAME
-            if is_current(path, self.root, self.catalog, selected) or self._refreshed():
-                yield path
-                return
-        with temporary_folder() as folder:
-            path = folder / NAME
-            write(path, self.store, self.catalog, selected)
-            yield path
-
-    def _refreshed(self) -> bool:
-        try:
-            self.refresh()
-        except (WarehouseError, OSError):
-            return False
-        return True
 
     def _execute(
         self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies

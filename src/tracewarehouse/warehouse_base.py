@@ -94,6 +94,10 @@ class WarehouseBase:
         """The rows of an analysis."""
         raise NotImplementedError
 
+    def check(self, *, passed: bool = False) -> Result:
+        """The findings."""
+        raise NotImplementedError
+
     def query_all(self, sql: str) -> Result:
         """The rows of one SELECT over the tables and views, without limits."""
         raise NotImplementedError
@@ -103,7 +107,7 @@ class WarehouseBase:
         if self._opened_pool is None:
             from tracewarehouse.query.connections import ConnectionPool
 
-            self._opened_pool = ConnectionPool(self.root, self.catalog)
+            self._opened_pool = ConnectionPool(self.store, self.catalog)
         return self._opened_pool
 
     def _with(self, selected: Sequence[SelectedRun], left_out: Sequence[UnreadableRun] = ()) -> Self:
@@ -146,7 +150,7 @@ class WarehouseBase:
 
     def _intact(self, contracts: Iterable[Contract], runs: ReadableRuns, level: Level | None) -> ReadableRuns:
         level = self._level if level is None else level
-        intact = intact_runs(self.root, self.catalog, contracts, runs.selected, level)
+        intact = intact_runs(self.store, self.catalog, contracts, runs.selected, level)
         notices = (*damaged_runs(self.left_out), *intact.notices, *runs.notices)
         return ReadableRuns(intact.selected, notices)
 

@@ -200,7 +200,7 @@ def _shell_file(warehouse: Repairable, dry_run: bool) -> list[Step]:
     """Quarantines a damaged warehouse.duckdb and writes it again."""
     from tracewarehouse.query.shell_file import NAME, fault
 
-    what = fault(warehouse.root / NAME)
+    what = fault(warehouse.store.path(NAME))
     if what is None:
         return []
     if not dry_run:

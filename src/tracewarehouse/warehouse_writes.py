@@ -141,7 +141,7 @@ class WarehouseWrites(WarehouseBase):
         """Raises ParamError for a text that looks like a secret."""
         from tracewarehouse.formats.redact import Redactor, check_text, policy_of
 
-        check_text(Redactor(self.store.salt, policy_of(self.root)), what, texts)
+        check_text(Redactor(self.store.salt, policy_of(self.store.folder)), what, texts)
 
     def remove(
         self,
@@ -281,7 +281,7 @@ class WarehouseWrites(WarehouseBase):
 
         wanted = [runs] if isinstance(runs, str) else runs
         names = None if wanted is None else [self._unversioned(run, "a search") for run in wanted]
-        return scan_warehouse(self.store.root, names, policy_of(self.root))
+        return scan_warehouse(self.store, names, policy_of(self.store.folder))
 
     def remove_secrets(
         self, runs: str | Iterable[str] | None = None, *, redact: bool = True, purge: bool = False
@@ -293,9 +293,10 @@ class WarehouseWrites(WarehouseBase):
         """
         from tracewarehouse.formats.redact import policy_of
         from tracewarehouse.ingest.secret_removal import RemovalReport, SecretRemoval
+        from tracewarehouse.query.shell_file import NAME
 
         found = self.secrets(runs).found
-        removal = SecretRemoval(self.store, self.catalog, policy_of(self.root))
+        removal = SecretRemoval(self.store, self.catalog, policy_of(self.store.folder))
         lines: list[str] = []
         keys = {each.run for each in found if each.run}
         names, former = {key: self.store.spelling(key) for key in keys}, []
@@ -312,7 +313,7 @@ class WarehouseWrites(WarehouseBase):
         if purge and keys:
             removal.purge(sorted(set(names.values())), former)
             lines.append("old versions deleted")
-        if lines and (self.root / "warehouse.duckdb").exists():
+        if lines and self.store.path(NAME).exists():
             self.refresh()
         left = self.secrets(runs).found
         return RemovalReport(tuple(lines), tuple(sorted({f"{each.file}: {each.where}" for each in left})))
@@ -339,7 +340,7 @@ class WarehouseWrites(WarehouseBase):
 
         if Format1.is_at(self.root):
             return Format1(self.root).verify()
-        what = fault(self.root / NAME)
+        what = fault(self.store.path(NAME))
         return [*self.store.verify(), *([Problem("", NAME, what)] if what else [])]
 
     def repair(

@@ -112,7 +112,7 @@ def _taken(runs: Sequence[Run], name: str) -> list[float] | str:
 
 def _sides(pair: Sequence[Sequence[float]]) -> dict[str, str]:
     named = zip(("ours", "hta"), pair, strict=True)
-    return {name: seconds([Run(taken, 0, 0) for taken in side]) for name, side in named}
+    return {name: seconds([Run(second, 0, 0) for second in side]) for name, side in named}
 
 
 def first(bench: Bench) -> Iterator[Row]:

@@ -20,7 +20,7 @@ _ABOUT = """# Measured beside its peers
 
 Written by `python -m tests.bench --write`; not by hand. A ratio is the median of ratios turn by turn:
 both sides run one after the other, each in a fresh process. The spread is from least to most.
-`python -m tests.bench --help` tells what each case is; [MISSED.md](MISSED.md) says why targets are missed,
+`python -m tests.bench --help` describes each case; [MISSED.md](MISSED.md) says why targets are missed,
 and what it would take.
 """
 

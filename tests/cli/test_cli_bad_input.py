@@ -64,7 +64,7 @@ CASES = (
     ("a warehouse that is a file, to write", "ingest good.json -w page.json", 1),
     ("a warehouse of a newer format", "runs -w newer", 1),
     ("a warehouse of a newer format, to write", "ingest good.json -w newer", 1),
-    ("a folder that is no warehouse", "runs -w nothing", 1),
+    ("a folder that is not a warehouse", "runs -w nothing", 1),
     ("a folder with other things, to write", "ingest good.json -w other", 1),
     ("an output that cannot be written", "runs -o nothing/no/such/folder/x.csv", 1),
     ("an output below a file", "runs -o good.json/x.csv", 1),

@@ -53,8 +53,11 @@ def test_ingest_prints_a_summary(ingested: tuple[Path, CliResult]) -> None:
     assert lines[8:] == ["  tw check first-steps", "  tw report first-steps"]
 
 
-def test_suggested_commands_work(ingested: tuple[Path, CliResult]) -> None:
+def test_suggested_commands_work(
+    ingested: tuple[Path, CliResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     warehouse, cli = ingested
+    monkeypatch.chdir(tmp_path)  # `tw report` writes its page here
     commands = [line.split()[1:] for line in cli.out.partition("next\n")[2].splitlines()]
     assert commands
     for words in commands:

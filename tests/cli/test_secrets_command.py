@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli_runner import CliResult, tw
-from secret_samples import all_samples, planted, stored_needles
+from secret_samples import all_samples, injected, stored_needles
 from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
 
@@ -28,7 +28,7 @@ def write(folder: Path, text: str, name: str = "rank0.json") -> Path:
         "dur": 50,
     }
     path = folder / name
-    data = json.loads(planted([text]))
+    data = json.loads(injected([text]))
     path.write_text(json.dumps(data | {"traceEvents": [step, *data["traceEvents"]]}))
     return path
 

@@ -180,7 +180,7 @@ def reduce(ranks: list[Rank], elements: int, thread: int, name: str = "allreduce
         rank.add("flow", "ac2g", rank.correlation, f"t{thread}:{call}", f"s{COMM}:{start}")
 
 
-def optimise(rank: Rank) -> None:
+def optimize(rank: Rank) -> None:
     """The update waits for the last reduction; then the host waits for the device."""
     start, place = rank.host, len(rank.lines)
     rank.compute = max(rank.compute, rank.comm)
@@ -215,7 +215,7 @@ def step(ranks: list[Rank], number: int) -> None:
             backward(rank, layer)
         reduce(ranks, (INPUTS, *LAYERS)[layer] * LAYERS[layer], BACKWARD)
     for rank in ranks:
-        optimise(rank)
+        optimize(rank)
     reduce(ranks, 64, MAIN, "_allgather_base")
     for rank, (start, place) in zip(ranks, began, strict=True):
         read_loss(rank)

@@ -69,7 +69,7 @@ def crossing() -> None:
 
 
 def beside() -> None:
-    """Work on a thread of its own."""
+    """Work on a separate thread."""
     with record_function("beside"):
         torch.ones(8, 8) @ torch.ones(8, 8)
 

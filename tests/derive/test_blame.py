@@ -74,21 +74,21 @@ def named(wh: Warehouse, run: str) -> dict[int, str]:
     return found
 
 
-def planted(folder: Path, run: str) -> dict[int, str]:
+def injected(folder: Path, run: str) -> dict[int, str]:
     """Rank → cause, as the simulator knows them."""
     truth = json.loads((folder / "traces" / run / "truth.json").read_text(encoding="utf-8"))
     return dict(truth["sections"]["blame"]["rows"])
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_planted_ranks_are_named_with_their_causes(folder: Path, wh: Warehouse, run: str) -> None:
-    assert named(wh, run) == planted(folder, run)
-    assert bool(planted(folder, run)) == (run not in ("nothing", "missing-slow"))
+def test_the_injected_ranks_are_named_with_their_causes(folder: Path, wh: Warehouse, run: str) -> None:
+    assert named(wh, run) == injected(folder, run)
+    assert bool(injected(folder, run)) == (run not in ("nothing", "missing-slow"))
 
 
 @pytest.mark.parametrize("run", ["tensor", "pipeline", "both"])
 def test_a_slow_rank_gets_most_of_the_blame(folder: Path, wh: Warehouse, run: str) -> None:
-    (slow,) = planted(folder, run)
+    (slow,) = injected(folder, run)
     rows = wh.select(runs=run).straggler_causes().rows()
     assert sum(row["share"] for row in rows if row["rank"] == slow) > 0.85
     assert sum(row["share"] for row in rows) == pytest.approx(1)
@@ -119,7 +119,7 @@ def test_the_parts_of_waits_add_up(wh: Warehouse, run: str) -> None:
 
 
 def test_a_pipeline_waits_by_design(wh: Warehouse) -> None:
-    """Waits in sends and receives are many, and nobody is blamed for them."""
+    """There are many waits in sends and receives, and no rank is blamed for them."""
     matrix = wh.select(runs="pipeline").wait_matrix().rows()
     assert sum(row["pair_wait_ns"] for row in matrix) > sum(row["wait_ns"] for row in matrix) > 0
 
@@ -209,7 +209,7 @@ def test_blame_is_out_of_date_once_a_rank_comes(folder: Path, tmp_path: Path) ->
     assert named(wh, "job") == {3: "computation"}
 
 
-def test_without_blame_nobody_is_called_a_straggler_where_groups_nest(folder: Path, tmp_path: Path) -> None:
+def test_without_blame_no_rank_is_called_a_straggler_where_groups_nest(folder: Path, tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "warehouse")
     wh.ingest(folder / "traces" / "tensor", jobs=1)
     (row,) = (row for row in wh.slow_rank().rows() if row["severity"] != "none")
@@ -266,5 +266,5 @@ def test_the_rank_that_sleeps_while_it_loads_a_batch(tmp_path: Path) -> None:
 def test_more_seeds(tmp_path: Path, seed: int) -> None:
     runs = {name: (dict(layout, steps=12), faults) for name, (layout, faults) in MORE_RUNS.items()}
     wh = simulated(tmp_path, runs, seed)
-    wrong = {run: named(wh, run) for run in runs if named(wh, run) != planted(tmp_path, run)}
+    wrong = {run: named(wh, run) for run in runs if named(wh, run) != injected(tmp_path, run)}
     assert not wrong

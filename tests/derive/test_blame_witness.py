@@ -90,7 +90,7 @@ def witness(rows: list[Row]) -> Counter[tuple[int, int, int, int, bool]]:
         return min(candidates, key=lambda rank: (-other[rank][0], rank), default=None)
 
     def give(root: Row, since: int, arrived: int) -> None:
-        """Hands a wait on, hand by hand; parts that reach the same comparison are added up."""
+        """Hands a wait on, hand by hand; parts that reach the same comparison are summed."""
         level = {(root.last, root.rank, arrived, root.start, True): root.wait}
         for depth in range(MOST_HANDS + 1):
             after: Counter[tuple[int, int | None, int, int, bool]] = Counter()
@@ -163,10 +163,16 @@ def members(rows: list[Row], instance: int) -> tuple[int, ...]:
 
 def blame(rows: list[Row]) -> Counter[tuple[int, int, int, int, bool]]:
     """The same as `witness` says, as the program finds it."""
-    told = compute(inputs(rows))
+    reported = compute(inputs(rows))
     found: Counter[tuple[int, int, int, int, bool]] = Counter()
     for instance, waiter, blamed, depth, certain, ns in zip(
-        told.instance, told.waiter, told.blamed, told.depth, told.certain, told.wait_ns, strict=True
+        reported.instance,
+        reported.waiter,
+        reported.blamed,
+        reported.depth,
+        reported.certain,
+        reported.wait_ns,
+        strict=True,
     ):
         found[int(instance), int(waiter), int(blamed), int(depth), bool(certain)] += int(ns)
     return found

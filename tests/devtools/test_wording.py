@@ -49,7 +49,9 @@ def test_a_word_is_reported_with_its_location_and_a_better_one(tmp_path: Path) -
         ("src/tracewarehouse/pages/templates/a.html", ["told"]),
         ("sql/views/a.v1.sql", ["told", "Arrow"]),
         ("src/tracewarehouse/devtools/wording.py", []),
-        ("tests/a.py", []),
+        ("tests/a.py", ["told"]),
+        ("tests/golden/views/a.v1.golden", ["told"]),
+        ("tests/data/a.json", []),
     ],
 )
 def test_checked_files(tmp_path: Path, name: str, found: list[str]) -> None:

@@ -11,7 +11,7 @@ import tracewarehouse as tw
 from cli_runner import tw as call
 from tracewarehouse.simulation import Noise
 
-KNOBS: dict[str, Any] = {"ranks": 2, "layers": 2, "steps": 4, "stacks": False, "noise": Noise(0, 0, 0, 0)}
+SETTINGS: dict[str, Any] = {"ranks": 2, "layers": 2, "steps": 4, "stacks": False, "noise": Noise(0, 0, 0, 0)}
 SLOW = "slow-link:group=data0,factor=5"
 RUNS: dict[str, dict[str, Any]] = {
     "base": {"memory": False},
@@ -26,8 +26,8 @@ RUNS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     folder = tmp_path_factory.mktemp("bandwidth")
-    for name, knobs in RUNS.items():
-        tw.simulate(folder / "sim" / name, **{**KNOBS, **knobs})
+    for name, settings in RUNS.items():
+        tw.simulate(folder / "sim" / name, **{**SETTINGS, **settings})
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", jobs=1)
     return warehouse

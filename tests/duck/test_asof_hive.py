@@ -43,7 +43,7 @@ def joined(con: engine.Connection, relation: str) -> int:
     return int(found[0])
 
 
-@pytest.mark.xfail(strict=True, reason="DuckDB 2.0.0: 0 of 100 rows; where this passes, the bug is mended")
+@pytest.mark.xfail(strict=True, reason="DuckDB 2.0.0: 0 of 100 rows; where this passes, the bug is repaired")
 def test_asof_join_over_two_hive_keys(con: engine.Connection, tmp_path: Path) -> None:
     assert joined(con, f"read_parquet('{tmp_path}/{{}}/*/*/*.parquet', hive_partitioning = true)") == 100
 

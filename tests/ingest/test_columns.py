@@ -89,7 +89,7 @@ def test_both_hold_the_same_rows(both: tuple[Columns, SpilledColumns, random.Ran
         assert spilled.flags("repaired", rows).tolist() == memory.flags("repaired", rows).tolist()
 
 
-def test_codes_stand_for_the_same_texts(both: tuple[Columns, SpilledColumns, random.Random]) -> None:
+def test_codes_decode_to_the_same_texts(both: tuple[Columns, SpilledColumns, random.Random]) -> None:
     memory, spilled, draw = both
     for name in ("name", "args", "no_text", "never given"):
         texts = memory.texts(name).to_pylist()

@@ -231,6 +231,6 @@ def test_the_odd_files(tmp_path: Path) -> None:
         if name == "truncated_gzip.json.gz":
             assert 0 < file.content.events < expected[name]["events_total"]
             continue
-        asked = expected[name]
-        assert file.content.events == asked.get("complete_events", asked["events_total"]), name
-        assert file.content.non_events == asked.get("non_events", 0), name
+        requested = expected[name]
+        assert file.content.events == requested.get("complete_events", requested["events_total"]), name
+        assert file.content.non_events == requested.get("non_events", 0), name

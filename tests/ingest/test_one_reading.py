@@ -20,7 +20,7 @@ from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.kineto import native
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat, KinetoSource
 from tracewarehouse.ingest import build_rank, pipeline, resources
-from tracewarehouse.ingest.build_rank import BuildRanks
+from tracewarehouse.ingest.build_task import BuildRanks
 from tracewarehouse.ingest.plan import ReadSource
 from tracewarehouse.storage import Store
 
@@ -209,8 +209,8 @@ def test_a_report_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     found: list[object] = []
     run = BuildRanks.run
 
-    def record(self: BuildRanks, tell: TaskProgress) -> object:
-        reports = run(self, tell)
+    def record(self: BuildRanks, progress: TaskProgress) -> object:
+        reports = run(self, progress)
         found.extend(reports)
         return reports
 
@@ -226,7 +226,7 @@ def test_a_full_disk_is_reported_for_every_file(tmp_path: Path, monkeypatch: pyt
     def full(*_: object, **__: object) -> None:
         raise TwError("the disk is full", "free some space")
 
-    monkeypatch.setattr(build_rank._Group, "_committed", full)
+    monkeypatch.setattr(build_rank.SourceGroup, "_committed", full)
     report = take(tmp_path / "wh", tmp_path / "job")
     assert {(file.state, file.reason) for file in report.files} == {("refused", "the disk is full")}
     assert ranks_seen(tmp_path / "wh") == {}

@@ -88,14 +88,14 @@ def test_parts_and_numbers_of_texts(rules: Rules) -> None:
 
 
 def test_a_text_is_evaluated_once(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-    real = Rules._asked
+    requested: list[list[str]] = []
+    real = Rules._computed
     monkeypatch.setattr(
-        Rules, "_asked", lambda self, terms, texts: (asked.append(texts), real(self, terms, texts))[1]
+        Rules, "_computed", lambda self, terms, texts: (requested.append(texts), real(self, terms, texts))[1]
     )
     first = rules.calls(["a", "cudaLaunchKernel", "a"])
     assert rules.calls(["cudaLaunchKernel", "b", "a"]) == [first[1], (False, False), first[0]]
-    assert asked == [["a", "cudaLaunchKernel"], ["b"]]
+    assert requested == [["a", "cudaLaunchKernel"], ["b"]]
 
 
 def test_the_cache_is_bounded(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:

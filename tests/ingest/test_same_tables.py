@@ -255,7 +255,7 @@ def check_rebuilt(one: Kept) -> None:
     """Rebuilt as by a later release, with the findings of the file reader, nothing differs."""
     files = {name: one.files(name) for name in READ}
     made = BuiltTables({})
-    staged = StoredRank(one.source, one.header, files, ()).build(rules_of(), made, one.store.root)
+    staged = StoredRank(one.source, one.header, files, ()).build(rules_of(), made, one.store.folder)
     check_same(one.tables(), plain(made.tables), one.source.run)
     assert {**staged.facts} == {**one.source.facts}
 

@@ -1,4 +1,4 @@
-"""No planted secret is in a byte, decoded column or path of a warehouse, whatever place it comes from."""
+"""No injected secret is in a byte, decoded column or path of a warehouse, whatever place it comes from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from ingesting import only, take
 from ingesting import write as write_ranks
-from secret_samples import all_samples, needles, planted, stored_needles
+from secret_samples import all_samples, injected, needles, stored_needles
 from trace_reading import ReadTrace
 from tracewarehouse.errors import ParamError, PolicyError
 from tracewarehouse.ingest.handler import trace_handler
@@ -22,20 +22,20 @@ TOKEN = "ghp" + "_" + "A1b2C3d4" * 4
 
 
 def test_every_family_in_every_place(tmp_path: Path) -> None:
-    path = tmp_path / "planted" / "rank0.json"
+    path = tmp_path / "injected" / "rank0.json"
     path.parent.mkdir()
-    path.write_bytes(planted([sample.text for sample in SAMPLES]))
+    path.write_bytes(injected([sample.text for sample in SAMPLES]))
     assert len(NEEDLES) >= len(SAMPLES) >= 90
     assert only(take(tmp_path / "wh", path)).state == "intact"
     Warehouse(tmp_path / "wh").refresh()
     assert stored_needles(tmp_path / "wh", NEEDLES) == {}
-    assert stored_needles(tmp_path / "planted", NEEDLES).keys() == set(NEEDLES)
+    assert stored_needles(tmp_path / "injected", NEEDLES).keys() == set(NEEDLES)
 
 
 @pytest.mark.parametrize("damage", [b"", b',{"ph": "X", "name": '], ids=["rows", "damaged"])
 def test_every_family_on_the_other_ways_to_read(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "rank0.json"
-    data = planted([sample.text for sample in SAMPLES])
+    data = injected([sample.text for sample in SAMPLES])
     path.write_bytes(data.replace(b'], "tail"', damage + b'], "tail"') if damage else data)
     found = ReadTrace(path, exact=True)
     text = str(found.activities.to_pylist()) + str(found.outcome)
@@ -93,7 +93,7 @@ def test_a_spooled_trace_with_a_secret_label_is_refused(tmp_path: Path) -> None:
 def test_a_policy_applies_to_an_ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run" / "rank0.json"
     path.parent.mkdir()
-    path.write_bytes(planted(["acme" + "_123456"]))
+    path.write_bytes(injected(["acme" + "_123456"]))
     root = tmp_path / "wh"
     Store.open_or_create(root)
     (root / "_tw" / "redact.toml").write_text("[[pattern]]\nname = 'acme'\npattern = 'acme_[0-9]{6}'\n")

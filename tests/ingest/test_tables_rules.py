@@ -276,8 +276,8 @@ def test_without_an_id_the_flow_links(tmp_path: Path) -> None:
 
     launch = slice_("cudaLaunchKernel", 10, 5, "cuda_runtime")
     query = slice_("cudaGetDevice", 11, 0.5, "cuda_runtime")
-    arrows = [flow("s", 1, 1, 12), flow("f", 0, 7, 20)]
-    con = tables_of(trace(tmp_path, [launch, gpu("a", 20, 1), *arrows, query]))
+    flows = [flow("s", 1, 1, 12), flow("f", 0, 7, 20)]
+    con = tables_of(trace(tmp_path, [launch, gpu("a", 20, 1), *flows, query]))
     assert rows(con, "SELECT runtime_id, kernel_id, via FROM correlations") == [(0, 1, "flow")]
     assert rules(con)["launch_by_flow"] == (1, 1000)
     assert rows(con, "SELECT role, start_id FROM flows ORDER BY event_id") == [("start", 2), ("end", 2)]

@@ -132,7 +132,9 @@ def compare(
             )
             continue
         if not same.all():
-            raise AssertionError(f"{contract.ref}.{name}\n{_told(contract, column, wanted, found, ~same)}")
+            raise AssertionError(
+                f"{contract.ref}.{name}\n{_reported(contract, column, wanted, found, ~same)}"
+            )
 
 
 def _mapped(
@@ -174,7 +176,7 @@ def _same(one: pl.Series, other: pl.Series) -> pl.Series:
     )
 
 
-def _told(
+def _reported(
     contract: Contract, column: Column, wanted: pl.DataFrame, found: pl.DataFrame, wrong: pl.Series
 ) -> str:
     keys = [name for name in contract.grain if name != column.name]

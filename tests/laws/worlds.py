@@ -74,7 +74,7 @@ class Kept:
             self.connections[key] = engine.connect(threads=1, memory_limit="2GB")
             self.connections[key].execute("SET temp_directory = ''")
         con = self.connections[key]
-        relations = Relations(wh.root, wh.selected(), dependencies)
+        relations = Relations(wh.store, wh.selected(), dependencies)
         newest: dict[str, Contract] = {}  # compatible versions of a table have one name
         for each in dependencies.contracts:
             name = relations.names[each.ref]

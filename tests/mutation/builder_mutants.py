@@ -21,7 +21,7 @@ from typing import Final
 BROKEN: Final = "TW_BROKEN"
 FOLDER: Final = Path(__file__).parents[2] / "src" / "tracewarehouse" / "ingest" / "tables"
 PACKAGE: Final = "tracewarehouse.ingest.tables"
-# What has no rows of its own to be wrong.
+# What has no rows that could be wrong.
 _NO_BUILDERS: Final = ("__init__", "model")
 _COMPARED: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

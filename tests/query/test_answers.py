@@ -36,7 +36,7 @@ def test_rows_do_not_depend_on_how_they_are_computed(
     monkeypatch.setattr(rank_batches, "BATCH_EVENTS", 1)
     assert tw.open(house).run(name).arrow().equals(whole)
     if not first.abstained:
-        with connection(wh.root, wh.catalog, wh.selected(), [contract]) as con:
+        with connection(wh.store, wh.catalog, wh.selected(), [contract]) as con:
             assert execute(con, contract, {}).equals(whole)
 
 

@@ -42,7 +42,7 @@ def answer(pool: ConnectionPool, selected: tuple[SelectedRun, ...], contract: Co
 def rows_of(
     store: Store, catalog: Catalog, selected: tuple[SelectedRun, ...], sql: str
 ) -> list[tuple[object, ...]]:
-    with connection(store.root, catalog, selected) as con:
+    with connection(store, catalog, selected) as con:
         return list(con.execute(sql).fetchall())
 
 
@@ -50,7 +50,7 @@ def test_an_empty_warehouse_has_every_table_empty_and_typed(store: Store, catalo
     for contract in (*catalog.tables(), *catalog.views()):
         if not contract.transient and contract.name != "name_rules":
             columns = [(column.name, column.type) for column in contract.columns]
-            with connection(store.root, catalog, ()) as con:
+            with connection(store, catalog, ()) as con:
                 relation = con.sql(f"SELECT * FROM {contract.name}")
                 found = list(zip(relation.columns, map(str, relation.types), strict=True))
                 assert (found, relation.fetchall()) == (columns, []), contract.name
@@ -93,7 +93,7 @@ def test_a_replaced_rank_of_a_packed_file_is_read_once(store: Store, catalog: Ca
 
 def test_a_folder_that_looks_like_a_hive_partition_adds_no_column(store: Store, catalog: Catalog) -> None:
     store_run(store, catalog, "rank=7")
-    with connection(store.root, catalog, select_runs(store)) as con:
+    with connection(store, catalog, select_runs(store)) as con:
         rows = con.execute("SELECT * FROM kernels").fetchall()
         assert {(row[0], row[1]) for row in rows} == {("rank=7", 0), ("rank=7", 1)}
         assert len(rows[0]) == 6
@@ -176,7 +176,7 @@ def test_ranks_without_needed_data_are_skipped_with_the_first_reason(store: Stor
 
 def test_a_connection_for_an_analysis_has_only_its_dependencies(store: Store, catalog: Catalog) -> None:
     store_run(store, catalog, "a")
-    with connection(store.root, catalog, select_runs(store), [catalog.get("gemm_shapes")]) as con:
+    with connection(store, catalog, select_runs(store), [catalog.get("gemm_shapes")]) as con:
         sql = "SELECT table_name FROM information_schema.tables ORDER BY 1"
         assert con.execute(sql).fetchall() == [("gemms",), ("kernels",), ("name_rules",), ("ranks",)]
 
@@ -185,7 +185,7 @@ def test_two_versions_of_a_table_have_two_relations(store: Store, tmp_path: Path
     catalog = small_catalog(tmp_path / "sql")
     both = {"kernels@1": kernels("a", 0), "kernels@2": [row | {"dur_ns": 99} for row in kernels("a", 0)]}
     store_run(store, catalog, "a", (0,), tables=both)
-    with connection(store.root, catalog, select_runs(store), [catalog.get("doubled_time")]) as con:
+    with connection(store, catalog, select_runs(store), [catalog.get("doubled_time")]) as con:
         assert con.execute("SELECT sum(dur_ns) FROM kernels").fetchall() == [(297,)]
         assert con.execute("SELECT sum(dur_ns) FROM kernels_v1").fetchall() == [(34,)]
         assert con.execute("SELECT sum(dur_ns) FROM gemms").fetchall() == [(14,)]
@@ -210,9 +210,9 @@ def test_a_rank_with_another_version_is_excluded(store: Store, tmp_path: Path) -
 
 def test_a_missing_file_is_an_error_that_names_it(store: Store, catalog: Catalog) -> None:
     store_run(store, catalog, "a")
-    for path in (store.root / "data").rglob("*.parquet"):
+    for path in (store.folder / "data").rglob("*.parquet"):
         path.unlink()
-    with pytest.raises(WarehouseError) as raised, connection(store.root, catalog, select_runs(store)):
+    with pytest.raises(WarehouseError) as raised, connection(store, catalog, select_runs(store)):
         pass
     assert "kernels@1 cannot be read" in raised.value.message and ".parquet" in raised.value.message
     assert raised.value.hint is not None and "wh.verify()" in raised.value.hint
@@ -222,8 +222,8 @@ def test_a_missing_file_is_an_error_that_names_it(store: Store, catalog: Catalog
 def locked(store: Store, catalog: Catalog, tmp_path: Path) -> object:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     store_run(store, catalog, "a")
-    with connection(store.root, catalog, select_runs(store)) as con:
-        lock(con, store.root / "data")
+    with connection(store, catalog, select_runs(store)) as con:
+        lock(con, store.folder / "data")
         yield con
 
 
@@ -307,7 +307,7 @@ def test_ties_of_the_most_frequent_value_go_to_the_first() -> None:
 def test_a_connection_is_reused_with_its_views(store: Store, catalog: Catalog) -> None:
     store_run(store, catalog, "a")
     store_run(store, catalog, "b")
-    pool = ConnectionPool(store.root, catalog)
+    pool = ConnectionPool(store, catalog)
     everything = select_runs(store)
     time, gemms = [catalog.get("kernel_time")], [catalog.get("gemms")]
     with pool.connection(everything, time) as first:
@@ -326,7 +326,7 @@ def test_a_connection_is_reused_with_its_views(store: Store, catalog: Catalog) -
 
 def test_failed_and_surplus_connections_are_closed(store: Store, catalog: Catalog) -> None:
     store_run(store, catalog, "a", tuple(range(6)))
-    pool = ConnectionPool(store.root, catalog)
+    pool = ConnectionPool(store, catalog)
     time = [catalog.get("kernel_time")]
 
     def lent(rank: int) -> Connection:
@@ -350,7 +350,7 @@ def test_failed_and_surplus_connections_are_closed(store: Store, catalog: Catalo
 def test_a_connection_with_another_version_of_a_table_is_not_reused(tmp_path: Path) -> None:
     catalog = small_catalog(tmp_path / "sql")
     store = Store.open_or_create(tmp_path / "w")
-    pool = ConnectionPool(store.root, catalog)
+    pool = ConnectionPool(store, catalog)
     with pool.connection((), [catalog.get("kernel_time")]) as one:
         assert "kernels_v2" not in str(one.sql("SHOW TABLES").fetchall())
     with pool.connection((), [catalog.get("doubled_time")]) as two:
@@ -361,7 +361,7 @@ def test_a_view_is_materialized_by_its_second_reader_without_changing_rows(
     store: Store, catalog: Catalog
 ) -> None:
     store_run(store, catalog, "a")
-    pool = ConnectionPool(store.root, catalog)
+    pool = ConnectionPool(store, catalog)
     contract = catalog.get("gemm_shapes")
     answers = [answer(pool, select_runs(store), contract) for _ in range(3)]
     assert answers[0].num_rows == 2 and answers[1] == answers[0] == answers[2]
@@ -373,10 +373,10 @@ def test_a_view_is_materialized_by_its_second_reader_without_changing_rows(
 
 def test_a_missing_file_is_named_by_an_analysis(store: Store, catalog: Catalog) -> None:
     store_run(store, catalog, "a")
-    for path in store.root.glob("data/kernels/a/*.parquet"):
+    for path in store.folder.glob("data/kernels/a/*.parquet"):
         path.unlink()
     with pytest.raises(WarehouseError, match="kernels@1 cannot be read"):
-        answer(ConnectionPool(store.root, catalog), select_runs(store), catalog.get("kernel_time"))
+        answer(ConnectionPool(store, catalog), select_runs(store), catalog.get("kernel_time"))
 
 
 @pytest.mark.parametrize(
@@ -409,12 +409,12 @@ def test_batches_of_ranks_give_the_same_rows(
     for run, ranks in (("b", (0, 1, 2)), ("a", (0, 1)), ("c", (0,))):
         store_run(store, catalog, run, ranks, events=10)
     by_rank, by_time, by_run = (catalog.get(name) for name in ("launch_time", "kernel_time", "findings"))
-    whole = answer(ConnectionPool(store.root, catalog), select_runs(store), by_rank)
+    whole = answer(ConnectionPool(store, catalog), select_runs(store), by_rank)
     monkeypatch.setattr("tracewarehouse.query.rank_batches.BATCH_EVENTS", 20)
     parts = rank_batches(by_rank, [catalog.get("kernels")], select_runs(store))
     found = [[(each.run, each.ranks) for each in part] for part in parts]
     assert found == [[("a", (0, 1))], [("b", (0, 1))], [("b", (2,)), ("c", (0,))]]
-    assert answer(ConnectionPool(store.root, catalog), select_runs(store), by_rank) == whole
+    assert answer(ConnectionPool(store, catalog), select_runs(store), by_rank) == whole
     for other, read in ((by_time, "kernels"), (by_run, "kernels"), (by_rank, "data_quality")):
         assert len(rank_batches(other, [catalog.get(read)], select_runs(store))) == 1
 

@@ -104,7 +104,7 @@ def calls(contract: Contract, place: str) -> Iterator[tuple[str, str, dict[str, 
 
 
 def relation(wh: Warehouse, contract: Contract) -> pa.Table:
-    with connection(wh.root, wh.catalog, wh.selected(), [contract]) as con:
+    with connection(wh.store, wh.catalog, wh.selected(), [contract]) as con:
         sql = f"SELECT * FROM {contract.name} ORDER BY ALL"
         return con.sql(sql).to_arrow_table()
 
@@ -121,7 +121,7 @@ def wh(tmp_path: Path) -> Warehouse:
             rows = [row | {"dur_ns": row["dur_ns"] * 2} for row in kernels(name, rank)]
             tables = dict(zip(both, (kernels(name, rank), rows), strict=True))
             store_run(store, catalog, name, (rank,), tables=tables, shapes=rank != 3, gpu=name != "a-c")
-    return Warehouse(store.root, catalog=catalog)
+    return Warehouse(store.folder, catalog=catalog)
 
 
 def test_every_relation_and_macro_has_the_same_rows(wh: Warehouse, tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_a_shell_finds_the_file_up_to_date(wh: Warehouse) -> None:
         assert newer == path and path.stat().st_mtime_ns > written
         assert shell(path, "SELECT count(*) FROM runs") == "2\n"
     path.write_bytes(b"not a database")
-    with wh.shell_file() as mended:
-        assert shell(mended, "SELECT count(*) FROM runs") == "2\n"
+    with wh.shell_file() as repaired:
+        assert shell(repaired, "SELECT count(*) FROM runs") == "2\n"
 
 
 def test_only_shell_refresh_and_ingest_write_the_file(wh: Warehouse) -> None:
@@ -355,7 +355,7 @@ def test_a_file_over_many_ranks_reads_each_row_once(tmp_path: Path) -> None:
     selected = select_runs(store)
     write(tmp_path / "x.duckdb", store, catalog, selected)
     assert shell(tmp_path / "x.duckdb", "SELECT count(*), count(DISTINCT rank) FROM kernels") == "210,70\n"
-    with connection(store.root, catalog, selected, [catalog.get("kernel_time")]) as con:
+    with connection(store, catalog, selected, [catalog.get("kernel_time")]) as con:
         assert execute(con, catalog.get("kernel_time"), {}).num_rows == 70
 
 

@@ -26,7 +26,7 @@ NOISES: dict[str, Callable[[random.Random], float]] = {
 }
 
 
-def planted(chance: random.Random, kind: str, changes: int = 4) -> tuple[list[float], list[int]]:
+def injected(chance: random.Random, kind: str, changes: int = 4) -> tuple[list[float], list[int]]:
     """500 runs at about 100, and the positions of level changes of ±3 %, at least 25 runs apart."""
     places: list[int] = []
     while len(places) < changes or any(b - a < 25 for a, b in zip(places, places[1:], strict=False)):
@@ -43,7 +43,7 @@ def score(kind: str, series: int, seed: int) -> tuple[int, int, int, int, int]:
     chance = random.Random(f"{kind} {seed}")
     hit = false = place = size = 0
     for _ in range(series):
-        values, places = planted(chance, kind)
+        values, places = injected(chance, kind)
         for point in change_points(values):
             nearest = min(places, key=lambda at: abs(at - point.at))
             hit += abs(nearest - point.at) <= 1
@@ -83,8 +83,8 @@ def test_the_candidates_are_the_optimum() -> None:
 
 @pytest.mark.parametrize("kind", NOISES)
 def test_steps_of_3_percent_at_1_percent_noise_are_found(kind: str) -> None:
-    planted, hit, false, place, size = score(kind, 10, seed=1)
-    assert hit >= 0.9 * planted, (hit, planted)
+    injected, hit, false, place, size = score(kind, 10, seed=1)
+    assert hit >= 0.9 * injected, (hit, injected)
     assert (false, place >= 0.9 * hit, size >= 0.85 * hit) == (0, True, True)
 
 
@@ -99,14 +99,14 @@ def test_500_runs_of_noise_have_no_change(kind: str) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("kind", NOISES)
 def test_history_finds_its_changes_and_no_others(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    planted, hit, false, place, size = score(kind, 100, seed=2)
+    injected, hit, false, place, size = score(kind, 100, seed=2)
     chance = random.Random(f"{kind} alone")
     alone = [len(change_points([100 + 100 * NOISES[kind](chance) for _ in range(RUNS)])) for _ in range(100)]
     with capsys.disabled():
-        print(f"\n{kind}: {hit} of {planted} steps of 3 % found within one run of {RUNS} in a series;")
+        print(f"\n{kind}: {hit} of {injected} steps of 3 % found within one run of {RUNS} in a series;")
         print(f"false points: {false} in 100 series with steps, {sum(alone)} in 100 without;")
         print(f"of {hit} intervals {place} hold the place, {size} the size")
-    assert hit >= 0.9 * planted
+    assert hit >= 0.9 * injected
     assert max(alone) <= 1 and false + sum(alone) <= 2
     assert place >= 0.95 * hit and size >= 0.9 * hit
 

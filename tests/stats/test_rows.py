@@ -33,23 +33,23 @@ def test_inverse_trigamma() -> None:
 def test_the_prior_is_recovered(own: int, prior: float) -> None:
     """Observed variances follow s0² F(own, prior); here its quantiles, so the test is deterministic."""
     quantiles = (np.arange(20_000) + 0.5) / 20_000
-    centre, found = variance_prior(0.3 * stats.f.ppf(quantiles, own, prior), own)
-    assert centre == pytest.approx(0.3, rel=0.01)
+    center, found = variance_prior(0.3 * stats.f.ppf(quantiles, own, prior), own)
+    assert center == pytest.approx(0.3, rel=0.01)
     assert found == pytest.approx(prior, rel=0.05)
 
 
 def test_variances_that_scatter_by_chance_only_have_one_value() -> None:
     quantiles = (np.arange(2_000) + 0.5) / 2_000
-    centre, found = variance_prior(stats.chi2.ppf(quantiles, 8) / 8, 6)
+    center, found = variance_prior(stats.chi2.ppf(quantiles, 8) / 8, 6)
     assert math.isinf(found)
-    assert centre > 0
+    assert center > 0
 
 
 def test_a_moderated_variance_is_between_its_own_and_the_common_one() -> None:
     values = np.log(table(1, 300, 5)) * np.linspace(0.5, 3, 300)[:, None]
     own, found = values.var(axis=1, ddof=1), moderated_variances(values, 0.0)
-    centre, prior = variance_prior(own, 4)
-    assert found.variance == pytest.approx((prior * centre + 4 * own) / (prior + 4))
+    center, prior = variance_prior(own, 4)
+    assert found.variance == pytest.approx((prior * center + 4 * own) / (prior + 4))
     assert found.freedom == pytest.approx(np.full(300, prior + 4))
 
 

@@ -120,8 +120,8 @@ def test_runs_needed_are_those_of_the_noncentral_t() -> None:
 
         def power(count: int, ratio: float = ratio) -> float:
             free, edge = 2 * count - 2, stats.t.ppf(0.975, 2 * count - 2)
-            centre = math.sqrt(count / 2) / ratio
-            return float(stats.nct.sf(edge, free, centre) + stats.nct.cdf(-edge, free, centre))
+            center = math.sqrt(count / 2) / ratio
+            return float(stats.nct.sf(edge, free, center) + stats.nct.cdf(-edge, free, center))
 
         exact = next(count for count in range(2, 500) if power(count) >= 0.8)
         assert runs_needed(ratio, 1.0) == runs_needed(ratio, -1.0) == exact

@@ -39,7 +39,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def publish_more(store: Store) -> None:
     """Replaces rank 0 and adds ranks 1 and 2, packed."""
-    with disk_errors(store.root), store.staging() as folder:
+    with disk_errors(store.folder), store.staging() as folder:
         sources = store.commit([staged(folder, rank, content="b") for rank in (0, 1, 2)])
     store.publish("run", Changes(sources=sources, replace=True))
 
@@ -55,11 +55,11 @@ def test_a_disk_that_is_full_at_any_step_leaves_the_run_as_it_was(small_disk: Pa
             publish_more(store)
         except WarehouseError as error:
             refused += 1
-            assert error.message == f"{store.root}: no space left to write"
+            assert error.message == f"{store.folder}: no space left to write"
             assert error.hint is not None
         else:
             break
-        assert Store.open(store.root).verify() == []
+        assert Store.open(store.folder).verify() == []
         assert seen(store) == {0: ["a"] * 40}
         filler.unlink()
         assert store.clean(-1).versions == 0
@@ -74,26 +74,26 @@ def fill(filler: Path, free: int) -> None:
     filler.write_bytes(b"\0" * max(disk.f_bavail * disk.f_frsize - free, 0))
 
 
-def limited(root: str, told: str) -> None:
+def limited(root: str, reported: str) -> None:
     """The same without a mount: no file of this process may grow past 1 KB."""
     store = Store.open(Path(root))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
     try:
         store.relabel("run", {"long": os.urandom(4096).hex()})
     except WarehouseError as error:
-        Path(told).write_text(f"{error.message}\n{error.hint}")
+        Path(reported).write_text(f"{error.message}\n{error.hint}")
 
 
 def test_a_file_that_may_not_grow_is_reported_and_publishes_nothing(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
-    processes(limited, [(str(store.root), str(tmp_path / "told"))])
-    assert (tmp_path / "told").read_text().splitlines() == [
-        f"{store.root}: no space left to write",
+    processes(limited, [(str(store.folder), str(tmp_path / "reported"))])
+    assert (tmp_path / "reported").read_text().splitlines() == [
+        f"{store.folder}: no space left to write",
         "free some space and retry; published runs are not affected",
     ]
     assert store.versions("run") == (1,)
-    assert list((store.root / "_tw" / "staging").iterdir()) == []
+    assert list((store.folder / "_tw" / "staging").iterdir()) == []
 
 
 @pytest.fixture
@@ -104,21 +104,21 @@ def shared_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def as_nobody(act: Callable[[Path], Any], root: str, told: Any) -> None:
+def as_other_user(act: Callable[[Path], Any], root: str, reported: Any) -> None:
     """Root may write anywhere, so change to another user first."""
     if os.geteuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
     try:
-        told.send(str(act(Path(root))))
+        reported.send(str(act(Path(root))))
     except WarehouseError as error:
-        told.send(f"{error.message}\n{error.hint}")
+        reported.send(f"{error.message}\n{error.hint}")
 
 
-def told_to_nobody(act: Callable[[Path], Any], root: Path) -> str:
+def said_to_other_user(act: Callable[[Path], Any], root: Path) -> str:
     """The result of an act, or its error, in a process without privileges."""
     reading, writing = context().Pipe(duplex=False)
-    child = context().Process(target=as_nobody, args=(act, str(root), writing))
+    child = context().Process(target=as_other_user, args=(act, str(root), writing))
     child.start()
     said: str = reading.recv()
     child.join(60)
@@ -136,15 +136,15 @@ def read(root: Path) -> dict[int, int]:
 def test_a_read_only_warehouse_can_be_read(shared_folder: Path) -> None:
     store = Store.open_or_create(shared_folder / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
-    for path in [store.root, *store.root.rglob("*")]:
+    for path in [store.folder, *store.folder.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
-        assert told_to_nobody(read, store.root) == "{0: 40}"
-        message, hint = told_to_nobody(relabel, store.root).splitlines()
+        assert said_to_other_user(read, store.folder) == "{0: 40}"
+        message, hint = said_to_other_user(relabel, store.folder).splitlines()
     finally:
-        for path in [store.root, *store.root.rglob("*")]:
+        for path in [store.folder, *store.folder.rglob("*")]:
             path.chmod(0o755)
-    assert message.startswith(str(store.root / "_tw" / "staging"))
+    assert message.startswith(str(store.folder / "_tw" / "staging"))
     assert message.endswith("permission denied")
     assert hint == "check its owner and permissions"
     assert store.versions("run") == (1,)
@@ -153,7 +153,7 @@ def test_a_read_only_warehouse_can_be_read(shared_folder: Path) -> None:
 def test_a_read_only_folder_is_refused(shared_folder: Path) -> None:
     shared_folder.chmod(0o555)
     try:
-        message, _ = told_to_nobody(Store.open_or_create, shared_folder / "warehouse").splitlines()
+        message, _ = said_to_other_user(Store.open_or_create, shared_folder / "warehouse").splitlines()
     finally:
         shared_folder.chmod(0o755)
     assert message == f"{shared_folder / 'warehouse'}: permission denied"

@@ -71,8 +71,8 @@ def test_none_of_ten_thousand_flipped_bits_makes_another_version(store: Store) -
 
 @pytest.mark.parametrize("name", ["_tw/warehouse.json", "manifest", "receipt"])
 def test_every_flipped_bit_of_a_sealed_object_is_noticed(store: Store, name: str) -> None:
-    manifests = (store.root / "_tw" / "sources" / "run").iterdir()
-    path = {"manifest": min(manifests), "receipt": receipt(store, 1)}.get(name, store.root / name)
+    manifests = (store.folder / "_tw" / "sources" / "run").iterdir()
+    path = {"manifest": min(manifests), "receipt": receipt(store, 1)}.get(name, store.folder / name)
     data, chance = path.read_bytes(), random.Random(3)
     assert unsealed(data)
     for _ in range(200):
@@ -81,10 +81,10 @@ def test_every_flipped_bit_of_a_sealed_object_is_noticed(store: Store, name: str
 
 
 def test_a_changed_warehouse_json_is_refused_with_a_hint(store: Store) -> None:
-    path = store.root / "_tw" / "warehouse.json"
+    path = store.folder / "_tw" / "warehouse.json"
     path.write_bytes(path.read_bytes().replace(store.id[:4].encode(), b"0000"))
     with pytest.raises(WarehouseError, match="checksum differs") as caught:
-        Store.open(store.root)
+        Store.open(store.folder)
     assert "backup" in (caught.value.hint or "")
 
 
@@ -179,7 +179,7 @@ def test_a_version_that_was_exchanged_is_noticed_by_its_receipt(store: Store) ->
 def test_readers_need_no_receipt(store: Store) -> None:
     for number in (1, 2):
         receipt(store, number).unlink()
-    assert Store.open(store.root).newest("run") == store.get("run", 2)
+    assert Store.open(store.folder).newest("run") == store.get("run", 2)
 
 
 def test_clean_keeps_receipts_with_their_versions(store: Store) -> None:
@@ -211,7 +211,7 @@ def test_fields_of_a_later_release_are_ignored_and_kept(store: Store) -> None:
 
     rewritten(store, later)
     assert store.relabel("run", {"c": "3"}).version is not None
-    newest = Store.open(store.root).newest("run")
+    newest = Store.open(store.folder).newest("run")
     assert newest is not None
     assert newest.labels["c"] == "3"
     assert newest.unknown == (("priority", {"n": 1}),)
@@ -223,7 +223,7 @@ def test_fields_of_a_later_release_are_ignored_and_kept(store: Store) -> None:
 def test_what_must_be_understood_refuses_the_one_run(store: Store) -> None:
     store.publish("other", Changes(sources=(commit(store, 0, run="other"),)))
     rewritten(store, lambda newest: replace(newest, must_understand=("dropped", "folded")))
-    fresh = Store.open(store.root)
+    fresh = Store.open(store.folder)
     for act in (fresh.newest, fresh.brief):
         with pytest.raises(SchemaVersionError, match="folded") as caught:
             act("run")

@@ -70,10 +70,10 @@ def record_and_take_out(store: Store, run: str) -> None:
         return
     with store.staging() as folder:
         files = {}
-        for asked in ("0" * 8, "1" * 8):
-            recorded = Recorded("step_summary", 1, run, "f" * 16, asked, version.source)
-            write_result(folder / asked, recorded, pa.table({"run_id": [run]}), {}, {})
-            files[recorded] = folder / asked
+        for requested in ("0" * 8, "1" * 8):
+            recorded = Recorded("step_summary", 1, run, "f" * 16, requested, version.source)
+            write_result(folder / requested, recorded, pa.table({"run_id": [run]}), {}, {})
+            files[recorded] = folder / requested
         store.keep_results(files)
     store.remove(run, keep_results=True)
     store.clean(-1)
@@ -118,7 +118,7 @@ def test_killed_before_every_single_step(tmp_path: Path, case: str) -> None:
     for step in range(200):
         store = Store.open_or_create(tmp_path / f"warehouse{step}")
         start(store, "run")
-        child = context().Process(target=act_and_die, args=(str(store.root), "run", act, step))
+        child = context().Process(target=act_and_die, args=(str(store.folder), "run", act, step))
         child.start()
         child.join(60)
         assert contents(store, "run") in (before, after), f"step {step}"
@@ -176,7 +176,7 @@ def test_killed_in_the_middle_of_a_write(tmp_path: Path, act: Act, limit: int) -
     store = Store.open_or_create(tmp_path / "warehouse")
     (start_waiting if act is complete_the_run else start_small)(store, "run")
     before = contents(store, "run")
-    child = context().Process(target=act_and_die_writing, args=(str(store.root), act, limit))
+    child = context().Process(target=act_and_die_writing, args=(str(store.folder), act, limit))
     child.start()
     child.join(60)
     assert child.exitcode == -signal.SIGXFSZ
@@ -194,9 +194,9 @@ def check_nothing_is_left(store: Store) -> None:
     history = [version for run in store.runs() for version in store.history(run)]
     assert None not in runs
     held = {file.path for version in history for source in version.sources for file in source.files}
-    lying = {path.relative_to(store.root).as_posix() for path in (store.root / "data").rglob("*.parquet")}
+    lying = {path.relative_to(store.folder).as_posix() for path in (store.folder / "data").rglob("*.parquet")}
     assert lying == held
-    assert list((store.root / "_tw" / "staging").iterdir()) == []
+    assert list((store.folder / "_tw" / "staging").iterdir()) == []
 
 
 def act_forever(root: str, ready: str) -> None:
@@ -218,7 +218,7 @@ def kill_once(store: Store, folder: Path, chance: random.Random) -> None:
     """Starts a writer, kills it at a random moment, checks the warehouse, and repeats its work."""
     ready = folder / "ready"
     ready.unlink(missing_ok=True)
-    child = context().Process(target=act_forever, args=(str(store.root), str(ready)))
+    child = context().Process(target=act_forever, args=(str(store.folder), str(ready)))
     child.start()
     while not ready.exists():
         time.sleep(0.001)

@@ -42,7 +42,7 @@ def test_seventy_ranks_share_two_files_with_a_row_group_each(store: Store) -> No
     statistics = pq.ParquetFile(paths[1]).metadata.row_group(2).column(1).statistics
     assert (statistics.min, statistics.max) == (66, 66)
     assert seen(store) == {rank: ["a"] * 40 for rank in range(70)}
-    assert len(list((store.root / "data").rglob("*.parquet"))) == 4
+    assert len(list((store.folder / "data").rglob("*.parquet"))) == 4
     assert store.verify() == []
 
 
@@ -69,7 +69,7 @@ def test_replaced_and_dropped_ranks_leave_the_shared_file_to_the_others(store: S
 
 def test_a_shared_file_counts_once_in_bytes(store: Store) -> None:
     publish(store, many(store, range(4)))
-    stored = sum(path.stat().st_size for path in (store.root / "data").rglob("*.parquet"))
+    stored = sum(path.stat().st_size for path in (store.folder / "data").rglob("*.parquet"))
     version = store.newest("run")
     assert version is not None and version.bytes == stored
 
@@ -104,7 +104,7 @@ def test_packing_changes_neither_types_nor_values(store: Store) -> None:
         ]
         before = [path.read_bytes() for path in sorted(folder.glob("*.parquet"))]
         sources = store.commit(ranks)
-    alone = [store.root / f"alone{rank}.parquet" for rank in range(4)]
+    alone = [store.folder / f"alone{rank}.parquet" for rank in range(4)]
     for path, data in zip(alone, before, strict=True):
         path.write_bytes(data)
     packed = store.path(sources[0].files[0].path)
@@ -113,8 +113,8 @@ def test_packing_changes_neither_types_nor_values(store: Store) -> None:
         wanted = con.sql(f"FROM read_parquet({[str(path) for path in alone]})")
         found = con.sql(f"FROM read_parquet('{packed}')")
         assert (found.columns, found.types) == (wanted.columns, wanted.types)
-        told = con.execute(f"SELECT key, value FROM parquet_kv_metadata('{packed}')").fetchall()
-        assert told == [(b"contract", b"events@1")]
+        reported = con.execute(f"SELECT key, value FROM parquet_kv_metadata('{packed}')").fetchall()
+        assert reported == [(b"contract", b"events@1")]
         assert sorted(map(repr, found.fetchall())) == sorted(map(repr, wanted.fetchall()))
 
 
@@ -149,14 +149,14 @@ def test_ranks_that_differ_in_columns_are_refused(store: Store) -> None:
         other = duck_rank(folder, 1, "SELECT 'run' AS run_id, 1::INTEGER AS rank, 'a' AS x")
         with pytest.raises(WarehouseError, match="ranks 0, 1 differ in columns"):
             store.commit([one, other])
-    assert not (store.root / "data").exists()
+    assert not (store.folder / "data").exists()
 
 
 def test_a_wrong_row_count_is_refused(store: Store) -> None:
     with store.staging() as folder:
         made = staged(folder, 0)
         lie = StagedTable("events", 1, made.tables[0].path, 39)
-        with pytest.raises(WarehouseError, match="holds 40 rows, 39 were announced"):
+        with pytest.raises(WarehouseError, match="holds 40 rows, expected 39"):
             store.commit_source(replace(made, tables=(lie,)))
         lie.path.write_bytes(b"no Parquet")
         with pytest.raises(WarehouseError, match="not a Parquet file"):

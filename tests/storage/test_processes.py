@@ -16,7 +16,7 @@ from tracewarehouse.storage import Changes, RunVersion, Store
 WRITERS = 8
 
 
-def race(root: str, writer: int, rounds: int, told: str, together: Any) -> None:
+def race(root: str, writer: int, rounds: int, reported: str, together: Any) -> None:
     """Tries to be the first to put each of the same objects; returns which ones it wrote."""
     store = Store.open(Path(root))
     text = f"writer {writer}".encode()
@@ -25,22 +25,24 @@ def race(root: str, writer: int, rounds: int, told: str, together: Any) -> None:
         together.wait(60)
         if store.objects.put_if_absent(f"race/v{number:06d}", text):
             won.append(number)
-    Path(told).write_text(" ".join(map(str, won)))
+    Path(reported).write_text(" ".join(map(str, won)))
 
 
 def test_of_eight_that_put_the_same_object_one_wins(tmp_path: Path) -> None:
     rounds = 200
     store = Store.open_or_create(tmp_path / "warehouse")
-    told = [tmp_path / f"told-{writer}" for writer in range(WRITERS)]
+    reported = [tmp_path / f"reported-{writer}" for writer in range(WRITERS)]
     together = context().Barrier(WRITERS)
-    processes(race, [(str(store.root), one, rounds, str(told[one]), together) for one in range(WRITERS)])
-    won = [[int(number) for number in path.read_text().split()] for path in told]
+    processes(
+        race, [(str(store.folder), one, rounds, str(reported[one]), together) for one in range(WRITERS)]
+    )
+    won = [[int(number) for number in path.read_text().split()] for path in reported]
     assert sorted(sum(won, [])) == list(range(rounds))
     for writer, numbers in enumerate(won):
         assert {store.objects.get(f"race/v{number:06d}") for number in numbers} <= {
             f"writer {writer}".encode()
         }
-    assert list((store.root / "_tw" / "staging").iterdir()) == []
+    assert list((store.folder / "_tw" / "staging").iterdir()) == []
 
 
 def relabel(root: str, writer: int, rounds: int) -> None:
@@ -53,7 +55,7 @@ def test_changes_of_eight_writers_are_all_kept(tmp_path: Path) -> None:
     rounds = 25
     store = Store.open_or_create(tmp_path / "warehouse")
     store.publish("run", Changes(sources=(commit(store, 0),)))
-    processes(relabel, [(str(store.root), writer, rounds) for writer in range(WRITERS)])
+    processes(relabel, [(str(store.folder), writer, rounds) for writer in range(WRITERS)])
     assert store.versions("run") == tuple(range(1, 2 + WRITERS * rounds))
     sizes = [len(version.labels) for version in store.history("run")]
     assert sizes == list(range(WRITERS * rounds + 1))
@@ -87,23 +89,25 @@ def bring_all(root: str, runs: list[str], rank: int, expected: int | None) -> No
         bring(root, run, rank, expected)
 
 
-def spell(root: str, run: str, told: str) -> None:
+def spell(root: str, run: str, reported: str) -> None:
     store = Store.open(Path(root))
     source = commit(store, 0, run=run)
     try:
         store.publish(run, Changes(sources=(source,)))
     except Exception as error:
-        Path(told).write_text(type(error).__name__)
+        Path(reported).write_text(type(error).__name__)
     else:
-        Path(told).write_text("published")
+        Path(reported).write_text("published")
 
 
 def test_two_spellings_of_a_name_cannot_both_be_created(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
     spellings = ["name", "Name", "NAME", "nAme", "naMe", "namE", "NAme", "naME"]
-    told = [tmp_path / f"told-{number}" for number in range(WRITERS)]
-    processes(spell, [(str(store.root), run, str(path)) for run, path in zip(spellings, told, strict=True)])
-    outcome = {run: path.read_text() for run, path in zip(spellings, told, strict=True)}
+    reported = [tmp_path / f"reported-{number}" for number in range(WRITERS)]
+    processes(
+        spell, [(str(store.folder), run, str(path)) for run, path in zip(spellings, reported, strict=True)]
+    )
+    outcome = {run: path.read_text() for run, path in zip(spellings, reported, strict=True)}
     (winner,) = store.runs()
     assert outcome == {run: "published" if run == winner else "RunExists" for run in spellings}
 
@@ -127,8 +131,8 @@ def whole(store: Store, version: RunVersion) -> bool:
 
 def test_a_reader_sees_complete_versions_only_and_never_an_older_one(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
-    swap(str(store.root), 9, 1)
-    started = [context().Process(target=swap, args=(str(store.root), writer, 10)) for writer in range(4)]
+    swap(str(store.folder), 9, 1)
+    started = [context().Process(target=swap, args=(str(store.folder), writer, 10)) for writer in range(4)]
     for process in started:
         process.start()
     numbers = []
@@ -140,7 +144,7 @@ def test_a_reader_sees_complete_versions_only_and_never_an_older_one(tmp_path: P
         numbers.append(version.number)
     assert [process.exitcode for process in started] == [0] * 4
     assert numbers == sorted(numbers)
-    assert len(set(numbers)) > 5, "the reader saw too little to tell"
+    assert len(set(numbers)) > 5, "the reader saw too few versions"
     assert store.versions("run") == tuple(range(1, 42))
     assert store.verify() == []
 
@@ -161,9 +165,9 @@ def keep_cleaning(root: str, stop: str) -> None:
 def test_cleaning_beside_writers_deletes_none_of_their_files(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
     stop = tmp_path / "stop"
-    cleaner = context().Process(target=keep_cleaning, args=(str(store.root), str(stop)))
+    cleaner = context().Process(target=keep_cleaning, args=(str(store.folder), str(stop)))
     cleaner.start()
-    processes(bring_all, [(str(store.root), ["a", "b"], rank, None) for rank in range(4)])
+    processes(bring_all, [(str(store.folder), ["a", "b"], rank, None) for rank in range(4)])
     stop.touch()
     cleaner.join(60)
     assert cleaner.exitcode == 0
@@ -191,6 +195,6 @@ def commit_while_folders_go(root: str) -> None:
 
 def test_a_folder_that_a_clean_deletes_is_created_again(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")
-    processes(commit_while_folders_go, [(str(store.root),)])
+    processes(commit_while_folders_go, [(str(store.folder),)])
     assert set(seen(store)) == {0}
     assert store.verify() == []

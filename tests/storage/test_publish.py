@@ -40,7 +40,7 @@ def bring(store: Store, *ranks: int, labels: Any = None, **said: Any) -> Brought
 def test_a_published_version_is_read_back_unchanged(store: Store) -> None:
     done = bring(store, 1, 0, labels={"commit": "3f2a"})
     assert done.outcome == {0: "added", 1: "added"}
-    fresh = Store.open(store.root).newest("run")
+    fresh = Store.open(store.folder).newest("run")
     assert fresh is not None
     assert fresh == done.version
     assert (fresh.number, fresh.ranks, fresh.labels, fresh.tool) == (1, (0, 1), {"commit": "3f2a"}, "0.0")
@@ -53,7 +53,7 @@ def test_the_brief_of_a_version_is_read_from_its_footer(store: Store) -> None:
     done = bring(store, 1, 0, labels=odd)
     bring(store, 2, run="other")
     store.remove("other")
-    fresh = Store.open(store.root)
+    fresh = Store.open(store.folder)
     assert done.version is not None and fresh.briefs() == (done.version.brief,)
     assert fresh.brief("run") == done.version.brief and fresh.brief("other") is None
     assert (done.version.brief.labels, done.version.brief.start_ns) == (odd, 2**60)
@@ -63,7 +63,7 @@ def test_the_layout_is_that_of_the_design(store: Store) -> None:
     source = commit(store, 3)
     store.publish("run", Changes(sources=(source,)))
     group = group_uid([source.uid])
-    found = {str(path.relative_to(store.root)) for path in store.root.rglob("*") if path.is_file()}
+    found = {str(path.relative_to(store.folder)) for path in store.folder.rglob("*") if path.is_file()}
     assert found == {
         "_tw/warehouse.json",
         f"_tw/sources/run/000003-000003-{group}-{source.attempt}.now.json",
@@ -82,7 +82,7 @@ def test_committed_is_not_published(store: Store) -> None:
 
 def test_empty_tables_are_not_written(store: Store) -> None:
     bring(store, 0, tables={"events": 5, "counters": 0})
-    assert not (store.root / "data" / "counters").exists()
+    assert not (store.folder / "data" / "counters").exists()
     version = store.newest("run")
     assert version is not None
     assert version.scan_plan("counters") == ()
@@ -133,14 +133,14 @@ def test_another_reader_version_replaces(store: Store) -> None:
 )
 def test_a_damaged_source_is_replaced(store: Store, new: dict[str, Any], begins: bool, outcome: str) -> None:
     bring(store, 0, status="damaged")
-    asked = []
+    requested = []
 
     def begins_with(stored: Any, other: Any) -> bool:
-        asked.append((stored.digest, other.digest))
+        requested.append((stored.digest, other.digest))
         return begins
 
     assert bring(store, 0, content="b", begins_with=begins_with, **new).outcome == {0: outcome}
-    assert asked in ([], [("a-0", "b-0")])
+    assert requested in ([], [("a-0", "b-0")])
 
 
 def test_an_intact_source_is_not_replaced_by_a_longer_one(store: Store) -> None:
@@ -264,7 +264,7 @@ def test_removing_drops_pending_sources(store: Store) -> None:
 
 def test_a_marker_left_by_a_killed_call_is_not_pending(store: Store) -> None:
     sources = tuple(commit(store, rank) for rank in (0, 1))
-    folder = store.root / "_tw" / "waiting" / "run"
+    folder = store.folder / "_tw" / "waiting" / "run"
     store.publish("run", Changes(sources=sources[:1], expected_ranks=2))
     left = next(folder.glob("*.json"))
     text = left.read_text()
@@ -280,7 +280,7 @@ def test_a_marker_left_by_a_killed_call_is_not_pending(store: Store) -> None:
 
 def test_a_marker_that_outlives_a_removal_is_not_pending(store: Store) -> None:
     bring(store, 0, expected_ranks=2)
-    (left,) = (store.root / "_tw" / "waiting" / "run").glob("*.json")
+    (left,) = (store.folder / "_tw" / "waiting" / "run").glob("*.json")
     text = left.read_text()
     store.remove("run")
     left.parent.mkdir(parents=True, exist_ok=True)

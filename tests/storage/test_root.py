@@ -17,23 +17,23 @@ from tracewarehouse.storage import Store
 
 def test_a_new_warehouse_has_format_id_and_salt(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "deep" / "warehouse")
-    said = json.loads((store.root / "_tw" / "warehouse.json").read_text())
+    said = json.loads((store.folder / "_tw" / "warehouse.json").read_text())
     assert (said["format"], said["id"]) == (2, store.id)
     assert len(store.salt) == 32
-    assert list((store.root / "_tw" / "staging").iterdir()) == []
-    again = Store.open(store.root)
+    assert list((store.folder / "_tw" / "staging").iterdir()) == []
+    again = Store.open(store.folder)
     assert (again.id, again.salt) == (store.id, store.salt)
-    assert Store.open_or_create(store.root).id == store.id
+    assert Store.open_or_create(store.folder).id == store.id
 
 
-def create_and_tell(root: str, told: str) -> None:
-    Path(told).write_text(Store.open_or_create(Path(root)).id)
+def create_and_report(root: str, reported: str) -> None:
+    Path(reported).write_text(Store.open_or_create(Path(root)).id)
 
 
 def test_eight_processes_make_one_warehouse(tmp_path: Path) -> None:
-    told = [tmp_path / f"told-{number}" for number in range(8)]
-    processes(create_and_tell, [(str(tmp_path / "warehouse"), str(path)) for path in told])
-    assert len({path.read_text() for path in told}) == 1
+    reported = [tmp_path / f"reported-{number}" for number in range(8)]
+    processes(create_and_report, [(str(tmp_path / "warehouse"), str(path)) for path in reported])
+    assert len({path.read_text() for path in reported}) == 1
 
 
 def test_a_training_job_may_have_filled_the_inbox_first(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_missing_warehouse_is_said_to_be_missing(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path)
-    path = store.root / "_tw" / "warehouse.json"
+    path = store.folder / "_tw" / "warehouse.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 7, "surprise": [1]}))
     error = refusal(lambda: Store.open(tmp_path))
     assert isinstance(error, SchemaVersionError)
@@ -84,13 +84,13 @@ def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "x"}', '{"format": 2}', '{"format": 0}'])
-def test_a_damaged_mark_is_told(tmp_path: Path, text: str) -> None:
+def test_a_damaged_mark_is_reported(tmp_path: Path, text: str) -> None:
     store = Store.open_or_create(tmp_path)
-    (store.root / "_tw" / "warehouse.json").write_text(text)
+    (store.folder / "_tw" / "warehouse.json").write_text(text)
     assert "warehouse.json: damaged" in refusal(lambda: Store.open(tmp_path)).message
 
 
-def test_a_refused_link_is_told_at_creation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_link_is_reported_at_creation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # No file system without hard links can be mounted by just any tester.
     def refuse(*_: object) -> None:
         raise OSError(95, os.strerror(95))
@@ -110,7 +110,7 @@ source = RankSource(
     "run", 0, "u", "a", "m", "d", "", "kineto", 1, {}, 1, "intact", "2026", (), {"name": "é", "n": 2**60}
 )
 store.publish("run", Changes(sources=(source,)))
-assert Store.open(store.root).newest("run").sources == (source,)
+assert Store.open(store.folder).newest("run").sources == (source,)
 print(sorted({"pandas", "duckdb", "polars", "pyarrow.dataset"} & set(sys.modules)))
 """
 

@@ -32,7 +32,7 @@ def rows(store: Store, table: str) -> int:
     return sum(pq.read_metadata(store.path(scan.path)).num_rows for scan in version.scan_plan(table))
 
 
-def test_sources_of_other_tables_stand_side_by_side(store: Store) -> None:
+def test_sources_of_other_tables_exist_side_by_side(store: Store) -> None:
     trace, timeline = commit(store, 0), commit(store, 0, content="m", tables=TIMELINE)
     assert publish(store, trace) == {"added"}
     assert publish(store, timeline) == {"added"}
@@ -82,7 +82,7 @@ def test_a_common_table_is_a_conflict_unless_it_is_to_be_replaced(store: Store) 
     assert version is not None and version.sources == (other,)
 
 
-def test_a_source_without_rows_stands_beside_nothing(store: Store) -> None:
+def test_a_source_without_rows_has_no_neighbor(store: Store) -> None:
     publish(store, commit(store, 0, tables={}))
     assert publish(store, commit(store, 0, content="b")) == {"conflict"}
 
@@ -173,7 +173,7 @@ def test_a_packed_file_that_is_not_what_was_announced_is_refused(store: Store) -
         made = packed(folder, (0, 1))
         with pytest.raises(ValueError, match="rows of ranks"):
             store.commit(made[:1])
-    assert not (store.root / "data").exists()
+    assert not (store.folder / "data").exists()
 
 
 # Committed twice
@@ -185,11 +185,11 @@ def test_a_task_that_runs_twice_gives_the_commit_of_the_first_time(store: Store)
     with store.staging() as folder:
         again = store.commit([staged(folder, rank) for rank in (0, 1, 70)][:2])
     assert again == first
-    assert len(list((store.root / "_tw" / "sources" / "run").iterdir())) == 1
+    assert len(list((store.folder / "_tw" / "sources" / "run").iterdir())) == 1
 
 
 @pytest.mark.parametrize("why", ["published", "waiting", "file gone", "other rows"])
-def test_a_commit_that_cannot_be_used_again_is_made_anew(store: Store, why: str) -> None:
+def test_a_commit_that_cannot_be_used_again_is_made_again(store: Store, why: str) -> None:
     first = commit(store, 0)
     if why == "published":
         publish(store, first)

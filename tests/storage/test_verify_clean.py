@@ -30,11 +30,11 @@ def store(tmp_path: Path) -> Store:
 
 
 def data(store: Store) -> list[Path]:
-    return sorted((store.root / "data").rglob("*.parquet"))
+    return sorted((store.folder / "data").rglob("*.parquet"))
 
 
 def manifests(store: Store) -> list[Path]:
-    return sorted((store.root / "_tw" / "sources").rglob("*.json"))
+    return sorted((store.folder / "_tw" / "sources").rglob("*.json"))
 
 
 def flip(path: Path) -> None:
@@ -56,8 +56,8 @@ def shorten(path: Path) -> None:
         (lambda store: flip(data(store)[0]), "checksum differs"),
         (lambda store: manifests(store)[0].unlink(), "manifest missing"),
         (lambda store: manifests(store)[0].write_text("{"), "damaged manifest"),
-        (lambda store: shorten(store.root / "_tw/runs/run/v000002.parquet"), "damaged version"),
-        (lambda store: (store.root / "_tw/runs/run/v000001.parquet").write_bytes(b""), "damaged version"),
+        (lambda store: shorten(store.folder / "_tw/runs/run/v000002.parquet"), "damaged version"),
+        (lambda store: (store.folder / "_tw/runs/run/v000001.parquet").write_bytes(b""), "damaged version"),
     ],
 )
 def test_verify_finds_damage(store: Store, damage: Callable[[Store], None], what: str) -> None:
@@ -69,7 +69,7 @@ def test_verify_finds_damage(store: Store, damage: Callable[[Store], None], what
 
 
 def test_verify_finds_a_missing_version_and_a_strange_one(store: Store) -> None:
-    folder = store.root / "_tw" / "runs" / "run"
+    folder = store.folder / "_tw" / "runs" / "run"
     shutil.copy(folder / "v000002.parquet", folder / "v000004.parquet")
     assert {(problem.path, problem.what) for problem in store.verify()} == {
         ("_tw/runs/run/v000003.parquet", "version missing"),
@@ -78,16 +78,16 @@ def test_verify_finds_a_missing_version_and_a_strange_one(store: Store) -> None:
 
 
 def test_a_damaged_version_is_reported_to_readers(store: Store) -> None:
-    shorten(store.root / "_tw/runs/run/v000002.parquet")
+    shorten(store.folder / "_tw/runs/run/v000002.parquet")
     with pytest.raises(WarehouseError, match=r"v000002\.parquet: damaged version"):
-        Store.open(store.root).newest("run")
-    assert Store.open(store.root).get("run", 1).ranks == (0, 1)
+        Store.open(store.folder).newest("run")
+    assert Store.open(store.folder).get("run", 1).ranks == (0, 1)
 
 
-def test_foreign_files_disturb_nobody(store: Store) -> None:
+def test_foreign_files_are_ignored(store: Store) -> None:
     for name in ("_tw/runs/.DS_Store", "_tw/runs/run/v000009.parquet~", "_tw/sources/run/Thumbs.db"):
-        (store.root / name).write_text("x")
-    (store.root / "_tw" / "runs" / "Not A Run").mkdir()
+        (store.folder / name).write_text("x")
+    (store.folder / "_tw" / "runs" / "Not A Run").mkdir()
     assert store.runs() == ("run",)
     assert store.versions("run") == (1, 2)
     assert store.verify() == []
@@ -98,12 +98,12 @@ def test_foreign_files_disturb_nobody(store: Store) -> None:
 def age(store: Store, seconds: float) -> None:
     """Makes all files older."""
     then = time.time() - seconds
-    for path in store.root.rglob("*"):
+    for path in store.folder.rglob("*"):
         os.utime(path, (then, then))
 
 
 def tree(store: Store) -> set[str]:
-    return {str(path.relative_to(store.root)) for path in store.root.rglob("*") if path.is_file()}
+    return {str(path.relative_to(store.folder)) for path in store.folder.rglob("*") if path.is_file()}
 
 
 def test_clean_keeps_every_version_of_a_present_run(store: Store) -> None:
@@ -117,11 +117,11 @@ def test_clean_keeps_every_version_of_a_present_run(store: Store) -> None:
 def test_clean_deletes_old_orphans_and_keeps_young_ones(store: Store) -> None:
     published = tree(store)
     commit(store, 5)
-    stray = store.root / "data" / "events" / "run" / "000009-dead-beef.parquet"
+    stray = store.folder / "data" / "events" / "run" / "000009-dead-beef.parquet"
     stray.write_bytes(b"cut short")
-    (store.root / "_tw" / "staging" / "dead" / "deeper").mkdir(parents=True)
-    (store.root / "_tw" / "staging" / "dead" / "deeper" / "half.parquet").write_bytes(b"half")
-    (store.root / "_tw" / "staging" / "x.tmp").write_bytes(b"half")
+    (store.folder / "_tw" / "staging" / "dead" / "deeper").mkdir(parents=True)
+    (store.folder / "_tw" / "staging" / "dead" / "deeper" / "half.parquet").write_bytes(b"half")
+    (store.folder / "_tw" / "staging" / "x.tmp").write_bytes(b"half")
     littered = tree(store)
     assert store.clean(DAY_S).files == 0
     assert tree(store) == littered
@@ -137,8 +137,8 @@ def test_clean_deletes_old_orphans_and_keeps_young_ones(store: Store) -> None:
 
 def test_clean_keeps_results_inbox_and_the_shell_file(store: Store) -> None:
     for name in ("results/gpu_busy@1/run/x.parquet", "inbox/run/rank0.json.gz", "warehouse.duckdb"):
-        (store.root / name).parent.mkdir(parents=True, exist_ok=True)
-        (store.root / name).write_bytes(b"x")
+        (store.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (store.folder / name).write_bytes(b"x")
     age(store, 2 * DAY_S)
     assert store.clean(DAY_S).files == 0
 
@@ -146,7 +146,7 @@ def test_clean_keeps_results_inbox_and_the_shell_file(store: Store) -> None:
 def test_clean_keeps_pending_sources_and_deletes_settled_markers(store: Store) -> None:
     source = commit(store, 0, run="slow")
     store.publish("slow", Changes(sources=(source,), expected_ranks=2))
-    (marker,) = (store.root / "_tw" / "waiting" / "slow").glob("*.json")
+    (marker,) = (store.folder / "_tw" / "waiting" / "slow").glob("*.json")
     text = marker.read_text()
     age(store, 2 * DAY_S)
     assert store.clean(DAY_S).files == 0

@@ -29,9 +29,9 @@ FACTORS: dict[str, Callable[[int], float]] = {
 }
 
 
-def simulated(folder: Path, name: str, **knobs: Any) -> tw.Warehouse:
+def simulated(folder: Path, name: str, **settings: Any) -> tw.Warehouse:
     """A warehouse with one simulated run, `name`, in a folder of that name."""
-    tw.simulate(folder / name, **{**QUIET, **knobs})
+    tw.simulate(folder / name, **{**QUIET, **settings})
     wh = tw.open(folder / "warehouse")
     wh.ingest(folder / name, run=name, jobs=1)
     return wh.select(name)
@@ -57,9 +57,9 @@ def test_bandwidth_is_that_of_the_schedule(layout: str, tmp_path: Path) -> None:
 
 
 def test_a_slow_link_slows_its_group_only(tmp_path: Path) -> None:
-    knobs = {"ranks": 8, "tensor": 4, "layers": 2, "steps": 2}
-    wh = simulated(tmp_path, "none", **knobs)
-    slow = simulated(tmp_path, "slow", injections=["slow-link:group=data1,factor=4"], **knobs)
+    settings = {"ranks": 8, "tensor": 4, "layers": 2, "steps": 2}
+    wh = simulated(tmp_path, "none", **settings)
+    slow = simulated(tmp_path, "slow", injections=["slow-link:group=data1,factor=4"], **settings)
     before, after = (bandwidths(each) for each in (wh, slow))
     assert before.keys() == after.keys()
     for key, busbw in before.items():
@@ -176,9 +176,9 @@ def test_exposed_communication_is_split_as_scheduled(layout: str, tmp_path: Path
 
 def test_bubbles_are_those_of_the_schedule(tmp_path: Path) -> None:
     """Stages of nearly equal length, with fast links: the ideal is the lower bound, and nearly reached."""
-    knobs = {"ranks": 4, "pipeline": 4, "layers": 32, "hidden": 2048, "microbatches": 4, "steps": 3}
-    wh = simulated(tmp_path, "fast", link_gb_per_s=100_000, **knobs)
-    slow = simulated(tmp_path, "slow", link_gb_per_s=5, **knobs)
+    settings = {"ranks": 4, "pipeline": 4, "layers": 32, "hidden": 2048, "microbatches": 4, "steps": 3}
+    wh = simulated(tmp_path, "fast", link_gb_per_s=100_000, **settings)
+    slow = simulated(tmp_path, "slow", link_gb_per_s=5, **settings)
     periods = {
         (row["rank"], row["step"]): row["period_ns"] for row in section(tmp_path / "fast", "step_summary")
     }
@@ -205,9 +205,9 @@ def test_there_are_no_bubbles_without_a_pipeline(tmp_path: Path) -> None:
 
 def test_imbalance_of_experts_is_named_and_blames_no_rank(tmp_path: Path) -> None:
     """Every rank sends three times as much to rank 2 as to each other rank."""
-    knobs = {"ranks": 4, "experts": True, "layers": 2, "steps": 2}
-    even = simulated(tmp_path, "even", **knobs)
-    wh = simulated(tmp_path, "uneven", injections=["imbalance:rank=2,factor=3"], **knobs)
+    settings = {"ranks": 4, "experts": True, "layers": 2, "steps": 2}
+    even = simulated(tmp_path, "even", **settings)
+    wh = simulated(tmp_path, "uneven", injections=["imbalance:rank=2,factor=3"], **settings)
     assert {row["out_imbalance"] for row in even.run("alltoall_imbalance").rows()} == {1.0}
     assert even.run("alltoall_matrix").rows() == []
     rows = wh.run("alltoall_imbalance").rows()

@@ -123,14 +123,14 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 
 def test_groups_are_those_that_are_left(wh: tw.Warehouse) -> None:
-    told = wh.query(
+    reported = wh.query(
         "SELECT own.run_id, own.rank, collective, own.group_ranks, group_source, instances, held "
         "FROM collective_groups AS own JOIN collectives USING (run_id, rank, event_id)"
     ).rows()
     found: dict[str, dict[tuple[int, str], set[tuple[int, ...] | None]]] = defaultdict(
         lambda: defaultdict(set)
     )
-    for row in told:
+    for row in reported:
         group = tuple(json.loads(row["group_ranks"])) if row["group_source"] == "elimination" else None
         found[row["run_id"]][row["rank"], row["collective"]].add(group)
         assert row["held"] == row["instances"]

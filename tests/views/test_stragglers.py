@@ -92,8 +92,8 @@ def test_injected_clock_offsets_are_estimated_within_5_us(runs: dict[str, Run], 
     true = {row["rank"]: row["offset_ns"] for row in run.section("clocks")}
     assert len(run.clocks) == len(true)
     for row in run.clocks:
-        planted = true[row["rank"]] - true[row["reference_rank"]]
-        assert abs(row["offset_ns"] - planted) <= 5_000
+        expected = true[row["rank"]] - true[row["reference_rank"]]
+        assert abs(row["offset_ns"] - expected) <= 5_000
         assert row["uncertainty_ns"] <= 2_500
 
 
@@ -108,9 +108,9 @@ def test_every_send_is_matched_with_its_receive(runs: dict[str, Run]) -> None:
     pairs = [row for row in run.waits if row["direction"]]
     assert len(pairs) == sum(row["name"] in ("send", "recv") for row in true.values()) > 0
     for row in pairs:
-        planted = true[row["rank"], row["process_group"], row["sequence"]]
-        assert (row["state"], row["members"], row["dur_ns"]) == ("complete", 2, planted["dur_ns"])
-        assert (row["pair_wait_ns"], row["wait_ns"]) == (planted["wait_ns"], None)
+        expected = true[row["rank"], row["process_group"], row["sequence"]]
+        assert (row["state"], row["members"], row["dur_ns"]) == ("complete", 2, expected["dur_ns"])
+        assert (row["pair_wait_ns"], row["wait_ns"]) == (expected["wait_ns"], None)
         assert abs(row["rank"] - row["peer"]) == 4
 
 

@@ -105,8 +105,8 @@ def memory_peak(changes: list[Change]) -> list[Row]:
     row |= {"changes": len(there), "unusable": len(changes) - len(there)}
     row |= {"net_bytes": sum(each.bytes for each in there)}
     row["peak_net_bytes"] = max([0, *(each["net_bytes"] for each in memory_curve(changes))])
-    told = [each for each in there if each.total is not None]
-    for each in told:
+    reported = [each for each in there if each.total is not None]
+    for each in reported:
         if row["peak_bytes"] is None or (each.total or 0) > row["peak_bytes"]:
             row |= {"peak_bytes": each.total, "peak_at_ns": each.at, "peak_step": each.step}
     for each in there:
@@ -115,9 +115,9 @@ def memory_peak(changes: list[Change]) -> list[Row]:
             row["peak_reserved_bytes"] is None or reserved > row["peak_reserved_bytes"]
         ):
             row |= {"peak_reserved_bytes": reserved, "reserved_at_ns": each.at}
-    if told:
-        row |= {"start_bytes": (told[0].total or 0) - told[0].bytes, "end_bytes": told[-1].total}
-        known = sum(each.bytes for each in told)
+    if reported:
+        row |= {"start_bytes": (reported[0].total or 0) - reported[0].bytes, "end_bytes": reported[-1].total}
+        known = sum(each.bytes for each in reported)
         row["unexplained_bytes"] = row["end_bytes"] - row["start_bytes"] - known
     return [row]
 

@@ -110,7 +110,7 @@ def waited_in(trace: Trace, piece: Piece) -> Slice:
     return max(waits, key=lambda wait: (wait.end, -wait.start))
 
 
-def judged(trace: Trace) -> tuple[int, int, int]:
+def analyzed_interval(trace: Trace) -> tuple[int, int, int]:
     """The analyzed interval of a rank: number of complete steps and their time, else 0 and the GPU window."""
     partial = {row["step"] for row in answers.step_summary(trace) if row["partial"]}
     whole = [(start, end) for step, start, end in _periods(trace) if step not in partial and end > start]
@@ -134,7 +134,7 @@ def step_account(trace: Trace, waits: Waits) -> list[Row]:
 
 
 def within(trace: Trace, moments: Iterable[int]) -> list[int]:
-    """Those within the rank's GPU rows: an edge beyond them would make a piece of its own."""
+    """Those within the rank's GPU activities: an edge beyond them would make a separate segment."""
     first, last = min(row.start for row in trace.gpu), max(row.end for row in trace.gpu)
     return [moment for moment in moments if first < moment < last]
 

@@ -45,7 +45,9 @@ def _meeting(name: str, dice: Random, group: str, ranks: tuple[int, ...], sequen
         start = starts[rank] + clocks[rank]
         # Some ranks see the end so early or late that spans miss each other, within the doubt of the clocks.
         done = max(start, end + clocks[rank] + dice.randint(-3, 3) * dice.choice([1, 40]))
-        told = f'"Process Group Name"={group} "Group size"={len(ranks)} "In msg nelems"={size} dtype=Float'
+        reported = (
+            f'"Process Group Name"={group} "Group size"={len(ranks)} "In msg nelems"={size} dtype=Float'
+        )
         seq = "" if sequence is None else f"Seq={sequence}"
         head = f'{name} {rank} gpu s20 nccl {start} {done - start} "Collective name"={what}'
-        yield f"{head} {told} {seq} truth={group}.{number}"
+        yield f"{head} {reported} {seq} truth={group}.{number}"

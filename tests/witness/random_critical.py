@@ -3,7 +3,7 @@
 Times lie on a grid of 5 us, so that things meet and some waits are longer than others. There are two streams
 and sometimes two devices, graph launches, copies that block, waits of streams for events, waits of the host
 with and without the profiler's own row, backward on a second thread, a third thread that has nothing to do
-with it, GPU rows without launch, steps that follow each other and end before their GPU rows.
+with it, GPU activities without launch, steps that follow each other and end before their GPU activities.
 """
 
 from __future__ import annotations
@@ -145,13 +145,13 @@ class Rank:
         self.line(f"call t{thread} cuda{kind}Synchronize {at} {end - at} id={self.next_id}")
         if self.dice.random() < 0.6:
             name = {"Device": "Context Sync"}.get(kind, f"{kind} Sync")
-            told = {
+            reported = {
                 "Device": "stream=-1",
                 "Stream": f"stream={stream}",
                 "Event": f"stream=-1 wait_on_stream={stream} wait_on_cuda_event_record_corr_id={mark}",
             }[kind]
             self.line(
-                f"sync s{stream}@{device} '{name}' {at} {end - at} {told} device={device} "
+                f"sync s{stream}@{device} '{name}' {at} {end - at} {reported} device={device} "
                 f"correlation={self.next_id} cuda_sync_kind='{name}'"
             )
         return end

@@ -42,10 +42,10 @@ class Rank(random_traces.Rank):
         at = start + self.dice.choice([0, GRID_NS, self.time(30)])
         for _ in range(self.dice.choice([0, 1, 1, 2, 3])):
             at = self.part(thread, at, depth) + self.time(20)
-        stands_out = self.dice.random() < 0.06
-        length = at - start + (self.time(300) if stands_out else 0)
-        told = f"'Input Dims={shapes}'" if shapes else ""
-        self.lines.append(f"op t{thread} {name} {start} {length} {told}")
+        is_long = self.dice.random() < 0.06
+        length = at - start + (self.time(300) if is_long else 0)
+        reported = f"'Input Dims={shapes}'" if shapes else ""
+        self.lines.append(f"op t{thread} {name} {start} {length} {reported}")
         return at
 
     def part(self, thread: int, at: int, depth: int) -> int:

@@ -1,9 +1,9 @@
 """Small random traces in the sketch language, with all difficult cases of the basic analyses.
 
 Times lie on a coarse grid, so that edges meet; there are rows without length, streams that overlap
-themselves, two devices, copies without bytes, graph launches, launches without GPU rows, GPU rows without
-launch, ids that mean none, a driver call within a runtime call of the same id, ranks without GPU rows,
-rows out of order.
+themselves, two devices, copies without bytes, graph launches, launches without GPU activities, GPU
+activities without launch, ids that mean none, a driver call within a runtime call of the same id, ranks
+without GPU activities, rows out of order.
 """
 
 from __future__ import annotations

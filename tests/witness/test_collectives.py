@@ -103,21 +103,21 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Warehouse, dict[
 
 def test_offsets(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
     warehouse, files = drawn
-    told = warehouse.query_all("SELECT * FROM clock_offsets").rows()
+    reported = warehouse.query_all("SELECT * FROM clock_offsets").rows()
     for name, rows in files.items():
         known = offsets(meetings(rows).values())
         found = {
             row["rank"]: (row["reference_rank"], row["offset_ns"], row["uncertainty_ns"])
-            for row in told
+            for row in reported
             if row["run_id"] == name
         }
         assert found == known, name
-    assert {known["reference_rank"] for known in told} > {0, 3, 7}
+    assert {known["reference_rank"] for known in reported} > {0, 3, 7}
 
 
 def test_waits(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
     warehouse, files = drawn
-    told = warehouse.collective_waits().rows()
+    reported = warehouse.collective_waits().rows()
     seen: set[str] = set()
     for name, rows in files.items():
         met = meetings(rows)
@@ -129,7 +129,7 @@ def test_waits(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
                 for row in each:
                     wait = row["length"] - shortest["length"]
                     wanted[row["rank"], row["id"]] = (wait, shortest["length"], shortest["rank"])
-        own = [row for row in told if row["run_id"] == name]
+        own = [row for row in reported if row["run_id"] == name]
         names = ("wait_ns", "transfer_ns", "straggler_rank")
         found = {(r["rank"], r["event_id"]): tuple(r[name] for name in names) for r in own}
         assert found == wanted, name

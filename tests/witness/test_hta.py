@@ -1,8 +1,8 @@
-"""HolisticTraceAnalysis 0.6.1 as a second witness, on traces of its own test data.
+"""HolisticTraceAnalysis 0.6.1 as a second witness, on traces of HTA's test data.
 
-HTA looks at fewer rows than we do: GPU rows whose launch is in the trace and starts before the last profiler
-step (silent inner join, last step dropped). Over just those rows our analyses must give its numbers, to the
-µs it prints, where nothing else sets them apart. What does, by trace and with the reason, stands in `APART`.
+HTA looks at fewer rows than we do: GPU activities whose launch is in the trace and starts before the last
+profiler step (silent inner join, last step dropped). Over just those rows our analyses must give its numbers,
+to the µs it prints, unless a rule sets them apart. Those, by trace and with the reason, are in `APART`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ APART = {
     "triton": "HTA takes cpu_op rows that carry a stream for GPU work",
 }
 OVERLAP = {"df_index": 0.0, "nccl": 14.76, "control": 47.03, "test": 68.8}
-# rows, mean host call, mean GPU row, mean delay clipped at 0; µs, means printed to two decimals.
+# rows, mean host call, mean GPU activity, mean delay clipped at 0; µs, means printed to two decimals.
 LAUNCHES = {
     "df_index": (17_832, 8.80, 42.23, 576.5),
     "control": (7_875, 14.61, 52.56, 2_014.61),
@@ -134,7 +134,7 @@ def test_temporal_breakdown_is_what_hta_says(name: str, warehouse: Any) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(APART))
-def test_where_hta_stands_apart_it_does(name: str, warehouse: Any) -> None:
+def test_where_hta_differs_it_does(name: str, warehouse: Any) -> None:
     row, said = over_hta_rows(warehouse, name, "temporal_breakdown"), TEMPORAL[name]
     assert row["window_ns"] != 1_000 * said.window or row["compute_ns"] != 1_000 * said.compute, APART[name]
 

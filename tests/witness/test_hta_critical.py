@@ -2,7 +2,7 @@
 
 HTA looks for the longest path where nothing between operators takes time, and calls that block cost nothing
 themselves. With those parts scaled to 0 our path is as long as HTA's, to the us that its traces have. What is
-left apart, and why, stands beside the number. Its rules give its path itself, node by node.
+excluded, and why, is next to the number. Its rules give its path itself, node by node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Said:
 
     @property
     def scope(self) -> dict[str, Any]:
-        """The same stretch in our words."""
+        """The same interval in our terms."""
         return {"annotations": f"{FORWARD}#{self.instance}"} if self.annotation == FORWARD else {}
 
 
@@ -81,9 +81,9 @@ def by_the_rules(house: tw.Warehouse, name: str, said: Said) -> tuple[int, int]:
     assert TRACES is not None
     (rank,) = (row["rank"] for row in house.select(runs=[name]).query_all("SELECT rank FROM ranks").rows())
     ranks = read(house, name, {rank: TRACES / f"{said.file}.json.gz"})
-    asked, rules = (said.annotation, said.instance), frozenset(RULES)
-    nodes = shape(*asked)(ranks, rules)["path",][0]
-    return nodes, lengths(*asked)(ranks, rules)["length",][0] // 1_000
+    requested, rules = (said.annotation, said.instance), frozenset(RULES)
+    nodes = shape(*requested)(ranks, rules)["path",][0]
+    return nodes, lengths(*requested)(ranks, rules)["length",][0] // 1_000
 
 
 @pytest.mark.parametrize("name", SAID)

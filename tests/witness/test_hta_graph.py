@@ -32,7 +32,7 @@ def test_of_equally_long_ways_the_first_made_is_taken() -> None:
     assert graph((1, 2, 5), (1, 3, 5), (3, 4, 1), (2, 4, 1)).longest(weight) == [1, 3, 4]
 
 
-def test_a_way_that_only_goes_back_starts_anew() -> None:
+def test_a_way_that_only_goes_back_starts_again() -> None:
     assert graph((1, 2, -5), (2, 3, 4)).longest(weight) == [2, 3]
 
 

@@ -47,7 +47,7 @@ LAUNCHES = {
 }
 
 
-# `get_gpu_user_annotation_breakdown` of nccl: µs added up, and how many.
+# `get_gpu_user_annotation_breakdown` of nccl: µs summed, and how many.
 ANNOTATIONS = {
     "DistributedDataParallel.forward": (195_524, 2),
     "Optimizer.step#SGD.step": (18_712, 2),
@@ -74,7 +74,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def over_hta_rows(
     warehouse: Any, run: str, analysis: str, params: dict[str, Any] | None = None, **rows: str
 ) -> list[dict[str, Any]]:
-    """The rows of an analysis that sees only the GPU rows HTA looks at, and of other tables `rows`."""
+    """The rows of an analysis that sees only the GPU activities HTA looks at, and of other tables `rows`."""
     catalog = Catalog.load()
     contract = catalog.get(analysis)
     selected = warehouse.select(runs=[run])

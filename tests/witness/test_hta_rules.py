@@ -1,7 +1,7 @@
 """HTA's rules over our tables: with none of them they give our analyses, with them HTA's own numbers.
 
-The comparison on all real traces is `python -m witness.hta`; what it found stands in HTA.md. HTA runs in a
-Python of its own, named by TW_HTA_PYTHON; tests that need it say so where they are skipped.
+The comparison on all real traces is `python -m witness.hta`; HTA.md has its results. HTA runs in a
+separate Python, named by TW_HTA_PYTHON; tests that need it say so where they are skipped.
 """
 
 from __future__ import annotations

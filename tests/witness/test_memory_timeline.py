@@ -74,13 +74,13 @@ def categories(rows: Rows) -> list[tuple[Any, ...]]:
     return sorted(table)
 
 
-def told(wh: tw.Warehouse, run: str, name: str) -> list[tuple[Any, ...]]:
+def reported(wh: tw.Warehouse, run: str, name: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values())[2:] for row in wh.select(runs=run).run(name).rows())
 
 
 def check(wh: tw.Warehouse, run: str, rows: Rows) -> None:
-    assert told(wh, run, "memory_category_curve") == curve(rows)
-    assert told(wh, run, "memory_by_category") == categories(rows)
+    assert reported(wh, run, "memory_category_curve") == curve(rows)
+    assert reported(wh, run, "memory_by_category") == categories(rows)
 
 
 def test_random_timelines(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_recorded_timeline(tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "warehouse")
     wh.ingest(path, run="timeline")
     check(wh, "timeline", rows)
-    found = told(wh, "timeline", "memory_category_curve")
+    found = reported(wh, "timeline", "memory_category_curve")
     assert len(found) == 7_721
     assert found[744][2:10] == (
         102_440_608, 102_228_128, 19_395_584, 0, 2_618_160_128, 58_417_152, 41_811_968, 25_494_440,
@@ -150,5 +150,5 @@ def test_a_truncated_one_keeps_complete_elements(tmp_path: Path) -> None:
 def test_other_elements_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     path.write_text("[[-1, 0, [1, 0], 5], [17, 1, [2, 0], 6]]")
-    told = call("ingest", path, "-w", tmp_path / "warehouse")
-    assert told.code == 1 and "is a PyTorch memory timeline, not a supported trace" in told.err
+    reported = call("ingest", path, "-w", tmp_path / "warehouse")
+    assert reported.code == 1 and "is a PyTorch memory timeline, not a supported trace" in reported.err

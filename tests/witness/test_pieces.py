@@ -73,13 +73,13 @@ def test_each_segment_equals_brute_force(drawn: tuple[Any, dict[int, Trace]]) ->
         assert (rows[0]["start_ns"], rows[-1]["end_ns"]) == (wanted[0].start, wanted[-1].end)
         for piece in wanted:
             over = [row for row in rows if row["start_ns"] < piece.end and row["end_ns"] > piece.start]
-            assert {tuple(row[name] for name in TOLD) for row in over} == {told(piece)}, (rank, piece)
+            assert {tuple(row[name] for name in REPORTED) for row in over} == {reported(piece)}, (rank, piece)
 
 
-TOLD = ("step", "kernel_id", "cause", "after_id", "gap_ns")
+REPORTED = ("step", "kernel_id", "cause", "after_id", "gap_ns")
 
 
-def told(piece: pieces.Piece) -> tuple[object, ...]:
+def reported(piece: pieces.Piece) -> tuple[object, ...]:
     """The row of the view for the segment."""
     owner, gap = piece.owner, piece.gap
     after = gap.after if gap else None
@@ -148,8 +148,8 @@ def test_window_account_and_kernels(drawn: tuple[Any, dict[int, Trace]], annotat
     owned: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in warehouse.run("window_kernels", annotation=annotation).rows():
         sums = owned[row["rank"], row["occurrence"], row["kind"], row["name"]]
-        told = row["count"], row["sum_ns"], row["exclusive_ns"]
-        sums[:] = (one + other for one, other in zip(sums, told, strict=True))
+        reported = row["count"], row["sum_ns"], row["exclusive_ns"]
+        sums[:] = (one + other for one, other in zip(sums, reported, strict=True))
     kernels = {rank: pieces.window_kernels(trace, annotation) for rank, trace in traces.items()}
     assert owned == {(rank, *key): sums for rank, named in kernels.items() for key, sums in named.items()}
 
@@ -190,11 +190,11 @@ def test_the_saving_of_a_finding_equals_brute_force(drawn: tuple[Any, dict[int, 
     assert len(rows) > RANKS // 2 and any(row["saving_ns"] for row in rows.values())
     for rank, row in rows.items():
         trace = traces[rank]
-        steps, start, end = pieces.judged(trace)
+        steps, start, end = pieces.analyzed_interval(trace)
         inside = [piece for piece in pieces.pieces(trace, (start, end)) if start <= piece.start < end]
         saved = sum(piece.end - piece.start for piece in inside if counts(trace, piece))
-        told = (row["steps"], row["analyzed_ns"], row["saving_ns"])
-        assert told == (steps, end - start, saved), rank
+        reported = (row["steps"], row["analyzed_ns"], row["saving_ns"])
+        assert reported == (steps, end - start, saved), rank
 
 
 def test_exposed_comm_saves_what_is_not_waiting(drawn: tuple[Any, dict[int, Trace]]) -> None:
@@ -204,12 +204,12 @@ def test_exposed_comm_saves_what_is_not_waiting(drawn: tuple[Any, dict[int, Trac
     assert len(rows) > RANKS
     for (rank, subject), row in rows.items():
         trace = traces[rank]
-        steps, start, end = pieces.judged(trace)
+        steps, start, end = pieces.analyzed_interval(trace)
         cuts = (start, end, *pieces.within(trace, waits[rank].values()))
         inside = [piece for piece in pieces.pieces(trace, cuts) if start <= piece.start < end]
         category = {"transfer": "exposed_transfer", "unmatched": "exposed_unassigned"}[subject]
         saved = sum(each.end - each.start for each in inside if pieces.part(each, waits[rank]) == category)
-        told = (row["steps"], row["analyzed_ns"], row["saving_ns"])
-        assert told == (steps, end - start, saved), (rank, subject)
+        reported = (row["steps"], row["analyzed_ns"], row["saving_ns"])
+        assert reported == (steps, end - start, saved), (rank, subject)
     for subject in ("transfer", "unmatched"):
         assert any(row["saving_ns"] for (_, about), row in rows.items() if about == subject)

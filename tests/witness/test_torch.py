@@ -29,8 +29,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Rows, 
     gloo = json.loads((DATA / "gloo-cpu.key_averages.json").read_text())
     found = {}
     for kind, said in ops.items():
-        told = {(name, annotation): (calls, total, own) for name, annotation, calls, total, own in said}
-        found[kind] = (rows(warehouse, f"torch-cpu.{kind}", 0), told)
+        reported = {(name, annotation): (calls, total, own) for name, annotation, calls, total, own in said}
+        found[kind] = (rows(warehouse, f"torch-cpu.{kind}", 0), reported)
     for rank, said in enumerate(gloo.values()):  # these were saved by name alone, without Python frames
         here = rows(warehouse, "gloo-cpu", rank)
         names = {rules.rewritten(row["name"]): row["category"] == "user_annotation" for row in here}

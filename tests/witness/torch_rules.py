@@ -83,7 +83,7 @@ def is_async(name: str, annotation: bool) -> bool:
 
 
 def memory_outside(events: Sequence[Event], memory: Sequence[Mapping[str, object]]) -> list[Event]:
-    """`MemRecordsAcc.in_interval`: what is in no event's span, on any thread, is an event of its own."""
+    """`MemRecordsAcc.in_interval`: what is in no event's span, on any thread, is a separate event."""
     times = sorted(int(str(row["ts_ns"])) for row in memory)
     covered = [0] * (len(times) + 1)
     for event in events:

@@ -24,32 +24,17 @@
 -- 1 = "First version."
 -- ///
 WITH
-  segment AS (
-    SELECT
-      run_id,
-      rank,
-      device,
-      segment_ns,
-      CASE
-        WHEN computation > 0 THEN 'computation'
-        WHEN communication > 0 THEN 'communication'
-        WHEN memory > 0 THEN 'memory'
-        WHEN other > 0 THEN 'other'
-        ELSE 'idle'
-      END AS spent_on
-    FROM device_timeline
-  ),
   split AS (
     SELECT
       run_id,
       rank,
       device,
-      coalesce(sum(segment_ns) FILTER (spent_on = 'computation'), 0)::BIGINT AS compute_ns,
-      coalesce(sum(segment_ns) FILTER (spent_on = 'communication'), 0)::BIGINT AS exposed_comm_ns,
-      coalesce(sum(segment_ns) FILTER (spent_on = 'memory'), 0)::BIGINT AS exposed_memory_ns,
-      coalesce(sum(segment_ns) FILTER (spent_on = 'other'), 0)::BIGINT AS other_ns,
-      coalesce(sum(segment_ns) FILTER (spent_on = 'idle'), 0)::BIGINT AS idle_ns
-    FROM segment
+      coalesce(sum(segment_ns) FILTER (kind = 'computation'), 0)::BIGINT AS compute_ns,
+      coalesce(sum(segment_ns) FILTER (kind = 'communication'), 0)::BIGINT AS exposed_comm_ns,
+      coalesce(sum(segment_ns) FILTER (kind = 'memory'), 0)::BIGINT AS exposed_memory_ns,
+      coalesce(sum(segment_ns) FILTER (kind = 'other'), 0)::BIGINT AS other_ns,
+      coalesce(sum(segment_ns) FILTER (kind = 'idle'), 0)::BIGINT AS idle_ns
+    FROM device_timeline
     GROUP BY run_id, rank, device
   )
 SELECT

@@ -51,7 +51,7 @@ def cast(param: Param, value: object) -> object:
     """The value in the parameter's type; if the unit is ns, also text like `30us`. Raises ParamError."""
     if value is None:
         if param.default is not None:
-            raise ParamError(f"{param.name}: a value is needed", f"the default is {param.default}")
+            raise ParamError(f"{param.name}: missing value", f"the default is {param.default}")
         return None
     found = _typed(param, value)
     _check_range(param, found)

@@ -152,7 +152,7 @@ def _column_list(
     for name in distinct(names, key, place):
         if name.removeprefix("-" if key == "order" else "") not in known:
             raise place.error(
-                f"{key} names `{name}`, which is no column", f"known are {', '.join(known)}", key
+                f"{key} names `{name}`, which is not a column", f"known are {', '.join(known)}", key
             )
     if key == "grain" and not names:
         raise place.error("the grain is empty", "name the columns that identify a row", key)
@@ -191,7 +191,7 @@ def _param(name: str, entry: ParamEntry, place: Place) -> Param:
     try:
         for value in (param.default, *param.choices):
             if value is not None and cast(param, value) != value:
-                raise ParamError(f"{name}: {value!r} is no {param.type}")
+                raise ParamError(f"{name}: {value!r} is not of type {param.type}")
     except ParamError as error:
         raise place.error(error.message, "write a default that the contract allows", name, "params") from None
     return param

@@ -22,6 +22,7 @@ from tracewarehouse.query.connections import create
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Versions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -154,9 +155,9 @@ class Inputs:
     basis: Columns
 
     @classmethod
-    def read(cls, root: Path, catalog: Catalog, selected: SelectedRun) -> Inputs:
+    def read(cls, store: Versions, catalog: Catalog, selected: SelectedRun) -> Inputs:
         """Reads a run. Raises WarehouseError if a file is missing."""
-        with _opened(root, catalog, selected) as con:
+        with _opened(store, catalog, selected) as con:
             rows = con.execute(_ROWS, {"no_step": NO_STEP}).fetchnumpy()
             instances = con.execute("SELECT instance_id FROM instance ORDER BY number").fetchnumpy()
             basis = con.execute(_BASIS).fetchnumpy()
@@ -201,10 +202,10 @@ def _activities(rows: Columns, ranks: Integers, zero_ns: Integers, known: Flags)
 
 
 @contextmanager
-def _opened(root: Path, catalog: Catalog, selected: SelectedRun) -> Iterator[Connection]:
+def _opened(store: Versions, catalog: Catalog, selected: SelectedRun) -> Iterator[Connection]:
     """A connection with the tables `arrival`, `instance` and `activity`."""
     contracts = [catalog.get(name) for name in _READS]
-    relations = Relations(root, (selected,), Dependencies.of(catalog, contracts))
+    relations = Relations(store, (selected,), Dependencies.of(catalog, contracts))
     needed = relations.dependencies.contracts
     limit = f"{min(_MEMORY_BYTES, resources.memory_bytes(1))}B"
     with (

@@ -6,9 +6,9 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.blame import compute, tables
 from tracewarehouse.derive.blame_inputs import Inputs
 from tracewarehouse.derive.critical_path import Derived
-from tracewarehouse.derive.derived_source import FACT, definition, with_derived
+from tracewarehouse.derive.derived_source import definition, with_derived
 from tracewarehouse.ingest.parquet import RankFiles
-from tracewarehouse.runs.derivations import is_current
+from tracewarehouse.runs.derivations import FACT, is_current
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RunVersion, Store
 
@@ -30,7 +30,7 @@ def _is_current(catalog: Catalog, version: RunVersion, rank: Rank) -> bool:
 
 
 def _publish(store: Store, catalog: Catalog, selected: SelectedRun) -> RunVersion | None:
-    inputs = Inputs.read(store.root, catalog, selected)
+    inputs = Inputs.read(store, catalog, selected)
     rows = tables(inputs, compute(inputs))
     sources = [rank.main for rank in selected.by_rank]
     headers = store.headers(sources)

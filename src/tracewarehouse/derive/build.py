@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tracewarehouse.contracts.catalog import Catalog
@@ -14,6 +13,7 @@ from tracewarehouse.query.connections import create
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Versions
 
 NAME = "critical_path"
 
@@ -36,9 +36,9 @@ def sources(catalog: Catalog) -> tuple[Contract, ...]:
     return tuple(contract for contract in required if contract.derived != NAME)
 
 
-def attach(con: Connection, root: Path, catalog: Catalog, selected: SelectedRun) -> None:
+def attach(con: Connection, store: Versions, catalog: Catalog, selected: SelectedRun) -> None:
     """Makes the sources of a derivation readable in the connection. Raises WarehouseError."""
-    relations = Relations(root, (selected,), Dependencies.over(catalog, sources(catalog)))
+    relations = Relations(store, (selected,), Dependencies.over(catalog, sources(catalog)))
     for contract in relations.dependencies.contracts:
         create(con, relations, contract)
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, stored
-from tracewarehouse.derive.derived_files import too_much, write_tables
-from tracewarehouse.derive.derived_source import FACT, definition, with_derived
+from tracewarehouse.derive.derived_source import definition, too_much, with_derived, write_tables
 from tracewarehouse.derive.scopes import READS, ScopeRequest, ScopeRow, find_scopes, scope_names
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import resources
 from tracewarehouse.query.connections import connection
+from tracewarehouse.runs.derivations import FACT
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store
+from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store, Versions
 
 # Below this size of the trace text, starting a process takes longer than the work.
 _MIN_BYTES_PER_PROCESS = 16 << 20
@@ -39,7 +39,7 @@ class Derived:
 class _DeriveTask:
     """Derives one rank, possibly in a worker process."""
 
-    root: Path
+    store: Store
     version: RunVersion
     source: RankSource
     header: str
@@ -58,11 +58,11 @@ class _DeriveTask:
         con = connect(threads=self.threads, memory_limit=self.memory_limit, temp_directory=spill)
         with closing(con):
             try:
-                attach(con, self.root, catalog, SelectedRun(self.version, (source.rank,)))
+                attach(con, self.store, catalog, SelectedRun(self.version, (source.rank,)))
                 build(con, catalog, self.scopes)
                 files = write_tables(con, catalog, stored(catalog), self.folder)
             except Error as error:
-                raise too_much(Path(f"{source.run} rank {source.rank}"), error) from error
+                raise too_much(f"{source.run} rank {source.rank}", error) from error
         fact: dict[str, Json] = {"scopes": list(scope_names(self.scopes))}
         return with_derived(catalog, source, self.header, NAME, files, fact)
 
@@ -99,7 +99,7 @@ def derive(store: Store, catalog: Catalog, selected: SelectedRun, request: Scope
     """
     known = {rank.rank: _StoredScopes.of(catalog, rank) for rank in selected.by_rank}
     stored_scopes = {scope for each in known.values() for scope in each.scopes}
-    rows = scope_rows(store.root, catalog, selected, request, stored_scopes)
+    rows = scope_rows(store, catalog, selected, request, stored_scopes)
     requested = {
         rank: [row for row in rows if row["rank"] == rank and row["requested"]] for rank in selected.ranks
     }
@@ -116,11 +116,11 @@ def derive(store: Store, catalog: Catalog, selected: SelectedRun, request: Scope
 
 
 def scope_rows(
-    root: Path, catalog: Catalog, selected: SelectedRun, request: ScopeRequest, known: Iterable[str] = ()
+    store: Versions, catalog: Catalog, selected: SelectedRun, request: ScopeRequest, known: Iterable[str] = ()
 ) -> list[ScopeRow]:
     """The requested scopes of the selected ranks, and those `known` by name."""
     contracts = [catalog.get(name, kind="table") for name in READS]
-    with connection(root, catalog, (selected,), contracts) as con:
+    with connection(store, catalog, (selected,), contracts) as con:
         return find_scopes(con, request, known)
 
 
@@ -151,7 +151,7 @@ def _publish(
     with store.staging() as staging, LocalEngine(jobs) as engine:
         tasks = [
             _DeriveTask(
-                store.root,
+                store,
                 selected.version,
                 source,
                 headers.get(source.name, "{}"),

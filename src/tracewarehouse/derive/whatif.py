@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
-from pathlib import Path
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import attach, build, longest_paths, path_edges
@@ -19,6 +18,7 @@ from tracewarehouse.duck.engine import Connection, connect
 from tracewarehouse.errors import ParamError
 from tracewarehouse.result import Field, Result, from_rows
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Versions
 from tracewarehouse.temp_folders import temporary_folder
 
 LENGTH = "length"
@@ -74,7 +74,7 @@ _FIELDS = (
 
 
 def whatif(
-    root: Path,
+    store: Versions,
     catalog: Catalog,
     selected: SelectedRun,
     request: ScopeRequest,
@@ -89,7 +89,7 @@ def whatif(
     """
     if by not in ("category", "op"):
         raise ParamError(f"unknown by {by!r}", "use category or op")
-    scopes = scope_rows(root, catalog, selected, request)
+    scopes = scope_rows(store, catalog, selected, request)
     by_rank = {rank: [row for row in scopes if row["rank"] == rank] for rank in selected.ranks}
     notices = check_scopes(selected, request, by_rank)
     columns = [
@@ -99,14 +99,14 @@ def whatif(
         [row[number] for number in columns]
         for rank, of_rank in by_rank.items()
         if of_rank
-        for row in _rank_rows(root, catalog, SelectedRun(selected.version, (rank,)), of_rank, scales, by)
+        for row in _rank_rows(store, catalog, SelectedRun(selected.version, (rank,)), of_rank, scales, by)
     ]
     result = from_rows([_FIELDS[number] for number in columns], rows)
     return replace(result, notices=notices, provenance=replace(result.provenance, runs=(selected.selector,)))
 
 
 def _rank_rows(
-    root: Path,
+    store: Versions,
     catalog: Catalog,
     selected: SelectedRun,
     scopes: Sequence[ScopeRow],
@@ -115,7 +115,7 @@ def _rank_rows(
 ) -> Iterator[tuple[object, ...]]:
     """Rows with the columns _FIELDS."""
     with temporary_folder() as folder, closing(connect(temp_directory=folder)) as con:
-        attach(con, root, catalog, selected)
+        attach(con, store, catalog, selected)
         build(con, catalog, scopes, last="critical_edges")
         bits = [_bit_sql(con, number, scale) for number, scale in enumerate(scales)]
         sql = _EDGES.format(scales=" + ".join(bits) or "0")

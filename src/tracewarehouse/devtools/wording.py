@@ -19,13 +19,19 @@ CHECKED: Final = (
     "README.md",
     "CHANGELOG.md",
     ".github/CONTRIBUTING.md",
+    "tests/**/*.py",
+    "tests/**/*.md",
+    "tests/golden/**/*.golden",
 )
-# Folders and files that are not checked: this list itself, and modules that still have to be reworded.
+# Files that are not checked: this list and its tests, and what names the old words of format 1.
 NOT_CHECKED: Final = (
-    "src/tracewarehouse/contracts/",
     "src/tracewarehouse/devtools/wording.py",
-    "src/tracewarehouse/ingest/",
-    "src/tracewarehouse/storage/",
+    "src/tracewarehouse/storage/renames.py",
+    "tests/data/make_warehouse_1.py",
+    "tests/devtools/test_wording.py",
+    "tests/format1_names.py",
+    "tests/storage/test_renames.py",
+    "tests/test_fixture_warehouse.py",
 )
 
 # A word, as a regular expression → what to write instead. An underscore is the end of a word.

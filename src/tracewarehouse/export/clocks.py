@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Versions
 
 READS = "clock_offsets"
 _OFFSETS = "SELECT rank, reference_rank, offset_ns, uncertainty_ns FROM clock_offsets"
@@ -28,11 +28,11 @@ class Clock:
     reference_rank: int | None = None
 
 
-def clocks(root: Path, catalog: Catalog, run: SelectedRun, ranks: Sequence[int]) -> dict[int, Clock]:
+def clocks(store: Versions, catalog: Catalog, run: SelectedRun, ranks: Sequence[int]) -> dict[int, Clock]:
     """The clock of each of these ranks; `run` has all ranks whose collectives may connect them."""
     if len(ranks) == 1:
         return {ranks[0]: Clock()}
-    with connection(root, catalog, [run], [catalog.get(READS)]) as con:
+    with connection(store, catalog, [run], [catalog.get(READS)]) as con:
         rows = con.execute(_OFFSETS).fetchall()
     found = {rank: Clock(offset, uncertainty, reference) for rank, reference, offset, uncertainty in rows}
     return {rank: found[rank] for rank in ranks}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tracewarehouse import hints
@@ -16,6 +15,7 @@ from tracewarehouse.export.overlay_events import TimeRange
 from tracewarehouse.export.request import ExportRequest, Moment
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Versions
 
 RankRows = Mapping[int, Mapping[str, Any]]  # rank → its row of `ranks`
 
@@ -31,7 +31,7 @@ WHERE step = $step
 
 
 def time_ranges(
-    root: Path,
+    store: Versions,
     catalog: Catalog,
     selected: SelectedRun,
     request: ExportRequest,
@@ -44,7 +44,7 @@ def time_ranges(
     Requested times are those of the clock that ranks are aligned to.
     """
     if request.step is not None:
-        ranges = _step_ranges(root, catalog, selected, request.step)
+        ranges = _step_ranges(store, catalog, selected, request.step)
     elif request.around is not None:
         rank, occurrence = worst_occurrence(request.around, findings, selected.run)
         ranges = _on_each_clock(occurrence, clocks, clocks[rank])
@@ -56,8 +56,8 @@ def time_ranges(
     return widened
 
 
-def _step_ranges(root: Path, catalog: Catalog, selected: SelectedRun, step: int) -> dict[int, TimeRange]:
-    with connection(root, catalog, [selected], [catalog.get("steps")]) as con:
+def _step_ranges(store: Versions, catalog: Catalog, selected: SelectedRun, step: int) -> dict[int, TimeRange]:
+    with connection(store, catalog, [selected], [catalog.get("steps")]) as con:
         rows = con.execute(_STEP, {"step": step}).fetchall()
         known = [number for (number,) in con.execute("SELECT DISTINCT step FROM steps").fetchall()]
     ranges = {rank: (start, end) for rank, start, end in rows}

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from tracewarehouse.contracts.catalog import Catalog
@@ -24,6 +23,7 @@ from tracewarehouse.export.time_range import RankRows, time_ranges
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.rows import built_rows
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Versions
 
 _HEADER_KEY = "tracewarehouse"  # describes a time range or several ranks
 
@@ -46,9 +46,9 @@ class Exported:
 
 @dataclass(frozen=True)
 class Source:
-    """The ranks to export, and where they are stored."""
+    """The ranks to export, and the store that has them."""
 
-    root: Path
+    store: Versions
     catalog: Catalog
     selected: SelectedRun
 
@@ -71,7 +71,7 @@ def contracts_read(catalog: Catalog, request: ExportRequest) -> tuple[Contract, 
 
 
 def export(
-    root: Path,
+    store: Versions,
     catalog: Catalog,
     run: SelectedRun,
     ranks: Sequence[int],
@@ -82,7 +82,7 @@ def export(
 
     `findings` are those of these ranks, the most severe first. Raises ParamError, UnknownName.
     """
-    source = Source(root, catalog, replace(run, ranks=tuple(ranks)))
+    source = Source(store, catalog, replace(run, ranks=tuple(ranks)))
     requested = additions(catalog, request.counters or (), request.overlays or ())
     requested.check_needs([source.selected])
     if len(ranks) == 1 and not request.has_time_range:
@@ -95,13 +95,13 @@ def _clip(
     source: Source, run: SelectedRun, request: ExportRequest, requested: Additions, findings: FindingRows
 ) -> Exported:
     """A time range of one rank, or several ranks."""
-    root, catalog, selected = source.root, source.catalog, source.selected
-    rows = built_rows(root, catalog.get("ranks", kind="table"), [selected])
+    store, catalog, selected = source.store, source.catalog, source.selected
+    rows = built_rows(store, catalog.get("ranks", kind="table"), [selected])
     ranks = {row["rank"]: row for row in rows}
-    by_rank = clocks.clocks(root, catalog, run, selected.ranks)
+    by_rank = clocks.clocks(store, catalog, run, selected.ranks)
     ranges: dict[int, TimeRange] = {}
     if request.has_time_range:
-        ranges = time_ranges(root, catalog, selected, request, ranks, by_rank, findings)
+        ranges = time_ranges(store, catalog, selected, request, ranks, by_rank, findings)
     outputs, not_drawn = [], defaultdict[str, list[int]](list)
     for rank, layout in _layouts(ranks, by_rank, ranges).items():
         of_rank = replace(selected, ranks=(rank,))
@@ -172,7 +172,7 @@ def _header_entry(
 def _entire_trace_text(source: Source, output: RankOutput) -> Iterator[str]:
     """A rank's trace in chunks: the keys of its header, the list of its events, then the added ones."""
     run, rank, additions = source.selected.run, output.rank, output.additions
-    with connection(source.root, source.catalog, [source.selected], additions.contracts) as con:
+    with connection(source.store, source.catalog, [source.selected], additions.contracts) as con:
         additions.create(con, output.findings)
         clip.prepare_entire_trace(con)
         names, added = addition_texts(con, run, rank, additions.items, output.layout)
@@ -187,7 +187,7 @@ def _clip_text(source: Source, ranks: Sequence[RankOutput], entry: Mapping[str, 
     `entry` is added to the header; with several ranks their own headers are left out.
     """
     first = replace(source.selected, ranks=(ranks[0].rank,))
-    with connection(source.root, source.catalog, [first], [source.catalog.get("ranks")]) as con:
+    with connection(source.store, source.catalog, [first], [source.catalog.get("ranks")]) as con:
         members = header_members(_header(con), _HEADER_KEY) if len(ranks) == 1 else _shared_header(con)
     member = f'"{_HEADER_KEY}": {json.dumps(entry, ensure_ascii=False)}'
     yield from _document(f"{members}, {member}" if members else member, _all_ranks(source, ranks))
@@ -197,7 +197,7 @@ def _all_ranks(source: Source, ranks: Sequence[RankOutput]) -> Iterator[str]:
     first_pid = 0
     for each in ranks:
         of_rank = replace(source.selected, ranks=(each.rank,))
-        with connection(source.root, source.catalog, [of_rank], each.additions.contracts) as con:
+        with connection(source.store, source.catalog, [of_rank], each.additions.contracts) as con:
             each.additions.create(con, each.findings)
             clip.prepare(con, replace(each.layout, first_pid=first_pid))
             first_pid += clip.process_count(con)

@@ -1,7 +1,6 @@
-"""A worker's task: reads sources, builds their tables, writes and commits them, and reports the results.
+"""Reads sources, builds their tables, writes and commits them, and reports the results.
 
-A task has one large source or several small ones of one run. A source that fails or is already stored does
-not affect the others, which are committed together.
+A source that fails or is already stored does not affect the others, which are committed together.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -34,9 +33,9 @@ from tracewarehouse.ingest.plan import (
     Target,
     UnreadSource,
 )
-from tracewarehouse.ingest.resources import is_large, no_huge_pages, system_allocator
+from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.ingest.survey import file_stamp
-from tracewarehouse.storage import Json, RankSource, Staged, Store, disk_error, uid
+from tracewarehouse.storage import Json, Staged, Store, uid
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,23 +47,21 @@ if TYPE_CHECKING:
 
 # Reported instead of the number of bytes once everything is read and tables are being built.
 BUILDING: Final = -1
-# Tables of less text than this are written faster than a thread starts.
-_MIN_THREAD_BYTES: Final = 4 << 20
 # File in the folder of a task with what the driver commits once all files are known.
-_STAGED: Final = "staged.pickle"
+STAGED: Final = "staged.pickle"
 
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of all tasks of a call; see Options.
 
-    `root` is the warehouse, `sql` the folder of the contracts. `stage_only`: tables are only staged; the
+    `sql` is the folder of the contracts. `stage_only`: tables are only staged; the
     driver commits them once all files are known. `single_source`: the call has no other source.
     `force_rank`: the rank of the target overrides the rank in the source. `started_at` is the ingest time of
     all sources, so that the order of runs does not depend on the speed of workers.
     """
 
-    root: Path
+    store: Store
     sql: Path
     temp_dir: Path | None = None
     replace: bool = False
@@ -75,48 +72,6 @@ class Settings:
     time_unit: Literal["us", "ns"] | None = None
     step_range: str | None = None
     started_at: str | None = None
-
-
-@dataclass(frozen=True)
-class BuildRanks:
-    """Reads the items, builds the tables of those with a target, and commits them as one group."""
-
-    items: tuple[Item, ...]
-    folder: Path
-    settings: Settings
-
-    def run(self, progress: TaskProgress) -> tuple[Report, ...]:
-        """Returns a report per item. `progress(position, bytes)` reports how much text of an item is read."""
-        store, catalog = Store.open(self.settings.root), Catalog.load(self.settings.sql)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            largest_bytes = max((item.text_bytes for item in self.items), default=0)
-            single = len(self.items) == 1 and largest_bytes >= _MIN_THREAD_BYTES
-            with (
-                self._pages(),
-                ExitStack() as opened,
-                RankFiles(catalog, self.folder, single, is_large(largest_bytes)) as files,
-            ):
-                group = _Group(self.settings, self.folder, store, catalog, files, opened)
-                for position, item in enumerate(self.items):
-                    group.add(item, partial(progress, position))
-                return group.finish()
-        except OSError as error:
-            raise disk_error(self.folder, error) from error
-
-    def _pages(self) -> AbstractContextManager[None]:
-        # A large file reuses the same memory for long and benefits from huge pages.
-        is_short = not any(is_large(item.text_bytes) for item in self.items)
-        return no_huge_pages() if is_short else nullcontext()
-
-    def one_by_one(self) -> list[BuildRanks]:
-        """One task per item."""
-        folders = (
-            self.folder.with_name(f"{self.folder.name}-{position}") for position in range(len(self.items))
-        )
-        return [
-            BuildRanks((one,), folder, self.settings) for one, folder in zip(self.items, folders, strict=True)
-        ]
 
 
 def definitions(catalog: Catalog) -> dict[str, int]:
@@ -130,13 +85,8 @@ def _tables(catalog: Catalog) -> Sequence[Contract]:
     return stored_tables(catalog)
 
 
-def commit_staged(store: Store, folder: Path) -> tuple[RankSource, ...]:
-    """Commits what a task only staged."""
-    return store.commit(pickle.loads((folder / _STAGED).read_bytes()))
-
-
 @dataclass
-class _Group:
+class SourceGroup:
     """The sources of a task; those with tables are committed together."""
 
     settings: Settings
@@ -165,7 +115,7 @@ class _Group:
     @cached_property
     def policy(self) -> Policy:
         """The redaction policy of the warehouse."""
-        return policy_of(self.settings.root)
+        return policy_of(self.store.folder)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -205,7 +155,7 @@ class _Group:
         return [BuiltTables(one.run, one.rank, one.uid, one.manifest) for one in sources]
 
     def _staged(self, staged: Sequence[Staged]) -> list[BuiltTables]:
-        (self.folder / _STAGED).write_bytes(pickle.dumps(list(staged)))
+        (self.folder / STAGED).write_bytes(pickle.dumps(list(staged)))
         return [BuiltTables(one.run, one.rank, one.uid, staged=self.folder) for one in staged]
 
 
@@ -217,7 +167,7 @@ def _ignored(_done: int, _total: int) -> None:
 class _Source:
     """One source of a task; `run` raises if it fails."""
 
-    group: _Group
+    group: SourceGroup
     item: Item
     progress: Callable[[int], None]
     # Bytes of text that the format has read so far.
@@ -363,7 +313,7 @@ class _Source:
         )
         facts = self._facts(built.facts, outcome, target)
         content = content_of(outcome, facts, built)
-        # StoredSources for the coverage notice of analyses that use launches.
+        # Stored for the coverage notice of analyses that use launches.
         facts |= {
             "gpu_ns": content.gpu_ns,
             "launch_known_ns": content.launch_known_ns,

@@ -84,7 +84,7 @@ class SpillFile:
         while left:
             done = os.preadv(self._file.fileno(), [left], at)
             if not done:
-                raise OSError("the temporary file is shorter than it was written")
+                raise OSError("the temporary file is truncated")
             left, at = left[done:], at + done
         return found
 

@@ -30,9 +30,9 @@ class SpoolNote:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def inbox_folder(root: Path) -> Path:
-    """The folder with a subfolder per run."""
-    return root / "inbox"
+def inbox_folder(warehouse: Path) -> Path:
+    """The local folder with a subfolder per run."""
+    return warehouse / "inbox"
 
 
 def note_path(path: Path) -> Path:
@@ -40,10 +40,10 @@ def note_path(path: Path) -> Path:
     return path.with_name(path.name + NOTE_SUFFIX)
 
 
-def spooled_files(root: Path) -> list[Path]:
+def spooled_files(warehouse: Path) -> list[Path]:
     """The finished trace files of every run in the inbox."""
     files = []
-    for folder in sorted(path for path in _entries(inbox_folder(root)) if path.is_dir()):
+    for folder in sorted(path for path in _entries(inbox_folder(warehouse)) if path.is_dir()):
         for path in sorted(_entries(folder)):
             if path.name.endswith(NOTE_SUFFIX):
                 _drop_orphan(path)

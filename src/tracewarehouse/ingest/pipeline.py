@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +16,8 @@ from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, Wor
 from tracewarehouse.formats.redact import Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
-from tracewarehouse.ingest.build_rank import BUILDING, BuildRanks, Settings, definitions
+from tracewarehouse.ingest.build_rank import BUILDING, Settings, definitions
+from tracewarehouse.ingest.build_task import BuildRanks
 from tracewarehouse.ingest.naming.header import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch, left_content
 from tracewarehouse.ingest.plan import (
@@ -43,7 +43,7 @@ from tracewarehouse.ingest.publication import (
 )
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
-from tracewarehouse.storage import Store, layout
+from tracewarehouse.storage import Store
 from tracewarehouse.storage.manifests import now
 from tracewarehouse.temp_folders import locked_folder
 
@@ -65,7 +65,7 @@ def ingest(
     for an invalid redaction policy, WarehouseError if writing fails.
     """
     started = time.monotonic()
-    redactor = Redactor(store.salt, policy_of(store.root))
+    redactor = Redactor(store.salt, policy_of(store.folder))
     for name, value in options.labels.items():
         check_text(redactor, "a label", {name: value})
     found = _discovered(store, list(paths), options)
@@ -84,7 +84,7 @@ def _ignored(_: Progress) -> None:
 def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> DiscoveredFiles:
     if options.inbox and not paths:
         return DiscoveredFiles(
-            tuple(Candidate(path, named=False) for path in inbox.spooled_files(store.root)), ()
+            tuple(Candidate(path, named=False) for path in inbox.spooled_files(store.folder)), ()
         )
     return discover(paths)
 
@@ -92,7 +92,7 @@ def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options
 @contextmanager
 def _staging(store: Store) -> Iterator[Path]:
     """A folder for uncommitted files of tasks; workers report it if the disk refuses to write."""
-    folder = store.root / layout.STAGING / secrets.token_hex(8)
+    folder = store.new_staging_folder()
     with ExitStack() as held:
         with suppress(OSError):
             held.enter_context(locked_folder(folder))
@@ -143,7 +143,7 @@ class _Call:
         options = self.options
         is_single = len(sources) == 1
         return Settings(
-            root=self.store.root,
+            store=self.store,
             sql=self.catalog.folder,
             temp_dir=options.temp_dir,
             replace=options.replace,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.formats.redact import Redactor, check_text
-from tracewarehouse.ingest.build_rank import commit_staged
+from tracewarehouse.ingest.build_task import commit_staged
 from tracewarehouse.ingest.naming.assignment import (
     Assignment,
     Duplicate,

@@ -155,13 +155,13 @@ class Rules:
             known = self._known.setdefault(terms, {})
             new = [text for text in dict.fromkeys(texts) if text not in known]
             if new:
-                known |= self._asked(terms, new)
+                known |= self._computed(terms, new)
             rows = [known[text] for text in texts]
             if len(known) > _REMEMBERED:
                 known.clear()
         return rows
 
-    def _asked(self, terms: str, texts: list[str]) -> dict[str, tuple[Any, ...]]:
+    def _computed(self, terms: str, texts: list[str]) -> dict[str, tuple[Any, ...]]:
         import pyarrow as pa
 
         with self._con.cursor() as cursor:

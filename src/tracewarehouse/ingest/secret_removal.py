@@ -194,7 +194,7 @@ class SecretRemoval:
         announced = expected if expected is not None and len(version.ranks) >= expected else None
         # What comes before a removal is not kept by `clean`.
         if not self.store.head(run).tombstone:
-            Store.open(self.store.root, tool=_PURGE).remove(run)
+            Store(self.store.objects, self.store.identity, tool=_PURGE).remove(run)
         self.store.publish(run, Changes(version.sources, labels=version.labels, expected_ranks=announced))
 
     def _kept_by_purge(self, run: str) -> RunVersion | None:

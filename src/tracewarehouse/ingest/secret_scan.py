@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,7 @@ from tracewarehouse.formats.other_formats import UnsupportedFormatError
 from tracewarehouse.formats.redact import NO_POLICY, POLICY_FILE, Policy, Redactor, clean_name
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.survey import discover
-from tracewarehouse.storage import run_key
+from tracewarehouse.storage import Versions, run_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,13 +103,13 @@ def _place(hit: Redaction) -> str:
     return ("header " if hit.event_id is None else "event ") + _INDEX.sub("[]", hit.path)
 
 
-def scan_warehouse(root: Path, runs: Sequence[str] | None, policy: Policy = NO_POLICY) -> SecretReport:
+def scan_warehouse(store: Versions, runs: Sequence[str] | None, policy: Policy = NO_POLICY) -> SecretReport:
     """Searches every file of a warehouse, or those of some runs only; spooled traces are not searched."""
     redactor = Redactor(b"", policy)
     keys = None if runs is None else {run_key(run) for run in runs}
     report = SecretReport()
-    for path in sorted(path for path in root.rglob("*") if path.is_file()):
-        place = path.relative_to(root)
+    for entry in store.objects.walk(""):
+        path, place = store.path(entry.key), PurePosixPath(entry.key)
         run = _run_of(place)
         if place.as_posix() == POLICY_FILE or (keys is not None and run not in keys):
             continue
@@ -127,7 +127,7 @@ def scan_warehouse(root: Path, runs: Sequence[str] | None, policy: Policy = NO_P
     return report
 
 
-def _run_of(place: Path) -> str:
+def _run_of(place: PurePosixPath) -> str:
     """The key of the run that a file belongs to, by its path."""
     parts = place.parts
     under_tw = {"sources", "runs", "receipts", "waiting", "kept", "unconverted", "quarantine"}

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from tracewarehouse.query.rank_batches import event_count, rank_batches
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.query.sandbox import lock_to_files
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Versions
 from tracewarehouse.temp_folders import new_folder
 
 if TYPE_CHECKING:
@@ -38,27 +38,30 @@ _FEW_EVENTS = 300_000
 
 @contextmanager
 def connection(
-    root: Path, catalog: Catalog, selected: Sequence[SelectedRun], contracts: Iterable[Contract] | None = None
+    store: Versions,
+    catalog: Catalog,
+    selected: Sequence[SelectedRun],
+    contracts: Iterable[Contract] | None = None,
 ) -> Iterator[Connection]:
     """A new connection with views over the files of the selected ranks.
 
     It has all dependencies of `contracts` (None: every table and view in its newest version). Raises
     WarehouseError if a file is missing.
     """
-    with _opened(root, catalog, selected, contracts) as (con, _):
+    with _opened(store, catalog, selected, contracts) as (con, _):
         yield con
 
 
 @contextmanager
 def user_connection(
-    root: Path,
+    store: Versions,
     catalog: Catalog,
     selected: Sequence[SelectedRun],
     contracts: Sequence[Contract],
     limits: Limits,
 ) -> Iterator[Connection]:
     """Like `connection`, for SQL of users: within the memory limit, and limited to the files of the views."""
-    with _opened(root, catalog, selected, contracts) as (con, relations):
+    with _opened(store, catalog, selected, contracts) as (con, relations):
         limits.apply(con)
         lock_to_files(con, relations.paths())
         yield con
@@ -66,10 +69,10 @@ def user_connection(
 
 @contextmanager
 def _opened(
-    root: Path, catalog: Catalog, selected: Sequence[SelectedRun], contracts: Iterable[Contract] | None
+    store: Versions, catalog: Catalog, selected: Sequence[SelectedRun], contracts: Iterable[Contract] | None
 ) -> Iterator[tuple[Connection, Relations]]:
     contracts = queryable(catalog) if contracts is None else contracts
-    relations = Relations(root, tuple(selected), Dependencies.of(catalog, contracts))
+    relations = Relations(store, tuple(selected), Dependencies.of(catalog, contracts))
     with closing(_PooledConnection(_connect())) as opened:
         opened.add(relations)
         yield opened.con, relations
@@ -81,8 +84,8 @@ class ConnectionPool:
     A connection has one user at a time. Views stay valid because published versions never change.
     """
 
-    def __init__(self, root: Path, catalog: Catalog) -> None:
-        self.root = root
+    def __init__(self, store: Versions, catalog: Catalog) -> None:
+        self.store = store
         self.catalog = catalog
         self._idle: list[tuple[object, _PooledConnection]] = []
         self._lock = Lock()
@@ -93,7 +96,7 @@ class ConnectionPool:
         self, selected: Sequence[SelectedRun], contracts: Iterable[Contract]
     ) -> Iterator[Connection]:
         """Like `connection`; its settings must not be changed. Raises WarehouseError."""
-        relations = Relations(self.root, tuple(selected), Dependencies.of(self.catalog, contracts))
+        relations = Relations(self.store, tuple(selected), Dependencies.of(self.catalog, contracts))
         with self._borrowed(relations) as opened:
             opened.add(relations)
             yield opened.con
@@ -106,7 +109,7 @@ class ConnectionPool:
         dependencies: Dependencies,
     ) -> pa.Table:
         """The rows of an analysis for bound parameters. Raises WarehouseError, QueryError, ContractError."""
-        relations = Relations(self.root, tuple(selected), dependencies)
+        relations = Relations(self.store, tuple(selected), dependencies)
         with self._borrowed(relations) as opened:
             try:
                 return self._rows(opened, relations, contract, bound)
@@ -127,7 +130,7 @@ class ConnectionPool:
         read, selected = relations.dependencies.contracts, relations.selected
         batches = rank_batches(contract, read, selected)
         if len(batches) > 1 and not opened.created:
-            parts = (Relations(self.root, batch, relations.dependencies) for batch in batches)
+            parts = (Relations(self.store, batch, relations.dependencies) for batch in batches)
             clauses = (part.with_clause(read, contract.body) for part in parts)
             return concatenate([execute(opened.con, contract, bound, clause) for clause in clauses])
         clause = opened.with_clause(relations, contract)
@@ -245,4 +248,6 @@ def create(con: Connection, relations: Relations, contract: Contract, replace: b
         hint = hints.fill(
             "{} lists missing files; after a move: {}", hints.call("verify"), hints.call("refresh")
         )
-        raise WarehouseError(f"{relations.root}: {contract.ref} cannot be read: {what}", hint) from error
+        raise WarehouseError(
+            f"{relations.store.objects.url}: {contract.ref} cannot be read: {what}", hint
+        ) from error

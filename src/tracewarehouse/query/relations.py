@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.columns import Column
@@ -24,6 +23,7 @@ from tracewarehouse.result import FileGroup, lazy_frame
 from tracewarehouse.runs.quality import run_issues
 from tracewarehouse.runs.rows import built_rows
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Versions
 
 if TYPE_CHECKING:
     import polars
@@ -39,7 +39,7 @@ _RUN = "run_id"
 class Relations:
     """Creates the relations of tables and views over the selected ranks."""
 
-    root: Path
+    store: Versions
     selected: tuple[SelectedRun, ...]
     dependencies: Dependencies
 
@@ -54,7 +54,7 @@ class Relations:
         if contract.is_built:
             types = {column.name: column.type for column in contract.columns}
             write = insert_rows if replace else create_from_rows
-            write(con, name, types, built_rows(self.root, contract, self.selected))
+            write(con, name, types, built_rows(self.store, contract, self.selected))
         else:
             verb = "CREATE OR REPLACE" if replace else "CREATE"
             con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self.sql(contract)}")
@@ -89,7 +89,7 @@ class Relations:
         return frozenset(path for group in groups for path in group.paths)
 
     def _files(self, contract: Contract) -> tuple[FileGroup, ...]:
-        return data_files(self.root, contract, self.dependencies.compatible[contract.ref], self.selected)
+        return data_files(self.store, contract, self.dependencies.compatible[contract.ref], self.selected)
 
     def body(
         self, contract: Contract, sql: str, schema: str | None = None, keep: Mapping[Ref, str] | None = None
@@ -136,7 +136,7 @@ class Relations:
             return f"NOT MATERIALIZED (\n{self._stored_sql(contract, names, run)}\n)"
         if contract.is_built:
             columns = _of_run(_named(contract, names), run)
-            rows = built_rows(self.root, contract, self.selected, columns)
+            rows = built_rows(self.store, contract, self.selected, columns)
             return f"(\n{_values_sql(columns, rows) or _empty_sql(columns)}\n)"
         return f"(\n{self.sql(contract)}\n)"
 
@@ -153,7 +153,7 @@ class Relations:
 
 
 def data_files(
-    root: Path, contract: Contract, compatible: Sequence[Contract], selected: Sequence[SelectedRun]
+    store: Versions, contract: Contract, compatible: Sequence[Contract], selected: Sequence[SelectedRun]
 ) -> tuple[FileGroup, ...]:
     """The Parquet files of a stored table, of each source in its newest compatible version."""
     wanted = {column.name for column in contract.columns}
@@ -162,7 +162,7 @@ def data_files(
     for each in selected:
         for scan in each.version.scan_plan(contract.name, tuple(missing), each.ranks):
             group = scan.ranks, frozenset(missing[scan.version])
-            found.setdefault(group, []).append(str(root / scan.path))
+            found.setdefault(group, []).append(str(store.path(scan.path)))
     return tuple(FileGroup(tuple(paths), *group) for group, paths in found.items())
 
 
@@ -215,19 +215,19 @@ def _named(contract: Contract, names: Collection[str] | None) -> list[Column]:
 
 
 def scan(
-    root: Path, contract: Contract, compatible: Sequence[Contract], selected: Sequence[SelectedRun]
+    store: Versions, contract: Contract, compatible: Sequence[Contract], selected: Sequence[SelectedRun]
 ) -> polars.LazyFrame:
     """The table's columns of the selected ranks. Raises UnknownName for views and analyses."""
     if not (contract.is_stored or contract.is_built):
         raise UnknownName("stored table", contract.name, [], "views and analyses are read with query or run")
-    files = data_files(root, contract, compatible, selected) if contract.is_stored else ()
-    return lazy_frame(files, table_of(contract, _rows(root, contract, selected)))
+    files = data_files(store, contract, compatible, selected) if contract.is_stored else ()
+    return lazy_frame(files, table_of(contract, _rows(store, contract, selected)))
 
 
-def _rows(root: Path, contract: Contract, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:
+def _rows(store: Versions, contract: Contract, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:
     """The rows that are not stored in files."""
     if contract.is_built:
-        return built_rows(root, contract, selected)
+        return built_rows(store, contract, selected)
     if contract.name == _QUALITY:
         return [vars(issue) for issue in run_issues(selected)]
     return []

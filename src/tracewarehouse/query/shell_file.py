@@ -35,7 +35,7 @@ from tracewarehouse.result import Abstained
 from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.intact_files import intact_runs
 from tracewarehouse.runs.selection import SelectedRun, select_runs
-from tracewarehouse.storage import Store, disk_errors
+from tracewarehouse.storage import Store, Versions, disk_errors
 from tracewarehouse.storage.file_check import Level
 from tracewarehouse.temp_folders import temporary_folder
 
@@ -48,13 +48,13 @@ def refresh(store: Store, catalog: Catalog) -> Path:
     It starts over if a version was published in the meantime, so that the last of several concurrent calls
     includes the newest versions. Raises WarehouseError.
     """
-    path = store.root / NAME
+    path = store.path(NAME)
     while True:
         selected = intact(store, catalog, select_runs(store), Level.SIZE)
         # DuckDB writes the log to a wrong place if the path contains a "?", so the file is built elsewhere.
         with temporary_folder() as folder, store.staging() as staging:
             write(Path(folder, NAME), store, catalog, selected)
-            with disk_errors(store.root):
+            with disk_errors(store.folder):
                 copyfile(Path(folder, NAME), staging / NAME)
                 (staging / NAME).replace(path)
         if [each.selector for each in select_runs(store)] == [each.selector for each in selected]:
@@ -67,14 +67,14 @@ def intact(
     """The runs whose files pass the check: the views of the others could not be created or read."""
     tables = [table for table in catalog.tables() if table.is_stored]
     try:
-        return intact_runs(store.root, catalog, tables, selected, level).selected
+        return intact_runs(store, catalog, tables, selected, level).selected
     except DamagedRunError:
         if any(each.named for each in selected):
             raise
         return ()
 
 
-def is_current(path: Path, root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> bool:
+def is_current(path: Path, store: Versions, catalog: Catalog, selected: Sequence[SelectedRun]) -> bool:
     """Whether the file was written for exactly these ranks, contracts and this folder."""
     if not path.exists():
         return False
@@ -83,7 +83,7 @@ def is_current(path: Path, root: Path, catalog: Catalog, selected: Sequence[Sele
             found = con.execute(f"SELECT stamp FROM {ABOUT}").fetchone()
     except Error:
         return False
-    return found == (_stamp(root, catalog, selected),)
+    return found == (_stamp(store, catalog, selected),)
 
 
 def fault(path: Path) -> str | None:
@@ -101,21 +101,21 @@ def fault(path: Path) -> str | None:
     return None
 
 
-def _stamp(root: Path, catalog: Catalog, selected: Sequence[SelectedRun]) -> str:
+def _stamp(store: Versions, catalog: Catalog, selected: Sequence[SelectedRun]) -> str:
     contracts = sorted(catalog.effective_hash(contract) for contract in catalog.contracts.values())
     ranks = [(each.selector, each.ranks) for each in selected]
-    return sha256(repr((str(root), contracts, ranks)).encode()).hexdigest()
+    return sha256(repr((store.objects.url, contracts, ranks)).encode()).hexdigest()
 
 
 def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[SelectedRun]) -> None:
     """Writes a DuckDB file over the selected ranks. Raises WarehouseError."""
     path.write_bytes(template(catalog))
-    root, con = store.root, connect()
+    con = connect()
     try:
         attach(con, path)
         con.execute("BEGIN")  # a single transaction: otherwise each statement would wait for the disk
         latest = tuple(selected[-1:])
-        relations, contracts = relations_of(catalog, root, tuple(selected))
+        relations, contracts = relations_of(catalog, store, tuple(selected))
         for schema, part in zip(SCHEMAS, (relations, replace(relations, selected=latest)), strict=True):
             con.execute(f"USE tw_file.{schema}")
             _set_files(con, part, contracts)
@@ -140,14 +140,14 @@ def _set_files(con: Connection, relations: Relations, contracts: Contracts) -> N
 
 def _fill(con: Connection, catalog: Catalog, relations: Relations, contracts: Contracts) -> None:
     """Fills the tables: runs and ranks, ranks that analyses skip, and facts about the file."""
-    root, selected = relations.root, relations.selected
+    store, selected = relations.store, relations.selected
     for contract in contracts:
         if contract.is_built:
             relations.create(con, contract, replace=True)
     abstained = {each: with_capabilities(each, selected).abstained for each in catalog.all("analysis")}
     rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in _abstained_rows(selected, abstained)]
     insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)
-    about = {"stamp": _stamp(root, catalog, selected), "warehouse": str(root)}
+    about = {"stamp": _stamp(store, catalog, selected), "warehouse": store.objects.url}
     insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
 
 

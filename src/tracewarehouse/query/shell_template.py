@@ -34,6 +34,8 @@ from tracewarehouse.query.connections import create
 from tracewarehouse.query.dependencies import Dependencies, dependencies
 from tracewarehouse.query.relations import Relations, typed_sql
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Versions
+from tracewarehouse.storage.local import LocalObjects
 from tracewarehouse.temp_folders import temporary_folder
 from tracewarehouse.version import __version__
 
@@ -128,13 +130,13 @@ def _write(path: Path, catalog: Catalog) -> None:
 
 
 def relations_of(
-    catalog: Catalog, root: Path, selected: tuple[SelectedRun, ...]
+    catalog: Catalog, store: Versions, selected: tuple[SelectedRun, ...]
 ) -> tuple[Relations, Contracts]:
     """All tables and views of a file over some runs, and their contracts in order."""
     tables = [table for table in catalog.all("table") if not table.transient]
     analyses = catalog.all("analysis")
     contracts = dependencies(catalog, (*tables, *catalog.all("view"), *analyses))
-    return Relations(root, selected, Dependencies.over(catalog, contracts, others=analyses)), contracts
+    return Relations(store, selected, Dependencies.over(catalog, contracts, others=analyses)), contracts
 
 
 def set_files(con: Connection, relations: Relations, contract: Contract) -> None:
@@ -157,7 +159,7 @@ class _Schema:
     name: str
 
     def fill(self) -> None:
-        relations, contracts = relations_of(self.catalog, Path(), ())
+        relations, contracts = relations_of(self.catalog, Versions(LocalObjects(Path())), ())
         analyses = self.catalog.all("analysis")
         for contract in contracts:
             create_table(self.con, contract, name=relations.names[contract.ref])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -11,12 +10,16 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.runs.table_versions import ReadableRuns
-from tracewarehouse.storage import RankSource, TableFile
+from tracewarehouse.storage import RankSource, TableFile, Versions
 from tracewarehouse.storage.file_check import Level, fault
 
 
 def intact_runs(
-    root: Path, catalog: Catalog, contracts: Iterable[Contract], selected: Sequence[SelectedRun], level: Level
+    store: Versions,
+    catalog: Catalog,
+    contracts: Iterable[Contract],
+    selected: Sequence[SelectedRun],
+    level: Level,
 ) -> ReadableRuns:
     """The runs whose files of these tables pass the check, and notices about the others.
 
@@ -24,7 +27,7 @@ def intact_runs(
     """
     wanted = {each.ref for table in contracts if table.is_stored for each in catalog.compatible(table)}
     tables = frozenset((ref.name, ref.version) for ref in wanted)
-    faults = {each.run: what for each in selected if (what := _fault(root, each.sources, tables, level))}
+    faults = {each.run: what for each in selected if (what := _fault(store, each.sources, tables, level))}
     if not faults:
         return ReadableRuns(tuple(selected))
     intact = tuple(each for each in selected if each.run not in faults)
@@ -42,7 +45,7 @@ def _notices(faults: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _fault(
-    root: Path, sources: Iterable[RankSource], tables: frozenset[tuple[str, int]], level: Level
+    store: Versions, sources: Iterable[RankSource], tables: frozenset[tuple[str, int]], level: Level
 ) -> str | None:
     """The first damaged file of these tables and its problem."""
     files: dict[str, TableFile] = {}
@@ -50,5 +53,5 @@ def _fault(
         for file in source.files:
             if (file.table, file.version) in tables:
                 files[file.path] = file
-    found = ((key, fault(root / key, file, level)) for key, file in files.items())
+    found = ((key, fault(store.path(key), file, level)) for key, file in files.items())
     return next((f"{key}: {what}" for key, what in found if what is not None), None)

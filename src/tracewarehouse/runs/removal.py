@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
 from tracewarehouse.durations import age_ns
-from tracewarehouse.errors import DamagedRunError, ParamError, TwError
-from tracewarehouse.runs.partial_results import Act, one_by_one
+from tracewarehouse.errors import DamagedRunError, ParamError, PartlyDone, TwError
 from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.runs.selectors import parse_labels
 from tracewarehouse.storage import Store
+
+_Act = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,12 @@ class Removal:
         Raises PartlyDone if it fails after some runs were removed.
         """
         published = [each.run for each in self.published]
-        acts: list[tuple[str, Act]] = [
+        acts: list[tuple[str, _Act]] = [
             (run, partial(store.remove, run, self.keep_results)) for run in (*published, *self.pending)
         ]
         acts += [(run, partial(store.remove, run, False)) for run in self.damaged]
         acts += [(run, partial(store.drop_kept, run)) for run in self.kept]
-        one_by_one("removed", acts)
+        _one_by_one("removed", acts)
 
 
 def _removed(selected: SelectedRun, results: int) -> Removed:
@@ -131,3 +132,19 @@ def matching(
         if labels.items() <= each.version.labels.items()
         and (limit is None or run_attributes(each.version).order[0] < limit)
     )
+
+
+def _one_by_one(verb: str, acts: Iterable[tuple[str, _Act]]) -> None:
+    """Acts on each run in order. Raises the error of the first run, PartlyDone once a run was changed."""
+    done: list[str] = []
+    todo = list(acts)
+    for at, (run, act) in enumerate(todo):
+        try:
+            act()
+        except TwError as error:
+            if not done:
+                raise
+            left = ", ".join(name for name, _ in todo[at:])
+            message = f"{verb} {', '.join(done)}, but not {left}: {error.message}"
+            raise PartlyDone(message, error.hint) from error
+        done.append(run)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.contracts.columns import Column
@@ -35,7 +34,10 @@ _UNKNOWN_TIME = "1970-01-01T00:00:00Z"
 
 
 def built_rows(
-    root: Path, contract: Contract, selected: Sequence[SelectedRun], columns: Iterable[Column] | None = None
+    store: Versions,
+    contract: Contract,
+    selected: Sequence[SelectedRun],
+    columns: Iterable[Column] | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of `runs` (entire runs), or of `ranks` or `rank_sources` (selected ranks), by column name.
 
@@ -49,7 +51,7 @@ def built_rows(
     ranks = [(each.version, rank) for each in selected for rank in each.by_rank]
     headers: Mapping[str, str] = {}
     if any(column.name == _HEADER for column in wanted):
-        headers = _headers(Versions(root), [rank for _, rank in ranks])
+        headers = _headers(store, [rank for _, rank in ranks])
     return [_rank_row(wanted, version, rank, headers) for version, rank in ranks]
 
 

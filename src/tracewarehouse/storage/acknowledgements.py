@@ -32,5 +32,5 @@ def _decode(path: str, data: bytes) -> dict[str, str]:
     fields = unsealed(data)
     del fields["checksum"]
     if path != _path(layout.acknowledgement_key(fields["metric"], fields["run"], fields["source"])):
-        raise ValueError("it is another one")
+        raise ValueError("its key does not match")
     return fields

@@ -74,7 +74,7 @@ def clean(store: Versions, grace_s: float, quarantine: bool = False) -> CleanRep
     for keys in plan.in_order:
         deleted, freed = _delete_keys(store, keys)
         files, bytes_ = files + deleted, bytes_ + freed
-    for path in _stale_staging(store.root / layout.STAGING, before):
+    for path in _stale_staging(store.folder / layout.STAGING, before):
         with suppress(FileNotFoundError):  # another clean deletes it, too
             files, bytes_ = files + 1, bytes_ + _delete(path)
     delete_unused()

@@ -14,7 +14,7 @@ from tracewarehouse.storage.changes import Changes
 from tracewarehouse.storage.codec import FORMAT, OldVersion, decode_version, encode_version
 from tracewarehouse.storage.format1 import Format1, OldRun, is_old, source_hash
 from tracewarehouse.storage.layout import run_key
-from tracewarehouse.storage.local import disk_errors
+from tracewarehouse.storage.local import LocalObjects, disk_errors
 from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.results import RECORDED, Recorded, request_hash
@@ -24,7 +24,7 @@ from tracewarehouse.storage.store import Store
 Definition = tuple[str, int, str]
 
 METADATA_KEY = b"tracewarehouse"  # contract and provenance in the Parquet file of a result
-_IDENTITY = ("analysis", "version", "run", "effective", "asked", "source")  # as format 1 named the fields
+_IDENTITY = ("analysis", "version", "run", "effective", renames.REQUEST, "source")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Conversion:
 
     def __init__(self, folder: Path, identity: root.Identity, tool: str) -> None:
         self.identity = replace(identity, format=FORMAT)
-        self.store = Store(folder, self.identity, tool)
+        self.store = Store(LocalObjects(folder), self.identity, tool)
 
     def is_published(self, run: str) -> bool:
         """Whether the newest version of a run has the new format."""
@@ -83,16 +83,16 @@ class Conversion:
         version = replace(
             old, number=old.number + 1, sources=ordered, dropped=(), tombstone=old.tombstone or not ordered
         )
-        with disk_errors(self.store.root):
+        with disk_errors(self.store.folder):
             if publish.put(self.store, version, self.store.tool) is None and not self.is_published(old.run):
                 raise WarehouseError(
-                    f"{self.store.root}: run {old.run} changed during the conversion",
+                    f"{self.store.folder}: run {old.run} changed during the conversion",
                     hints.fill("run {} again", hints.call("upgrade")),
                 )
 
     def wait(self, changes: Changes) -> None:
         """Marks sources as pending."""
-        with disk_errors(self.store.root):
+        with disk_errors(self.store.folder):
             markers.mark(self.store.objects, changes)
 
     def finish(
@@ -107,7 +107,7 @@ class Conversion:
         `definitions`: definition of an analysis in format 1 → its current definition, if the rows are equal
         except for names. `derived` names the derived tables.
         """
-        with disk_errors(self.store.root):
+        with disk_errors(self.store.folder):
             kept = list(old.kept())
             # With the sources that could not be converted, because results cover them, too.
             sources = {(run_key(one.run), source_hash(one)): one.source for one in self._converted_kept()}
@@ -116,14 +116,14 @@ class Conversion:
             moved = _Moved(sources, definitions, self._requests(runs, derived))
             carried = self._acknowledgements(moved, self._results(old, moved))
             for path, run in kept:
-                key = path.relative_to(self.store.root).as_posix()
+                key = path.relative_to(self.store.folder).as_posix()
                 copies.put(self.store.objects, {key: encode_version(run.version)})
             self.store.objects.put({layout.WAREHOUSE: root.encode(self.identity)})
         return carried
 
     def _converted_kept(self) -> Iterator[RunVersion]:
         """Versions of removed runs that an earlier call converted."""
-        for path in sorted((self.store.root / layout.KEPT).glob("*/*.parquet")):
+        for path in sorted((self.store.folder / layout.KEPT).glob("*/*.parquet")):
             if not is_old(path):
                 yield decode_version(path.read_bytes(), str(path))
 
@@ -167,7 +167,7 @@ class Conversion:
         """Renames acknowledgements; those of versions that are no longer stored keep their names."""
         count = obsolete = 0
         todays = set(moved.sources.values())
-        folder = self.store.root / layout.ACKNOWLEDGED
+        folder = self.store.folder / layout.ACKNOWLEDGED
         for path in sorted(folder.glob("*.json")):
             fields = json.loads(path.read_bytes())
             fields.pop("checksum", None)

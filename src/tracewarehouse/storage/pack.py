@@ -88,7 +88,7 @@ def _packed(group: Sequence[Part]) -> Path:
     ranks = tuple(part.staged.rank for part in group)
     rows = sum(part.table.rows for part in group)
     if ranks != first.ranks or rows != first.file_rows:
-        raise ValueError(f"{first.path}: {rows} rows of ranks {ranks} committed, {first.file_rows} announced")
+        raise ValueError(f"{first.path}: {rows} rows of ranks {ranks} committed, expected {first.file_rows}")
     _footer(first.path, rows)
     return first.path
 
@@ -114,7 +114,7 @@ def _footer(path: Path, announced: int) -> _Footer:
         raise WarehouseError(f"{path}: not a Parquet file: {error}") from error
     rows = footer.metadata.num_rows
     if rows != announced:
-        raise WarehouseError(f"{path}: holds {rows} rows, {announced} were announced")
+        raise WarehouseError(f"{path}: holds {rows} rows, expected {announced}")
     return footer
 
 

@@ -116,6 +116,9 @@ VALUES: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("tensor_cores", "subject"): {"matrix products": "GEMMs and convolutions"},
 }
 
+# The field of a recorded result with the hash of its parameters.
+REQUEST: Final = "asked"
+
 # Facts of a source in manifests and versions.
 FACTS: Final[Mapping[str, str]] = {"gpu_rows": "gpu_activities", "linked_ns": "launch_known_ns"}
 

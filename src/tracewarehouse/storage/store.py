@@ -10,10 +10,10 @@ from pathlib import Path
 from tracewarehouse.storage import acknowledgements, layout, publish, results, root
 from tracewarehouse.storage.changes import Changes, Intent, Published, Staged
 from tracewarehouse.storage.commit import commit, earlier, groups
-from tracewarehouse.storage.local import disk_errors
+from tracewarehouse.storage.local import LocalObjects, disk_errors
 from tracewarehouse.storage.markers import held_or_dropped
 from tracewarehouse.storage.model import CleanReport, Problem, RankSource, RunVersion
-from tracewarehouse.storage.objects import names_in
+from tracewarehouse.storage.objects import Objects, names_in
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Versions
@@ -23,8 +23,9 @@ from tracewarehouse.temp_folders import locked_folder
 class Store(Versions):
     """The stored files of a warehouse. Any number of processes may use it, without a lock or server."""
 
-    def __init__(self, folder: Path, identity: root.Identity, tool: str = "") -> None:
-        super().__init__(folder)
+    def __init__(self, objects: Objects, identity: root.Identity, tool: str = "") -> None:
+        super().__init__(objects)
+        self.identity = identity
         self.id = identity.id
         self.salt = bytes.fromhex(identity.salt)
         self.tool = tool
@@ -32,12 +33,17 @@ class Store(Versions):
     @classmethod
     def open_or_create(cls, folder: Path, tool: str = "") -> Store:
         """Opens a warehouse, or creates one in a new or empty folder."""
-        return cls(folder, root.read(folder) if root.exists(folder) else root.create(folder), tool)
+        identity = root.read(folder) if root.exists(folder) else root.create(folder)
+        return cls(LocalObjects(folder), identity, tool)
 
     @classmethod
     def open(cls, folder: Path, tool: str = "") -> Store:
         """Opens a warehouse; raises WarehouseError, or SchemaVersionError for another format."""
-        return cls(folder, root.read(folder), tool)
+        return cls(LocalObjects(folder), root.read(folder), tool)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A worker gets the store without what this process has read from it."""
+        return type(self), (self.objects, self.identity, self.tool)
 
     # Writing
 
@@ -45,9 +51,13 @@ class Store(Versions):
     def staging(self) -> Iterator[Path]:
         """A temporary folder on the disk of the warehouse, for Parquet files that are being written."""
         with ExitStack() as held:
-            with disk_errors(self.root):
-                folder = held.enter_context(locked_folder(self.root / layout.STAGING / secrets.token_hex(8)))
+            with disk_errors(self.folder):
+                folder = held.enter_context(locked_folder(self.new_staging_folder()))
             yield folder
+
+    def new_staging_folder(self) -> Path:
+        """The path of a temporary folder that does not exist yet, on the disk of the warehouse."""
+        return self.folder / layout.STAGING / secrets.token_hex(8)
 
     def commit(self, staged: Sequence[Staged], intent: Intent = "now") -> tuple[RankSource, ...]:
         """Commits staged sources and returns them in the given order; the staged files are moved or packed.
@@ -56,7 +66,7 @@ class Store(Versions):
         (a task that runs twice) and are neither published nor pending, returns that commit. Any process may
         commit. Raises WarehouseError if the disk is full or refuses, or a file is not as announced.
         """
-        with disk_errors(self.root):
+        with disk_errors(self.folder):
             found: dict[int, RankSource] = {}
             todo: list[Staged] = []
             for group in groups(staged):
@@ -87,7 +97,7 @@ class Store(Versions):
         Raises RunExists if the name exists in another spelling, UnknownName if there is nothing to
         change, WarehouseError if the disk refuses; a version is published entirely or not at all.
         """
-        with disk_errors(self.root):
+        with disk_errors(self.folder):
             return publish.publish(self, run, changes, self.tool)
 
     def relabel(self, run: str, labels: Mapping[str, str | None]) -> Published:
@@ -100,25 +110,25 @@ class Store(Versions):
         Older versions stay readable as RUN@vN until `clean` deletes them. `keep_results` keeps the
         recorded results of the newest version.
         """
-        with disk_errors(self.root):
+        with disk_errors(self.folder):
             return publish.remove(self, run, self.tool, keep_results)
 
     # Recorded results and acknowledgements
 
     def keep_results(self, files: Mapping[Recorded, Path]) -> None:
         """Stores finished Parquet files as recorded results; each appears complete or not at all."""
-        with disk_errors(self.root):
+        with disk_errors(self.folder):
             results.keep(self.objects, {one: (path, sha256(path)) for one, path in files.items()})
 
     def drop_kept(self, run: str) -> None:
         """No longer keeps the results of a removed run; `clean` deletes them."""
-        with disk_errors(self.root):
+        with disk_errors(self.folder):
             names = names_in(self.objects, layout.kept(run))
             self.objects.delete([f"{layout.kept(run)}/{name}" for name in names])
 
     def acknowledge(self, key: str, fields: Mapping[str, str]) -> None:
         """Stores an acknowledgement, replacing an older one of that key."""
-        with disk_errors(self.root):
+        with disk_errors(self.folder):
             acknowledgements.put(self.objects, key, fields)
 
     def acknowledged(self) -> tuple[dict[str, str], ...]:
@@ -128,7 +138,7 @@ class Store(Versions):
 
     def forget_acknowledged(self, key: str) -> None:
         """Deletes an acknowledgement."""
-        with disk_errors(self.root):
+        with disk_errors(self.folder):
             acknowledgements.delete(self.objects, key)
 
     # Housekeeping
@@ -137,7 +147,7 @@ class Store(Versions):
         """The problems of the stored files: manifests, presence, sizes, rows, checksums, numbering."""
         from tracewarehouse.storage.verify import verify
 
-        with disk_errors(self.root):
+        with disk_errors(self.folder):
             return verify(self)
 
     def clean(self, grace_s: float = 86_400.0, quarantine: bool = False) -> CleanReport:
@@ -147,5 +157,5 @@ class Store(Versions):
         """
         from tracewarehouse.storage.clean import clean
 
-        with disk_errors(self.root):
+        with disk_errors(self.folder):
             return clean(self, grace_s, quarantine)

@@ -23,16 +23,21 @@ from tracewarehouse.storage.results import Recorded
 class Versions:
     """The stored runs as readers see them. Versions are cached, because they never change."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root = folder
-        self.objects: Objects = LocalObjects(folder)
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
         self._read: dict[tuple[str, int], RunVersion] = {}
         self._briefs: dict[tuple[str, int], Brief] = {}
         self._unreadable: tuple[UnreadableRun, ...] | None = None
 
-    def path(self, relative: str) -> Path:
-        """The path of a key."""
-        return self.root / relative
+    @property
+    def folder(self) -> Path:
+        """The folder of a warehouse on a local disk, for what only such a warehouse has, like an inbox."""
+        assert isinstance(self.objects, LocalObjects)
+        return self.objects.root
+
+    def path(self, key: str) -> Path:
+        """The local path of an object."""
+        return self.folder / key
 
     def versions(self, run: str) -> tuple[int, ...]:
         """The numbers of the published versions of a run, ascending, tombstones included."""
@@ -62,7 +67,7 @@ class Versions:
 
     def _check_place(self, stored_run: str, stored_number: int, run: str, number: int) -> None:
         if (layout.versions(stored_run), stored_number) != (layout.versions(run), number):
-            path = self.path(layout.version(run, number))
+            path = self.objects.describe(layout.version(run, number))
             raise WarehouseError(
                 f"{path}: damaged version: it is {stored_run}@v{stored_number}",
                 hints.fill("run {}", hints.call("verify")),
@@ -72,7 +77,7 @@ class Versions:
         """A version's bytes and path."""
         name = layout.version(run, number)
         try:
-            return self.objects.get(name), str(self.path(name))
+            return self.objects.get(name), self.objects.describe(name)
         except FileNotFoundError:
             known = [f"{run}@v{other}" for other in self.versions(run)]
             raise UnknownName("version", f"{run}@v{number}", known) from None
@@ -97,7 +102,7 @@ class Versions:
         try:
             yield
         except UnknownName:
-            path = self.path(layout.version(run, number))
+            path = self.objects.describe(layout.version(run, number))
             raise DamagedRunError(f"run {run} is damaged: {path}: version missing", hint) from None
         except WarehouseError as error:
             raise DamagedRunError(f"run {run} is damaged: {error.message}", hint) from error
@@ -164,7 +169,7 @@ class Versions:
 
     def _unreadable_run(self, key: str, error: TwError) -> UnreadableRun:
         number = max(self.numbers(key), default=0)
-        why = error.message.removeprefix(f"run {key} is damaged: ").removeprefix(f"{self.root}/")
+        why = error.message.removeprefix(f"run {key} is damaged: ").removeprefix(f"{self.objects.url}/")
         return UnreadableRun(self.name(key), layout.version(key, number), why, error.hint)
 
     def name(self, key: str) -> str:
@@ -257,7 +262,7 @@ class Versions:
         """
         return manifests.headers(self.objects, sources)
 
-    # PendingSource for --expect-ranks
+    # Pending sources
 
     def pending(self, run: str) -> tuple[PendingSource, ...]:
         """The pending sources of a run, by rank."""
@@ -296,7 +301,7 @@ class Versions:
             yield from copies.every(self.objects, f"{layout.KEPT}/{run}", self._decode_kept)
 
     def _decode_kept(self, key: str, data: bytes) -> RunVersion:
-        version = decode_version(data, str(self.path(key)))
+        version = decode_version(data, self.objects.describe(key))
         if layout.kept_version(version.run, version.number) != key:
             raise ValueError(f"it is {version.run}@v{version.number}")
         return version

@@ -124,7 +124,7 @@ def check_all_is_reported(path: Path, data: bytes, touched: tuple[int, int], shi
 
 
 def _refuse(constant: str) -> None:
-    raise AssertionError(f"{constant} is no JSON")
+    raise AssertionError(f"{constant} is not JSON")
 
 
 def fuzz(folder: Path, seed: int, count: int) -> None:

@@ -31,14 +31,16 @@ def test_the_library_of_this_source_is_loaded(library: Path) -> None:
 def test_a_stale_library_is_refused(library: Path, tmp_path: Path) -> None:
     changed = tmp_path / "scan.c"
     changed.write_bytes(build.SOURCE.read_bytes() + b"\n")
-    with pytest.raises(native.NativeScannerError, match=r"built from another scan\.c, install the package"):
+    with pytest.raises(
+        native.NativeScannerError, match=r"built from a different scan\.c, install the package"
+    ):
         native.load(library, changed)
 
 
 @needs_compiler
 def test_a_library_of_another_interface_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "ABI", native.ABI + 1)
-    with pytest.raises(native.NativeScannerError, match="another interface"):
+    with pytest.raises(native.NativeScannerError, match="a different interface"):
         native.load(library, build.SOURCE)
 
 

@@ -133,9 +133,9 @@ def belongs_to(rows: Sequence[Row], found: dict[int, Place], call: int) -> dict[
     ops = [n for n in around if rows[n]["category"] == "cpu_op"]
     modules = [n for n in around if _module(rows[n])]
     notes = _notes(rows, found, call)
-    telling = [(rows[n]["ts_ns"], 0, found[n].pre, _pass(rows[n])) for n in around if _pass(rows[n])]
+    reporting = [(rows[n]["ts_ns"], 0, found[n].pre, _pass(rows[n])) for n in around if _pass(rows[n])]
     noted = [(rows[n]["ts_ns"], 1, found[n].pre, _pass(rows[n])) for n in notes if _pass(rows[n])]
-    latest = max(telling + noted, default=None)
+    latest = max(reporting + noted, default=None)
     names = [rows[n]["name"] for n in around if n in ops or n in modules]
     return {
         "op_id": ops[-1] if ops else None,

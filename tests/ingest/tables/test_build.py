@@ -130,7 +130,7 @@ def test_tables_of_the_format_are_stored_unchanged() -> None:
     [
         ({"couters": pa.table({"event_id": [1]})}, "couters is not a stored table"),
         ({"kernel_rules": pa.table({"rule_id": [1]})}, "kernel_rules is not a stored table"),
-        ({"counters": pa.table({"event_id": [1], "colour": ["red"]})}, "counters has no column colour"),
+        ({"counters": pa.table({"event_id": [1], "color": ["red"]})}, "counters has no column color"),
         ({"counters": pa.table({"event_id": ["one"]})}, "counters: event_id is string, not int64"),
         ({"counters": pa.table({"name": pa.array([5]).dictionary_encode()})}, "counters: name is dictionary"),
     ],

@@ -38,12 +38,12 @@ def test_the_last_open_one_before(
 def test_the_last_that_reaches(seed: int, inclusive: bool) -> None:
     luck = Random(seed)
     ends = [luck.randrange(20) for _ in range(luck.choice((0, 1, 2, 7, 8, 33, 100)))]
-    asked = [(luck.randint(0, len(ends)), luck.randrange(-1, 21)) for _ in range(50)]
+    requested = [(luck.randint(0, len(ends)), luck.randrange(-1, 21)) for _ in range(50)]
     wanted = [
         max((n for n in range(before) if ends[n] > time or inclusive and ends[n] == time), default=-1)
-        for before, time in asked
+        for before, time in requested
     ]
-    before, times = (np.array(column, np.int64) for column in zip(*asked, strict=True))
+    before, times = (np.array(column, np.int64) for column in zip(*requested, strict=True))
     assert search.last_reaching(np.array(ends, np.int64), before, times, inclusive).tolist() == wanted
 
 
@@ -51,14 +51,14 @@ def test_the_last_that_reaches(seed: int, inclusive: bool) -> None:
 def test_the_last_of_its_group_by_a_time(seed: int) -> None:
     luck = Random(seed)
     items = [(luck.randrange(4), luck.randrange(9)) for _ in range(luck.choice((0, 1, 30)))]
-    asked = [(luck.randrange(5), luck.randrange(9)) for _ in range(luck.choice((0, 1, 30)))]
+    requested = [(luck.randrange(5), luck.randrange(9)) for _ in range(luck.choice((0, 1, 30)))]
     wanted = [
         max(((time, n) for n, (of, time) in enumerate(items) if of == group and time <= at), default=(0, -1))[
             1
         ]
-        for group, at in asked
+        for group, at in requested
     ]
-    columns = [np.array([row[n] for row in rows], np.int64) for rows in (items, asked) for n in (0, 1)]
+    columns = [np.array([row[n] for row in rows], np.int64) for rows in (items, requested) for n in (0, 1)]
     assert search.last_before(*columns).tolist() == wanted
 
 

@@ -78,7 +78,7 @@ def of_pair(
 
 
 def _tables() -> str:
-    """A name for the tables as they are: a changed contract wants a warehouse of its own."""
+    """A name for the tables as they are: a changed contract needs another warehouse."""
     found = hashlib.sha256()
     for path in sorted(path for name in ("tables", "rules") for path in (ROOT / "sql" / name).glob("*.sql")):
         found.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Annotations: how long each took, and which one HTA gives to a GPU row."""
+"""Annotations: how long each took, and which one HTA gives to a GPU activity."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def host_breakdown_ours(warehouse: tw.Warehouse) -> Table:
 
 
 def around_launch(frame: Frame) -> Table:
-    """(rank, GPU row): the innermost annotation that holds the start of its launch on that thread."""
+    """(rank, GPU activity): the innermost annotation that holds the start of its launch on that thread."""
     notes = frame.rows.filter((pl.col("category") == "user_annotation") & pl.col("nests"))
     calls = frame.rows.filter("runtime").select(runtime_id="index", pid="pid", tid="tid", call="ts")
     rows = frame.gpu.select("index", "runtime_id").join(calls, on="runtime_id", how="left")
@@ -84,7 +84,7 @@ def labels_ours(warehouse: tw.Warehouse) -> Table:
 
 
 def labels(ranks: tuple[Rank, ...], rules: Rules) -> Table:
-    """(rank, GPU row): the annotation of its stream that overlaps it, of several the shortest."""
+    """(rank, GPU activity): the annotation of its stream that overlaps it, of several the shortest."""
     frame = frames(ranks, rules)[0]
     if "on_stream" not in rules:
         return around_launch(frame)
@@ -96,7 +96,7 @@ def labels(ranks: tuple[Rank, ...], rules: Rules) -> Table:
         like = (pl.col("arg_stream") >= 0) & (pl.col("correlation") >= 0)
         rows = frame.rows.filter(like | pl.col("name").is_in(SYNCS))
     if "rounding" in rules and (rows["dur"].min() or 0) < 0:
-        raise Fails("ValueError", 4, "a length of -1 µs is no interval")
+        raise Fails("ValueError", 4, "a length of -1 µs is not an interval")
     found: Table = {}
     for (pid, tid), each in rows.group_by("pid", "tid"):
         of_stream = marks.filter((pl.col("pid") == pid) & (pl.col("tid") == tid))

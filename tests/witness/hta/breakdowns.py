@@ -16,7 +16,7 @@ from witness.hta.spans import length, merged, order_down, sweep, sweep_by_turns
 
 LOAD = ("last_list", "rounding", "last_step", "many", "join")
 GPU = (*LOAD, "stream", "names", "devices")
-NO_GPU = "no GPU row: the last of an empty list is asked for"
+NO_GPU = "no GPU activity: the last of an empty list is requested for"
 
 
 # Temporal breakdown
@@ -115,7 +115,7 @@ def types(ranks: tuple[Rank, ...], rules: Rules) -> Table:
             for name, time in _classes(rows, rules, frame.dtype).items():
                 found[*key, name] += time
     if not found and "ranks" in rules:
-        raise Fails("ValueError", 12, "no GPU row")
+        raise Fails("ValueError", 12, "no GPU activity")
     return _with_share(found)
 
 

@@ -1,4 +1,4 @@
-"""HTA's call graph: the slices of a thread in an order of its own, nested by a stack that pops blindly."""
+"""HTA's call graph: the slices of a thread in its own order, nested by a stack that pops blindly."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _with_none(x: Edge, y: Edge) -> bool:
 
 
 class Graph:
-    """Parents and children of one rank, GPU rows under the calls that launched them."""
+    """Parents and children of one rank, GPU activities under the calls that launched them."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame

@@ -49,7 +49,7 @@ class Case:
 
 
 def other_format(folder: Path, path: Path) -> str | None:
-    """Why a file is no case; None where it is one."""
+    """Why a file is not a case; None if it is one."""
     shown = path.relative_to(folder)
     return next((why for pattern, why in OTHER_FORMATS.items() if shown.match(pattern)), None)
 

@@ -14,7 +14,7 @@ from witness.hta.frame import Rank, read
 from witness.hta.loads import predicted
 from witness.hta.method import Method, Table, first_difference, same
 from witness.hta.oracle import Oracle
-from witness.hta.rules import NONE, Fails, Rules, needed, told
+from witness.hta.rules import NONE, Fails, Rules, needed, reported
 
 STORED = ("intact", "repaired", "damaged", "same")
 METHODS: tuple[Method, ...] = (
@@ -47,7 +47,7 @@ def compare(warehouse: tw.Warehouse, oracle: Oracle, case: Case, part: str = "")
     if "error" in answers["load"] or not files:
         return
     seen, ranks = warehouse.select(runs=[case.run]), read(warehouse, case.run, files)
-    windows = critical_path.asked(ranks)
+    windows = critical_path.requested(ranks)
     left_out = critical_path.WINDOWS.keys() - windows
     selected = [method for method in METHODS if part in method.name and method.name not in left_out]
     if any(method.name in windows for method in selected):
@@ -64,7 +64,7 @@ def compare(warehouse: tw.Warehouse, oracle: Oracle, case: Case, part: str = "")
 def load_verdict(case: Case, stored: bool, answer: dict[str, Any]) -> tuple[str, str]:
     """Whether both read the files."""
     if "error" not in answer:
-        return ("equal", "") if stored else ("apart", "we refuse what is no Kineto trace")
+        return ("equal", "") if stored else ("apart", "we refuse what is not a Kineto trace")
     if not stored:
         return "none", "neither reads it"
     error, why = predicted(case.files) or ("", "")
@@ -92,7 +92,7 @@ def verdict(
     if rules is None:
         found = method.model(ranks, frozenset(method.rules))
         return "unexplained", f"the model / HTA: {first_difference(found, said, method.within)}"
-    return "apart", told(rules)
+    return "apart", reported(rules)
 
 
 def _gives(method: Method, ranks: tuple[Rank, ...], rules: Rules, said: Table) -> bool:

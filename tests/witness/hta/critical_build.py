@@ -1,4 +1,4 @@
-"""How HTA makes the graph of its critical path: locks between threads, call stacks, then GPU rows."""
+"""How HTA makes the graph of its critical path: locks between threads, call stacks, then GPU activities."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Node:
 
 
 class Critical:
-    """The graph over the rows of a window; the whole frame, and all `names` there are, tell more of them."""
+    """The graph over the rows of a window; the whole frame and all `names` describe more of them."""
 
     def __init__(self, frame: Frame, window: pl.DataFrame, names: Set[str], rules: Rules) -> None:
         self.frame, self.window, self.names, self.rules = frame, window, names, rules
@@ -80,7 +80,7 @@ class Critical:
         return self.name[node.event] in LOCKING
 
     def _lock(self) -> None:
-        """Whoever ends first is taken to have held the runtime's lock."""
+        """The call that ends first is taken to have held the runtime's lock."""
         waiting: list[Node] = []
         last: Node | None = None
         for node in filter(self._locks, self.nodes):
@@ -114,7 +114,7 @@ class Critical:
         return tid or "" if text or tid != "0" else ""
 
     def _passed_on(self, source: Node, to: Node) -> bool:
-        """The lock's edges stand for this one."""
+        """The lock's edges represent this one."""
         shared = self._locks(source) and self._locks(to) and (source.is_start or not to.is_start)
         return "lock" in self.rules and shared
 
@@ -143,7 +143,7 @@ class Critical:
 
 @dataclass(frozen=True)
 class Row:
-    """A GPU row with the length of its stream's queue after it and after its launch; None where unknown."""
+    """A GPU activity with the length of its stream's queue after it and after its launch; None if unknown."""
 
     event: int
     category: str
@@ -157,7 +157,7 @@ class Row:
 
 
 class Rows:
-    """What GPU rows and the profiler's rows about waits add to a graph."""
+    """What GPU activities and the profiler's rows about waits add to a graph."""
 
     def __init__(self, critical: Critical) -> None:
         self.to, self.rules = critical, critical.rules

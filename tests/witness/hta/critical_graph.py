@@ -13,7 +13,7 @@ Pair = tuple[int, int]
 
 @dataclass
 class Edge:
-    """`type` is HTA's; `event` is whose time it is, None where that is nobody's."""
+    """`type` is HTA's; `event` is the event that the time belongs to, None without one."""
 
     type: str
     weight: int
@@ -75,7 +75,7 @@ class Digraph:
         return path[::-1]
 
     def by_type(self) -> Mapping[str, Pair]:
-        """Edges by type: how many, and their weights added up."""
+        """Edges by type: how many, and their weights summed."""
         found: dict[str, Pair] = defaultdict(lambda: (0, 0))
         for _, _, edge in self.edges():
             count, weight = found[edge.type]

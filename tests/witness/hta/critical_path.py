@@ -1,6 +1,6 @@
-"""The critical path: HTA's longest way through a graph of its own, ours what each moment was spent on.
+"""The critical path: HTA's longest path through its own graph, ours what each moment was spent on.
 
-Our own path has its witness in `witness/critical.py`; here it stands for itself beside HTA's rules.
+Our own path has its witness in `witness/critical.py`; here it is compared with HTA's rules.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ OVERHEAD = {
 RULES = (*LOAD, "stream", "marks", "apis", "path", "lock", "threads", "gaps", "blocking", "limit")
 
 
-def asked(ranks: tuple[Rank, ...]) -> dict[str, tuple[str, int]]:
-    """The windows that HTA is asked for: of a large trace with steps not the whole, for its time."""
+def requested(ranks: tuple[Rank, ...]) -> dict[str, tuple[str, int]]:
+    """The windows that HTA is requested for: of a large trace with steps not the whole, for its time."""
     stepped = ranks[0].rows["name"].str.contains(STEP).any()
     whole = not stepped or len(ranks[0].rows) <= MOST_ROWS
     return {name: window for name, window in WINDOWS.items() if window[0] or whole}
 
 
 def linked(frame: Frame, rules: Rules) -> Frame:
-    """The frame with the profiler's rows about waits among the GPU rows, and a partner for calls too."""
+    """The frame with the profiler's rows about waits among GPU activities, and a partner for calls."""
     waits = pl.col("cat") == SYNC
     rows = frame.rows.with_columns(
         gpu=pl.col("gpu") | (waits & (pl.col("arg_stream") != -1)),
@@ -129,7 +129,7 @@ def _found(ranks: tuple[Rank, ...], rules: Rules, annotation: str, instance: int
 def path(critical: Critical) -> list[int]:
     """The longest way; edges against time cost nothing in it. Raises Fails where HTA has none."""
     if same_stream(critical):
-        raise Fails("NoPath", 16, "a row waits for another of its own stream")
+        raise Fails("NoPath", 16, "a row waits for another of the same stream")
     nodes = critical.graph.longest(lambda edge: 0 if edge.weight <= -US else edge.weight)
     if len(nodes) < 2:
         raise Fails("AssertionError", 16, "no edge takes time: a path of one node")
@@ -224,9 +224,9 @@ def shape_said(answer: Any) -> Table:
 
 METHODS = [
     method
-    for name, asked in WINDOWS.items()
+    for name, requested in WINDOWS.items()
     for method in (
-        Method(name, RULES, lengths_said, lengths(*asked), lengths_ours(*asked), witnessed=True),
-        Method(name, RULES, shape_said, shape(*asked), note="graph"),
+        Method(name, RULES, lengths_said, lengths(*requested), lengths_ours(*requested), witnessed=True),
+        Method(name, RULES, shape_said, shape(*requested), note="graph"),
     )
 ]

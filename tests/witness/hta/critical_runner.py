@@ -47,7 +47,7 @@ def on(graph: Any) -> list[int]:
 
 
 def edges(graph: Any) -> dict[str, tuple[int, float]]:
-    """Edges of the whole graph by type: how many, and their weights added up."""
+    """Edges of the whole graph by type: how many, and their weights summed."""
     found: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
     for _, _, edge in graph.edges(data="object"):
         count, weight = found[edge.type.name]

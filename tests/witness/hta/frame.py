@@ -159,7 +159,7 @@ def _floats(rows: pl.DataFrame, missing: int) -> bool:
 
 @dataclass(frozen=True)
 class Frame:
-    """The rows of a rank after the load, by a set of rules; `ts` and `dur` in ns, `gpu` marks GPU rows.
+    """The rows of a rank after the load, by a set of rules; `ts` and `dur` in ns, `gpu` marks GPU activities.
 
     `dtype` is the type in which HTA holds the starts, in µs; None where they are as exact as ours.
     """
@@ -170,11 +170,11 @@ class Frame:
 
     @cached_property
     def gpu(self) -> pl.DataFrame:
-        """The GPU rows, in the frame's order."""
+        """The GPU activities, in the frame's order."""
         return self.rows.filter("gpu")
 
     def devices(self) -> list[tuple[int | None, pl.DataFrame]]:
-        """GPU rows by device; one group, named None, where there is only one."""
+        """GPU activities by device; one group, named None, where there is only one."""
         groups = self.gpu.partition_by("unit", maintain_order=True)
         if len(groups) < 2:
             return [(None, group) for group in groups]
@@ -221,7 +221,7 @@ def _parsed(rank: Rank, rules: Rules) -> pl.DataFrame:
 
 
 def _partners(rows: pl.DataFrame, rules: Rules) -> pl.Series:
-    """`index` of the other side of a launch; -1 and 0 are HTA's words for none. Ours: of GPU rows only."""
+    """`index` of the other side of a launch; -1 and 0 mean none in HTA. Ours: of GPU activities only."""
     if "many" not in rules:
         return rows["runtime_id"].fill_null(-1)
     linked = rows.filter(pl.col("correlation") != -1)

@@ -24,7 +24,7 @@ COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync")
 
 
 def launch_stats(ranks: tuple[Rank, ...], rules: Rules, apis: tuple[str, ...] = LAUNCHES + COPIES) -> Table:
-    """(rank, correlation, n-th of that id): call, GPU row, from the call's return to the row's start."""
+    """(rank, correlation, n-th of that id): call, GPU activity, from the call's return to the row's start."""
     found: Table = {}
     for frame in frames(ranks, rules):
         pairs = _by_id(frame, rules, apis) if "many" in rules else _by_launch(frame, rules, apis)

@@ -20,7 +20,7 @@ US = 1_000
 class Method:
     """One method of HTA.
 
-    `said` reads HTA's answer; `ours` asks our analyses, None where none answers this; `model` computes it
+    `said` reads HTA's answer; `ours` runs our analyses, None if none computes this; `model` computes it
     from our tables under a set of rules: with none it is ours, with all of `rules` HTA's. `within` is what
     HTA rounds away, by column. `witnessed`: ours has its witness elsewhere, and the model knows HTA's rules
     only.

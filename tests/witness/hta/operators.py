@@ -20,14 +20,14 @@ from witness.hta.rules import Fails, Rules
 from witness.hta.spans import order, order_down
 
 LAUNCH = re.compile(r"(cuda.*LaunchKernel)|(cuLaunchKernel)|(^runFunction)")
-Launch = tuple[str, str, int, int, str]  # operator, what makes it one occurrence, two delays, GPU row
+Launch = tuple[str, str, int, int, str]  # operator, what makes it one occurrence, two delays, GPU activity
 
 
 # Delays of aten operators
 
 
 def delays(ranks: tuple[Rank, ...], rules: Rules) -> Table:
-    """(rank, operator, sequence): count, mean from operator to call, mean from call to GPU row."""
+    """(rank, operator, sequence): count, mean from operator to call, mean from call to GPU activity."""
     frame = frames(ranks, rules)[0]
     launches = _by_time(frame) if "nesting" in rules else _by_thread(frame)
     occurrences: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
@@ -70,7 +70,7 @@ def _by_time(frame: Frame) -> Iterable[Launch]:
             continue
         at = holding[order_down(starts[holding])[0]]
         if len(kernels[index]) != 1:
-            raise Fails("ValueError", 3, "a call has another number of GPU rows than one")
+            raise Fails("ValueError", 3, "a call has another number of GPU activities than one")
         ((start, name),) = kernels[index]
         yield names[at], f"{threads[at]} {starts[at]}", ts - int(starts[at]), start - ts, name
 
@@ -105,7 +105,7 @@ LEAST = 3
 
 
 def sequences(operator: str) -> Callable[[tuple[Rank, ...], Rules], Table]:
-    """(operator, sequence): count, time of its GPU rows, time of the operators."""
+    """(operator, sequence): count, time of its GPU activities, time of the operators."""
 
     def model(ranks: tuple[Rank, ...], rules: Rules) -> Table:
         if "nesting" in rules:

@@ -46,9 +46,9 @@ class Oracle:
         kept = self.cache / f"{_digest(runner, request, files)}.json"
         if not kept.exists():
             with tempfile.TemporaryDirectory() as folder:
-                asked, said = Path(folder) / "request.json", Path(folder) / "answer.json"
-                asked.write_text(json.dumps(request), encoding="utf-8")
-                command = ["nice", str(self.python), str(runner), str(asked), str(said)]
+                requested, said = Path(folder) / "request.json", Path(folder) / "answer.json"
+                requested.write_text(json.dumps(request), encoding="utf-8")
+                command = ["nice", str(self.python), str(runner), str(requested), str(said)]
                 done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True)
                 answer = said.read_text(encoding="utf-8") if said.exists() else json.dumps(_died(done))
             written = kept.with_suffix(f".{os.getpid()}")

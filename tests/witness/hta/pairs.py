@@ -15,7 +15,7 @@ from witness.hta.breakdowns import LOAD
 from witness.hta.frame import MEMORY, STEP, Rank, parsed, read
 from witness.hta.method import US, Table, columns, first_difference, same
 from witness.hta.oracle import Oracle
-from witness.hta.rules import NONE, Fails, Rules, needed, told
+from witness.hta.rules import NONE, Fails, Rules, needed, reported
 from witness.hta.stepping import with_steps
 
 RULES = (*LOAD, "stream", "marks")
@@ -78,7 +78,7 @@ def _verdict(
     wanted = needed(rules, lambda each: same(model(each), said, within))
     if wanted is None:
         return "unexplained", f"the model / HTA: {first_difference(model(frozenset(rules)), said, within)}"
-    return "apart", told(wanted)
+    return "apart", reported(wanted)
 
 
 Side = dict[str, tuple[int, float]]

@@ -14,15 +14,15 @@ NONE: Rules = frozenset()
 TRAPS = {
     "stream": (
         1,
-        "a GPU row is what carries a stream: syncs and Triton's operators count, by name not category",
+        "a GPU activity is what carries a stream: syncs and Triton's operators count, by name not category",
     ),
-    "join": (2, "GPU rows without a launch in the trace are dropped"),
+    "join": (2, "GPU activities without a launch in the trace are dropped"),
     "many": (3, "ids are joined rank-wide, N:1 and 1:N: rows double, the last partner wins"),
     "rounding": (4, "starts rounded up and ends down to whole µs, in float64"),
-    "last_step": (6, "the last profiler step is dropped, with all GPU rows that it launched"),
+    "last_step": (6, "the last profiler step is dropped, with all GPU activities that it launched"),
     "names": (7, "kinds by the start of the name, `hip…` and `…Sync` among them"),
     "other": (7, "rows of no kind are in no table"),
-    "idle": (8, "a gap is to the row before, may be negative; no launch is no host wait"),
+    "idle": (8, "a gap is to the row before, may be negative; without launch there is no host wait"),
     "devices": (13, "streams of all devices of a rank are one"),
     "queue": (9, "calls and rows are put together by id, ties in any order"),
     "apis": (9, "only some launching functions count"),
@@ -31,14 +31,14 @@ TRAPS = {
     "on_stream": (14, "an annotation is that which overlaps on the stream, not that around the launch"),
     "last_stream": (9, "only the last stream of a rank is kept"),
     "marks": (6, "copies of the steps' marks on the GPU count as steps"),
-    "clocks": (13, "who starts last by clocks that nobody set, of kernels called ncclKernel…"),
+    "clocks": (13, "who starts last by clocks that are not synchronized, of kernels called ncclKernel…"),
     "default": (13, "ranks=None means rank 0"),
     "delay": (10, "the delay is clipped at 0"),
     "fold": (11, "what is folded is folded again: statistics of sums"),
     "denominator": (12, "shares of another whole"),
-    "ranks": (13, "ranks are added up"),
+    "ranks": (13, "ranks are summed"),
     "nesting": (14, "operators by time alone, on any thread"),
-    "path": (16, "the longest way through a graph of its own: time that has no edge there is not counted"),
+    "path": (16, "the longest path through another graph: time without an edge there is not counted"),
     "gaps": (16, "no time passes between one outermost operator of a thread and the next"),
     "blocking": (16, "calls that may block take no time, copies and queries among them, wait or no wait"),
     "lock": (16, "launches, copies and allocations of all threads wait for whichever of them ends first"),
@@ -69,6 +69,6 @@ def needed(rules: tuple[str, ...], same: Callable[[Rules], bool]) -> Rules | Non
     return selected
 
 
-def told(rules: Rules) -> str:
+def reported(rules: Rules) -> str:
     """The traps of a set of rules, for people."""
     return ", ".join(f"{TRAPS[rule][0]} ({rule})" for rule in sorted(rules, key=lambda rule: TRAPS[rule]))

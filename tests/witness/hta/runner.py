@@ -64,7 +64,7 @@ def described(analysis: Any, ranks: list[int], most: int) -> Any:
 
 
 def annotated(analysis: Any, rank: int) -> Any:
-    """Which annotation HTA gives to which GPU row."""
+    """Which annotation HTA gives to which GPU activity."""
     table = analysis.get_gpu_kernels_with_user_annotations(rank, shorten_names=False)
     return None if table is None else frame(table[["index", "s_name", "s_user_annotation"]])
 
@@ -193,7 +193,7 @@ def quiet() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Everything asked for."""
+    """Everything requested for."""
     if "timeline" in request:
         return memory(request)
     if "control" in request:

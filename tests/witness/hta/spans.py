@@ -36,7 +36,7 @@ def merged(rows: pl.DataFrame, dtype: np.dtype | None = None) -> Pieces:
 
 
 def length(pieces: Pieces) -> int:
-    """All of them added up."""
+    """All of them summed."""
     return int(pieces[1].sum() - pieces[0].sum())
 
 
@@ -55,7 +55,7 @@ def sweep(weighted: list[tuple[int, Pieces]], dtype: np.dtype | None = None) -> 
 
 
 def sweep_by_turns(weighted: list[tuple[int, Pieces]]) -> tuple[np.ndarray, np.ndarray]:
-    """The same, sorted anew after each group: at equal times another order."""
+    """The same, sorted again after each group: at equal times another order."""
     time, weight = np.empty(0, np.int64), np.empty(0, np.int64)
     for value, (starts, ends) in weighted:
         time = np.concatenate([time, starts, ends])

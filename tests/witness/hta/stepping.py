@@ -9,7 +9,7 @@ from witness.hta.rules import Fails
 
 
 def with_steps(rows: pl.DataFrame) -> pl.DataFrame:
-    """`step` of a host row: the last mark, copies on the GPU too, that holds its start; of a GPU row its
+    """`step` of a host row: the last mark, copies on the GPU too, that holds its start; of a GPU activity its
     partner's; of a row of stream 0 none, unless an operator carries it."""
     step = pl.Series([-1] * len(rows), dtype=pl.Int64)
     marks = rows.filter(pl.col("name").str.starts_with("ProfilerStep"))

@@ -1,7 +1,7 @@
 """Stragglers: HTA's start late, by the clocks as they are; ours are those that others wait for.
 
 The two answer different questions, so there is one rule, and without it nothing is said: a brute-force
-witness of our own stands in `witness/collectives.py`.
+witness of our own is in `witness/collectives.py`.
 """
 
 from __future__ import annotations

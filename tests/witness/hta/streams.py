@@ -184,7 +184,7 @@ def _moves(frame: Frame, rules: Rules) -> pl.DataFrame:
 
 
 def moves_of_hta(frame: Frame, rules: Rules) -> pl.DataFrame:
-    """What makes queues longer or shorter, in HTA's order; `index` is the call's or the GPU row's."""
+    """What makes queues longer or shorter, in HTA's order; `index` is the call's or the GPU activity's."""
     launching = pl.col("name").is_in(LAUNCHES) if "apis" in rules else pl.col("runtime")
     calls = frame.rows.filter(launching & (pl.col("partner") > 0))
     device = frame.gpu.select("correlation", "unit", "sid")
@@ -243,7 +243,7 @@ def queue_summary_said(answer: Any) -> Table:
 
 
 def blocked(ranks: tuple[Rank, ...], rules: Rules) -> Table:
-    """(limit, rank, device, stream): time with at least so many in the queue, share of the trace's length."""
+    """(limit, rank, device, stream): time with at least `limit` in the queue, share of the trace's length."""
     found: Table = {}
     spans = {frame.rank: frame.rows["ts"].max() - frame.rows["ts"].min() for frame in frames(ranks, rules)}
     for key, points in queues(ranks, rules):

@@ -25,11 +25,11 @@ number, with those named it gives HTA's. Each set is a smallest one: without any
 is missed.
 
 """
-# What only HTA's rules are modelled for: no analysis of ours has the question in the same words.
-MODELLED = {
-    "ranks=None": "HTA's default is rank 0; ours is all ranks, so there is nothing to ask for",
-    "get_potential_stragglers": "HTA's are the ranks that start last, by clocks that nobody set; our "
-    "`stragglers` are those that the others waited for, and `witness/collectives.py` is their witness",
+# What only HTA's rules are modeled for: no analysis of ours has the question in the same words.
+MODELED = {
+    "ranks=None": "HTA's default is rank 0; ours is all ranks, so there is nothing to compare",
+    "get_potential_stragglers": "HTA's are the ranks that start last, by clocks that are not synchronized; "
+    "our `stragglers` are those that the others waited for, and `witness/collectives.py` is their witness",
     "TraceDiff.compare_traces(short)": "HTA's short name is what follows the last blank; ours leaves out "
     "brackets and return type only, so names that HTA takes together stay apart",
     **dict.fromkeys(
@@ -42,7 +42,7 @@ OURS = dict.fromkeys(
     WINDOWS,
     "Ours is what every moment was spent on, so it is as long as the scope; HTA's is the longest way through "
     "a graph in which much time has no edge. Its length and its shares are held against ours. Of a set the "
-    f"first rank is asked for; '' is all of a trace, and not of those with steps and more than {MOST_ROWS:,} "
+    f"first rank is requested; '' is all of a trace, and not of those with steps and more than {MOST_ROWS:,} "
     "rows, for HTA's time. None other was left out: it was given 20 minutes and 6 GiB.",
 )
 
@@ -50,7 +50,7 @@ OURS = dict.fromkeys(
 def page(found: Sequence[Verdict], left_out: Mapping[str, str]) -> str:
     """The whole page."""
     places = {case: at for at, case in enumerate(sorted({each.case for each in found}), start=1)}
-    parts = [HEAD.format(traces=len(places)), _counts(found), _rules(), _modelled()]
+    parts = [HEAD.format(traces=len(places)), _counts(found), _rules(), _modeled()]
     names = dict.fromkeys(each.method for each in found)
     parts += [_method(name, [each for each in found if each.method == name], places) for name in names]
     parts += ["## Traces\n\n", *(f"{at}. {case}\n" for case, at in places.items()), "\n"]
@@ -69,10 +69,10 @@ def _rules() -> str:
     return "| rule | trap | what HTA does |\n|---|---:|---|\n" + "".join(rows) + "\n"
 
 
-def _modelled() -> str:
-    rows = [f"- {name}: {why}\n" for name, why in MODELLED.items()]
+def _modeled() -> str:
+    rows = [f"- {name}: {why}\n" for name, why in MODELED.items()]
     return (
-        "Modelled by HTA's rules alone, as no analysis of ours answers the same words:\n\n"
+        "Modeled by HTA's rules alone, as no analysis of ours answers the same words:\n\n"
         + "".join(rows)
         + "\n"
     )
@@ -90,11 +90,11 @@ def _method(name: str, found: Sequence[Verdict], places: Mapping[str, int]) -> s
         f"| {word} | {why} | {len(traces)} | {_spans(sorted(traces))} |\n"
         for (word, why), traces in sorted(by_verdict.items(), key=lambda item: (item[0][0], -len(item[1])))
     ]
-    told = f"{OURS[name]}\n\n" if name in OURS else ""
-    if name in MODELLED:
-        told = f"No analysis of ours answers this: {MODELLED[name]}.\n\n"
+    reported = f"{OURS[name]}\n\n" if name in OURS else ""
+    if name in MODELED:
+        reported = f"No analysis of ours answers this: {MODELED[name]}.\n\n"
     return (
-        f"## {name}\n\n{told}| verdict | because of | traces | which |\n|---|---|---:|---|\n"
+        f"## {name}\n\n{reported}| verdict | because of | traces | which |\n|---|---|---:|---|\n"
         + "".join(rows)
         + "\n"
     )

@@ -30,7 +30,7 @@ class Waits:
         self.after = self._after() if {WAIT_CALL, WAIT_ROW} <= names else None
 
     def _launches(self) -> pl.DataFrame:
-        """Launching calls by time, with stream and device of the GPU row that they point to."""
+        """Launching calls by time, with stream and device of the GPU activity that they point to."""
         calls = self._by_time(pl.col("name").is_in(LAUNCHES) & (pl.col("partner") > 0))
         calls = calls.join(self.linked, on="partner", maintain_order="left_right")
         return calls.with_columns(number=pl.int_range(pl.len(), dtype=pl.Int64)).select(COLUMNS)

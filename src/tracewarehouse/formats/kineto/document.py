@@ -127,7 +127,7 @@ class Document:
             return
         path, wrong = self.text.path, self._wrong_events
         if wrong is not None:
-            what = "null" if wrong.startswith("null") else "no list"
+            what = "null" if wrong.startswith("null") else "not a list"
             raise TraceFormatError(
                 path, f"traceEvents is {what}", hint="the profiler recorded no events; record again"
             )

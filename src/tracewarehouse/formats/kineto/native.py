@@ -137,9 +137,9 @@ def load(path: Path, source: Path) -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         raise NativeScannerError(f"{path.name} cannot be loaded ({error})") from error
     if library.tw_abi() != ABI or library.tw_column_names().decode().split() != list(_NAMES):
-        raise NativeScannerError(f"{path.name} has another interface than this release, {_REMEDY}")
+        raise NativeScannerError(f"{path.name} has a different interface than this release, {_REMEDY}")
     if library.tw_source_hash().decode() != hashlib.sha256(source.read_bytes()).hexdigest():
-        raise NativeScannerError(f"{path.name} was built from another scan.c, {_REMEDY}")
+        raise NativeScannerError(f"{path.name} was built from a different scan.c, {_REMEDY}")
     return library
 
 

@@ -39,13 +39,13 @@ class Policy:
 NO_POLICY: Final = Policy()
 
 
-def policy_of(root: Path) -> Policy:
-    """The policy of the warehouse at `root`: the file TW_REDACT_POLICY names, else its own, else none.
+def policy_of(warehouse: Path) -> Policy:
+    """The policy of the warehouse in a folder: the file TW_REDACT_POLICY names, else its own, else none.
 
     Raises PolicyError for a file that is missing or not a policy.
     """
     named = os.environ.get(POLICY_VARIABLE)
-    path = Path(named) if named else root / POLICY_FILE
+    path = Path(named) if named else warehouse / POLICY_FILE
     if not named and not path.is_file():
         return NO_POLICY
     try:

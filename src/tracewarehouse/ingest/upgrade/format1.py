@@ -178,13 +178,13 @@ class _Call:
         return tuple(self.made[key, one.rank, one.name] for one in sources if one.name not in lost)
 
 
-def convert(root: Path, catalog: Catalog, tool: str) -> UpgradeReport:
-    """Converts the warehouse at `root` to the current format; returns a line per run and unconverted ranks.
+def convert(folder: Path, catalog: Catalog, tool: str) -> UpgradeReport:
+    """Converts the warehouse in a folder to the current format; returns a line per run, and lost ranks.
 
     Raises WarehouseError if a version or manifest is damaged, TwError if disk or memory failed.
     """
-    old = Format1(root)
-    conversion = Conversion(root, old.identity(), tool)
+    old = Format1(folder)
+    conversion = Conversion(folder, old.identity(), tool)
     call = _Call(conversion.store, catalog, conversion, old)
     runs = [_run(old, conversion, key) for key in old.runs()]
     pending = [run for run in runs if not run.published or run.waiting]
