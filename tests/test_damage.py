@@ -223,6 +223,24 @@ def test_with_verify_no_flipped_bit_changes_an_answer(root: Path) -> None:
     assert silent == 0
 
 
+def test_verify_reads_the_files_that_a_command_only_lists(root: Path) -> None:
+    path = next((root / "data").glob("kernels/a/*.parquet"))
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    wh = Warehouse(root)
+    assert {row["state"] for row in wh.runs().rows()} == {"complete", "pending"}
+    assert wh.info("a").run["run_id"] == "a"
+    wh = Warehouse(root, verify=True)
+    found = wh.runs()
+    assert {row["run_id"]: row["state"] for row in found.rows()}["a"] == "damaged"
+    assert "run a is damaged: data/kernels" in found.notices[0] and 'wh.repair("a")' in found.notices[0]
+    with pytest.raises(DamagedRunError, match="checksum differs"):
+        wh.info("a")
+    assert wh.info("b").run["run_id"] == "b"
+    assert tw("info", "a", "-w", root, "--verify").code == 1
+    assert tw("export", "trace", "b", "-w", root, "--rank", "0", "--verify").code == 0
+
+
 def test_a_gate_does_not_pass_over_a_damaged_run(root: Path) -> None:
     assert tw("check", "-w", root, "--fail-on", "critical").code == 0
     version(root, 3).unlink()

@@ -74,6 +74,7 @@ class Settings:
     force_rank: bool = False
     time_unit: Literal["us", "ns"] | None = None
     step_range: str | None = None
+    redact: bool = True
     started_at: str | None = None
 
 
@@ -160,12 +161,13 @@ class _Group:
             settings.time_unit,
             settings.step_range,
             settings.replace,
+            settings.redact,
         )
 
     @cached_property
     def policy(self) -> Policy:
         """The redaction policy of the warehouse."""
-        return policy_of(self.settings.root)
+        return policy_of(self.settings.root, self.settings.redact)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -335,7 +337,11 @@ class _Source:
 
     def _uid(self, target: Target, outcome: Outcome) -> str:
         settings = self.group.settings
-        options = {"time_unit": settings.time_unit, "step_range": settings.step_range}
+        options = {
+            "time_unit": settings.time_unit,
+            "step_range": settings.step_range,
+            "redact": "" if settings.redact else "no",
+        }
         return uid(
             outcome.digest,
             target.run,
@@ -413,7 +419,7 @@ class _Source:
 
 
 def redacted_by(policy: Policy) -> Json:
-    """The version of the redaction rules, and the hash of the policy (empty for none)."""
+    """The version of the redaction rules (0: not redacted), and the hash of the policy (empty for none)."""
     return {"rules": rules(policy).version, "policy": fingerprint(policy)}
 
 
