@@ -34,7 +34,7 @@ from tracewarehouse.ingest.plan import (
     Target,
     UnreadSource,
 )
-from tracewarehouse.ingest.resources import is_large, no_huge_pages, system_allocator
+from tracewarehouse.ingest.resources import check_memory, is_large, no_huge_pages, system_allocator
 from tracewarehouse.ingest.survey import file_stamp
 from tracewarehouse.storage import Json, RankSource, Staged, Store, disk_error, uid
 
@@ -227,6 +227,7 @@ class _Source:
 
     def run(self, _: TaskProgress) -> Report:
         """Reads the source and builds its tables if it may be stored as its target."""
+        check_memory(self.item.text_bytes)
         with system_allocator() if is_large(self.item.text_bytes) else nullcontext():
             return self._run()
 
