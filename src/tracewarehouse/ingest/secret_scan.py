@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from tracewarehouse.formats.base import Redaction, Request
@@ -21,6 +20,7 @@ from tracewarehouse.formats.redact import NO_POLICY, POLICY_FILE, Policy, Redact
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.storage import run_key
+from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,9 +88,9 @@ def scan_traces(paths: Iterable[str | PathLike[str]], policy: Policy = NO_POLICY
 def _trace_redactions(path: Path, policy: Policy) -> list[Redaction]:
     opened = detect(path).open(path)
     hits: list[Redaction] = []
-    with TemporaryDirectory(prefix="tw-") as spill:
+    with temporary_folder() as spill:
         for part in opened.parts():
-            source = opened.read(part, Request(b"", Path(spill), policy=policy))
+            source = opened.read(part, Request(b"", spill, policy=policy))
             for reader in source.tables.values():
                 for _ in reader:
                     pass
