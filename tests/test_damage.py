@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -317,6 +318,26 @@ def test_a_removal_that_fails_in_the_middle_says_what_was_removed(
     assert caught.value.exit_code == 4
     with pytest.raises(WarehouseError, match="no space left to write"):
         wh.remove("b")
+
+
+@pytest.mark.parametrize("limit", [0, 3000, 12_000])
+def test_a_full_disk_stops_a_repair_that_can_be_repeated(base: Path, root: Path, limit: int) -> None:
+    for path in ("data/kernels/a", "_tw/runs/a", "results"):
+        flip(sorted((root / path).rglob("*.parquet"))[-1])
+    before = {path: (root / path).read_bytes() for path in tree(root)}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        report = Warehouse(root).repair()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    failed = [step.what for step in report.steps if step.is_failure]
+    assert failed and all("no space left to write" in what for what in failed)
+    assert report.exit_code == 1 if len(failed) == len(report.steps) else 4
+    kept = {path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    assert {path for path, data in before.items() if data not in kept} == set()
+    assert Warehouse(root).repair().exit_code == 0 and Warehouse(root).verify() == []
+    assert answers(root, "a") == answers(base / "wh", "a")
 
 
 def test_repair_on_the_command_line(root: Path) -> None:
