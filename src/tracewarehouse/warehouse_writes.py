@@ -275,8 +275,8 @@ class WarehouseWrites(WarehouseBase):
     def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:
         """What looks like a secret in everything stored, or in what is stored of some runs (names).
 
-        Columns, headers, manifests, versions, recorded results, `warehouse.duckdb` and paths are searched by
-        the rules of redaction. Nothing is changed.
+        Columns, headers, manifests, versions, recorded results, `warehouse.duckdb`, paths and traces in the
+        inbox are searched by the rules of redaction. Nothing is changed.
         """
         from tracewarehouse.formats.redact import policy_of
         from tracewarehouse.ingest.secret_scan import scan_warehouse
@@ -291,15 +291,17 @@ class WarehouseWrites(WarehouseBase):
         """Publishes clean versions of runs in which `secrets` finds some; `purge` deletes the old versions.
 
         Tables are built again from the stored events with secrets replaced; recorded results that held some
-        are recorded again. With `purge`, no other process may write to the warehouse.
+        are recorded again. Traces in the inbox stay as they are until they are ingested. With `purge`, no
+        other process may write to the warehouse.
         """
         from tracewarehouse.formats.redact import policy_of
+        from tracewarehouse.ingest.inbox import INBOX
         from tracewarehouse.ingest.secret_removal import RemovalReport, SecretRemoval
 
         found = self.secrets(runs).found
         removal = SecretRemoval(self.store, self.catalog, policy_of(self.root))
         lines: list[str] = []
-        keys = {each.run for each in found if each.run}
+        keys = {each.run for each in found if each.run and not each.file.startswith(f"{INBOX}/")}
         names, former = {key: self.store.spelling(key) for key in keys}, []
         for key, run in sorted(names.items()):
             files = {each.file for each in found if each.run == key}
