@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -225,6 +226,24 @@ def test_with_verify_no_flipped_bit_changes_an_answer(root: Path) -> None:
     assert silent == 0
 
 
+def test_verify_reads_the_files_that_a_command_only_lists(root: Path) -> None:
+    path = next((root / "data").glob("kernels/a/*.parquet"))
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    wh = Warehouse(root)
+    assert {row["state"] for row in wh.runs().rows()} == {"complete", "pending"}
+    assert wh.info("a").run["run_id"] == "a"
+    wh = Warehouse(root, verify=True)
+    found = wh.runs()
+    assert {row["run_id"]: row["state"] for row in found.rows()}["a"] == "damaged"
+    assert "run a is damaged: data/kernels" in found.notices[0] and 'wh.repair("a")' in found.notices[0]
+    with pytest.raises(DamagedRunError, match="checksum differs"):
+        wh.info("a")
+    assert wh.info("b").run["run_id"] == "b"
+    assert tw("info", "a", "-w", root, "--verify").code == 1
+    assert tw("export", "trace", "b", "-w", root, "--rank", "0", "--verify").code == 0
+
+
 def test_a_gate_does_not_pass_over_a_damaged_run(root: Path) -> None:
     assert tw("check", "-w", root, "--fail-on", "critical").code == 0
     version(root, 3).unlink()
@@ -301,6 +320,26 @@ def test_a_removal_that_fails_in_the_middle_says_what_was_removed(
     assert caught.value.exit_code == 4
     with pytest.raises(WarehouseError, match="no space left to write"):
         wh.remove("b")
+
+
+@pytest.mark.parametrize("limit", [0, 3000, 12_000])
+def test_a_full_disk_stops_a_repair_that_can_be_repeated(base: Path, root: Path, limit: int) -> None:
+    for path in ("data/kernels/a", "_tw/runs/a", "results"):
+        flip(sorted((root / path).rglob("*.parquet"))[-1])
+    before = {path: (root / path).read_bytes() for path in tree(root)}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        report = Warehouse(root).repair()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    failed = [step.what for step in report.steps if step.is_failure]
+    assert failed and all("no space left to write" in what for what in failed)
+    assert report.exit_code == 1 if len(failed) == len(report.steps) else 4
+    kept = {path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    assert {path for path, data in before.items() if data not in kept} == set()
+    assert Warehouse(root).repair().exit_code == 0 and Warehouse(root).verify() == []
+    assert answers(root, "a") == answers(base / "wh", "a")
 
 
 def test_repair_on_the_command_line(root: Path) -> None:

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "src" / "tracewarehouse"
 
 # Lowest first. A module may import from the lines above its own and, in its line, from those before it.
 LAYERS = (
-    ("version", "durations", "hints", "errors", "slim_imports", "temp_folders", "address_space"),
+    ("version", "durations", "hints", "errors", "slim_imports", "temp_folders", "memory_limits"),
     ("contracts",),
     ("engines",),
     ("duck",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,8 +14,12 @@ from pathlib import Path
 import pytest
 
 from cli_runner import environment
+from ingesting import take, write
+from storage_sources import context
 from tracewarehouse import temp_folders
+from tracewarehouse.ingest.secret_scan import scan_traces
 from tracewarehouse.storage import Store
+from tracewarehouse.warehouse import Warehouse
 
 HOLD = """
 import sys, time
@@ -99,3 +104,53 @@ def test_clean_deletes_the_staging_folder_of_a_killed_process_at_once(tmp_path: 
         kill(alive)
     store.clean()
     assert list((store.folder / "_tw" / "staging").iterdir()) == []
+
+
+def use_temporary_folders(root: str, traces: str, temp: str, ready: str) -> None:
+    """Runs commands that need temporary folders, over and over."""
+    tempfile.tempdir = temp
+    warehouse = Warehouse(root)
+    Path(ready).touch()
+    while True:
+        warehouse.query("SELECT name, sum(dur_ns) FROM kernels GROUP BY name")
+        scan_traces([traces])
+        with warehouse.select(runs="run").shell_file():
+            pass
+        warehouse.label("run", {"at": str(time.time_ns())})
+        warehouse.derive("blame", "run")
+
+
+def kill_many(folder: Path, kills: int, seed: int) -> None:
+    """After each kill, the next process deletes what was left."""
+    temp = folder / "temp"
+    temp.mkdir()
+    write(folder / "run", range(2))
+    take(folder / "wh", folder / "run", jobs=1)
+    chance, ready, left = random.Random(seed), folder / "ready", 0
+    for _ in range(kills):
+        ready.unlink(missing_ok=True)
+        places = (folder / "wh", folder / "run", temp, ready)
+        child = context().Process(target=use_temporary_folders, args=tuple(map(str, places)))
+        child.start()
+        while not ready.exists():
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0.0, 0.5))
+        child.kill()
+        child.join()
+        left += len(list(temp.glob("tw-*")))
+        script = "from tracewarehouse.temp_folders import new_folder; new_folder()"
+        subprocess.run([sys.executable, "-c", script], env=environment({"TMPDIR": str(temp)}), check=True)
+        assert list(temp.glob("*")) == []
+        assert Warehouse(folder / "wh").verify() == []
+    assert left > 0
+    Store.open(folder / "wh").clean()
+    assert list((folder / "wh" / "_tw" / "staging").iterdir()) == []
+
+
+def test_a_few_kills_at_random_moments(tmp_path: Path) -> None:
+    kill_many(tmp_path, 3, seed=1)
+
+
+@pytest.mark.deep
+def test_fifty_kills_at_random_moments(tmp_path: Path) -> None:
+    kill_many(tmp_path, 50, seed=time.time_ns() % 1_000_000)

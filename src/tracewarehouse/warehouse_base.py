@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import ParamError, UnknownName
-from tracewarehouse.runs.intact_files import intact_runs
+from tracewarehouse.runs.intact_files import file_faults, intact_runs
 from tracewarehouse.runs.notices import damaged_runs
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
 from tracewarehouse.runs.table_versions import ReadableRuns, queryable_runs, readable_runs
@@ -153,6 +153,10 @@ class WarehouseBase:
         intact = intact_runs(self.store, self.catalog, contracts, runs.selected, level)
         notices = (*damaged_runs(self.left_out), *intact.notices, *runs.notices)
         return ReadableRuns(intact.selected, notices)
+
+    def _verified_files(self, selected: Sequence[SelectedRun]) -> dict[str, str]:
+        """Run → its first damaged file and the problem, if files are verified entirely."""
+        return file_faults(self.store, selected, self._level) if self._level is Level.FULL else {}
 
     def _matching(self, runs: Iterable[str]) -> tuple[SelectedRun, ...]:
         return select_runs(self.store, runs) if self._selected is None else narrow(self._selected, runs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse import hints
 from tracewarehouse.errors import SchemaVersionError, TwError, UnknownName, WarehouseError
-from tracewarehouse.storage import Problem, layout, quarantine, root, run_key
+from tracewarehouse.storage import Problem, disk_errors, layout, quarantine, root, run_key
 from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
 from tracewarehouse.storage.verify import verify
 
@@ -48,9 +49,10 @@ class RepairReport:
     @property
     def exit_code(self) -> int:
         """0 repaired, 4 repaired in part: data is lost or problems are left, 1 nothing could be repaired."""
-        if self.problems and not self.steps:
+        failed = any(step.is_failure for step in self.steps)
+        if (self.problems or failed) and all(step.is_failure for step in self.steps):
             return 1
-        return 4 if self.problems or any(step.is_loss for step in self.steps) else 0
+        return 4 if self.problems or failed or any(step.is_loss for step in self.steps) else 0
 
 
 def repair(
@@ -60,6 +62,8 @@ def repair(
     dry_run: bool,
 ) -> RepairReport:
     """See `Warehouse.repair`."""
+    from tracewarehouse.history.repair import repair_results
+
     steps: list[Step] = _identity(warehouse.root, dry_run)
     if steps and dry_run:
         return RepairReport(tuple(steps))
@@ -68,20 +72,31 @@ def repair(
     keys = _keys(warehouse, runs)
     lost: list[LostSource] = []
     for key in keys:
-        try:
+        with _failures(store, key, steps):
             _repair_run(warehouse, key, dry_run, steps, lost)
-        except TwError as error:
-            steps.append(Step(key, "", f"repair failed: {error.message}", is_loss=True))
         store.forget()
     named = None if runs is None else keys
-    steps += repair_side_objects(store, named, dry_run)
-    steps += _results(warehouse, keys, dry_run)
-    if source and lost and not dry_run:
-        _ingest_again(warehouse, lost, [Path(path) for path in source], steps)
-    if runs is None:
-        steps += _shell_file(warehouse, dry_run)
+    with _failures(store, "", steps):
+        # Step by step: those before a failure count.
+        steps.extend(repair_side_objects(store, named, dry_run))
+        steps.extend(repair_results(store, warehouse.catalog, keys, warehouse._verified, dry_run))
+        if source and lost and not dry_run:
+            _ingest_again(warehouse, lost, [Path(path) for path in source], steps)
+        if runs is None:
+            steps += _shell_file(warehouse, dry_run)
     problems = () if dry_run else _problems(warehouse, named)
     return RepairReport(tuple(steps), tuple(problems))
+
+
+@contextmanager
+def _failures(store: Store, run: str, steps: list[Step]) -> Iterator[None]:
+    """Adds a failed step for an error of the block; a full disk or a refused write is one."""
+    try:
+        with disk_errors(store.folder):
+            yield
+    except TwError as error:
+        store.forget()
+        steps.append(Step(run, "", f"repair failed: {error.message}", is_failure=True))
 
 
 def _identity(folder: Path, dry_run: bool) -> list[Step]:
@@ -97,11 +112,12 @@ def _identity(folder: Path, dry_run: bool) -> list[Step]:
     else:
         return []
     if not dry_run:
-        if path.exists():
-            saved = folder / layout.QUARANTINE / "@warehouse" / layout.WAREHOUSE
-            saved.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(saved)
-        root.restore(folder)
+        with disk_errors(folder):
+            if path.exists():
+                saved = folder / layout.QUARANTINE / "@warehouse" / layout.WAREHOUSE
+                saved.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(saved)
+            root.restore(folder)
     return [Step("", layout.WAREHOUSE, "written again; the salt of redacted values is lost", is_loss=True)]
 
 
@@ -133,9 +149,11 @@ def _repair_run(
     tables = TableRepair(warehouse.store, warehouse.catalog, key, objects.versions, dry_run)
     try:
         tables.repair()
-    finally:
-        steps += tables.steps
-        lost += tables.lost
+    except BaseException:
+        steps += [step for step in tables.steps if step.is_loss]  # nothing was rebuilt
+        raise
+    steps += tables.steps
+    lost += tables.lost
     warehouse.store.forget()
     if tables.underived:
         steps.append(_derive_again(warehouse, key, tables.underived, dry_run))
@@ -165,12 +183,6 @@ def _derive_again(warehouse: Repairable, key: str, ranks: Sequence[int], dry_run
         text = hints.fill("critical_path lost: {}; {}", error.message, hint)
         return Step(key, layout.versions(key), text, is_loss=True)
     return step
-
-
-def _results(warehouse: Repairable, keys: Sequence[str], dry_run: bool) -> list[Step]:
-    from tracewarehouse.history.repair import repair_results
-
-    return repair_results(warehouse.store, warehouse.catalog, keys, warehouse._verified, dry_run)
 
 
 def _ingest_again(

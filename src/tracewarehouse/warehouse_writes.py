@@ -46,6 +46,7 @@ class WarehouseWrites(WarehouseBase):
         temp_dir: str | PathLike[str] | None = None,
         time_unit: Literal["us", "ns"] | None = None,
         step_range: str | None = None,
+        redact: bool = True,
         progress: Watch | None = None,
     ) -> IngestReport:
         """Ingests trace files and folders; the report has the outcome of each file.
@@ -53,8 +54,8 @@ class WarehouseWrites(WarehouseBase):
         An unreadable file does not stop the others. Ingesting the same content again writes nothing. Data
         that does not fit in memory spills to `temp_dir`, by default on the warehouse's disk. `time_unit` is
         the unit of times in the files if it is not that of their format. `step_range` is a regular expression
-        for annotations that mark steps; its first group is the step number. Call `refresh` afterwards to
-        write the file for DuckDB shells.
+        for annotations that mark steps; its first group is the step number. With `redact`, strings that look
+        like secrets are replaced. Call `refresh` afterwards to write the file for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -72,6 +73,7 @@ class WarehouseWrites(WarehouseBase):
             temp_dir=Path(temp_dir) if temp_dir is not None else None,
             time_unit=time_unit,
             step_range=step_range,
+            redact=redact,
         )
         store = Store.open_or_create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)
@@ -273,8 +275,8 @@ class WarehouseWrites(WarehouseBase):
     def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:
         """What looks like a secret in everything stored, or in what is stored of some runs (names).
 
-        Columns, headers, manifests, versions, recorded results, `warehouse.duckdb` and paths are searched by
-        the rules of redaction. Nothing is changed.
+        Columns, headers, manifests, versions, recorded results, `warehouse.duckdb`, paths and traces in the
+        inbox are searched by the rules of redaction. Nothing is changed.
         """
         from tracewarehouse.formats.redact import policy_of
         from tracewarehouse.ingest.secret_scan import scan_warehouse
@@ -289,16 +291,18 @@ class WarehouseWrites(WarehouseBase):
         """Publishes clean versions of runs in which `secrets` finds some; `purge` deletes the old versions.
 
         Tables are built again from the stored events with secrets replaced; recorded results that held some
-        are recorded again. With `purge`, no other process may write to the warehouse.
+        are recorded again. Traces in the inbox stay as they are until they are ingested. With `purge`, no
+        other process may write to the warehouse.
         """
         from tracewarehouse.formats.redact import policy_of
+        from tracewarehouse.ingest.inbox import INBOX
         from tracewarehouse.ingest.secret_removal import RemovalReport, SecretRemoval
         from tracewarehouse.query.shell_file import NAME
 
         found = self.secrets(runs).found
         removal = SecretRemoval(self.store, self.catalog, policy_of(self.store.folder))
         lines: list[str] = []
-        keys = {each.run for each in found if each.run}
+        keys = {each.run for each in found if each.run and not each.file.startswith(f"{INBOX}/")}
         names, former = {key: self.store.spelling(key) for key in keys}, []
         for key, run in sorted(names.items()):
             files = {each.file for each in found if each.run == key}

@@ -139,3 +139,21 @@ def test_a_run_whose_name_is_a_secret_is_renamed(tmp_path: Path) -> None:
     (root / "_tw" / "redact.toml").unlink()
     assert stored_needles(root, [ACME]) == {}
     assert not [path for path in root.rglob("*") if ACME in path.name]
+
+
+def test_the_inbox_is_searched_and_redacted_by_ingest(tmp_path: Path) -> None:
+    root = tmp_path / "wh"
+    token = next(each for each in all_samples() if each.rule == "npm-access-token").text
+    spooled = write(root / "inbox" / "night", token)
+    (spooled.parent / ".unfinished.json").write_text(token)
+    assert tw("ingest", write(tmp_path / "tidy", "plain"), "-w", root).code == 0
+    found = tw("secrets", "-w", root, "-f", "json")
+    assert found.code == 1 and token not in found.out + found.err
+    assert {row["file"] for row in rows(found)} == {"inbox/night/rank0.json"}
+    assert "event $.name" in {row["where"] for row in rows(found)}
+    assert tw("secrets", "-w", root, "--run", "tidy").code == 0
+    done = tw("secrets", "--redact", "--purge", "-w", root)
+    assert done.code == 4 and "tw ingest --inbox redacts the traces in the inbox" in done.err
+    assert spooled.exists()
+    assert tw("ingest", "--inbox", "-w", root).code == 0
+    assert tw("secrets", "-w", root).code == 0 and not spooled.exists()

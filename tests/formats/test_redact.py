@@ -65,6 +65,8 @@ PLAIN_VALUES = [
     *("sk-learn", "https://example.org/a:b@c", "https://example.org:8080/x", "user@example.org"),
     *("void cutlass::Kernel<sm90_xmma_gemm_token>(Params)", "eyJ", "AKIA", "key_padding_mask", "xox-"),
     *("nn.Module: TokenEmbedding_0", "aten::masked_fill_", "-----BEGIN CERTIFICATE-----"),
+    *('PWD="/FastVideo"', "CLOUD=GCP;PWD=/FastVideo;NV_CUDNN_PACKAGE=libcudnn9", "OLDPWD=/root/work_1"),
+    *("HF_API_KEY=;MODEL_ID=Wan-AI/Wan2.1-T2V-1.3B;TEMP=/tmp", "TASK_SECRET=dummy;_=/usr/local/bin/nsys"),
 ]
 
 

@@ -104,3 +104,25 @@ def test_a_policy_applies_to_an_ingest(tmp_path: Path, monkeypatch: pytest.Monke
     (root / "_tw" / "redact.toml").write_text("[nonsense]\n")
     with pytest.raises(PolicyError, match="unknown: nonsense"):
         take(root, path)
+
+
+def test_without_redaction_secrets_are_stored_and_the_run_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "run" / f"rank0.{TOKEN}.json"
+    path.parent.mkdir()
+    path.write_bytes(injected([TOKEN]))
+    root = tmp_path / "wh"
+    for redact, state in ((True, "intact"), (True, "same"), (False, "intact"), (False, "same")):
+        report = Warehouse(root).ingest(path, run="run", redact=redact)
+        assert (redact, only(report).state) == (redact, state)
+    warehouse = Warehouse(root)
+    name = "SELECT count(*) FROM events WHERE name = '" + TOKEN + "'"
+    assert warehouse.query(name).rows()[0]["count_star()"] > 0
+    assert warehouse.info("run").redaction == ("off",) and warehouse.info("run@v1").redaction != ("off",)
+    (source,) = warehouse.info("run").ranks.rows()
+    assert source["source_name"] == path.name and source["redacted"] == 0
+    assert {each.run for each in warehouse.secrets().found} == {"run"}
+    assert warehouse.remove_secrets(purge=True).left == ()
+    assert Warehouse(root).info("run").redaction != ("off",)
+    assert stored_needles(root, [TOKEN]) == {}
+    # Read again with redaction, nothing changes.
+    assert only(take(root, path, run="run")).state == "same"

@@ -26,11 +26,11 @@ def main() -> NoReturn:
 
 
 def _check_limits() -> None:
-    """Ends the process at once if libraries would crash for lack of address space."""
-    from tracewarehouse import address_space
+    """Ends the process at once if libraries would crash for lack of memory."""
+    from tracewarehouse import memory_limits
     from tracewarehouse.errors import TwError
 
     try:
-        address_space.check()
+        memory_limits.check()
     except TwError as error:
         sys.exit(f"tw: {error.message}\nhint: {error.hint}")

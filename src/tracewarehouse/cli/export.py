@@ -14,6 +14,7 @@ from tracewarehouse.cli.session import (
     examples,
     output_options,
     pass_session,
+    verify_option,
 )
 from tracewarehouse.errors import TwError
 
@@ -85,6 +86,7 @@ class NameListParam(click.ParamType[tuple[str, ...]]):
     help="Add tracks, see below.",
 )
 @click.option("--plain", is_flag=True, help="Add no tracks, also for a clip or several ranks.")
+@verify_option
 @output_options
 @pass_session
 def trace(

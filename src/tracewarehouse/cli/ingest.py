@@ -76,6 +76,11 @@ if TYPE_CHECKING:
     metavar="REGEX",
     help="Names of annotations that mark steps.",
 )
+@click.option(
+    "--redact/--no-redact",
+    default=True,
+    help="Replace strings that look like secrets. [default: --redact]",
+)
 @output_options
 @pass_session
 def ingest(

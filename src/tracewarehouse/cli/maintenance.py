@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from tracewarehouse.cli.session import (
@@ -15,6 +17,9 @@ from tracewarehouse.cli.session import (
 )
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.hints import cli_text
+
+if TYPE_CHECKING:
+    from tracewarehouse.storage.repair import Step
 
 
 @click.command(
@@ -77,16 +82,23 @@ def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...],
     --source has their trace. Exit code 0: repaired; 4: repaired in part; 1: nothing could be repaired.
     """
     report = session.open().repair(runs or None, source=sources, dry_run=dry_run)
-    verb = "would do" if dry_run else "done"
-    lines = [
-        f"{'lost' if step.is_loss else verb}: {step.key or step.run}: {cli_text(step.what)}"
-        for step in report.steps
-    ]
+    lines = [f"{_verb(step, dry_run)}: {_place(step)}{cli_text(step.what)}" for step in report.steps]
     for problem in report.problems:
         session.out.notice(f"left: {problem.path}: {cli_text(problem.what)}")
     rows = [{**vars(step), "what": cli_text(step.what)} for step in report.steps]
     session.out.print_text("\n".join(lines) or "nothing to repair", rows)
     return report.exit_code
+
+
+def _verb(step: Step, dry_run: bool) -> str:
+    if step.is_loss or step.is_failure:
+        return "lost" if step.is_loss else "failed"
+    return "would do" if dry_run else "done"
+
+
+def _place(step: Step) -> str:
+    place = step.key or step.run
+    return f"{place}: " if place else ""
 
 
 @click.command(

@@ -17,6 +17,7 @@ from tracewarehouse.cli.session import (
     pass_session,
     result_options,
     selection_options,
+    verify_option,
 )
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def runs(session: Session, /) -> None:
     )
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@verify_option
 @output_options
 @pass_session
 def info(session: Session, /, run: str) -> None:

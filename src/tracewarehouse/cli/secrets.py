@@ -42,12 +42,12 @@ def secrets(
     """Search trace files, or the warehouse, for secrets.
 
     With PATH, trace files are read and nothing is stored. Without, columns, headers, manifests, recorded
-    results, warehouse.duckdb and paths of the warehouse are searched. The output says where a secret is and
-    which rule found it, never the secret. Exit code 1 if there is any.
+    results, warehouse.duckdb, paths and the inbox of the warehouse are searched. The output says where a
+    secret is and which rule found it, never the secret. Exit code 1 if there is any.
 
     Ingest replaces secrets before anything is stored; --redact does so for runs that an earlier release
     ingested, or whose secrets a new rule of the policy (_tw/redact.toml) finds. Their old versions stay
-    readable until --purge.
+    readable until --purge. Traces in the inbox are as the training job wrote them, until tw ingest --inbox.
     """
     if paths and (runs or redact or purge):
         raise click.UsageError("--run, --redact and --purge apply to the warehouse, not to PATH")
@@ -95,6 +95,8 @@ def _remove(session: Session, runs: tuple[str, ...], redact: bool, purge: bool) 
     if done.left:
         for line in done.left:
             session.out.notice(f"still has secrets: {line}")
+        if any(line.startswith("inbox/") for line in done.left):
+            session.out.notice("hint: tw ingest --inbox redacts the traces in the inbox")
         if not purge:
             session.out.notice("hint: older versions stay readable until tw secrets --purge")
             return

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
+from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -209,8 +208,8 @@ def _opened(store: Versions, catalog: Catalog, selected: SelectedRun) -> Iterato
     needed = relations.dependencies.contracts
     limit = f"{min(_MEMORY_BYTES, resources.memory_bytes(1))}B"
     with (
-        TemporaryDirectory(prefix="tw-") as folder,
-        closing(connect(memory_limit=limit, temp_directory=Path(folder))) as con,
+        temporary_folder() as folder,
+        closing(connect(memory_limit=limit, temp_directory=folder)) as con,
     ):
         for contract in needed:
             if contract.kind == "table":

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 import duckdb
 
 from tracewarehouse import hints
-from tracewarehouse.address_space import limit_bytes
 from tracewarehouse.contracts import params
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, replace_params
 from tracewarehouse.duck.arrow import schema_of, type_of
 from tracewarehouse.errors import ContractError, QueryError
+from tracewarehouse.memory_limits import half_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,8 +63,8 @@ def connect(
     }
     if threads is not None:
         config["threads"] = threads
-    if memory_limit is None and (limit := limit_bytes()) is not None:
-        memory_limit = f"{limit // 2}B"  # DuckDB knows the memory of the machine only
+    if memory_limit is None and (limit := half_bytes()) is not None:
+        memory_limit = f"{limit}B"
     if memory_limit is not None:
         config["memory_limit"] = memory_limit
     if temp_directory is not None:

@@ -19,6 +19,7 @@ from tracewarehouse.duck.engine import (
     typed,
 )
 from tracewarehouse.errors import QueryError
+from tracewarehouse.memory_limits import half_bytes
 
 if TYPE_CHECKING:
     import duckdb
@@ -49,7 +50,8 @@ class Limits:
     def apply(self, con: Connection) -> None:
         """Sets the memory limit of a connection whose configuration is not locked yet."""
         if self.memory_bytes is not None:
-            con.execute(f"SET memory_limit = '{self.memory_bytes}B'")
+            allowed = half_bytes()
+            con.execute(f"SET memory_limit = '{min(self.memory_bytes, allowed or self.memory_bytes)}B'")
 
 
 NO_LIMITS: Final = Limits(None, None, None)
@@ -96,7 +98,11 @@ def _fetch(bound: duckdb.DuckDBPyRelation, limits: Limits) -> pa.Table:
 
 
 def _memory_error(limits: Limits) -> QueryLimitError:
-    message = f"the query needs more than {(limits.memory_bytes or 0) / 1e9:g} GB of memory"
+    allowed, asked = half_bytes(), limits.memory_bytes or 0
+    if allowed is not None and allowed < asked:
+        message = f"the query needs more than {allowed >> 20} MiB of memory, half of its limit"
+        return QueryLimitError(message, "raise the limit of the container or job, or ulimit -v")
+    message = f"the query needs more than {asked / 1e9:g} GB of memory"
     return QueryLimitError(*_beyond(message, "memory", "4GB"))
 
 

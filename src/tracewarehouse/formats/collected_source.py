@@ -71,7 +71,7 @@ class CollectedSource(ABC):
         content = self._content
         if self._unchanged:
             return Outcome(content.digest, "{}", content.size, content.stored_bytes)
-        header, hits = self._rows.redactor.text(json.dumps(self._header(), ensure_ascii=False))
+        header, hits = self._rows.redactor.header(json.dumps(self._header(), ensure_ascii=False))
         return Outcome(
             digest=content.digest,
             header_json=header,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import TwError
@@ -15,9 +15,8 @@ from tracewarehouse.storage.repair import Step
 
 def repair_results(
     store: Store, catalog: Catalog, keys: Sequence[str], narrow: Narrow, dry_run: bool
-) -> list[Step]:
+) -> Iterator[Step]:
     """Quarantines damaged results of these runs, records them again, and unlists those that are lost."""
-    steps: list[Step] = []
     lost: dict[str, Recorded] = {}
     for recorded, key in tuple(results.every(store.objects)):
         if recorded.run in keys and results.fault(store.path(key), recorded) is not None:
@@ -30,10 +29,9 @@ def repair_results(
     for key, recorded in lost.items():
         is_back = _record_again(store, catalog, recorded, narrow, dry_run)
         what = "recorded result computed again" if is_back else "recorded result lost: it cannot be computed"
-        steps.append(Step(recorded.run, key, what, not is_back))
+        yield Step(recorded.run, key, what, not is_back)
     if not dry_run:
         _unlist(store, keys)
-    return steps
 
 
 def _record_again(store: Store, catalog: Catalog, recorded: Recorded, narrow: Narrow, dry_run: bool) -> bool:

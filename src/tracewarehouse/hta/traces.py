@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shutil import rmtree
-from tempfile import mkdtemp
 from typing import Any
 from weakref import finalize
 
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.hta.figures import library
+from tracewarehouse.temp_folders import new_folder
 from tracewarehouse.warehouse import Warehouse
 
 US = 1_000
@@ -87,7 +87,7 @@ def load_traces(
     """
     if (trace_files is None) == (trace_dir is None):
         raise ParamError("specify either trace_dir or trace_files", "TraceAnalysis(trace_dir='traces/')")
-    root = Path(mkdtemp(prefix="tw-hta-")) if warehouse is None else Path(warehouse)
+    root = new_folder() if warehouse is None else Path(warehouse)
     try:
         traces = _ingest(Warehouse(root), trace_files, trace_dir, run)
     except BaseException:

@@ -33,7 +33,7 @@ from tracewarehouse.ingest.plan import (
     Target,
     UnreadSource,
 )
-from tracewarehouse.ingest.resources import is_large, system_allocator
+from tracewarehouse.ingest.resources import check_memory, is_large, system_allocator
 from tracewarehouse.ingest.survey import file_stamp
 from tracewarehouse.storage import Json, Staged, Store, uid
 
@@ -71,6 +71,7 @@ class Settings:
     force_rank: bool = False
     time_unit: Literal["us", "ns"] | None = None
     step_range: str | None = None
+    redact: bool = True
     started_at: str | None = None
 
 
@@ -110,12 +111,13 @@ class SourceGroup:
             settings.time_unit,
             settings.step_range,
             settings.replace,
+            settings.redact,
         )
 
     @cached_property
     def policy(self) -> Policy:
         """The redaction policy of the warehouse."""
-        return policy_of(self.store.folder)
+        return policy_of(self.store.folder, self.settings.redact)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -175,6 +177,7 @@ class _Source:
 
     def run(self, _: TaskProgress) -> Report:
         """Reads the source and builds its tables if it may be stored as its target."""
+        check_memory(self.item.text_bytes)
         with system_allocator() if is_large(self.item.text_bytes) else nullcontext():
             return self._run()
 
@@ -285,7 +288,11 @@ class _Source:
 
     def _uid(self, target: Target, outcome: Outcome) -> str:
         settings = self.group.settings
-        options = {"time_unit": settings.time_unit, "step_range": settings.step_range}
+        options = {
+            "time_unit": settings.time_unit,
+            "step_range": settings.step_range,
+            "redact": "" if settings.redact else "no",
+        }
         return uid(
             outcome.digest,
             target.run,
@@ -363,7 +370,7 @@ class _Source:
 
 
 def redacted_by(policy: Policy) -> Json:
-    """The version of the redaction rules, and the hash of the policy (empty for none)."""
+    """The version of the redaction rules (0: not redacted), and the hash of the policy (empty for none)."""
     return {"rules": rules(policy).version, "policy": fingerprint(policy)}
 
 

@@ -47,8 +47,9 @@ def trace_handler(
     """A function for `torch.profiler.profile(on_trace_ready=…)` that spools each trace to a warehouse.
 
     Each profiling window becomes one file in `WAREHOUSE/inbox/RUN/`, written atomically; `tw ingest --inbox`
-    ingests it. With `wait=True` it is ingested before the handler returns. The first window is run `RUN`,
-    window k is run `RUN~k`. A failure is a warning and never stops the training.
+    ingests it, and replaces what looks like a secret: until then, the file is as the profiler wrote it. With
+    `wait=True` it is ingested before the handler returns. The first window is run `RUN`, window k is run
+    `RUN~k`. A failure is a warning and never stops the training.
 
     Raises ParamError for a run name or label that is invalid or looks like a secret.
     """

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from tracewarehouse.ingest.naming.header import number
 
+# Folder of a warehouse.
+INBOX = "inbox"
 NOTE_SUFFIX = ".tw"
 # A note without a trace is left over by a kill between two removals; a younger one may precede its trace.
 _ORPHAN_AGE_S = 3600.0
@@ -32,7 +34,7 @@ class SpoolNote:
 
 def inbox_folder(warehouse: Path) -> Path:
     """The local folder with a subfolder per run."""
-    return warehouse / "inbox"
+    return warehouse / INBOX
 
 
 def note_path(path: Path) -> Path:

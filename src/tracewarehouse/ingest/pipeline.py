@@ -65,7 +65,7 @@ def ingest(
     for an invalid redaction policy, WarehouseError if writing fails.
     """
     started = time.monotonic()
-    redactor = Redactor(store.salt, policy_of(store.folder))
+    redactor = Redactor(store.salt, policy_of(store.folder, options.redact))
     for name, value in options.labels.items():
         check_text(redactor, "a label", {name: value})
     found = _discovered(store, list(paths), options)
@@ -136,7 +136,12 @@ class _Call:
     def _stored(self) -> StoredSources:
         options = self.options
         return StoredSources(
-            self.store, definitions(self.catalog), options.time_unit, options.step_range, options.replace
+            self.store,
+            definitions(self.catalog),
+            options.time_unit,
+            options.step_range,
+            options.replace,
+            options.redact,
         )
 
     def _settings(self, sources: Sequence[SurveyedSource]) -> Settings:
@@ -153,6 +158,7 @@ class _Call:
             force_rank=is_single and options.rank is not None,
             time_unit=options.time_unit,
             step_range=options.step_range,
+            redact=options.redact,
             started_at=self.started_at,
         )
 

@@ -94,7 +94,8 @@ class StoredSources:
 
     `definitions` are the current definitions of tables. With `time_unit`, sources that were read in another
     unit are outdated; without it, the unit of the earlier call stays. The same applies to `step_range`.
-    With `replace` every source is outdated, and always one with a missing or damaged file.
+    Sources that were redacted are outdated without `redact`, and the others with it. With `replace` every
+    source is outdated, and always one with a missing or damaged file.
     """
 
     store: Store
@@ -102,6 +103,7 @@ class StoredSources:
     time_unit: str | None = None
     step_range: str | None = None
     replace: bool = False
+    redact: bool = True
     _unpublished_by_run: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
 
     def target(self, format_: Format, assignment: Assignment) -> Target | None:
@@ -173,7 +175,9 @@ class StoredSources:
     def _is_current(self, source: RankSource, format_: Format) -> bool:
         """Whether a source would be read and built the same now."""
         options = {"time_unit": self.time_unit, "step_range": self.step_range}
-        is_same = all(value in (None, source.facts.get(name)) for name, value in options.items())
+        is_same = source.is_redacted == self.redact and all(
+            value in (None, source.facts.get(name)) for name, value in options.items()
+        )
         return is_same and source.is_current(format_.name, format_.version, self.definitions)
 
 

@@ -11,13 +11,13 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from tracewarehouse.address_space import limit_bytes
+from tracewarehouse.memory_limits import address_space_bytes, check_group, group_bytes
 
 # For less trace text than this, starting a process takes longer than the work.
 _WORTH_A_PROCESS_BYTES = 1 << 20
@@ -26,9 +26,12 @@ _OWN_FILES, _FILES_PER_PROCESS = 32, 2
 _SHARE = 0.7
 # A worker needs less, even for a trace of 1 GB: large traces spill to disk.
 _PROCESS_BYTES = 700 << 20
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # Columns of more text than this go to a file. The size of compressed text is usually overestimated.
 IN_MEMORY_BYTES: Final = 96 << 20
+# Peak memory of a process by bytes of text: with columns in memory, and in a file (small and large traces).
+# Measured with 42 MB to 4.8 GB of text.
+_IN_MEMORY: Final = (220 << 20, 4.2)
+_IN_FILE: Final = ((250 << 20, 1.2), (480 << 20, 0.09))
 _SET_DISABLED: Final = 41  # PR_SET_THP_DISABLE
 _GET_DISABLED: Final = 42  # PR_GET_THP_DISABLE
 _lock: Final = Lock()
@@ -58,7 +61,7 @@ def threads(jobs: int) -> int:
 def memory_bytes(jobs: int) -> int:
     """Memory limit of DuckDB in each process."""
     share = int(_total_bytes() * _SHARE / jobs)
-    limit = limit_bytes()
+    limit = address_space_bytes()
     return max(256 << 20, share if limit is None else min(share, limit // 2))
 
 
@@ -69,9 +72,8 @@ def _processes_by_memory() -> int:
 
 def _total_bytes() -> int:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):
-        total = min(total, int(_CGROUP_LIMIT.read_text()))
-    return total
+    limit = group_bytes()
+    return total if limit is None else min(total, limit)
 
 
 def _processes_by_open_files() -> int:
@@ -84,7 +86,20 @@ def _processes_by_open_files() -> int:
 
 def is_large(text_bytes: int) -> bool:
     """Whether a source is built for low memory use rather than speed."""
-    return text_bytes > IN_MEMORY_BYTES
+    if text_bytes > IN_MEMORY_BYTES:
+        return True
+    limit = group_bytes()
+    return limit is not None and _bytes(_IN_MEMORY, text_bytes) > limit
+
+
+def check_memory(text_bytes: int) -> None:
+    """Raises TwError if the control group of this process has too little memory for a source of this size."""
+    check_group(min(_bytes(line, text_bytes) for line in _IN_FILE), f"{text_bytes >> 20} MiB of trace")
+
+
+def _bytes(line: tuple[int, float], text_bytes: int) -> int:
+    base, per_byte = line
+    return base + int(per_byte * text_bytes)
 
 
 @contextmanager

@@ -12,21 +12,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from tracewarehouse.formats.base import Redaction, Request
 from tracewarehouse.formats.other_formats import UnsupportedFormatError
 from tracewarehouse.formats.redact import NO_POLICY, POLICY_FILE, Policy, Redactor, clean_name
 from tracewarehouse.formats.registry import detect
+from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.storage import Versions, run_key
+from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _PRINTABLE: Final = re.compile(rb"[\x20-\x7e]{8,}")
-_INBOX: Final = "inbox"
 _BATCH_ROWS: Final = 65_536
 _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
@@ -71,26 +71,31 @@ def scan_traces(paths: Iterable[str | PathLike[str]], policy: Policy = NO_POLICY
         path = candidate.path
         shown = clean_name(redactor, str(path))
         report.found += _of_text(redactor, shown, "file name", path.name)
-        try:
-            hits = _trace_redactions(path, policy)
-        except UnsupportedFormatError as error:
-            report.failed.append(NotScanned(shown, f"skipped: it is {error.description}"))
-            continue
-        except Exception as error:  # whatever a file does to its reader, the others are searched
-            report.failed.append(NotScanned(shown, str(error) or type(error).__name__))
-            continue
-        report.files += 1
-        places = Counter((_place(hit), hit.kind) for hit in hits)
-        report.found += [SecretFound(shown, *place, count) for place, count in sorted(places.items())]
+        _search_trace(report, path, shown, policy)
     return report
+
+
+def _search_trace(report: SecretReport, path: Path, shown: str, policy: Policy, run: str = "") -> None:
+    """Adds the secrets in a trace file to the report."""
+    try:
+        hits = _trace_redactions(path, policy)
+    except UnsupportedFormatError as error:
+        report.failed.append(NotScanned(shown, f"skipped: it is {error.description}"))
+        return
+    except Exception as error:  # whatever a file does to its reader, the others are searched
+        report.failed.append(NotScanned(shown, str(error) or type(error).__name__))
+        return
+    report.files += 1
+    places = Counter((_place(hit), hit.kind) for hit in hits)
+    report.found += [SecretFound(shown, *place, count, run) for place, count in sorted(places.items())]
 
 
 def _trace_redactions(path: Path, policy: Policy) -> list[Redaction]:
     opened = detect(path).open(path)
     hits: list[Redaction] = []
-    with TemporaryDirectory(prefix="tw-") as spill:
+    with temporary_folder() as spill:
         for part in opened.parts():
-            source = opened.read(part, Request(b"", Path(spill), policy=policy))
+            source = opened.read(part, Request(b"", spill, policy=policy))
             for reader in source.tables.values():
                 for _ in reader:
                     pass
@@ -104,7 +109,7 @@ def _place(hit: Redaction) -> str:
 
 
 def scan_warehouse(store: Versions, runs: Sequence[str] | None, policy: Policy = NO_POLICY) -> SecretReport:
-    """Searches every file of a warehouse, or those of some runs only; spooled traces are not searched."""
+    """Searches every file of a warehouse, or those of some runs only, and the traces in its inbox."""
     redactor = Redactor(b"", policy)
     keys = None if runs is None else {run_key(run) for run in runs}
     report = SecretReport()
@@ -113,10 +118,14 @@ def scan_warehouse(store: Versions, runs: Sequence[str] | None, policy: Policy =
         run = _run_of(place)
         if place.as_posix() == POLICY_FILE or (keys is not None and run not in keys):
             continue
-        if place.parts[0] == _INBOX and path.suffix != ".tw":
+        is_spooled = place.parts[0] == INBOX and path.suffix != NOTE_SUFFIX
+        if is_spooled and path.name.startswith("."):  # still being written
             continue
         shown = "/".join(clean_name(redactor, part) for part in place.parts)
         report.found += _of_text(redactor, shown, "path", place.as_posix(), run)
+        if is_spooled:
+            _search_trace(report, path, shown, policy, run)
+            continue
         try:
             for where, texts in _texts(path):
                 report.found += _search(redactor, shown, where, texts, run)
@@ -135,7 +144,7 @@ def _run_of(place: PurePosixPath) -> str:
         return parts[2]
     if parts[0] == "_tw" and len(parts) > 3 and parts[1] in under_tw:
         return parts[2]
-    return parts[1].lower() if parts[0] == _INBOX and len(parts) > 2 else ""
+    return parts[1].lower() if parts[0] == INBOX and len(parts) > 2 else ""
 
 
 def _texts(path: Path) -> Iterator[tuple[str, pa.Array]]:

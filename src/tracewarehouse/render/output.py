@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -28,6 +27,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.hints import cli_text
 from tracewarehouse.render.table import markdown, table, values
 from tracewarehouse.render.text import for_terminal, one_line
+from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract
@@ -192,8 +192,8 @@ class Output:
             raise OutputError(
                 "cannot print Parquet to a terminal", "add --output FILE.parquet, or redirect stdout"
             )
-        with TemporaryDirectory() as folder:
-            data = result.write(Path(folder, "rows.parquet")).read_bytes()
+        with temporary_folder() as folder:
+            data = result.write(folder / "rows.parquet").read_bytes()
         if self.path is None:
             sys.stdout.buffer.write(data)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -27,14 +27,30 @@ def intact_runs(
     """
     wanted = {each.ref for table in contracts if table.is_stored for each in catalog.compatible(table)}
     tables = frozenset((ref.name, ref.version) for ref in wanted)
-    faults = {each.run: what for each in selected if (what := _fault(store, each.sources, tables, level))}
+    faults = file_faults(store, selected, level, tables)
     if not faults:
         return ReadableRuns(tuple(selected))
     intact = tuple(each for each in selected if each.run not in faults)
     for each in selected:
         if each.run in faults and (each.named or not intact):
-            raise DamagedRunError(f"run {each.run} is damaged: {faults[each.run]}", hints.repair(each.run))
+            raise damaged_run(each.run, faults[each.run])
     return ReadableRuns(intact, _notices(faults))
+
+
+def file_faults(
+    store: Versions,
+    selected: Sequence[SelectedRun],
+    level: Level,
+    tables: Collection[tuple[str, int]] | None = None,
+) -> dict[str, str]:
+    """Run → its first damaged file and the problem, of these tables (name, version) or of all."""
+    found = ((each.run, _fault(store, each.sources, tables, level)) for each in selected)
+    return {run: what for run, what in found if what is not None}
+
+
+def damaged_run(run: str, what: str) -> DamagedRunError:
+    """The error of a run with a damaged file."""
+    return DamagedRunError(f"run {run} is damaged: {what}", hints.repair(run))
 
 
 def _notices(faults: Mapping[str, str]) -> tuple[str, ...]:
@@ -45,13 +61,12 @@ def _notices(faults: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _fault(
-    store: Versions, sources: Iterable[RankSource], tables: frozenset[tuple[str, int]], level: Level
+    store: Versions, sources: Iterable[RankSource], tables: Collection[tuple[str, int]] | None, level: Level
 ) -> str | None:
-    """The first damaged file of these tables and its problem."""
     files: dict[str, TableFile] = {}
     for source in sources:
         for file in source.files:
-            if (file.table, file.version) in tables:
+            if tables is None or (file.table, file.version) in tables:
                 files[file.path] = file
     found = ((key, fault(store.path(key), file, level)) for key, file in files.items())
     return next((f"{key}: {what}" for key, what in found if what is not None), None)

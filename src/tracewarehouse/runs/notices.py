@@ -58,6 +58,13 @@ def damaged_runs(left_out: Iterable[UnreadableRun]) -> tuple[str, ...]:
     )
 
 
+def damaged_files(faults: Mapping[str, str]) -> tuple[str, ...]:
+    """A line for each run with a damaged file."""
+    return tuple(
+        hints.fill("run {} is damaged: {}; {}", run, what, hints.repair(run)) for run, what in faults.items()
+    )
+
+
 def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
     """The share of GPU time with a known launch; nothing if it is 100 %."""
     gpu_ns, launch_known_ns = (_total(selected, fact) for fact in ("gpu_ns", "launch_known_ns"))

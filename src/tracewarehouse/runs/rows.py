@@ -202,6 +202,8 @@ def redactions(selected: SelectedRun) -> tuple[str, ...]:
 def _redaction(fact: object) -> str:
     if not isinstance(fact, dict):
         return "rules 1"
+    if fact.get("rules") == 0:
+        return "off"
     policy = f", policy {fact['policy']}" if fact.get("policy") else ""
     return f"rules {fact.get('rules', 1)}{policy}"
 

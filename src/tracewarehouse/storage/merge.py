@@ -114,7 +114,7 @@ def _decide(
 
 def _is_current(stored: RankSource, new: RankSource) -> bool:
     """Whether the stored source is read and built like the new one, in the same options."""
-    is_same = all(
+    is_same = stored.is_redacted == new.is_redacted and all(
         new.facts.get(name) in (None, stored.facts.get(name)) for name in ("time_unit", "step_range")
     )
     return is_same and stored.is_current(new.format, new.format_version, new.definitions)

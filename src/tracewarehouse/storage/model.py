@@ -82,6 +82,12 @@ class RankSource:
         """The tables that it has rows of, except those that every source may fill."""
         return frozenset(file.table for file in self.files) - SHARED_TABLES
 
+    @property
+    def is_redacted(self) -> bool:
+        """Whether its strings were searched for secrets when it was read; see the fact `redaction`."""
+        redaction = self.facts.get("redaction")
+        return not isinstance(redaction, dict) or redaction.get("rules") != 0
+
     def overlaps(self, other: RankSource) -> bool:
         """Whether a rank cannot hold both: they fill a common table, or one of them fills none."""
         mine, others = self.fills, other.fills

@@ -7,7 +7,7 @@ Nothing is overwritten or deleted: damaged objects are moved to the quarantine f
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -41,12 +41,16 @@ _HEAD_TUPLES = ("dropped", "retired", "must_understand")
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a repair: the run (or ""), the key of the object, what was done; whether data is lost."""
+    """One step of a repair: the run (or ""), the key of the object, what was done.
+
+    `is_loss`: data is lost; `is_failure`: the repair stopped here, and can be repeated.
+    """
 
     run: str
     key: str
     what: str
     is_loss: bool = False
+    is_failure: bool = False
 
 
 @dataclass
@@ -137,9 +141,9 @@ class RunRepair:
             data = self.store.objects.get(key)
             receipt = self._receipts.get(number)
             if receipt is None or receipt.sha256 != hashlib.sha256(data).hexdigest():
-                self._step(layout.receipt(self.run, number), "receipt written from its version")
                 if not self.dry_run:
                     receipts.write(self.store.objects, version, data)
+                self._step(layout.receipt(self.run, number), "receipt written from its version")
 
     # Versions
 
@@ -151,9 +155,9 @@ class RunRepair:
         self._take_out(key)
         if version is not None:
             self.versions[number] = version
-            self._step(key, "version restored from its receipt and manifests")
             if not self.dry_run:
                 self.store.objects.put_if_absent(key, encode_version(version))
+            self._step(key, "version restored from its receipt and manifests")
             return
         self._give_up(number, "neither a receipt nor manifests prove what it held")
         if number == self._numbers()[-1]:
@@ -277,32 +281,27 @@ def _newest_of_each(sources: Iterable[RankSource]) -> tuple[RankSource, ...]:
     return tuple(sorted(held, key=lambda one: (one.rank, one.name)))
 
 
-def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool) -> list[Step]:
+def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool) -> Iterator[Step]:
     """Repairs what lies beside runs: kept versions, lists of recorded results, acknowledgements.
 
     `runs`: keys of the runs to repair; None for all, and for objects of no run.
     """
     wanted = None if runs is None else frozenset(runs)
-    steps: list[Step] = []
-
-    def take_out(run: str, key: str, what: str, is_loss: bool = True) -> None:
-        steps.append(Step(run, key, what, is_loss))
-        if not dry_run:
-            quarantine.take_out(store, key)
-
     for kept in tuple(store.kept_versions()):
         run = layout.run_of(kept.key) or ""
         if kept.problems and (wanted is None or run in wanted):
-            steps += _repair_copies(store, run, kept, encode_version, dry_run)
-    if wanted is None:
-        for one in tuple(acknowledgements.every(store.objects)):
-            if one.problems:
-                steps += _repair_copies(store, "", one, sealed, dry_run)
-        for key, listed in tuple(results.manifests(store.objects)):
-            if isinstance(listed, str):
-                take_out("", key, "list of recorded results replaced by a new one", is_loss=False)
-        steps += _list_results(store, dry_run)
-    return steps
+            yield from _repair_copies(store, run, kept, encode_version, dry_run)
+    if wanted is not None:
+        return
+    for one in tuple(acknowledgements.every(store.objects)):
+        if one.problems:
+            yield from _repair_copies(store, "", one, sealed, dry_run)
+    for key, listed in tuple(results.manifests(store.objects)):
+        if isinstance(listed, str):
+            if not dry_run:
+                quarantine.take_out(store, key)
+            yield Step("", key, "list of recorded results replaced by a new one")
+    yield from _list_results(store, dry_run)
 
 
 def _repair_copies(

@@ -106,7 +106,7 @@ class KinetoSource:
             return self._unchanged
         reading = self._reading
         redactor = reading.store.secrets.redactor
-        text, hits = redactor.text(header.header_json(reading.members))
+        text, hits = redactor.header(header.header_json(reading.members))
         return Outcome(
             digest=reading.digest,
             header_json=text,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
 import subprocess
-import tempfile
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.file_text import digest_of
 from tracewarehouse.formats.nsys.format import NsysFile, NsysSource
+from tracewarehouse.temp_folders import new_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,9 +91,7 @@ def _exported(path: Path, modified_ns: int, size: int) -> Path:
     manual = f"run: nsys export --type sqlite {path.name}, then ingest the .sqlite file"
     if nsys is None:
         raise TraceFormatError(path, "only nsys can read this report, and it is not on the PATH", hint=manual)
-    folder = Path(tempfile.mkdtemp(prefix="tw-nsys-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    database = folder / "report.sqlite"
+    database = new_folder() / "report.sqlite"
     command = [nsys, "export", "--type", "sqlite", "--output", str(database), str(path.absolute())]
     try:
         done = subprocess.run(

@@ -1,12 +1,20 @@
 """Redaction of secrets before data leaves the memory of a format reader."""
 
 from tracewarehouse.formats.redact.names import check_text, clean_name
-from tracewarehouse.formats.redact.policy import NO_POLICY, POLICY_FILE, POLICY_VARIABLE, Policy, policy_of
+from tracewarehouse.formats.redact.policy import (
+    NO_POLICY,
+    NO_REDACTION,
+    POLICY_FILE,
+    POLICY_VARIABLE,
+    Policy,
+    policy_of,
+)
 from tracewarehouse.formats.redact.rules import fingerprint, rules, samples
 from tracewarehouse.formats.redact.text import Redaction, Redactor
 
 __all__ = [
     "NO_POLICY",
+    "NO_REDACTION",
     "POLICY_FILE",
     "POLICY_VARIABLE",
     "Policy",

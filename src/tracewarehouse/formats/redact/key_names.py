@@ -55,6 +55,11 @@ class KeyNames:
             frozenset(map(_joined, policy.secret_keys)),
         )
 
+    @classmethod
+    def none(cls) -> KeyNames:
+        """No name is that of a secret."""
+        return cls(frozenset(), (), (), frozenset())
+
     def is_secret(self, name: str) -> bool:
         """Whether every text value under this name is a secret."""
         return _strength(self, name) == "secret"

@@ -20,6 +20,8 @@ _ENDS: Final = {
     "parameter": re.compile(r"""[&\s"'<>]|$"""),
 }
 _SEPARATOR: Final = re.compile(r"[,;&)}\]]")
+# Where the next of several assignments begins: `A=1;B=2`, `a=1&b=2`.
+_NEXT: Final = re.compile(r"[,;&]\s*[A-Za-z_][\w.-]*=")
 _NUMBER: Final = re.compile(r"[-+]?[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?")
 # Placeholders, not values: `None`, `$TOKEN`, `<your token>`, `xxxxxxxx`, and marks.
 _NO_VALUE: Final = re.compile(
@@ -116,7 +118,9 @@ def _up_to(rule: TextRule, text: str, at: int) -> list[tuple[int, int]]:
     if rule.value == "line" and (scheme := _SCHEME.match(text, start)) is not None and scheme.end() < end:
         start = scheme.end()
     stripped = text[start:end].rstrip()
-    return [] if _NO_VALUE.fullmatch(stripped) else [(start, start + len(stripped))]
+    # PWD is also the working directory of a process.
+    is_path = _PATH.fullmatch(stripped) is not None and not is_random(stripped)
+    return [] if is_path or _NO_VALUE.fullmatch(stripped) else [(start, start + len(stripped))]
 
 
 def _list(text: str, at: int) -> list[tuple[int, int]]:
@@ -143,6 +147,8 @@ def _bare(text: str, at: int) -> tuple[int, int] | None:
     if match is None:
         return None
     value = match[0]
+    if (following := _NEXT.search(value)) is not None:
+        value = value[: following.start()]
     if (cut := _SEPARATOR.search(value)) is not None and cut.start() >= _LEAST:
         value = value[: cut.start()]
     value = value.rstrip(",;)}]\\")

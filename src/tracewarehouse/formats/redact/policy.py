@@ -27,23 +27,30 @@ _EXAMPLE: Final = """a policy has tables such as
 
 @dataclass(frozen=True)
 class Policy:
-    """Changes to the rules: names of secret and plain keys, patterns by name, allowed values, rules off."""
+    """Changes to the rules: names of secret and plain keys, patterns by name, allowed values, rules off.
+
+    `enabled` False: there are no rules, and nothing is redacted.
+    """
 
     secret_keys: tuple[str, ...] = ()
     plain_keys: tuple[str, ...] = ()
     patterns: tuple[tuple[str, str], ...] = ()
     allowed: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
+    enabled: bool = True
 
 
 NO_POLICY: Final = Policy()
+NO_REDACTION: Final = Policy(enabled=False)
 
 
-def policy_of(warehouse: Path) -> Policy:
+def policy_of(warehouse: Path, redact: bool = True) -> Policy:
     """The policy of the warehouse in a folder: the file TW_REDACT_POLICY names, else its own, else none.
 
-    Raises PolicyError for a file that is missing or not a policy.
+    NO_REDACTION without `redact`. Raises PolicyError for a file that is missing or not a policy.
     """
+    if not redact:
+        return NO_REDACTION
     named = os.environ.get(POLICY_VARIABLE)
     path = Path(named) if named else warehouse / POLICY_FILE
     if not named and not path.is_file():

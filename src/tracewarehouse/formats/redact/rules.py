@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from tracewarehouse.errors import PolicyError
 from tracewarehouse.formats.redact.key_names import KeyNames
-from tracewarehouse.formats.redact.policy import NO_POLICY, Policy
+from tracewarehouse.formats.redact.policy import NO_POLICY, NO_REDACTION, Policy
 
 Check = Literal["", "digit", "mixed", "alnum"]
 Value = Literal["word", "line", "field", "parameter"]
@@ -86,6 +86,8 @@ class Rules:
     @cached_property
     def in_strings(self) -> str:
         """An RE2 pattern: a string that holds a secret, or is the name of one, has a match."""
+        if not self.version:
+            return r"[^\s\S]"  # no string has a match
         hints = "|".join(rule.hint for rule in self.texts if rule.hint)
         words = "|".join(filter(None, (self.keys.pattern(), hints)))
         # The shorter a pattern is, the sooner RE2 has compiled it.
@@ -98,6 +100,10 @@ class Rules:
         return re.compile("|".join(rule.quick for rule in self.tokens) or r"(?!)")
 
 
+# Version 0 says in the facts of a rank that nothing was redacted.
+_NO_RULES: Final = Rules(0, (), (), KeyNames.none())
+
+
 def _fewer(count: re.Match[str]) -> str:
     """In place of `{16}` or `{4,40}`: what is shorter, and matches whatever that matches."""
     is_last = count.end() == len(count.string)
@@ -107,6 +113,8 @@ def _fewer(count: re.Match[str]) -> str:
 @lru_cache(maxsize=8)
 def rules(policy: Policy = NO_POLICY) -> Rules:
     """The rules under a policy; raises PolicyError where it switches off a rule that there is not."""
+    if not policy.enabled:
+        return _NO_RULES
     data = _data()
     known = [each["name"] for each in (*data["token"], *data["text"])]
     if unknown := [name for name in policy.off if name not in known]:
@@ -140,6 +148,6 @@ def _data() -> dict[str, Any]:
 
 def fingerprint(policy: Policy) -> str:
     """16 hex digits of a policy; empty for none."""
-    if policy == NO_POLICY:
+    if policy in (NO_POLICY, NO_REDACTION):
         return ""
     return hashlib.sha256(repr(policy).encode()).hexdigest()[:16]

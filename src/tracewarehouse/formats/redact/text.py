@@ -24,6 +24,8 @@ from tracewarehouse.formats.redact.rules import Check, rules
 MIN_LENGTH: Final = 8
 # From this length on no digit is needed; see `check` in the rules.
 _LONG: Final = 16
+# A shorter text is searched faster than the pattern for bulk searches is compiled.
+_SHORT: Final = 4096
 _MARK: Final = re.compile(r"\[redacted:[0-9a-f]{4}\]")
 _FLAG: Final = re.compile(r"--?[A-Za-z][\w.-]{0,100}")
 _HAS_DIGIT: Final = re.compile(r"[0-9]")
@@ -80,6 +82,11 @@ class Redactor:
                 at = token.end
                 found += [Redaction(event_id, self._path(token), kind) for kind in kinds]
         return "".join([*out, text[at:]]), found
+
+    def header(self, text: str) -> tuple[str, list[Redaction]]:
+        """The same as `text`, faster for a long text that holds no secret."""
+        is_short = len(text) < _SHORT
+        return self.text(text) if is_short or self.flagged(pa.array([text])) else (text, [])
 
     def _tokens_of(self, text: str) -> Iterator[tuple[StringToken, str, list[str], str]]:
         flag: tuple[tuple[str | int, ...], str] | None = None
