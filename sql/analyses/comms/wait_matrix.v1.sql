@@ -38,8 +38,8 @@ WITH
       arrival.last_rank AS for_rank,
       coalesce(arrival.wait_ns, 0) AS wait_ns,
       coalesce(arrival.pair_wait_ns, 0) AS all_pair_wait_ns,
-      coalesce(least(greatest(computed.first_ns - arrival.start_ns, 0), arrival.pair_wait_ns), 0) AS warmup_wait_ns,
-      coalesce(least(greatest(arrival.start_ns + arrival.pair_wait_ns - computed.last_ns, 0), arrival.pair_wait_ns), 0) AS drain_wait_ns,
+      least(greatest(computed.first_ns - arrival.start_ns, 0), all_pair_wait_ns) AS warmup_wait_ns,
+      least(greatest(arrival.start_ns + all_pair_wait_ns - computed.last_ns, 0), all_pair_wait_ns) AS drain_wait_ns,
       coalesce(arrival.possible_wait_ns, 0) AS possible_wait_ns,
       0 AS blamed_ns
     FROM collective_arrivals AS arrival
