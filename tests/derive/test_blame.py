@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import cli_runner
+import sketch
 import tracewarehouse as tw
 from ingesting import files_under
 from tracewarehouse.errors import ParamError
@@ -218,6 +219,32 @@ def test_blame_is_out_of_date_once_a_rank_comes(folder: Path, tmp_path: Path) ->
     assert {row["blame"] for row in wh.query("SELECT blame FROM ranks").rows()} == {False}
     assert wh.derive("blame", "job").version is not None
     assert named(wh, "job") == {3: "computation"}
+
+
+LAUNCH = "ncclDevKernel_AllReduce 0 {}"
+REDUCE = f'a {{}} gpu s20 {LAUNCH} "Collective name"=allreduce "Process Group Name"={{}} "Group size"=2\n'
+
+
+@pytest.mark.parametrize(
+    ("traces", "reason"),
+    [
+        (
+            REDUCE.format(0, 30, "x") + REDUCE.format(1, 20, "y"),
+            "no collective is matched with another rank (2 are not)",
+        ),
+        (
+            REDUCE.format(0, 20, "x") + REDUCE.format(1, 20, "x"),
+            "no rank waited for another one at a collective",
+        ),
+    ],
+)
+def test_without_blame_the_reason_is_named(tmp_path: Path, traces: str, reason: str) -> None:
+    sketch.write(traces, tmp_path / "traces")
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(tmp_path / "traces", jobs=1)
+    wh.derive("blame", "a")
+    found = wh.straggler_causes()
+    assert found.rows() == [] and {each.reason for each in found.abstained} == {reason}
 
 
 def test_without_blame_nobody_is_called_a_straggler_where_groups_nest(folder: Path, tmp_path: Path) -> None:

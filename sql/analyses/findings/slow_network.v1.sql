@@ -6,7 +6,7 @@
 -- version  = 1
 -- summary  = "Detects process groups whose transfers take longer than those of comparable groups: a slow link, not a slow rank."
 -- requires = ["collective_arrivals@1", "collective_instances@1", "analyzed_intervals@1"]
--- needs    = ["collectives", "ranks>=2"]
+-- needs    = ["collectives", "message_sizes", "ranks>=2"]
 --
 -- [params]
 -- warning_share  = { default = 0.05 }
