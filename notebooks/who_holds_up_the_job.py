@@ -55,8 +55,8 @@ print("named:", ", ".join(map(str, named)) or "no rank")
 #
 # ## Who waited for whom
 #
-# Waits in sends, receives and broadcasts are separate columns. A pipeline waits by design while it fills
-# and drains, so they are not charged to a rank.
+# Waits in sends, receives and broadcasts are separate columns, and those of a pipeline while it fills
+# (`warmup_wait_ns`) and drains (`drain_wait_ns`). They are by design, so they are not charged to a rank.
 
 # %%
 matrix = wh.select("job").wait_matrix().polars()

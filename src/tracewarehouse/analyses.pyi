@@ -162,6 +162,16 @@ class Analyses(Generic[T_co]):
     def slow_links(self, *, min_groups: int = 3) -> T_co:
         """Bus bandwidth of the process groups that use a link (pair of hosts, or rank) compared with that of
         the other groups."""
+    def slow_network(
+        self,
+        *,
+        warning_share: float = 0.05,
+        critical_share: float = 0.2,
+        min_groups: int = 3,
+        factor: float = 1.5,
+    ) -> T_co:
+        """Detects process groups whose transfers take longer than those of comparable groups: a slow link,
+        not a slow rank."""
     def slow_rank(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects stragglers: ranks that the other ranks wait for at collectives."""
     def step_account(self, *, kernel_wait_ns: int | str = 30000) -> T_co:

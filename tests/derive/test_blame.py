@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import cli_runner
+import sketch
 import tracewarehouse as tw
 from ingesting import files_under
 from tracewarehouse.errors import ParamError
@@ -114,14 +116,24 @@ def test_the_parts_of_waits_add_up(wh: Warehouse, run: str) -> None:
     assert part.query(f"({waits}) EXCEPT ({parts}) UNION ALL (({parts}) EXCEPT ({waits}))").rows() == []
     matrix = part.wait_matrix().rows()
     assert sum(row["blamed_ns"] for row in matrix) == sum(row["wait_ns"] for row in matrix) > 0
-    kinds = ("wait_ns", "pair_wait_ns", "possible_wait_ns")
+    kinds = ("wait_ns", "pair_wait_ns", "warmup_wait_ns", "drain_wait_ns", "possible_wait_ns")
     assert all(row["total_wait_ns"] == sum(row[kind] for kind in kinds) for row in matrix)
 
 
 def test_a_pipeline_waits_by_design(wh: Warehouse) -> None:
-    """There are many waits in sends and receives, and no rank is blamed for them."""
-    matrix = wh.select(runs="pipeline").wait_matrix().rows()
-    assert sum(row["pair_wait_ns"] for row in matrix) > sum(row["wait_ns"] for row in matrix) > 0
+    """Waits in sends and receives are many, most of them while it fills, and no rank is blamed for them."""
+    part = wh.select(runs="pipeline")
+    matrix = part.wait_matrix().polars()
+    pairs, warmup, drain = (
+        matrix[name].sum() for name in ("pair_wait_ns", "warmup_wait_ns", "drain_wait_ns")
+    )
+    assert pairs + warmup + drain > matrix["wait_ns"].sum() > 0
+    kept = "SELECT sum(pair_wait_ns)::BIGINT AS wait_ns FROM collective_arrivals WHERE last_rank <> rank"
+    assert part.query(kept).rows() == [{"wait_ns": pairs + warmup + drain}]
+    # The first stage receives nothing before its first computation.
+    stages = part.pipeline_bubbles().polars().select("rank", "stage").unique()
+    filling = matrix.filter(pl.col("warmup_wait_ns") > 0).join(stages, on="rank")["stage"]
+    assert set(filling) == {1, 2, 3}
 
 
 def blame_rows(
@@ -207,6 +219,32 @@ def test_blame_is_out_of_date_once_a_rank_comes(folder: Path, tmp_path: Path) ->
     assert {row["blame"] for row in wh.query("SELECT blame FROM ranks").rows()} == {False}
     assert wh.derive("blame", "job").version is not None
     assert named(wh, "job") == {3: "computation"}
+
+
+LAUNCH = "ncclDevKernel_AllReduce 0 {}"
+REDUCE = f'a {{}} gpu s20 {LAUNCH} "Collective name"=allreduce "Process Group Name"={{}} "Group size"=2\n'
+
+
+@pytest.mark.parametrize(
+    ("traces", "reason"),
+    [
+        (
+            REDUCE.format(0, 30, "x") + REDUCE.format(1, 20, "y"),
+            "no collective is matched with another rank (2 are not)",
+        ),
+        (
+            REDUCE.format(0, 20, "x") + REDUCE.format(1, 20, "x"),
+            "no rank waited for another one at a collective",
+        ),
+    ],
+)
+def test_without_blame_the_reason_is_named(tmp_path: Path, traces: str, reason: str) -> None:
+    sketch.write(traces, tmp_path / "traces")
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(tmp_path / "traces", jobs=1)
+    wh.derive("blame", "a")
+    found = wh.straggler_causes()
+    assert found.rows() == [] and {each.reason for each in found.abstained} == {reason}
 
 
 def test_without_blame_no_rank_is_called_a_straggler_where_groups_nest(folder: Path, tmp_path: Path) -> None:

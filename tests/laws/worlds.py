@@ -77,8 +77,9 @@ class Kept:
         relations = Relations(wh.store, wh.selected(), dependencies)
         newest: dict[str, Contract] = {}  # compatible versions of a table have one name
         for each in dependencies.contracts:
-            name = relations.names[each.ref]
-            newest[name] = max(each, newest.get(name, each), key=lambda one: one.version)
+            if each.kind == "table":
+                name = relations.names[each.ref]
+                newest[name] = max(each, newest.get(name, each), key=lambda one: one.version)
         for contract in newest.values():
             self._make(con, relations, contract, (key, relations.names[contract.ref]))
         return con
@@ -88,14 +89,12 @@ class Kept:
         if before is contract or before == contract:
             return
         name = relations.names[contract.ref]
-        if contract.kind == "table" and contract.body:
+        if contract.body:
             con.execute(f'CREATE OR REPLACE TABLE "{name}" AS {relations.sql(contract)}')
-        elif contract.kind == "table":
+        else:
             if before is not None:  # another version of the table has the name
                 con.execute(f'DROP VIEW IF EXISTS "{name}"')
             relations.create(con, contract)
-        else:
-            con.execute(f'CREATE OR REPLACE VIEW "{name}" AS {relations.sql(contract)}')
         self.made[key] = contract
 
 
@@ -121,16 +120,24 @@ class KeptWarehouse(Warehouse):
         """The rows of a SELECT over one table or view."""
         contract = self.catalog.get(sql.partition(" FROM ")[2].split()[0])
         with self._session([contract]) as con:
-            return Result(limited.query(con, sql), provenance_of(self.catalog, self.selected(), sql=sql))
+            rows = limited.query(con, self.views(contract) + sql)
+            return Result(rows, provenance_of(self.catalog, self.selected(), sql=sql))
 
     def _execute(
         self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
     ) -> pa.Table:
         with self._session([contract]) as con:
-            return engine.execute(con, contract, bound)
+            return engine.execute(con, contract, bound, self.views(contract))
+
+    def views(self, contract: Contract) -> str:
+        """The `WITH` clause of all views that it reads, and itself: a view with several readers runs once."""
+        dependencies = Dependencies.of(self.catalog, [contract])
+        views = [each for each in dependencies.contracts if each.kind == "view"]
+        return Relations(self.root, self.selected(), dependencies).with_clause(views)
 
     @contextmanager
     def _session(self, contracts: Iterable[Contract] | None) -> Iterator[engine.Connection]:
+        """A connection with their tables."""
         assert contracts is not None
         yield self._kept.connection(self, contracts)
 
@@ -184,7 +191,7 @@ class World:
             result = wh.run(contract.name, contract.version, **values)
             return Answer(result.polars(), frozenset((each.run_id, each.rank) for each in result.abstained))
         with wh._session([contract]) as con:
-            sql = f'SELECT * FROM "{contract.name}"'
+            sql = f'{wh.views(contract)}SELECT * FROM "{contract.name}"'
             engine.check_columns(contract, engine.result_columns(con, sql))
             found = pl.from_arrow(con.sql(sql).to_arrow_table().cast(arrow.schema_of(contract)))
         assert isinstance(found, pl.DataFrame)

@@ -136,7 +136,8 @@ class Killers:
         own = world.contract(contract)
         with world.wh._session([own]) as con:
             sql = engine.sql_with_params(own, engine.bind(own, {}))
-            engine.check_columns(own, engine.result_columns(con, sql))
+            given = world.wh.views(own)
+            engine.check_columns(own, engine.result_columns(con, f"{given}SELECT * FROM (\n{sql}\n)"))
 
     def _golden_files(self, contract: Contract) -> list[Path]:
         found = (ROOT / "tests" / "golden").rglob(f"{contract.name}.v{contract.version}*.golden")

@@ -70,6 +70,9 @@ def test_a_slow_link_slows_its_group_only(tmp_path: Path) -> None:
             is_slow = row["group_key"].startswith("data1 ")
             assert row["relative_busbw"] == pytest.approx(0.25 if is_slow else 1, rel=1e-4)
     assert slow.run("stragglers").rows()[0]["caused_wait_ns"] >= 0
+    assert {row["count"] for row in wh.run("slow_network").rows()} == {0}
+    found = slow.run("slow_network", warning_share=0.001).rows()
+    assert {row["rank"] for row in found if row["severity"] != "none"} == {1, 5}  # data1
 
 
 def bandwidths(wh: tw.Warehouse) -> dict[tuple[str, str, int], float | None]:

@@ -5,7 +5,7 @@
 -- version  = 1
 -- summary  = "Bandwidth of collectives by operation, message size and number of ranks over all groups: comparable between runs of different models."
 -- requires = ["collective_instances@1"]
--- needs    = ["collectives", "ranks>=2"]
+-- needs    = ["collectives", "message_sizes", "ranks>=2"]
 -- grain    = ["run_id", "collective", "size_bucket_bytes", "members"]
 -- order    = ["run_id", "collective", "size_bucket_bytes", "members"]
 --

@@ -5,7 +5,7 @@
 -- version  = 1
 -- summary  = "Algorithm and bus bandwidth of collectives by process group, element type and message size, with skew kept apart."
 -- requires = ["collective_instances@1", "link_rules@1", "ranks@1"]
--- needs    = ["collectives", "ranks>=2"]
+-- needs    = ["collectives", "message_sizes", "ranks>=2"]
 -- grain    = ["run_id", "group_key", "collective", "dtype", "size_bucket_bytes"]
 -- order    = ["run_id", "group_key", "collective", "-size_bucket_bytes"]
 --

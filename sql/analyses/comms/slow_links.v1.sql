@@ -5,7 +5,7 @@
 -- version  = 1
 -- summary  = "Bus bandwidth of the process groups that use a link (pair of hosts, or rank) compared with that of the other groups."
 -- requires = ["collective_instances@1"]
--- needs    = ["collectives", "ranks>=2"]
+-- needs    = ["collectives", "message_sizes", "ranks>=2"]
 -- grain    = ["run_id", "link", "collective", "dtype", "size_bucket_bytes", "members"]
 -- order    = ["run_id", "relative_busbw", "link"]
 --

@@ -176,6 +176,17 @@ class Inputs:
             basis,
         )
 
+    def why_nothing(self) -> str:
+        """Why no wait is charged to a rank, for a run without blame."""
+        waits, apart, unmatched = (
+            int(self.basis[name].sum()) for name in ("wait_ns", "not_charged_ns", "unmatched")
+        )
+        if waits + apart == 0 and unmatched and not self.arrivals.synchronizes.any():
+            return f"no collective is matched with another rank ({unmatched} are not)"
+        if apart:
+            return "ranks wait for one another, but have no common clock"
+        return "no rank waited for another one at a collective"
+
 
 def _arrivals(rows: Columns, ranks: Integers) -> Arrivals:
     integers = {

@@ -31,10 +31,13 @@ def _is_current(catalog: Catalog, version: RunVersion, rank: Rank) -> bool:
 
 def _publish(store: Store, catalog: Catalog, selected: SelectedRun) -> RunVersion | None:
     inputs = Inputs.read(store, catalog, selected)
-    rows = tables(inputs, compute(inputs))
+    blame = compute(inputs)
+    rows = tables(inputs, blame)
     sources = [rank.main for rank in selected.by_rank]
     headers = store.headers(sources)
     fact: dict[str, Json] = {"ranks": selected.version.source}
+    if not len(blame.wait_ns):
+        fact["nothing"] = inputs.why_nothing()
     with store.staging() as staging, RankFiles(catalog, staging, single=False) as files:
         for table, by_rank in rows.items():
             for rank, of_rank in by_rank.items():

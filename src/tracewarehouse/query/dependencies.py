@@ -48,6 +48,18 @@ class Dependencies:
             contracts, names, {each.ref: catalog.compatible(each) for each in contracts if each.is_stored}
         )
 
+    def views_below(self, contract: Contract) -> list[Contract]:
+        """The views that a view reads, and those that they read, each after its own dependencies."""
+        if contract.kind != "view":
+            return []
+        read = set(contract.requires)
+        found = []
+        for each in reversed(self.contracts):  # readers before their dependencies
+            if each.kind == "view" and each.ref in read:
+                found.append(each)
+                read |= set(each.requires)
+        return found[::-1]
+
 
 def queryable(catalog: Catalog) -> tuple[Contract, ...]:
     """The newest version of every table and view that users can query, each after its dependencies."""

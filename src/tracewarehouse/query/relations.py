@@ -57,7 +57,19 @@ class Relations:
             write(con, name, types, built_rows(self.store, contract, self.selected))
         else:
             verb = "CREATE OR REPLACE" if replace else "CREATE"
-            con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self.sql(contract)}")
+            con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self._view_sql(contract)}")
+
+    def _view_sql(self, contract: Contract) -> str:
+        """The SELECT of a relation with all views below it in one `WITH` clause.
+
+        Each is then bound once. Views that read views are bound once per path between them, of which there
+        are many: planning takes seconds.
+        """
+        views = self.dependencies.views_below(contract)
+        if not views:
+            return self.sql(contract)
+        columns = ", ".join(quote_name(column.name) for column in contract.columns)
+        return f"{self.with_clause(views)}SELECT {columns} FROM (\n{self.sql(contract)}\n)"
 
     def has_rows(self, contract: Contract) -> bool:
         """Whether it may have rows: it is stored in files, or built from the versions of runs."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tracewarehouse import hints
 from tracewarehouse.contracts.contract import DERIVED_NEEDS, Contract
 from tracewarehouse.result import Abstained
-from tracewarehouse.runs.derivations import OF_RUN, is_current
+from tracewarehouse.runs.derivations import OF_RUN, is_current, why_nothing
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.runs.table_versions import stored_versions
 from tracewarehouse.storage import Rank, RunVersion
@@ -23,6 +23,7 @@ _MISSING = {
     "memory_timeline": "no memory timeline",
     "collective_args": "no collective arguments recorded",
     "collectives": "no collectives recorded",
+    "message_sizes": "no message sizes of collectives recorded",
     "counters": "no counters recorded",
     "kernel_counters": "no kernel counters recorded",
     "device_properties": "no device properties recorded",
@@ -86,14 +87,24 @@ def _missing_data(
                 return _NOT_DERIVED.format(need)
             if need in OF_RUN and not is_current(version, rank, need):
                 return _OUTDATED.format(need)
+            if nothing := why_nothing(rank, need):
+                return nothing
             continue
         if need.startswith("steps>="):
             steps = rank.facts.get("steps") or 0
             if not isinstance(steps, int) or steps < _number(need):
                 return f"requires {_plural(_number(need), 'step')}, found {steps}"
-        elif rank.facts.get(need) in (None, False):  # the host is a name
+        elif not _has(rank, need):
             return _MISSING[need]
     return None
+
+
+def _has(rank: Rank, need: str) -> bool:
+    if need == "message_sizes":
+        # Arguments of collectives, or the input shapes of their annotations, which only PyTorch records.
+        shapes = rank.facts.get("shapes") and rank.main.format == "kineto"
+        return bool(rank.facts.get("collective_args") or shapes)
+    return rank.facts.get(need) not in (None, False)  # the host is a name
 
 
 def _number(need: str) -> int:

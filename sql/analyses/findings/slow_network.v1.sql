@@ -1,0 +1,106 @@
+-- /// tw
+-- kind     = "analysis"
+-- like     = "findings_base@1"
+-- scope    = "run"
+-- name     = "slow_network"
+-- version  = 1
+-- summary  = "Detects process groups whose transfers take longer than those of comparable groups: a slow link, not a slow rank."
+-- requires = ["collective_arrivals@1", "collective_instances@1", "analyzed_intervals@1"]
+-- needs    = ["collectives", "message_sizes", "ranks>=2"]
+--
+-- [params]
+-- warning_share  = { default = 0.05 }
+-- critical_share = { default = 0.2 }
+-- min_groups     = { type = "BIGINT", default = 3, unit = "count", min = 1, doc = "Minimum number of other groups that a group is compared with." }
+-- factor         = { type = "DOUBLE", default = 1.5, min = 1, doc = "Transfers of a slow group take longer than this many times the median of the others." }
+--
+-- [columns]
+-- subject   = { doc = "Always: collectives. Groups are compared at the same collective, element type, message size, and number of ranks and hosts, so only where message sizes are recorded." }
+-- share     = { doc = "Transfer time of this rank in slow groups beyond the median of the other groups, as a share of analyzed_ns." }
+-- count     = { doc = "Number of collectives in slow groups that took longer than that median." }
+-- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the transfer time beyond the median of the other groups." }
+-- event_id  = { doc = "The collective that exceeds this median most." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  sized AS (
+    SELECT
+      run_id,
+      instance_id,
+      group_key,
+      concat_ws(' ', collective, dtype, message_bytes, members, len(hosts)) AS kind,
+      transfer_ns
+    FROM collective_instances
+    WHERE transfer_ns IS NOT NULL AND message_bytes IS NOT NULL
+  ),
+  grouped AS (
+    SELECT run_id, kind, group_key, quantile_disc(transfer_ns, 0.5) AS transfer_ns
+    FROM sized
+    GROUP BY run_id, kind, group_key
+  ),
+  slow AS (
+    SELECT own.run_id, own.kind, own.group_key, quantile_disc(other.transfer_ns, 0.5) AS usual_ns
+    FROM grouped AS own
+    JOIN grouped AS other
+      ON other.run_id = own.run_id AND other.kind = own.kind AND other.group_key <> own.group_key
+    GROUP BY own.run_id, own.kind, own.group_key, own.transfer_ns
+    HAVING count(*) >= $min_groups AND own.transfer_ns > $factor * quantile_disc(other.transfer_ns, 0.5)
+  ),
+  transfer AS (
+    SELECT
+      arrival.run_id,
+      arrival.rank,
+      arrival.event_id,
+      arrival.start_ns,
+      arrival.dur_ns,
+      span.steps,
+      span.analyzed_ns,
+      sized.transfer_ns - slow.usual_ns AS excess_ns
+    FROM collective_arrivals AS arrival
+    JOIN sized ON sized.run_id = arrival.run_id AND sized.instance_id = arrival.instance_id
+    JOIN analyzed_intervals AS span
+      ON span.run_id = arrival.run_id
+      AND span.rank = arrival.rank
+      AND arrival.start_ns >= span.start_ns
+      AND arrival.start_ns < span.end_ns
+    LEFT JOIN slow
+      ON slow.run_id = sized.run_id AND slow.kind = sized.kind AND slow.group_key = sized.group_key
+  ),
+  per_rank AS (
+    SELECT
+      run_id,
+      rank,
+      any_value(steps) AS steps,
+      any_value(analyzed_ns) AS analyzed_ns,
+      count(*) FILTER (excess_ns > 0) AS count,
+      coalesce(sum(excess_ns) FILTER (excess_ns > 0), 0)::BIGINT AS saving_ns,
+      saving_ns / any_value(analyzed_ns) AS share,
+      arg_max(event_id, (excess_ns, -start_ns)) FILTER (excess_ns > 0) AS event_id,
+      arg_max(start_ns, (excess_ns, -start_ns)) FILTER (excess_ns > 0) AS from_ns,
+      arg_max(start_ns + dur_ns, (excess_ns, -start_ns)) FILTER (excess_ns > 0) AS to_ns
+    FROM transfer
+    GROUP BY run_id, rank
+  )
+SELECT
+  run_id,
+  rank,
+  'collectives' AS subject,
+  share >= $warning_share AS is_finding,
+  steps > 0 AS is_representative,
+  share,
+  count,
+  steps,
+  analyzed_ns,
+  saving_ns,
+  'the transfer time beyond that of comparable groups; less where it is overlapped with computation' AS saving_limit,
+  'medium' AS confidence,
+  'Collectives of this rank take longer than equal ones in other process groups, even after the last rank arrived: the links between the ranks of its group are slow.' AS observation,
+  'Compare relative_busbw of the groups in collective_bandwidth, and pairs of hosts in slow_links; check cables, network cards, switches, and which other jobs use these links.' AS advice,
+  'collective_bandwidth' AS evidence,
+  'relative_busbw < 1' AS evidence_filter,
+  event_id,
+  from_ns,
+  to_ns
+FROM per_rank
