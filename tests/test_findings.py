@@ -32,7 +32,7 @@ SIMULATED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] 
     "small": (
         {"ranks": 1, "hidden": 64, "sequence": 64, "batch": 1, "stacks": False, "load_us": 1},
         (),
-        {"launch_bound": "critical", "low_gpu_use": "critical"},
+        {"launch_bound": "critical", "low_gpu_use": "info"},
     ),
     "slow-rank": ({}, ("slow-rank:rank=1,factor=2",), {"slow_rank": "critical"}),
     "float": (
@@ -82,7 +82,8 @@ def test_severity_and_confidence_have_known_values(everything: Result) -> None:
     for row in everything.rows():
         assert row["severity"] in SEVERITIES
         assert row["confidence"] in CONFIDENCE
-        assert (row["severity"] == "info") <= (row["steps"] == 0)
+        assert (row["severity"] == "info") <= (row["rule"] == "low_gpu_use")
+        assert row["steps"] > 0 or row["confidence"] == "low" or row["rule"] == "memory_pressure"
 
 
 def test_evidence_is_an_analysis_with_such_rows(wh: Warehouse, everything: Result) -> None:
@@ -102,6 +103,27 @@ def test_no_saving_is_more_than_there_is(everything: Result) -> None:
 def test_rules_find_injected_faults_and_nothing_else(everything: Result) -> None:
     for run, (_, _, wanted) in SIMULATED.items():
         assert severities(everything, run) == wanted, run
+
+
+@pytest.mark.parametrize(
+    ("run", "rule", "culprit"),
+    [
+        ("data", "input_bound", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
+        ("small", "launch_bound", "aten::"),
+        ("small", "low_gpu_use", "host"),
+        ("float", "tensor_cores", "ampere_sgemm_128x64_nn under aten::"),
+        ("slow-link", "exposed_comm", "all_reduce in process group "),
+    ],
+)
+def test_findings_name_the_injected_culprit(everything: Result, run: str, rule: str, culprit: str) -> None:
+    rows = [row for row in everything.rows() if (row["run_id"], row["rule"]) == (run, rule)]
+    worst = max(rows, key=lambda row: row["share"])
+    assert worst["culprit"].startswith(culprit)
+    if rule != "low_gpu_use":
+        assert worst["culprit"] in worst["observation"]
+    assert worst["saving_step_ns"] == worst["saving_ns"] // worst["steps"]
+    assert worst["saving_share"] == worst["saving_ns"] / worst["analyzed_ns"]
+    assert f" per step ({worst['saving_share'] * 100:.3g} %)" in worst["observation"]
 
 
 def test_the_most_severe_finding_is_first(everything: Result) -> None:

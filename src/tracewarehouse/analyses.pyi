@@ -184,7 +184,12 @@ class Analyses(Generic[T_co]):
         """Breakdown of each device's GPU window: computation, exposed communication, exposed memory
         operations, other and idle."""
     def tensor_cores(
-        self, *, warning_share: float = 0.1, critical_share: float = 0.5, compute_major: int = 7
+        self,
+        *,
+        warning_share: float = 0.1,
+        critical_share: float = 0.5,
+        min_share: float = 0.02,
+        compute_major: int = 7,
     ) -> T_co:
         """Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."""
     def wait_matrix(self) -> T_co:
