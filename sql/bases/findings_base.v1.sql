@@ -11,7 +11,7 @@
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- subject         = { type = "VARCHAR", doc = "What the finding is about." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (a state whose causes have separate findings) or none." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (not a fault in itself, or one whose causes have separate findings) or none." }
 -- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Lost time as a share of analyzed_ns." }
 -- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
 -- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of occurrences." }

@@ -61,9 +61,10 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     """Find performance problems in runs, with suggested fixes.
 
     Each finding has the evidence, a confidence, an upper bound on the saving and what limits it, a
-    suggestion, and a command that shows the data. Savings overlap and cannot be summed. Severity info: a
-    state whose causes have separate findings. Without complete steps, the profiling window is
-    analyzed, and the confidence is low. `tw list` shows the rules in group findings; `tw describe RULE` shows what a rule tests and its threshold.
+    suggestion, and a command that shows the data. Savings overlap and cannot be summed. Severity info:
+    not a fault in itself, or one whose causes have separate findings. Without complete steps, the
+    profiling window is analyzed, and the confidence is low. `tw list` shows the rules in group findings;
+    `tw describe RULE` shows what a rule tests and its threshold.
     """
     from tracewarehouse.findings import at_least
 
