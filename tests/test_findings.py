@@ -340,9 +340,9 @@ def test_fail_on_a_severity(wh: Warehouse) -> None:
 def test_all_includes_passing_checks(wh: Warehouse) -> None:
     rows = json.loads(command("check", "quiet", "-w", wh.root, "--all", "-f", "json").out)
     assert {row["severity"] for row in rows} == {"none"}
-    assert {row["rule"] for row in rows} == {rule.name for rule in RULES if not rule.name.startswith("host_")} | {
-        "host_bound"
-    }
+    assert {row["rule"] for row in rows} == {
+        rule.name for rule in RULES if not rule.name.startswith("host_")
+    } | {"host_bound"}
 
 
 def test_omitted_rows_are_reported(wh: Warehouse) -> None:
