@@ -11,32 +11,38 @@
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- subject         = { type = "VARCHAR", doc = "What the finding is about." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (above the threshold, but the trace has no complete step, so it may not be representative) or none." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (not a fault in itself, or one whose causes have separate findings) or none." }
 -- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Lost time as a share of analyzed_ns." }
 -- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
 -- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of occurrences." }
 -- steps           = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
--- analyzed_ns     = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its GPU window if there are none." }
+-- analyzed_ns     = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its profiling window if there are none: from first to last GPU activity, or host slice." }
 -- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
 -- saving_limit    = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
--- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low." }
--- observation     = { type = "VARCHAR", doc = "What was observed, in one sentence." }
+-- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low; low if the trace has no complete step, because it may not be representative." }
+-- observation     = { type = "VARCHAR", doc = "What was observed and what causes most of it, in one or two sentences." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
 -- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
 -- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
 -- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The event of the worst occurrence." }
 -- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
 -- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
+-- step            = { type = "BIGINT", unit = "id", null = true, doc = "The step of the worst occurrence; null outside of steps and where it is not known." }
+-- culprit         = { type = "VARCHAR", null = true, doc = "The kernel, operator, call, collective or rank that causes most of it; null if the trace does not show it." }
+-- saving_step_ns  = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "saving_ns per step; null if the trace has no complete step." }
+-- saving_share    = { type = "DOUBLE", unit = "ratio", null = true, better = "lower", doc = "saving_ns as a share of analyzed_ns." }
 -- ///
 -- A rule also returns is_finding (the share reaches the warning threshold, and any other conditions of the
--- rule hold) and is_representative (FALSE if the trace has no complete step and the rule needs one).
+-- rule hold) and is_representative (FALSE if the trace has no complete step and the rule needs one). It may
+-- return step, culprit, is_context (severity info at most) and detail_ns. Its observation may contain
+-- {lost}, {worst}, {where} and {detail}: the saving, the duration and step of the worst occurrence, detail_ns.
 SELECT
   run_id,
   rank,
   subject,
   CASE
     WHEN NOT is_finding THEN 'none'
-    WHEN NOT is_representative THEN 'info'
+    WHEN is_context THEN 'info'
     WHEN share < $critical_share THEN 'warning'
     ELSE 'critical'
   END AS severity,
@@ -48,11 +54,80 @@ SELECT
   saving_ns,
   saving_limit,
   CASE WHEN is_representative THEN confidence ELSE 'low' END AS confidence,
-  observation,
+  CASE
+    WHEN count = 0 AND NOT is_finding THEN 'No such case was found.'
+    ELSE
+      replace(
+        replace(
+          replace(
+            replace(
+              observation,
+              '{lost}',
+              durations[1]
+              || CASE WHEN steps > 0 THEN ' per step (' ELSE ' of the profiling window (' END
+              || CASE WHEN saving_share > 0 AND saving_share * 1000 < 1 THEN '< 0.1' ELSE format('{:.3g}', coalesce(saving_share, 0) * 100) END
+              || ' %)'
+            ),
+            '{worst}',
+            durations[2]
+          ),
+          '{detail}',
+          durations[3]
+        ),
+        '{where}',
+        CASE WHEN step IS NULL THEN '' ELSE ' in step ' || step END
+      )
+  END AS observation,
   advice,
   evidence,
   evidence_filter,
   event_id,
   from_ns,
-  to_ns
-FROM base_input
+  to_ns,
+  step,
+  culprit,
+  saving_step_ns,
+  saving_share
+FROM (
+  SELECT
+    run_id,
+    rank,
+    subject,
+    is_finding,
+    is_representative,
+    is_context,
+    share,
+    count,
+    steps,
+    analyzed_ns,
+    saving_ns,
+    saving_limit,
+    confidence,
+    observation,
+    advice,
+    evidence,
+    evidence_filter,
+    event_id,
+    from_ns,
+    to_ns,
+    step,
+    culprit,
+    CASE WHEN steps > 0 THEN saving_ns // steps END AS saving_step_ns,
+    saving_ns / analyzed_ns AS saving_share,
+    [
+      CASE
+        WHEN ns // 1000000000 > 0 THEN format('{:.2f} s', ns / 1000000000)
+        WHEN ns // 1000000 > 0 THEN format('{:.1f} ms', ns / 1000000)
+        WHEN ns // 1000 > 0 THEN format('{:.1f} µs', ns / 1000)
+        ELSE ns || ' ns'
+      END
+      FOR ns IN [coalesce(saving_step_ns, saving_ns, 0), coalesce(to_ns - from_ns, 0), coalesce(detail_ns, 0)]
+    ] AS durations
+  FROM (
+    -- What a rule does not return is null.
+    SELECT NULL::BIGINT AS step, NULL::VARCHAR AS culprit, NULL::BOOLEAN AS is_context, NULL::BIGINT AS detail_ns
+    WHERE FALSE
+    UNION ALL BY NAME
+    FROM base_input
+  ) AS input
+) AS finding

@@ -12,6 +12,7 @@
 -- rank        = { type = "INTEGER", doc = "The rank; ranks without GPU activity have no segments." }
 -- start_ns    = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the segment." }
 -- segment_ns  = { type = "BIGINT", unit = "ns", doc = "Duration of the segment; the segments of a rank sum to analyzed_ns." }
+-- step        = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains the segment; null outside of steps." }
 -- kind        = { type = "VARCHAR", doc = "computation, communication, memory, other or idle." }
 -- kernel_id   = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that the segment is attributed to; null if idle." }
 -- cause       = { type = "VARCHAR", null = true, doc = "Idle cause; null if busy." }
@@ -29,6 +30,7 @@ SELECT
   segment.rank,
   segment.start_ns,
   segment.segment_ns,
+  segment.step,
   segment.kind,
   segment.kernel_id,
   segment.cause,

@@ -53,10 +53,19 @@ class Analyses(Generic[T_co]):
         launched it."""
     def exposed_comm(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
         """Detects a large share of exposed communication that is not waiting for another rank."""
+    def host_account(self, *, entire_trace: bool = False) -> T_co:
+        """Breakdown of each step's period by what the training thread runs: data loading, operators, calls,
+        Python, annotations."""
     def host_bound(
         self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
     ) -> T_co:
         """Detects long GPU idle gaps in which the host is busy with work other than launching."""
+    def host_copies(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
+        """Detects CPU-only runs that spend much of their time copying and converting tensors."""
+    def host_data_loading(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+        """Detects CPU-only runs whose training thread loads data, or waits for it."""
+    def host_operators(self, *, warning_share: float = 0.2, critical_share: float = 0.5) -> T_co:
+        """Names the operator with the most self time in CPU-only runs."""
     def idle_breakdown(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Idle time of each device by cause: waiting for the host, between kernels, or other."""
     def idle_intervals(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
@@ -194,7 +203,12 @@ class Analyses(Generic[T_co]):
         """Breakdown of each device's GPU window: computation, exposed communication, exposed memory
         operations, other and idle."""
     def tensor_cores(
-        self, *, warning_share: float = 0.1, critical_share: float = 0.5, compute_major: int = 7
+        self,
+        *,
+        warning_share: float = 0.1,
+        critical_share: float = 0.5,
+        min_share: float = 0.02,
+        compute_major: int = 7,
     ) -> T_co:
         """Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."""
     def wait_matrix(self) -> T_co:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from tracewarehouse.result import Abstained, Field, Provenance, Result, from_row
 
 GROUP = "findings"
 NONE = "none"
-NO_DATA = "no applicable data"
+NOT_APPLICABLE = re.compile(r"no collectives recorded|requires \d+ ranks")
 SEVERITIES = (NONE, "info", "warning", "critical")  # ascending
 
 
@@ -40,8 +41,9 @@ def run_rules(
 ) -> Result:
     """The findings of all rules by severity, then by saving; with `passed` also checks that passed.
 
-    `run` runs an analysis over the `ranks` (run, rank). Ranks that a rule skipped, or has no row of, are in
-    `abstained`, with the rules after the reason.
+    `run` runs an analysis over the `ranks` (run, rank). Ranks that a rule skipped because the trace lacks
+    what it needs are in `abstained`, with the rules after the reason; not those that it cannot apply to: of
+    a job without communication, or without what it is about.
     """
     results = {rule.name: run(rule.name) for rule in rules(catalog)}
     fields = finding_fields(rules(catalog)[0])
@@ -80,8 +82,8 @@ def _abstained(results: Mapping[str, Result], ranks: Sequence[tuple[str, int]]) 
         with_rows = {(row["run_id"], row["rank"]) for row in result.rows()}
         reasons = {(each.run_id, each.rank): each.reason for each in result.abstained}
         for key in ranks:
-            if key not in with_rows:
-                skipped[*key, reasons.get(key, NO_DATA)].append(name)
+            if key not in with_rows and key in reasons and not NOT_APPLICABLE.match(reasons[key]):
+                skipped[*key, reasons[key]].append(name)
     for (run, rank, reason), names in skipped.items():
         yield Abstained(run, rank, hints.fill("{}: {}", reason, ", ".join(names)))
 

@@ -22,6 +22,7 @@ from tracewarehouse.hta import (
     TimeSeriesTypes,
     TraceAnalysis,
     TraceDiff,
+    figures,
 )
 from tracewarehouse.hta.common import trace_filter as filters
 from tracewarehouse.hta.figures import library
@@ -221,6 +222,55 @@ def test_figures_are_shown(analyzer: TraceAnalysis, shown: list[str | None]) -> 
         assert len(shown) - before == len(analyzer.figures.last) > 0
         assert all(figure.data for figure in analyzer.figures.last)
     assert set(shown) == {None, "svg"}
+
+
+@pytest.mark.parametrize(
+    ("installed", "advice"),
+    [
+        ((), "pip install 'tracewarehouse[hta]'"),
+        (("IPython", "nbformat"), "pip install kaleido"),
+        (("IPython", "nbformat", "kaleido"), "install it, or run plotly_get_chrome"),
+    ],
+)
+def test_a_figure_that_cannot_be_shown_does_not_lose_the_numbers(
+    analyzer: TraceAnalysis,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    installed: tuple[str, ...],
+    advice: str,
+) -> None:
+    import plotly.graph_objects as go
+    import plotly.io as pio
+
+    def show(self: go.Figure, renderer: str | None = None) -> None:
+        tried.append(renderer)
+        if renderer is None:  # the default
+            raise ValueError("Kaleido requires Google Chrome to be installed.\nMore lines.")
+
+    tried = list[str | None]()
+    monkeypatch.setattr(go.Figure, "show", show)
+    monkeypatch.setattr(pio.renderers, "default", "svg")
+    monkeypatch.setattr(figures, "_is_installed", lambda name: name in installed)
+    monkeypatch.setattr(figures, "_in_notebook", lambda: bool(installed))
+    monkeypatch.setattr(analyzer, "figures", figures.Figures())
+    assert len(analyzer.get_temporal_breakdown()) == 4
+    assert len(analyzer.get_comm_comp_overlap()) == 4
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert advice in line and "as svg" in line and "\n" not in line
+    assert tried == ([None, "notebook"] * 2 if installed else [None] * 2)
+    assert len(analyzer.figures.last) == 1
+
+
+def test_defaults_that_differ_from_hta_are_mentioned_once(
+    analyzer: TraceAnalysis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tracewarehouse.hta.trace_analysis._NOTED", set())
+    analyzer.get_queue_length_series(ranks=[0])
+    assert not caplog.records
+    found = analyzer.get_queue_length_series()
+    analyzer.get_memory_bw_time_series()
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert len(found) == 4 and line.endswith("HTA analyzes rank 0 by default: ranks=[0]")
 
 
 def test_without_a_renderer_nothing_is_shown(

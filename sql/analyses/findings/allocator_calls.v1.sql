@@ -17,6 +17,7 @@
 -- count     = { doc = "Number of such calls." }
 -- analyzed_ns = { doc = "Analyzed time: the total period of all complete steps but the first, in which allocations may be necessary." }
 -- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the time in these calls." }
+-- culprit   = { doc = "The function with most of this time." }
 -- event_id  = { doc = "The longest such call." }
 --
 -- [changes]
@@ -39,6 +40,8 @@ WITH
       runtime.run_id,
       runtime.rank,
       runtime.event_id,
+      runtime.name,
+      runtime.step,
       runtime.ts_ns,
       runtime.dur_ns,
       -- Latest end of earlier calls: time up to here is already counted.
@@ -64,14 +67,25 @@ WITH
       saving_ns / any_value(analyzed.analyzed_ns) AS share,
       arg_max(call.event_id, (call.dur_ns, -call.ts_ns)) AS event_id,
       arg_max(call.ts_ns, (call.dur_ns, -call.ts_ns)) AS from_ns,
-      from_ns + max(call.dur_ns) AS to_ns
+      from_ns + max(call.dur_ns) AS to_ns,
+      arg_max(call.step, (call.dur_ns, -call.ts_ns)) AS step
     FROM analyzed
     LEFT JOIN call ON call.run_id = analyzed.run_id AND call.rank = analyzed.rank
     GROUP BY analyzed.run_id, analyzed.rank
+  ),
+  part AS (
+    SELECT run_id, rank, name AS label, sum(greatest(ts_ns + dur_ns - uncounted_ns, 0))::BIGINT AS part_ns
+    FROM call
+    GROUP BY run_id, rank, name
+  ),
+  largest AS (
+    SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
+    FROM part
+    GROUP BY run_id, rank
   )
 SELECT
-  run_id,
-  rank,
+  per_rank.run_id,
+  per_rank.rank,
   'allocations' AS subject,
   share >= $warning_share AS is_finding,
   TRUE AS is_representative,
@@ -82,11 +96,15 @@ SELECT
   saving_ns,
   'the time in these calls; less where the GPU is busy meanwhile' AS saving_limit,
   'high' AS confidence,
-  'After the first complete step the host still calls cudaMalloc/cudaFree (or their HIP equivalents), which can stall the device.' AS observation,
+  'After the first complete step the host still allocates or frees memory in the driver, which can stall the device: {lost}. The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}); the longest call takes {worst}{where}.' AS observation,
   'Let the caching allocator keep its memory: no torch.cuda.empty_cache() in the loop, sizes that do not change from step to step, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation.' AS advice,
   'name_summary' AS evidence,
   'category = ''cuda_runtime''' AS evidence_filter,
   event_id,
   from_ns,
-  to_ns
+  to_ns,
+  step,
+  largest.culprit,
+  largest.part_ns // greatest(steps, 1) AS detail_ns
 FROM per_rank
+LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank

@@ -5,7 +5,7 @@
 -- name     = "exposed_comm"
 -- version  = 1
 -- summary  = "Detects a large share of exposed communication that is not waiting for another rank."
--- requires = ["account_segments@1", "analyzed_intervals@1"]
+-- requires = ["account_segments@1", "analyzed_intervals@1", "collectives@1"]
 -- needs    = ["gpu", "collectives"]
 --
 -- [params]
@@ -16,6 +16,7 @@
 -- subject   = { doc = "transfer: exposed communication after the last rank arrived. unmatched: exposed communication that is not matched with another rank, so that waiting and transfer cannot be separated. Waiting for a matched rank is not counted here: see `slow_rank`." }
 -- share     = { doc = "Such communication as a share of analyzed_ns." }
 -- count     = { doc = "Number of segments of such communication." }
+-- culprit   = { doc = "The collective and process group, or else the kernel, with most of this time." }
 -- event_id  = { doc = "The communication activity with the longest such segment." }
 --
 -- [changes]
@@ -29,6 +30,7 @@ WITH
       account.start_ns,
       account.segment_ns,
       account.kernel_id,
+      account.step,
       account.exposure,
       span.steps,
       span.analyzed_ns,
@@ -48,6 +50,7 @@ WITH
       start_ns,
       segment_ns,
       kernel_id,
+      step,
       steps,
       analyzed_ns,
       coalesce(exposure = CASE subject WHEN 'transfer' THEN 'transfer' ELSE 'unassigned' END, FALSE) AS matches
@@ -65,14 +68,40 @@ WITH
       saving_ns / any_value(analyzed_ns) AS share,
       arg_max(kernel_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
       arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
+      arg_max(step, (segment_ns, -start_ns)) FILTER (matches) AS step,
       from_ns + max(segment_ns) FILTER (matches) AS to_ns
     FROM segment
     GROUP BY run_id, rank, subject
+  ),
+  labeled AS (
+    SELECT
+      segment.run_id,
+      segment.rank,
+      segment.subject,
+      segment.segment_ns,
+      CASE collectives.collective WHEN 'other' THEN coalesce(collectives.name, 'unknown') ELSE collectives.collective END
+      || coalesce(' in process group ' || collectives.process_group, '') AS label
+    FROM segment
+    JOIN collectives
+      ON collectives.run_id = segment.run_id
+      AND collectives.rank = segment.rank
+      AND collectives.event_id = segment.kernel_id
+    WHERE segment.matches
+  ),
+  part AS (
+    SELECT run_id, rank, subject, label, sum(segment_ns)::BIGINT AS part_ns
+    FROM labeled
+    GROUP BY run_id, rank, subject, label
+  ),
+  largest AS (
+    SELECT run_id, rank, subject, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
+    FROM part
+    GROUP BY run_id, rank, subject
   )
 SELECT
-  run_id,
-  rank,
-  subject,
+  per_rank.run_id,
+  per_rank.rank,
+  per_rank.subject,
   share >= $warning_share AS is_finding,
   steps > 0 AS is_representative,
   share,
@@ -80,28 +109,34 @@ SELECT
   steps,
   analyzed_ns,
   saving_ns,
-  CASE subject
+  CASE per_rank.subject
     WHEN 'transfer' THEN 'all exposed transfer; waiting for other ranks is not included'
     ELSE
       'all exposed communication that is not matched; part of it may be waiting for other ranks, which a faster network does not reduce'
   END AS saving_limit,
-  CASE subject WHEN 'transfer' THEN 'high' ELSE 'medium' END AS confidence,
-  CASE subject
-    WHEN 'transfer' THEN 'Communication is not overlapped with computation, even after the last rank arrived.'
-    ELSE 'Communication is not overlapped with computation; whether ranks wait for one another is unknown.'
-  END AS observation,
-  CASE subject
+  CASE per_rank.subject WHEN 'transfer' THEN 'high' ELSE 'medium' END AS confidence,
+  'Communication is not overlapped with computation for {lost}'
+  || CASE per_rank.subject
+    WHEN 'transfer' THEN ', even after the last rank arrived.'
+    ELSE '; whether ranks wait for one another is unknown.'
+  END
+  || ' The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}).' AS observation,
+  CASE per_rank.subject
     WHEN 'transfer' THEN
       'Overlap communication with computation (larger or earlier buckets, prefetching of shards), send less (gradient accumulation, compression, lower precision), or keep it on the fast links.'
     ELSE
       'Ingest the traces of all ranks, so that waiting and transfer can be separated. Otherwise overlap communication with computation, send less, or keep it on the fast links.'
   END AS advice,
   'window_account' AS evidence,
-  CASE subject
+  CASE per_rank.subject
     WHEN 'transfer' THEN 'category = ''exposed_transfer'''
     ELSE 'category = ''exposed_unassigned'''
   END AS evidence_filter,
   event_id,
   from_ns,
-  to_ns
+  to_ns,
+  step,
+  largest.culprit,
+  largest.part_ns // greatest(steps, 1) AS detail_ns
 FROM per_rank
+LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank AND largest.subject = per_rank.subject

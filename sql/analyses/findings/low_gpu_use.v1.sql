@@ -13,8 +13,10 @@
 --
 -- [columns]
 -- subject   = { doc = "Always: GPU. Ranks without GPU activity in their complete steps have no row." }
+-- severity  = { doc = "critical, warning, info (most of it has causes that other rules name: the host, blocking calls or the data loader) or none." }
 -- share     = { doc = "Idle time as a share of analyzed_ns." }
 -- count     = { doc = "Number of idle segments, split where the cause changes." }
+-- culprit   = { doc = "The idle cause with the largest share." }
 -- event_id  = { doc = "The GPU activity that ends the gap with the longest idle segment of one cause; null before the first and after the last activity." }
 --
 -- [changes]
@@ -22,7 +24,7 @@
 -- ///
 WITH
   segment AS (
-    SELECT run_id, rank, start_ns, segment_ns, after_id, steps, analyzed_ns, kind = 'idle' AS matches
+    SELECT run_id, rank, start_ns, segment_ns, after_id, step, steps, analyzed_ns, cause, cause AS label, kind = 'idle' AS matches
     FROM analyzed_segments
   ),
   per_rank AS (
@@ -36,13 +38,26 @@ WITH
       saving_ns / any_value(analyzed_ns) AS share,
       arg_max(after_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
       arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
+      arg_max(step, (segment_ns, -start_ns)) FILTER (matches) AS step,
+      2 * coalesce(sum(segment_ns) FILTER (cause IN ('host', 'sync', 'dataloader')), 0) >= saving_ns AS is_context,
       from_ns + max(segment_ns) FILTER (matches) AS to_ns
     FROM segment
     GROUP BY run_id, rank
+  ),
+  part AS (
+    SELECT run_id, rank, label, sum(segment_ns)::BIGINT AS part_ns
+    FROM segment
+    WHERE matches
+    GROUP BY run_id, rank, label
+  ),
+  largest AS (
+    SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
+    FROM part
+    GROUP BY run_id, rank
   )
 SELECT
-  run_id,
-  rank,
+  per_rank.run_id,
+  per_rank.rank,
   'GPU' AS subject,
   share >= $warning_share AS is_finding,
   steps > 0 AS is_representative,
@@ -53,13 +68,30 @@ SELECT
   saving_ns,
   'all idle time, with unchanged kernels' AS saving_limit,
   'high' AS confidence,
-  'The GPU is idle most of the time.' AS observation,
-  'First check which cause the other findings and the breakdown name. If the batch is small, a larger one gives each launch more work.' AS advice,
+  'The GPU is idle {lost}. The largest part, {detail}, is '
+  || CASE largest.culprit
+    WHEN 'dataloader' THEN 'waiting for the data loader.'
+    WHEN 'sync' THEN 'after calls that block the host.'
+    WHEN 'host' THEN 'waiting for the host to launch work.'
+    WHEN 'ready' THEN 'before work that had been launched: it waited for other streams, the driver or the device.'
+    WHEN 'outside' THEN 'before the first and after the last GPU activity.'
+    ELSE 'before activities whose launch is missing from the trace.'
+  END AS observation,
+  CASE
+    WHEN largest.culprit IN ('dataloader', 'sync', 'host') THEN 'See the findings about this cause. If the batch is small, a larger one gives each launch more work.'
+    WHEN largest.culprit = 'outside' THEN 'Check what the host does at the start and end of the steps, and record more steps.'
+    ELSE 'Check the longest gap in the trace (tw export trace). If the batch is small, a larger one gives each launch more work.'
+  END AS advice,
   CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END AS evidence,
   'starts_with(category, ''idle_'')' AS evidence_filter,
   event_id,
   from_ns,
-  to_ns
+  to_ns,
+  is_context,
+  step,
+  largest.culprit,
+  largest.part_ns // greatest(steps, 1) AS detail_ns
 FROM per_rank
+LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank
 -- An interval without GPU activity does not show how the GPU is used.
 WHERE saving_ns < analyzed_ns

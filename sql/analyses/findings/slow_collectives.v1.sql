@@ -20,6 +20,7 @@
 -- share     = { doc = "Total time of the outliers beyond the median, as a share of analyzed_ns." }
 -- count     = { doc = "Number of outlier collectives." }
 -- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the time of the outliers beyond the median." }
+-- culprit   = { doc = "The collective that exceeds the median most." }
 -- event_id  = { doc = "The outlier that exceeds the median most." }
 --
 -- [changes]
@@ -31,6 +32,8 @@ WITH
       arrival.run_id,
       arrival.rank,
       arrival.event_id,
+      arrival.step,
+      arrival.collective || coalesce(' in process group ' || arrival.process_group, '') AS label,
       arrival.start_ns,
       arrival.dur_ns,
       arrival.transfer_ns,
@@ -54,6 +57,8 @@ WITH
       run_id,
       rank,
       event_id,
+      step,
+      label,
       start_ns,
       dur_ns,
       steps,
@@ -72,6 +77,9 @@ WITH
       coalesce(sum(excess_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
       saving_ns / any_value(analyzed_ns) AS share,
       arg_max(event_id, (excess_ns, -start_ns)) FILTER (matches) AS event_id,
+      arg_max(step, (excess_ns, -start_ns)) FILTER (matches) AS step,
+      arg_max(label, (excess_ns, -start_ns)) FILTER (matches) AS culprit,
+      max(excess_ns) FILTER (matches) AS detail_ns,
       arg_max(start_ns, (excess_ns, -start_ns)) FILTER (matches) AS from_ns,
       arg_max(start_ns + dur_ns, (excess_ns, -start_ns)) FILTER (matches) AS to_ns
     FROM excess
@@ -90,11 +98,14 @@ SELECT
   saving_ns,
   'the time beyond the median of their kind and size; less where it is overlapped with computation' AS saving_limit,
   'medium' AS confidence,
-  'Some collectives take far longer than others of the same kind, group and size.' AS observation,
+  'Some collectives take far longer than others of the same kind, group and size: {lost}. The worst is ' || coalesce(culprit, 'unknown') || '{where}: {worst}, of which {detail} beyond the median.' AS observation,
   'Check what else uses the links at that time (other jobs, checkpoints, copies), and check link and network health.' AS advice,
   'collective_waits' AS evidence,
   NULL::VARCHAR AS evidence_filter,
   event_id,
   from_ns,
-  to_ns
+  to_ns,
+  step,
+  culprit,
+  detail_ns
 FROM per_rank

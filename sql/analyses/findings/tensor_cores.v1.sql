@@ -4,18 +4,20 @@
 -- name     = "tensor_cores"
 -- version  = 1
 -- summary  = "Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."
--- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "ranks@1"]
+-- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "ranks@1", "events@1"]
 -- needs    = ["gpu", "device_properties"]
 --
 -- [params]
 -- warning_share  = { default = 0.1 }
 -- critical_share = { default = 0.5 }
+-- min_share      = { type = "DOUBLE", unit = "ratio", default = 0.02, min = 0, doc = "Lowest share of the analyzed time that is a finding." }
 -- compute_major  = { type = "BIGINT", default = 7, unit = "count", min = 1, doc = "Lowest major compute capability of NVIDIA GPUs with tensor cores." }
 --
 -- [columns]
 -- subject   = { doc = "Always: GEMMs and convolutions. Ranks without an NVIDIA GPU of compute capability 7.0 or higher (compute_major), or without a kernel recognized as GEMM or convolution, have no row." }
 -- share     = { doc = "Computation time attributed to GEMMs and convolutions without tensor cores, as a share of all computation time." }
 -- count     = { doc = "Number of such segments." }
+-- culprit   = { doc = "The kernel, and the operator enclosing its launch, with most of this time." }
 -- event_id  = { doc = "The kernel of the longest such segment." }
 --
 -- [changes]
@@ -53,9 +55,13 @@ WITH
       segment.start_ns,
       segment.segment_ns,
       segment.kernel_id,
+      segment.step,
       segment.steps,
       segment.analyzed_ns,
-      name.uses_tensor_cores
+      coalesce(kernels.short_name, kernels.name) AS kernel_name,
+      kernels.op_id,
+      name.uses_tensor_cores,
+      NOT name.uses_tensor_cores AS matches
     FROM analyzed_segments AS segment
     JOIN kernels ON kernels.run_id = segment.run_id AND kernels.rank = segment.rank AND kernels.event_id = segment.kernel_id
     LEFT JOIN name ON name.name = kernels.name
@@ -72,16 +78,39 @@ WITH
       saving_ns / sum(segment_ns)::BIGINT AS share,
       arg_max(kernel_id, (segment_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS event_id,
       arg_max(start_ns, (segment_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS from_ns,
+      arg_max(step, (segment_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS step,
       from_ns + max(segment_ns) FILTER (NOT uses_tensor_cores) AS to_ns
     FROM segment
     GROUP BY run_id, rank
     HAVING count(uses_tensor_cores) > 0
+  ),
+  labeled AS (
+    SELECT
+      segment.run_id,
+      segment.rank,
+      segment.segment_ns,
+      segment.matches,
+      segment.kernel_name[:80] || coalesce(' under ' || op.name, '') AS label
+    FROM segment
+    LEFT JOIN events AS op ON op.run_id = segment.run_id AND op.rank = segment.rank AND op.event_id = segment.op_id
+    WHERE segment.matches
+  ),
+  part AS (
+    SELECT run_id, rank, label, sum(segment_ns)::BIGINT AS part_ns
+    FROM labeled
+    WHERE matches
+    GROUP BY run_id, rank, label
+  ),
+  largest AS (
+    SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
+    FROM part
+    GROUP BY run_id, rank
   )
 SELECT
-  run_id,
-  rank,
+  per_rank.run_id,
+  per_rank.rank,
   'GEMMs and convolutions' AS subject,
-  share >= $warning_share AS is_finding,
+  share >= $warning_share AND saving_ns >= $min_share * analyzed_ns AS is_finding,
   steps > 0 AS is_representative,
   share,
   count,
@@ -90,12 +119,16 @@ SELECT
   saving_ns,
   'the time in these kernels; the saving from lower precision depends on their shapes and on memory' AS saving_limit,
   'medium' AS confidence,
-  'GEMMs or convolutions do not use tensor cores.' AS observation,
+  'GEMMs or convolutions run without tensor cores for {lost}. The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}).' AS observation,
   'Use automatic mixed precision (bf16 or fp16) or, from A100 on, allow TF32 (torch.set_float32_matmul_precision(''high'')); keep sizes multiples of 8.' AS advice,
   'kernel_summary' AS evidence,
   'kind = ''computation''' AS evidence_filter,
   event_id,
   from_ns,
-  to_ns
+  to_ns,
+  step,
+  largest.culprit,
+  largest.part_ns // greatest(steps, 1) AS detail_ns
 FROM per_rank
+LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank
 SEMI JOIN with_tensor_cores ON with_tensor_cores.run_id = per_rank.run_id AND with_tensor_cores.rank = per_rank.rank

@@ -6,7 +6,7 @@
 -- requires = ["critical_path@1"]
 -- needs    = ["critical_path"]
 -- grain    = ["run_id", "rank", "scope", "category"]
--- order    = ["run_id", "rank", "scope", "-path_ns", "category"]
+-- order    = ["run_id", "rank", "scope", "is_explained", "-path_ns", "category"]
 --
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
@@ -17,6 +17,7 @@
 -- path_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Their total time; the categories of a scope sum to its duration." }
 -- share       = { type = "DOUBLE", unit = "ratio", null = true, doc = "path_ns as a share of the scope's duration; null if that is 0." }
 -- inferred_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Part of path_ns that is inferred from times alone: something began right after something else, or nothing explains the wait." }
+-- is_explained = { type = "BOOLEAN", doc = "False for earlier and unknown_wait, which come first: no recorded dependency within the scope explains them." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -42,5 +43,6 @@ SELECT
   segments,
   path_ns,
   path_ns / nullif((sum(path_ns) OVER (PARTITION BY run_id, rank, scope))::BIGINT, 0) AS share,
-  inferred_ns
+  inferred_ns,
+  category NOT IN ('earlier', 'unknown_wait') AS is_explained
 FROM split

@@ -62,8 +62,9 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
 
     Each finding has the evidence, a confidence, an upper bound on the saving and what limits it, a
     suggestion, and a command that shows the data. Savings overlap and cannot be summed. Severity info:
-    the trace has no complete step, so it may not be representative. `tw list` shows the rules in group
-    findings; `tw describe RULE` shows what a rule tests and its threshold.
+    not a fault in itself, or one whose causes have separate findings. Without complete steps, the
+    profiling window is analyzed, and the confidence is low. `tw list` shows the rules in group findings;
+    `tw describe RULE` shows what a rule tests and its threshold.
     """
     from tracewarehouse.findings import at_least
 
@@ -130,12 +131,20 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
     yield one_line(worst["observation"])
     prefix = f"worst: rank {worst['rank']}, " if len(rows) > 1 else ""
     yield prefix + _figures(worst)
-    saving = worst["saving_ns"]
-    saves = "" if saving is None else f"saves at most {show(saving, 'ns')}: "
-    yield one_line(saves + worst["saving_limit"])
+    yield one_line(_saving(worst) + worst["saving_limit"])
     yield one_line(f"confidence: {worst['confidence']}")
     yield one_line(f"try: {worst['advice']}")
     yield one_line(_evidence(worst))
+
+
+def _saving(row: Row) -> str:
+    """The upper bound on the saving, per step if there are steps, with its share of the analyzed time."""
+    if row["saving_ns"] is None:
+        return ""
+    share = show(row["saving_share"], "ratio")
+    if row["saving_step_ns"] is None:
+        return f"saves at most {show(row['saving_ns'], 'ns')} of the profiling window ({share}): "
+    return f"saves at most {show(row['saving_step_ns'], 'ns')} per step ({share}): "
 
 
 def _figures(row: Row) -> str:

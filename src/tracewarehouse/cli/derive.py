@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from tracewarehouse.cli.session import (
@@ -147,14 +149,17 @@ def whatif(
     annotations: tuple[str, ...],
     entire_trace: bool,
 ) -> None:
-    """Estimate step time if some work ran faster or slower.
+    """Estimate the length of steps if some work ran faster or slower.
 
     WHAT is kernels, host, launch, a category of critical_path_breakdown, or all. Filters are kind=, name= and
     op= (any enclosing operator); * matches any text. All dependencies are kept, so the critical path may move
     to other work. Ranks are independent: a collective takes as long as it did on this rank, times its factor.
-    Nothing is stored.
+    A step lasts from its start on the host to the end of its work, longer than its period where steps
+    overlap. Waits that no recorded dependency explains keep their time. Nothing is stored.
     """
     result = session.open().whatif(
         run, scales, ranks=ranks, steps=steps, annotations=annotations, entire_trace=entire_trace, by=by
     )
-    session.out.print_result(result)
+    from tracewarehouse.cli.whatif_text import text
+
+    session.out.print_result(result, as_text=partial(text, out=session.out))

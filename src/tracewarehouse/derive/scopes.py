@@ -13,7 +13,7 @@ from tracewarehouse.errors import ParamError
 READS = ("steps", "events", "annotations", "kernels", "runtime")
 _ANNOTATION = re.compile(r"annotation (?P<name>.+)#\d+", re.DOTALL)
 
-ScopeRow = dict[str, Any]  # a row of `critical_scopes`, and whether it was requested
+ScopeRow = dict[str, Any]  # a row of `critical_scopes`, the step's period, and whether it was requested
 
 # All scopes with their thread. If every step is partial, all of them count as complete.
 _SCOPES = """
@@ -22,6 +22,7 @@ WITH
     SELECT
       steps.run_id, steps.rank, 'step ' || steps.step AS scope, steps.host_start_ns AS start_ns,
       steps.host_start_ns + steps.host_ns AS end_ns, annotation.pid, annotation.tid, FALSE AS entire_trace,
+      steps.period_ns,
       NOT steps.partial OR bool_and(steps.partial) OVER (PARTITION BY steps.run_id, steps.rank) AS complete
     FROM steps
     JOIN events AS annotation
@@ -35,7 +36,8 @@ WITH
       'annotation ' || name || '#' || row_number() OVER (
         PARTITION BY run_id, rank, name ORDER BY ts_ns, event_id
       ) - 1 AS scope,
-      ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, pid, tid, FALSE AS entire_trace, FALSE AS complete
+      ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, pid, tid, FALSE AS entire_trace, NULL AS period_ns,
+      FALSE AS complete
     FROM annotations
     WHERE NOT on_gpu AND name IN (SELECT unnest($names))
   ),
@@ -61,7 +63,7 @@ WITH
     SELECT
       run_id, rank, 'trace' AS scope, least(thread.start_ns, device.start_ns) AS start_ns,
       coalesce(thread.end_ns, device.start_ns) AS end_ns, thread.lane.pid, thread.lane.tid,
-      TRUE AS entire_trace, FALSE AS complete
+      TRUE AS entire_trace, NULL AS period_ns, FALSE AS complete
     FROM thread
     FULL JOIN device USING (run_id, rank)
   ),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
+from typing import Any
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import attach, build, longest_paths, path_edges
@@ -22,6 +23,8 @@ from tracewarehouse.storage import Versions
 from tracewarehouse.temp_folders import temporary_folder
 
 LENGTH = "length"
+UNEXPLAINED = ("earlier", "unknown_wait")  # categories without a recorded dependency in the scope
+_MUCH_UNEXPLAINED = Fraction(1, 5)  # of a path: more is worth a notice
 
 # Every edge with its activity; `scales` has a bit for each scale that applies to it.
 _EDGES = """
@@ -70,6 +73,7 @@ _FIELDS = (
     *(Field("run_id", "VARCHAR"), Field("rank", "INTEGER"), Field("scope", "VARCHAR")),
     *(Field("category", "VARCHAR"), Field("op", "VARCHAR"), Field("name", "VARCHAR")),
     *(Field("base_ns", "BIGINT", "ns"), Field("new_ns", "BIGINT", "ns"), Field("saved_ns", "BIGINT", "ns")),
+    Field("period_ns", "BIGINT", "ns"),  # of a step; None in other rows than that of its length
 )
 
 
@@ -84,7 +88,9 @@ def whatif(
     """The requested scopes of the selected ranks with their parts scaled; nothing is stored.
 
     Each node is reached when its last dependency is done, so the length is that of a longest path, and what
-    was overlapped before may become critical. Parts that match several scales are scaled by all of them.
+    was overlapped before may become critical. A scope lasts from its start on the host to the end of its last
+    GPU activity, so its length is not the step's period (`period_ns`): steps overlap. Parts that match
+    several scales are scaled by all of them.
     Raises UnknownName, ParamError.
     """
     if by not in ("category", "op"):
@@ -102,7 +108,28 @@ def whatif(
         for row in _rank_rows(store, catalog, SelectedRun(selected.version, (rank,)), of_rank, scales, by)
     ]
     result = from_rows([_FIELDS[number] for number in columns], rows)
+    notices = (*notices, *_unexplained(result.rows()))
     return replace(result, notices=notices, provenance=replace(result.provenance, runs=(selected.selector,)))
+
+
+def _unexplained(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A notice if recorded dependencies leave much of a path unexplained."""
+    lengths: dict[tuple[int, str], int] = {}
+    unexplained: Counter[tuple[int, str]] = Counter()
+    for row in rows:
+        scope = row["rank"], row["scope"]
+        if row["category"] == LENGTH:
+            lengths[scope] = row["base_ns"]
+        elif row["category"] in UNEXPLAINED:
+            unexplained[scope] += row["base_ns"]
+    shares = {scope: Fraction(unexplained[scope], ns) for scope, ns in lengths.items() if ns}
+    much = {scope: share for scope, share in shares.items() if share > _MUCH_UNEXPLAINED}
+    if much:
+        (rank, name), share = max(much.items(), key=lambda each: each[1])
+        yield (
+            f"waits of unknown cause are up to {float(share):.0%} of the path (rank {rank}, {name}): "
+            "scaling does not change them, so the estimates are rough"
+        )
 
 
 def _rank_rows(
@@ -118,10 +145,12 @@ def _rank_rows(
         attach(con, store, catalog, selected)
         build(con, catalog, scopes, last="critical_edges")
         bits = [_bit_sql(con, number, scale) for number, scale in enumerate(scales)]
+        periods = {row["scope"]: row["period_ns"] for row in scopes}
         sql = _EDGES.format(scales=" + ".join(bits) or "0")
         for scope in scope_names(scopes):
             for part, (base, new) in _Graph.read(con, sql, scope).compare(scales, by).items():
-                yield (selected.run, selected.ranks[0], scope, *part, base, new, base - new)
+                period_ns = periods.get(scope) if part[0] == LENGTH else None
+                yield (selected.run, selected.ranks[0], scope, *part, base, new, base - new, period_ns)
 
 
 def _bit_sql(con: Connection, number: int, scale: Scale) -> str:

@@ -2,7 +2,8 @@
 
 Methods, arguments, columns and units (µs, %, GB/s) are those of Holistic Trace Analysis 0.6.1, so a notebook
 written for HTA runs with changed imports: `hta.trace_analysis` is `tracewarehouse.hta.trace_analysis`, and so
-on. pandas and plotly are installed by the extra `hta`.
+on. The extra `hta` installs pandas, plotly, ipython and nbformat. Renderers of images (`svg`, `png`) also
+need kaleido and Chrome; without them notebooks show interactive figures, and one line says what to install.
 
 Intended differences:
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +13,8 @@ from typing import Any
 from tracewarehouse.errors import TwError
 
 PERCENT = ".2%"
+IMAGES = ("png", "jpeg", "jpg", "svg", "pdf")  # renderers that need kaleido and Chrome
+log = logging.getLogger("tracewarehouse.hta")
 
 
 class Figures:
@@ -17,17 +22,58 @@ class Figures:
 
     def __init__(self) -> None:
         self.last: list[Any] = []
+        self._failed = False
 
     def show(self, *figures: Any, renderer: str | None = None) -> None:
-        """Stores the figures, and shows each with plotly's default renderer or the given one.
+        """Stores the figures, and shows each with the given renderer or plotly's default one.
 
-        Without a browser or notebook, plotly has no default renderer, and nothing is shown.
+        Without a browser or notebook, plotly has no default renderer, and nothing is shown. A figure that
+        cannot be shown never raises: the first time, one line in the log says what is missing, and notebooks
+        show it interactively.
         """
         self.last = list(figures)
-        default = library("plotly.io").renderers.default
-        if renderer or default:
-            for figure in figures:
+        wanted = renderer or library("plotly.io").renderers.default
+        for figure in figures if wanted else ():
+            try:
                 figure.show(renderer=renderer or None)
+            except (ValueError, RuntimeError, ImportError, OSError) as error:
+                self._show_interactively(figure, wanted, error)
+
+    def _show_interactively(self, figure: Any, renderer: str, error: Exception) -> None:
+        """Shows a figure that the renderer failed to show: in a notebook as HTML, elsewhere not at all."""
+        in_notebook = _in_notebook()
+        if not self._failed:
+            instead = (
+                "they are shown interactively"
+                if in_notebook
+                else "figures.last has them: figure.write_html(file) writes one"
+            )
+            missing = _missing(renderer) or str(error).strip().partition("\n")[0]
+            log.warning("figures cannot be shown as %s (%s); %s", renderer, missing, instead)
+            self._failed = True
+        if in_notebook:
+            with suppress(ValueError, RuntimeError, ImportError, OSError):
+                figure.show(renderer="notebook")
+
+
+def _missing(renderer: str) -> str | None:
+    """What to install for a renderer; None if that is not the problem."""
+    if not (_is_installed("IPython") and _is_installed("nbformat")):
+        return "pip install 'tracewarehouse[hta]'"
+    if not any(each in IMAGES for each in renderer.split("+")):
+        return None
+    if not _is_installed("kaleido"):
+        return "images need kaleido and Chrome: pip install kaleido, then plotly_get_chrome"
+    return "images need Chrome or Chromium: install it, or run plotly_get_chrome"
+
+
+def _is_installed(name: str) -> bool:
+    return find_spec(name) is not None
+
+
+def _in_notebook() -> bool:
+    """Whether an IPython kernel or shell is running."""
+    return _is_installed("IPython") and import_module("IPython").get_ipython() is not None
 
 
 def save(figure: Any, path: Path) -> None:
@@ -84,7 +130,7 @@ def mean_bars(frame: Any, title: str) -> list[Any]:
     return charts
 
 
-EXTRA = ("pandas", "plotly")
+EXTRA = ("IPython", "nbformat", "pandas", "plotly")
 
 
 def library(name: str) -> ModuleType:

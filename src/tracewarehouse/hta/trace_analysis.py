@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from enum import Flag, auto
 from pathlib import Path
@@ -12,8 +13,11 @@ from tracewarehouse.hta import breakdowns, figures, operators, series
 from tracewarehouse.hta.common.trace import Trace
 from tracewarehouse.hta.critical import CriticalPath, critical_path
 from tracewarehouse.hta.traces import Files, LoadedTraces, load_traces
+from tracewarehouse.render.text import plural
 
 FULL_QUEUE = 1_024
+log = logging.getLogger("tracewarehouse.hta")
+_NOTED: set[str] = set()  # the differences from HTA that were mentioned
 
 
 class TimeSeriesTypes(Flag):
@@ -54,6 +58,21 @@ class TraceAnalysis:
         self.traces: LoadedTraces = load_traces(trace_files, trace_dir, warehouse, run)
         self.t = Trace(self.traces)
         self.figures = figures.Figures()
+        if include_last_profiler_step is False:
+            self._note("the last profiler step is included; HTA excludes it by default")
+
+    def _ranks(self, ranks: list[int] | None) -> list[int]:
+        """The requested ranks, by default all of them."""
+        selected = self.traces.select_ranks(ranks)
+        if not ranks and len(selected) > 1:
+            self._note("without ranks, all ranks are analyzed; HTA analyzes rank 0 by default: ranks=[0]")
+        return selected
+
+    def _note(self, text: str) -> None:
+        """One line about a default that differs from HTA's, once per process."""
+        if text not in _NOTED:
+            _NOTED.add(text)
+            log.warning("%s", text)
 
     # Breakdowns
 
@@ -135,8 +154,10 @@ class TraceAnalysis:
         """Idle time of each stream by category, and statistics of its gaps (None by default).
 
         `consecutive_kernel_delay` in µs: shorter gaps that the host did not cause are kernel_wait.
+        `idle_time_ratio` is the share of the stream's idle time over the entire recording: also before its
+        first and after its last activity (`before_first`, `after_last`), which HTA does not count.
         """
-        selected = self.traces.select_ranks(ranks)
+        selected = self._ranks(ranks)
         found = breakdowns.idle(self.traces, selected, streams, consecutive_kernel_delay)
         if visualize:
             drawn = found.assign(stream=found["stream"].astype(str))
@@ -168,7 +189,7 @@ class TraceAnalysis:
         visualize: bool = True,
     ) -> dict[int, Any]:
         """By rank: one row per GPU activity with a known launch: correlation, durations and delay in µs."""
-        found = operators.launch_stats(self.traces, self.traces.select_ranks(ranks), include_memory_events)
+        found = operators.launch_stats(self.traces, self._ranks(ranks), include_memory_events)
         if visualize:
             shown = []
             for rank, frame in found.items():
@@ -199,7 +220,11 @@ class TraceAnalysis:
 
     def get_queue_length_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
         """By rank: `ts, pid, tid, stream, queue_length`, one row per launch and per start."""
-        return series.queue_lengths(self.traces, self.traces.select_ranks(ranks))
+        return series.queue_lengths(self.traces, self._ranks(ranks))
+
+    def get_queue_length_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
+        """The same as `get_queue_length_time_series`, by the name in HTA's tutorial."""
+        return self.get_queue_length_time_series(ranks)
 
     def get_queue_length_summary(self, ranks: list[int] | None = None) -> Any:
         """Statistics of the queue length by rank and stream; None without known launches."""
@@ -217,7 +242,7 @@ class TraceAnalysis:
 
     def get_memory_bw_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
         """By rank: `ts, pid, name, memory_bw_gbps`, one row per change in a direction."""
-        return series.bandwidths(self.traces, self.traces.select_ranks(ranks))
+        return series.bandwidths(self.traces, self._ranks(ranks))
 
     def get_memory_bw_summary(self, ranks: list[int] | None = None) -> Any:
         """Statistics of the bandwidth while copying, by rank and direction; None without copies."""
@@ -240,8 +265,9 @@ class TraceAnalysis:
             raise ParamError(f"time_series {time_series}", "use members of TimeSeriesTypes, combined with |")
         counters = [name for kind, name in COUNTERS.items() if kind in kinds]
         name = "{}" + (output_suffix or "_with_counters")
-        selected, folder = self.traces.select_ranks(ranks), Path(output_dir or Path.cwd())
+        selected, folder = self._ranks(ranks), Path(output_dir or Path.cwd())
         series.write_each(self.traces, selected, folder, name, counters)
+        log.warning("traces with counters of %s are in %s", plural(len(selected), "rank"), folder)
 
     # Operators
 
@@ -249,7 +275,7 @@ class TraceAnalysis:
         self, ranks: list[int] | None = None, sort_by: list[str] | None = None
     ) -> dict[int, Any]:
         """By rank: one row per `aten::` operator and kernel sequence, with count and delays in µs."""
-        return operators.delays(self.traces, self.traces.select_ranks(ranks), sort_by or ["occurrence_count"])
+        return operators.delays(self.traces, self._ranks(ranks), sort_by or ["occurrence_count"])
 
     def get_frequent_cuda_kernel_sequences(
         self,
@@ -283,7 +309,7 @@ class TraceAnalysis:
 
     def get_cupti_counter_data_with_operators(self, ranks: list[int] | None = None) -> list[Any]:
         """One frame per rank with CUPTI counters: kernels, their counters and enclosing operators."""
-        return operators.cupti_counters(self.traces, self.traces.select_ranks(ranks))
+        return operators.cupti_counters(self.traces, self._ranks(ranks))
 
     # Over ranks
 

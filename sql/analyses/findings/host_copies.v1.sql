@@ -1,0 +1,100 @@
+-- /// tw
+-- kind     = "analysis"
+-- like     = "findings_base@1"
+-- name     = "host_copies"
+-- version  = 1
+-- summary  = "Detects CPU-only runs that spend much of their time copying and converting tensors."
+-- requires = ["host_segments@1", "analyzed_intervals@1", "kernels@1"]
+--
+-- [params]
+-- warning_share  = { default = 0.1 }
+-- critical_share = { default = 0.3 }
+--
+-- [columns]
+-- subject   = { doc = "Always: tensor copies. Ranks with GPU activity have no row." }
+-- share     = { doc = "Self time of operators that copy, convert or join tensors (copy_, to, clone, contiguous, cat, stack) on the training thread, as a share of analyzed_ns." }
+-- count     = { doc = "Number of such operators." }
+-- culprit   = { doc = "The operator with most of this time." }
+-- event_id  = { doc = "The longest such slice." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  occurrence AS (
+    -- Slices by what they spend themselves, within the analyzed interval.
+    SELECT
+      span.run_id,
+      span.rank,
+      span.steps,
+      span.analyzed_ns,
+      host.slice_id,
+      coalesce(any_value(host.name), 'unknown') AS label,
+      coalesce(bool_and(host.category = 'operator' AND regexp_matches(host.name, '^aten::(copy_|_to_copy|to|clone|contiguous|cat|stack|_stack|_cat)$')), FALSE) AS matches,
+      arg_min(host.step, host.start_ns) AS step,
+      min(host.start_ns) AS start_ns,
+      max(host.start_ns + host.segment_ns) AS end_ns,
+      sum(host.segment_ns)::BIGINT AS segment_ns
+    FROM host_segments AS host
+    JOIN analyzed_intervals AS span
+      ON span.run_id = host.run_id
+      AND span.rank = host.rank
+      AND host.start_ns >= span.start_ns
+      AND host.start_ns < span.end_ns
+    ANTI JOIN (SELECT DISTINCT run_id, rank FROM kernels) AS gpu ON gpu.run_id = host.run_id AND gpu.rank = host.rank
+    GROUP BY span.run_id, span.rank, span.steps, span.analyzed_ns, host.slice_id
+  ),
+  part AS (
+    SELECT run_id, rank, label, sum(segment_ns)::BIGINT AS part_ns
+    FROM occurrence
+    WHERE matches
+    GROUP BY run_id, rank, label
+  ),
+  largest AS (
+    SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
+    FROM part
+    GROUP BY run_id, rank
+  ),
+  per_rank AS (
+    SELECT
+      occurrence.run_id,
+      occurrence.rank,
+      any_value(occurrence.steps) AS steps,
+      any_value(occurrence.analyzed_ns) AS analyzed_ns,
+      any_value(largest.culprit) AS culprit,
+      any_value(largest.part_ns) AS part_ns,
+      count(*) FILTER (matches) AS count,
+      coalesce(sum(segment_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
+      saving_ns / any_value(occurrence.analyzed_ns) AS share,
+      arg_max(slice_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
+      arg_max(step, (segment_ns, -start_ns)) FILTER (matches) AS step,
+      arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
+      arg_max(end_ns, (segment_ns, -start_ns)) FILTER (matches) AS to_ns
+    FROM occurrence
+    LEFT JOIN largest ON largest.run_id = occurrence.run_id AND largest.rank = occurrence.rank
+    GROUP BY occurrence.run_id, occurrence.rank
+  )
+SELECT
+  run_id,
+  rank,
+  'tensor copies' AS subject,
+  share >= $warning_share AS is_finding,
+  steps > 0 AS is_representative,
+  share,
+  count,
+  steps,
+  analyzed_ns,
+  saving_ns,
+  'all time in these operators; some copies are necessary' AS saving_limit,
+  'high' AS confidence,
+  'Copies and conversions of tensors take {lost} of the training thread. The largest part is ' || coalesce(culprit, 'unknown') || ' ({detail}).' AS observation,
+  'Keep tensors in one layout and type (channels_last and bfloat16 throughout, no .to() in the loop), write into preallocated tensors instead of cat or stack, and use torch.compile to fuse the copies.' AS advice,
+  'host_account' AS evidence,
+  'category = ''operator'' AND name IN (''aten::copy_'', ''aten::clone'', ''aten::cat'')' AS evidence_filter,
+  event_id,
+  from_ns,
+  to_ns,
+  step,
+  culprit,
+  part_ns // greatest(steps, 1) AS detail_ns
+FROM per_rank

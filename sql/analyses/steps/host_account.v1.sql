@@ -1,0 +1,52 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "host_account"
+-- version  = 1
+-- summary  = "Breakdown of each step's period by what the training thread runs: data loading, operators, calls, Python, annotations."
+-- requires = ["host_segments@1"]
+-- grain    = ["run_id", "rank", "step", "category", "name"]
+-- order    = ["run_id", "rank", "step", "-self_ns", "category", "name"]
+--
+-- [params]
+-- entire_trace = { type = "BOOLEAN", default = false, doc = "Break down the profiling window instead of steps." }
+--
+-- [columns]
+-- run_id   = { type = "VARCHAR", doc = "The run." }
+-- rank     = { type = "INTEGER", doc = "The rank." }
+-- step     = { type = "BIGINT", unit = "id", null = true, doc = "The step, over its period; null with entire_trace and on ranks without steps, over all time of the thread." }
+-- category = { type = "VARCHAR", doc = "As in `host_segments`: data_loading, operator, call, python, other_slice, annotation or unrecorded, for example Python code that was not recorded, or waiting for another thread." }
+-- name     = { type = "VARCHAR", null = true, doc = "Name of the innermost slice, without object addresses; of data loading the outermost. Null if unrecorded or without a name." }
+-- count    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Slices with self time in the step." }
+-- self_ns  = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the thread in it; the rows of a step sum to its period." }
+-- share    = { type = "DOUBLE", unit = "ratio", doc = "self_ns as a share of the step's period, or of the window." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  has_steps AS (
+    SELECT DISTINCT run_id, rank
+    FROM host_segments
+    WHERE step IS NOT NULL AND NOT $entire_trace
+  ),
+  segment AS (
+    SELECT host.run_id, host.rank, CASE WHEN has_steps.rank IS NOT NULL THEN host.step END AS step, host.category, host.name, host.slice_id, host.segment_ns
+    FROM host_segments AS host
+    LEFT JOIN has_steps ON has_steps.run_id = host.run_id AND has_steps.rank = host.rank
+    WHERE host.step IS NOT NULL OR has_steps.rank IS NULL
+  ),
+  summed AS (
+    SELECT run_id, rank, step, category, name, count(DISTINCT slice_id) AS count, sum(segment_ns)::BIGINT AS self_ns
+    FROM segment
+    GROUP BY run_id, rank, step, category, name
+  )
+SELECT
+  run_id,
+  rank,
+  step,
+  category,
+  name,
+  count,
+  self_ns,
+  self_ns / (sum(self_ns) OVER (PARTITION BY run_id, rank, step))::BIGINT AS share
+FROM summed

@@ -1,0 +1,166 @@
+-- /// tw
+-- kind     = "view"
+-- name     = "host_segments"
+-- version  = 1
+-- summary  = "The time of each rank's training thread, split into segments of one innermost slice and one step."
+-- requires = ["steps@1", "events@1", "data_loading_rules@1"]
+-- grain    = ["run_id", "rank", "start_ns"]
+-- order    = ["run_id", "rank", "start_ns"]
+--
+-- [columns]
+-- run_id     = { type = "VARCHAR", doc = "The run." }
+-- rank       = { type = "INTEGER", doc = "The rank; ranks without host slices have no segments." }
+-- start_ns   = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the segment. The first one starts with the first slice of the training thread or the first step's period, whichever is earlier. The training thread is that of the steps; without steps the one whose outermost slices last longest in total." }
+-- segment_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the segment; always positive. Segments are contiguous; the last one ends with the last slice or period." }
+-- step       = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains the segment; null before the first period and after the last." }
+-- category   = { type = "VARCHAR", doc = "data_loading (slices that match `data_loading_rules`, with everything called in them), operator, call (runtime and driver), python, other_slice, annotation (where no other slice runs in it), or unrecorded: no slice but the step's." }
+-- slice_id   = { type = "BIGINT", unit = "id", null = true, doc = "The innermost slice; of data loading the outermost one, of annotations the innermost. Null if unrecorded." }
+-- name       = { type = "VARCHAR", null = true, doc = "Its name, without object addresses." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  slice AS (
+    SELECT run_id, rank, event_id, category, name, pid, tid, ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, parent_id, pre, depth
+    FROM events
+    WHERE pre IS NOT NULL AND dur_ns > 0
+  ),
+  thread AS (
+    -- The thread of the steps; without steps the one whose outermost slices last longest in total.
+    SELECT
+      run_id,
+      rank,
+      arg_max(pid, (is_of_step, sum_ns, tid, pid)) AS pid,
+      arg_max(tid, (is_of_step, sum_ns, tid, pid)) AS tid
+    FROM (
+      SELECT
+        slice.run_id,
+        slice.rank,
+        slice.pid,
+        slice.tid,
+        bool_or(steps.event_id IS NOT NULL) AS is_of_step,
+        coalesce(sum(slice.end_ns - slice.start_ns) FILTER (slice.depth = 1), 0)::BIGINT AS sum_ns
+      FROM slice
+      LEFT JOIN steps ON steps.run_id = slice.run_id AND steps.rank = slice.rank AND steps.event_id = slice.event_id
+      GROUP BY slice.run_id, slice.rank, slice.pid, slice.tid
+    ) AS candidate
+    GROUP BY run_id, rank
+  ),
+  own AS (
+    SELECT
+      slice.run_id,
+      slice.rank,
+      slice.event_id,
+      slice.name,
+      slice.start_ns,
+      slice.end_ns,
+      slice.parent_id,
+      slice.pre,
+      CASE slice.category
+        WHEN 'user_annotation' THEN 'annotation'
+        WHEN 'cpu_op' THEN 'operator'
+        WHEN 'cuda_runtime' THEN 'call'
+        WHEN 'cuda_driver' THEN 'call'
+        WHEN 'python_function' THEN 'python'
+        ELSE 'other_slice'
+      END AS category
+    FROM slice
+    JOIN thread
+      ON thread.run_id = slice.run_id
+      AND thread.rank = slice.rank
+      AND thread.pid IS NOT DISTINCT FROM slice.pid
+      AND thread.tid IS NOT DISTINCT FROM slice.tid
+    WHERE NOT starts_with(slice.name, 'ProfilerStep#')
+  ),
+  loading_name AS (
+    SELECT name
+    FROM (SELECT DISTINCT name FROM own WHERE category IN ('operator', 'annotation')) AS each_name
+    SEMI JOIN data_loading_rules ON regexp_matches(each_name.name, data_loading_rules.pattern)
+  ),
+  loading AS (
+    -- The outermost ones.
+    SELECT own.run_id, own.rank, own.event_id, own.start_ns, own.end_ns
+    FROM own
+    SEMI JOIN loading_name ON loading_name.name = own.name
+    WINDOW earlier AS (
+      PARTITION BY own.run_id, own.rank
+      ORDER BY own.start_ns, own.end_ns DESC, own.event_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+    QUALIFY own.start_ns >= coalesce(max(own.end_ns) OVER earlier, own.start_ns)
+  ),
+  period AS (
+    SELECT run_id, rank, step, period_start_ns AS start_ns, period_start_ns + period_ns AS end_ns
+    FROM steps
+    WHERE period_ns > 0
+  ),
+  point AS (
+    -- What begins in each layer: at the end of a slice its parent, or nothing (-1). Of the points of an instant the
+    -- last one counts: ends come first, inner ones before outer ones, then starts, outer ones before inner ones.
+    SELECT run_id, rank, CASE category WHEN 'annotation' THEN 'annotation' ELSE 'slice' END AS layer,
+      start_ns AS at_ns, 1 AS turn, pre AS place, event_id AS owner_id
+    FROM own
+    UNION ALL
+    SELECT own.run_id, own.rank, CASE own.category WHEN 'annotation' THEN 'annotation' ELSE 'slice' END,
+      own.end_ns, 0, -own.pre, coalesce(parent.event_id, -1)
+    FROM own
+    LEFT JOIN own AS parent
+      ON parent.run_id = own.run_id
+      AND parent.rank = own.rank
+      AND parent.event_id = own.parent_id
+      AND parent.end_ns > own.end_ns
+      AND (parent.category = 'annotation') = (own.category = 'annotation')
+    UNION ALL
+    SELECT run_id, rank, 'data', start_ns, 1, 0, event_id
+    FROM loading
+    UNION ALL
+    SELECT run_id, rank, 'data', end_ns, 0, 0, -1
+    FROM loading
+    UNION ALL
+    SELECT run_id, rank, 'step', start_ns, 2, 0, step
+    FROM period
+    UNION ALL
+    SELECT run_id, rank, 'step', end_ns, 0, 0, -1
+    FROM period
+  ),
+  state AS (
+    SELECT
+      run_id,
+      rank,
+      at_ns,
+      lead(at_ns) OVER so_far AS until_ns,
+      nullif(last_value(CASE layer WHEN 'step' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS step,
+      nullif(last_value(CASE layer WHEN 'data' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS data_id,
+      nullif(last_value(CASE layer WHEN 'slice' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS slice_id,
+      nullif(last_value(CASE layer WHEN 'annotation' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS annotation_id
+    FROM point
+    WINDOW so_far AS (
+      PARTITION BY run_id, rank
+      ORDER BY at_ns, turn, place, layer, owner_id
+      ROWS UNBOUNDED PRECEDING
+    )
+  ),
+  part AS (
+    SELECT
+      run_id,
+      rank,
+      at_ns AS start_ns,
+      until_ns - at_ns AS segment_ns,
+      step,
+      data_id IS NOT NULL AS is_data,
+      coalesce(data_id, slice_id, annotation_id) AS slice_id
+    FROM state
+    WHERE until_ns > at_ns
+  )
+SELECT
+  part.run_id,
+  part.rank,
+  part.start_ns,
+  part.segment_ns,
+  part.step,
+  CASE WHEN part.is_data THEN 'data_loading' ELSE coalesce(own.category, 'unrecorded') END AS category,
+  part.slice_id,
+  regexp_replace(own.name, ' at 0x[0-9a-fA-F]+', '', 'g') AS name
+FROM part
+LEFT JOIN own ON own.run_id = part.run_id AND own.rank = part.rank AND own.event_id = part.slice_id
