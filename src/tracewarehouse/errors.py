@@ -66,6 +66,12 @@ class ParamError(TwError):
     """A parameter with an invalid value."""
 
 
+class ExpressionError(TwError):
+    """A condition, sort key, gate or metric that is not valid text: usage, so the exit code is 2."""
+
+    exit_code = 2
+
+
 class PolicyError(TwError):
     """A redaction policy that cannot be read."""
 
