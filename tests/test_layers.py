@@ -26,7 +26,7 @@ LAYERS = (
     ("metric",),
     ("export", "pages", "ingest", "derive", "diff", "history", "findings", "report"),
     ("devtools",),
-    ("warehouse_base", "warehouse_repair", "warehouse_writes", "warehouse", "__init__"),
+    ("warehouse_base", "warehouse_queries", "warehouse_repair", "warehouse_writes", "warehouse", "__init__"),
     ("demo",),
     ("cli", "hta", "__main__"),
 )
