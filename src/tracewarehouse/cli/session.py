@@ -349,5 +349,5 @@ def selection_options(command: Command) -> Command:
         multiple=True,
         metavar="RUN",
         shell_complete=complete_runs,
-        help="Select a run: name, prefix, @latest or label:K=V (repeatable).",
+        help="Select runs: name, glob, a,b, @latest or label:K=V.",
     )(rank_option(verify_option(command)))
