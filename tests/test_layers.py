@@ -27,7 +27,7 @@ LAYERS = (
     ("export", "pages", "ingest", "derive", "diff", "history", "findings", "report"),
     ("devtools",),
     ("warehouse_base", "warehouse_queries", "warehouse_repair", "warehouse_writes", "warehouse", "__init__"),
-    ("demo",),
+    ("demo", "notebook"),
     ("cli", "hta", "__main__"),
 )
 APART = {

@@ -85,7 +85,8 @@ class Result:
 
     def _title(self) -> str:
         named = self.provenance.analysis and f"{self.provenance.analysis}@{self.provenance.version}"
-        title = named or (self.contract.name if self.contract else "query")
+        unnamed = "result" if self.provenance.sql is None else "query"
+        title = named or (self.contract.name if self.contract else unnamed)
         runs = self.provenance.runs
         shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
         return f"{title}: {len(self):,} row{'' if len(self) == 1 else 's'}" + (f" of {shown}" if runs else "")

@@ -57,17 +57,19 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseWrites):
         sides = self.select(base), self.select(head)
         return Diff(*sides, self.catalog, by_rank, all_steps, measure, alpha, min_effect)
 
-    def check(self, *, passed: bool = False) -> Result:
-        """Findings of the selected runs, most severe first: a row per finding, from the rules in SQL.
+    def check(self, runs: str | Iterable[str] | None = None, *, passed: bool = False) -> Result:
+        """Findings of runs, by default of all selected ones: a row per finding, most severe first.
 
-        The columns are those of every rule (`tw describe input_bound`) and the rule's name; `passed` adds
-        passing checks, with severity none. `saving_ns` is an upper bound on the time saved in the analyzed
-        interval. Ranks whose trace lacks data that a rule needs are in `Result.abstained`.
+        `runs` are selectors: `wh.check("fp8-on")`. The columns are those of every rule (`tw describe
+        input_bound`) and the rule's name; `passed` adds passing checks, with severity none. `saving_ns` is an
+        upper bound on the time saved in the analyzed interval. Ranks whose trace lacks data that a rule needs
+        are in `Result.abstained`.
         """
         from tracewarehouse.findings import run_rules
 
-        ranks = [(each.run, rank) for each in self.selected() for rank in each.ranks]
-        return run_rules(self.catalog, self.run, ranks, passed=passed)
+        part = self if runs is None else self.select(runs)
+        ranks = [(each.run, rank) for each in part.selected() for rank in each.ranks]
+        return run_rules(self.catalog, part.run, ranks, passed=passed)
 
     def history(
         self,
