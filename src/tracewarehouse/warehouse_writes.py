@@ -46,6 +46,7 @@ class WarehouseWrites(WarehouseBase):
         temp_dir: str | PathLike[str] | None = None,
         time_unit: Literal["us", "ns"] | None = None,
         step_range: str | None = None,
+        auto_labels: bool = False,
         progress: Watch | None = None,
     ) -> IngestReport:
         """Ingests trace files and folders; the report has the outcome of each file.
@@ -53,7 +54,8 @@ class WarehouseWrites(WarehouseBase):
         An unreadable file does not stop the others. Ingesting the same content again writes nothing. Data
         that does not fit in memory spills to `temp_dir`, by default on the warehouse's disk. `time_unit` is
         the unit of times in the files if it is not that of their format. `step_range` is a regular expression
-        for annotations that mark steps; its first group is the step number. Call `refresh` afterwards to
+        for annotations that mark steps; its first group is the step number. `auto_labels` labels runs by the
+        environment of this call (git commit, batch job, …), as `tw ingest` does. Call `refresh` afterwards to
         write the file for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
@@ -72,6 +74,7 @@ class WarehouseWrites(WarehouseBase):
             temp_dir=Path(temp_dir) if temp_dir is not None else None,
             time_unit=time_unit,
             step_range=step_range,
+            auto_labels=auto_labels,
         )
         store = Store.open_or_create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)

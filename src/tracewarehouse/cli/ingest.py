@@ -76,6 +76,11 @@ if TYPE_CHECKING:
     metavar="REGEX",
     help="Names of annotations that mark steps.",
 )
+@click.option(
+    "--auto-labels/--no-auto-labels",
+    default=True,
+    help="Label runs with git commit, job, CI sha, … [default: on]",
+)
 @output_options
 @pass_session
 def ingest(
@@ -90,7 +95,9 @@ def ingest(
     """Ingest trace files, or folders with one file per rank.
 
     Damaged files are repaired as far as possible and never block the others. Ingesting the same content
-    again changes nothing.
+    again changes nothing. New runs get labels, where known: git.commit and git.branch of the working
+    directory, slurm.job, wandb.run, ci.sha and image of this process, host of the trace. TW_AUTO_LABELS=0
+    switches them off.
     """
     from tracewarehouse.formats.kineto import native
     from tracewarehouse.render.progress import bars

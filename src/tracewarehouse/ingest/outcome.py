@@ -36,7 +36,7 @@ class Options:
     intact. `inbox`: the files are in the warehouse's inbox and are removed once published. `temp_dir`: folder
     for temporary files, None for the disk of the warehouse. `time_unit`: the unit of the times in the files,
     if it differs from the one that the format defines. `step_range`: a regular expression for annotations
-    that mark steps.
+    that mark steps. `auto_labels`: label runs by the environment of the call (git commit, batch job, …).
     """
 
     run: str | None = None
@@ -51,6 +51,7 @@ class Options:
     temp_dir: Path | None = None
     time_unit: Literal["us", "ns"] | None = None
     step_range: str | None = None
+    auto_labels: bool = False
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
