@@ -169,10 +169,11 @@ def failed(report: IngestReport) -> TwError | None:
     """The error of an ingest that stored nothing although it was given files."""
     if report.exit_code != 1:
         return None
-    refused = report.of("refused")
     if report.strict:
         return TwError("nothing was stored: --strict requires all files to be intact")
-    return TwError(f"nothing was stored: {plural(len(refused), 'file')} refused")
+    counts = {state: len(report.of(state)) for state in ("refused", "skipped")}
+    told = ", ".join(f"{plural(number, 'file')} {state}" for state, number in counts.items() if number)
+    return TwError(f"nothing was stored: {told}")
 
 
 def summary(report: IngestReport) -> str:
