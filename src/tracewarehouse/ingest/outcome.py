@@ -202,8 +202,9 @@ class IngestReport:
         kinds = {self._has_gpu(run.run) for run in published}
         if len(published) == 2 and len(kinds) == 1:
             base, head = published[0].run, published[1].run
-            shell = f"tw diff {quote(base)} {quote(head)}"
-            hints.append(Hint(f'wh.diff("{base}", "{head}")', shell))
+            hints.append(
+                Hint(f'wh.diff("{base}", "{head}")', f"tw diff {quote(base)} {quote(head)}"),
+            )
         return tuple(hints)
 
     def _has_gpu(self, run: str) -> bool:
